@@ -1,0 +1,196 @@
+//! Integers and byte strings as they stand in files: little-endian, LevelDB's varints.
+//!
+//! Writers append to a `Vec<u8>`; readers take from a [`Decoder`], which answers `None` instead of
+//! reading past its end, so that the caller can name the file and the offset. Nothing here panics
+//! or reserves memory by a length it read.
+
+/// Longest encoding of a `u64` as varint.
+pub const VARINT64_BYTES_MAX: usize = 10;
+
+/// Appends a `u32`, 4 bytes.
+pub fn put_u32(dst: &mut Vec<u8>, value: u32) {
+    dst.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Appends a `u64`, 8 bytes.
+pub fn put_u64(dst: &mut Vec<u8>, value: u64) {
+    dst.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Appends 1 to 10 bytes: seven bits a byte, low bits first, the top bit says "more follows".
+pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        dst.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    dst.push(value as u8);
+}
+
+/// Appends the length as varint, then the bytes.
+pub fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(dst, bytes.len() as u64);
+    dst.extend_from_slice(bytes);
+}
+
+/// Reads a varint at the front of `src`; returns it with the number of bytes it took.
+#[inline]
+#[must_use]
+pub fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
+    let first = *src.first()?;
+    if first < 0x80 {
+        return Some((u64::from(first), 1));
+    }
+    let mut value = u64::from(first & 0x7f);
+    for (i, &byte) in src.iter().enumerate().take(VARINT64_BYTES_MAX).skip(1) {
+        let bits = u64::from(byte & 0x7f);
+        let shift = 7 * i as u32;
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        value |= bits << shift;
+        if byte < 0x80 {
+            return Some((value, i + 1));
+        }
+    }
+    None
+}
+
+/// The `u32` at `offset` of `src`.
+#[inline]
+#[must_use]
+pub fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
+    let bytes = src.get(offset..offset.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The `u64` at `offset` of `src`.
+#[inline]
+#[must_use]
+pub fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
+    let bytes = src.get(offset..offset.checked_add(8)?)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// A cursor over bytes from a file. Every method takes from the front or answers `None` and takes
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    rest: &'a [u8],
+    taken: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// Starts at the front of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Decoder { rest: bytes, taken: 0 }
+    }
+
+    /// Bytes taken so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.taken
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// True when nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.rest.split_at_checked(count)?;
+        self.rest = tail;
+        self.taken += count;
+        Some(head)
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        self.bytes(1).map(|b| b[0])
+    }
+
+    /// A `u16`, 2 bytes.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.bytes(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    /// A `u32`, 4 bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    /// A `u64`, 8 bytes.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    /// A varint of up to 64 bits.
+    pub fn varint(&mut self) -> Option<u64> {
+        let (value, used) = get_varint(self.rest)?;
+        self.bytes(used)?;
+        Some(value)
+    }
+
+    /// A varint that must fit 32 bits.
+    pub fn varint32(&mut self) -> Option<u32> {
+        let mut ahead = self.clone();
+        let value = u32::try_from(ahead.varint()?).ok()?;
+        *self = ahead;
+        Some(value)
+    }
+
+    /// A varint length, then that many bytes.
+    pub fn length_prefixed(&mut self) -> Option<&'a [u8]> {
+        let mut ahead = self.clone();
+        let length = usize::try_from(ahead.varint()?).ok()?;
+        let bytes = ahead.bytes(length)?;
+        *self = ahead;
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_come_back_at_every_width() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, value);
+                assert_eq!(get_varint(&bytes), Some((value, bytes.len())));
+                for cut in 0..bytes.len() {
+                    assert_eq!(get_varint(&bytes[..cut]), None, "{value} cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn varint_beyond_64_bits_is_refused() {
+        assert_eq!(get_varint(&[0xff; 11]), None);
+        let mut bytes = vec![0xff; 9];
+        bytes.push(2);
+        assert_eq!(get_varint(&bytes), None);
+    }
+
+    #[test]
+    fn decoder_takes_nothing_when_it_answers_none() {
+        let mut decoder = Decoder::new(&[5, 1, 2]);
+        assert_eq!(decoder.length_prefixed(), None);
+        assert_eq!(decoder.position(), 0);
+        assert_eq!(decoder.u32(), None);
+        assert_eq!(decoder.u8(), Some(5));
+        assert_eq!(decoder.u16(), Some(0x0201));
+        assert!(decoder.is_empty());
+    }
+}

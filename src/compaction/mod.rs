@@ -1,0 +1,6 @@
+//! Jobs that rewrite the tree.
+
+pub mod merge;
+pub mod flush;
+pub mod picker;
+pub mod task;

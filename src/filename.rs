@@ -1,0 +1,142 @@
+//! The names of the files in a database directory, both ways.
+//!
+//! | name | what |
+//! |---|---|
+//! | `CURRENT` | names the manifest in force |
+//! | `LOCK` | locked while a process has the database open; never removed |
+//! | `STATS` | counters kept across openings; advisory |
+//! | `MANIFEST-000007` | log of version edits |
+//! | `000012.wal` | write-ahead log of one memtable |
+//! | `000013.sst` | table |
+//! | `000014.tmp` | a file on its way to be renamed |
+//!
+//! Numbers come from one counter and are never reused. [`parse`] accepts exactly what [`FileName`]
+//! prints: any other name is foreign and is never touched.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The name of a file that belongs to a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileName {
+    /// Names the manifest in force.
+    Current,
+    /// The lock file.
+    Lock,
+    /// Counters kept across openings.
+    Stats,
+    /// A manifest.
+    Manifest(u64),
+    /// A write-ahead log.
+    Wal(u64),
+    /// A table.
+    Table(u64),
+    /// A file that waits to be renamed.
+    Temporary(u64),
+}
+
+impl FileName {
+    /// The path of this file in `directory`.
+    #[must_use]
+    pub fn path(self, directory: &Path) -> PathBuf {
+        directory.join(self.to_string())
+    }
+
+    /// The number in the name, if the kind has one.
+    #[must_use]
+    pub fn number(self) -> Option<u64> {
+        match self {
+            FileName::Current | FileName::Lock | FileName::Stats => None,
+            FileName::Manifest(n)
+            | FileName::Wal(n)
+            | FileName::Table(n)
+            | FileName::Temporary(n) => Some(n),
+        }
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileName::Current => f.write_str("CURRENT"),
+            FileName::Lock => f.write_str("LOCK"),
+            FileName::Stats => f.write_str("STATS"),
+            FileName::Manifest(n) => write!(f, "MANIFEST-{n:06}"),
+            FileName::Wal(n) => write!(f, "{n:06}.wal"),
+            FileName::Table(n) => write!(f, "{n:06}.sst"),
+            FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
+        }
+    }
+}
+
+/// The file that `name` names, or `None` if the name is not one of ours to the letter.
+#[must_use]
+pub fn parse(name: &str) -> Option<FileName> {
+    let parsed = match name {
+        "CURRENT" => FileName::Current,
+        "LOCK" => FileName::Lock,
+        "STATS" => FileName::Stats,
+        _ => {
+            if let Some(digits) = name.strip_prefix("MANIFEST-") {
+                FileName::Manifest(digits.parse().ok()?)
+            } else {
+                let (digits, extension) = name.split_once('.')?;
+                let number = digits.parse().ok()?;
+                match extension {
+                    "wal" => FileName::Wal(number),
+                    "sst" => FileName::Table(number),
+                    "tmp" => FileName::Temporary(number),
+                    _ => return None,
+                }
+            }
+        }
+    };
+    // Printing it again refuses "+7.sst", "7.sst" and "0000007.sst", which parse but are not ours.
+    (parsed.to_string() == name).then_some(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        for n in [0, 1, 999_999, 1_000_000, u64::MAX] {
+            for name in [
+                FileName::Manifest(n),
+                FileName::Wal(n),
+                FileName::Table(n),
+                FileName::Temporary(n),
+            ] {
+                assert_eq!(parse(&name.to_string()), Some(name));
+            }
+        }
+        for name in [FileName::Current, FileName::Lock, FileName::Stats] {
+            assert_eq!(parse(&name.to_string()), Some(name));
+        }
+    }
+
+    #[test]
+    fn foreign_names_are_foreign() {
+        for name in [
+            "",
+            ".",
+            "CURRENT ",
+            "current",
+            "7.sst",
+            "+00007.sst",
+            "0000007.sst",
+            "000007.ldb",
+            "000007.sst.bak",
+            "000007",
+            "MANIFEST-",
+            "MANIFEST-7",
+            "MANIFEST-x",
+            "18446744073709551616.sst",
+            "-00001.wal",
+            "000007.SST",
+        ] {
+            assert_eq!(parse(name), None, "{name:?}");
+        }
+    }
+}

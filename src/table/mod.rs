@@ -1,0 +1,12 @@
+//! The SST format.
+
+pub mod reader;
+pub mod builder;
+pub mod iter;
+pub mod filter_block;
+pub mod fetch;
+pub mod index;
+pub mod block;
+pub mod block_builder;
+pub mod properties;
+pub mod format;
