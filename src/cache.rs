@@ -1,1 +1,723 @@
-//! (being written)
+//! The block cache: least recently used blocks, counted in bytes, generic over what it holds.
+//!
+//! `table/fetch.rs` asks it for every block that is not resident. A shard is a mutex over two
+//! `lru` lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). All shards
+//! share one budget: the capacity less what is reserved for resident filters and indexes.
+//!
+//! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
+//! is dropped and no block is read while a shard is locked; concurrent misses of one key load it
+//! once. To make room, low entries go first, down to a quarter of the budget, then high entries
+//! above half of it, so that neither kind can starve the other. An entry larger than a quarter of
+//! the budget is served and not kept. The blocks of a deleted table are not sought out: nobody
+//! asks for them again, so they grow old and go.
+
+use crate::error::Result;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use lru::LruCache;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::ops::Deref;
+
+/// Shards, a power of two.
+const SHARDS: usize = 16;
+
+/// What an entry costs beside its value: list node, hash slot, and the allocator's share.
+const ENTRY_BYTES: usize = 112;
+
+/// Names a block: the random id of its table and its offset in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    /// Id of the table.
+    pub table: u64,
+    /// Offset of the block.
+    pub offset: u64,
+}
+
+/// What is evicted last and first. A key must always come with the same priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Filters and indexes: each answers for many data blocks.
+    High,
+    /// Data.
+    Low,
+}
+
+/// A key with its hash, so that one computation serves the shard and the table within.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct HashedKey {
+    key: CacheKey,
+    hash: u64,
+}
+
+impl HashedKey {
+    #[inline]
+    fn new(key: CacheKey) -> Self {
+        // A folded multiply: every input bit reaches the low bits (bucket) and the high (tag).
+        let a = u128::from(key.table ^ 0x9e37_79b9_7f4a_7c15);
+        let b = u128::from(key.offset ^ 0xd6e8_feb8_6659_fd93);
+        let product = a * b;
+        HashedKey { key, hash: product as u64 ^ (product >> 64) as u64 }
+    }
+
+    #[inline]
+    fn shard(&self) -> usize {
+        (self.hash >> 48) as usize % SHARDS
+    }
+}
+
+impl Hash for HashedKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Passes the hash of a [`HashedKey`] on.
+#[derive(Clone, Copy, Default)]
+struct PassHasher(u64);
+
+impl Hasher for PassHasher {
+    #[inline]
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A value that the cache holds, held, or served without keeping it.
+pub struct Cached<V> {
+    value: V,
+    charge: u64,
+    evicted: AtomicBool,
+    /// Where the bytes are counted between eviction and drop; none if never kept.
+    pinned: Option<Arc<AtomicU64>>,
+}
+
+impl<V> Deref for Cached<V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
+    fn as_ref(&self) -> &[u8] {
+        self.value.as_ref()
+    }
+}
+
+impl<V> Cached<V> {
+    fn mark_evicted(&self) {
+        if let Some(pinned) = &self.pinned {
+            // Counted before the flag is set: the drop that sees the flag takes it off again.
+            pinned.fetch_add(self.charge, Ordering::Relaxed);
+            self.evicted.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl<V> Drop for Cached<V> {
+    fn drop(&mut self) {
+        if let Some(pinned) = &self.pinned
+            && *self.evicted.get_mut()
+        {
+            pinned.fetch_sub(self.charge, Ordering::Relaxed);
+        }
+    }
+}
+
+type List<V> = LruCache<HashedKey, Arc<Cached<V>>, BuildHasherDefault<PassHasher>>;
+
+/// A load that is under way; who waits for it creates the meeting point.
+struct Flight<V> {
+    key: HashedKey,
+    waiters: Option<Arc<Waiters<V>>>,
+}
+
+/// Where the waiters of one load learn its outcome.
+struct Waiters<V> {
+    outcome: Mutex<Outcome<V>>,
+    landed: Condvar,
+}
+
+enum Outcome<V> {
+    Pending,
+    Failed,
+    Loaded(Arc<Cached<V>>),
+}
+
+impl<V> Waiters<V> {
+    fn new() -> Arc<Self> {
+        Arc::new(Waiters { outcome: Mutex::new(Outcome::Pending), landed: Condvar::new() })
+    }
+
+    /// The value, or `None` when the load failed and the caller must try by itself.
+    fn wait(&self) -> Option<Arc<Cached<V>>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            match &*outcome {
+                Outcome::Pending => self.landed.wait(&mut outcome),
+                Outcome::Failed => return None,
+                Outcome::Loaded(value) => return Some(Arc::clone(value)),
+            }
+        }
+    }
+
+    fn announce(&self, result: Outcome<V>) {
+        *self.outcome.lock() = result;
+        self.landed.notify_all();
+    }
+}
+
+struct ShardState<V> {
+    high: List<V>,
+    low: List<V>,
+    /// Few at a time: a thread loads one block, so a scan is faster than a map.
+    flights: Vec<Flight<V>>,
+}
+
+impl<V> ShardState<V> {
+    #[inline]
+    fn list(&mut self, priority: Priority) -> &mut List<V> {
+        match priority {
+            Priority::High => &mut self.high,
+            Priority::Low => &mut self.low,
+        }
+    }
+}
+
+/// Aligned so that two shards' locks never share a cache line (or the pair fetched with it).
+#[repr(align(128))]
+struct Shard<V>(Mutex<ShardState<V>>);
+
+/// The cache.
+pub struct Cache<V> {
+    shards: [Shard<V>; SHARDS],
+    capacity: u64,
+    reservable: u64,
+    /// Bytes held plus bytes reserved: raised only by a compare-exchange against the capacity.
+    spent: AtomicU64,
+    reserved: AtomicU64,
+    high: AtomicU64,
+    low: AtomicU64,
+    uncached: AtomicU64,
+    pinned: Arc<AtomicU64>,
+}
+
+impl<V> Cache<V> {
+    /// A cache of `capacity_bytes`, of which reservations may take `resident_share` (0 to 1).
+    /// With a capacity of 0 everything is served uncached.
+    pub fn new(capacity_bytes: u64, resident_share: f64) -> Arc<Self> {
+        let list = || LruCache::unbounded_with_hasher(BuildHasherDefault::default());
+        let share = resident_share.clamp(0.0, 1.0);
+        Arc::new(Cache {
+            shards: std::array::from_fn(|_| {
+                Shard(Mutex::new(ShardState { high: list(), low: list(), flights: Vec::new() }))
+            }),
+            capacity: capacity_bytes,
+            reservable: ((capacity_bytes as f64 * share) as u64).min(capacity_bytes),
+            spent: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            high: AtomicU64::new(0),
+            low: AtomicU64::new(0),
+            uncached: AtomicU64::new(0),
+            pinned: Arc::new(AtomicU64::new(0)),
+        })
+    }
+
+    /// The value of `key`, if it is held.
+    #[inline]
+    pub fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
+        let key = HashedKey::new(key);
+        let mut shard = self.shards[key.shard()].0.lock();
+        shard.list(priority).get(&key).map(Arc::clone)
+    }
+
+    /// The value of `key`, loaded if it is not held; true if this call loaded it. `load` answers
+    /// the value and the bytes it holds on the heap; it runs without a lock and must not call the
+    /// cache. When the load of another thread fails, this one tries by itself.
+    pub fn get_or_load(
+        &self,
+        key: CacheKey,
+        priority: Priority,
+        load: impl FnOnce() -> Result<(V, usize)>,
+    ) -> Result<(Arc<Cached<V>>, bool)> {
+        let key = HashedKey::new(key);
+        loop {
+            let waiters = {
+                let mut shard = self.shards[key.shard()].0.lock();
+                if let Some(held) = shard.list(priority).get(&key) {
+                    return Ok((Arc::clone(held), false));
+                }
+                match shard.flights.iter_mut().find(|flight| flight.key == key) {
+                    Some(flight) => {
+                        Some(Arc::clone(flight.waiters.get_or_insert_with(Waiters::new)))
+                    }
+                    None => {
+                        shard.flights.push(Flight { key, waiters: None });
+                        None
+                    }
+                }
+            };
+            let Some(waiters) = waiters else {
+                let mut landing = Landing { cache: self, key, outcome: Outcome::Failed };
+                let (value, bytes) = load()?;
+                let loaded = self.insert(key, priority, value, bytes);
+                landing.outcome = Outcome::Loaded(Arc::clone(&loaded));
+                return Ok((loaded, true));
+            };
+            if let Some(value) = waiters.wait() {
+                return Ok((value, false));
+            }
+        }
+    }
+
+    /// Holds a value that the cache never keeps, in the type of those it does.
+    pub fn wrap(&self, value: V) -> Arc<Cached<V>> {
+        Arc::new(Cached { value, charge: 0, evicted: AtomicBool::new(false), pinned: None })
+    }
+
+    /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
+    /// would exceed their share.
+    pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
+        if !raise(&self.reserved, bytes, self.reservable) {
+            return None;
+        }
+        if !self.make_room(bytes, 0) {
+            self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        }
+        Some(Reservation { cache: Arc::clone(self), bytes })
+    }
+
+    /// The capacity it was created with.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes held, bookkeeping included, without reservations.
+    pub fn used_bytes(&self) -> u64 {
+        self.high.load(Ordering::Relaxed) + self.low.load(Ordering::Relaxed)
+    }
+
+    /// Bytes reserved for what stays resident elsewhere.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were evicted and are still held by readers.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Loads that were served and not kept, since they were above a quarter of the budget.
+    pub fn uncached(&self) -> u64 {
+        self.uncached.load(Ordering::Relaxed)
+    }
+
+    fn budget(&self) -> u64 {
+        self.capacity.saturating_sub(self.reserved_bytes())
+    }
+
+    fn held(&self, priority: Priority) -> &AtomicU64 {
+        match priority {
+            Priority::High => &self.high,
+            Priority::Low => &self.low,
+        }
+    }
+
+    fn insert(&self, key: HashedKey, priority: Priority, value: V, bytes: usize) -> Arc<Cached<V>> {
+        let charge = (bytes + ENTRY_BYTES + size_of::<Cached<V>>()) as u64;
+        if charge > self.budget() / 4 || !self.make_room(charge, key.shard()) {
+            self.uncached.fetch_add(1, Ordering::Relaxed);
+            return self.wrap(value);
+        }
+        let evicted = AtomicBool::new(false);
+        let pinned = Some(Arc::clone(&self.pinned));
+        let entry = Arc::new(Cached { value, charge, evicted, pinned });
+        // The flight of this key is the only one, so there is no older entry to replace.
+        self.held(priority).fetch_add(charge, Ordering::Relaxed);
+        let replaced = {
+            let mut shard = self.shards[key.shard()].0.lock();
+            shard.list(priority).put(key, Arc::clone(&entry))
+        };
+        debug_assert!(replaced.is_none(), "one flight per key");
+        entry
+    }
+
+    /// Takes `bytes` of the budget, evicting what that needs, from shard `home` first. False if
+    /// there is nothing left to evict.
+    fn make_room(&self, bytes: u64, home: usize) -> bool {
+        while !raise(&self.spent, bytes, self.capacity) {
+            let (budget, low) = (self.budget(), self.low.load(Ordering::Relaxed));
+            let spare_low = low < budget / 4 && self.high.load(Ordering::Relaxed) > budget / 2;
+            let order = match spare_low {
+                true => [Priority::High, Priority::Low],
+                false => [Priority::Low, Priority::High],
+            };
+            if !order.into_iter().any(|priority| self.evict_one(priority, home)) {
+                return raise(&self.spent, bytes, self.capacity);
+            }
+        }
+        true
+    }
+
+    fn evict_one(&self, priority: Priority, home: usize) -> bool {
+        for i in 0..SHARDS {
+            let popped = self.shards[(home + i) % SHARDS].0.lock().list(priority).pop_lru();
+            if let Some((_, entry)) = popped {
+                self.held(priority).fetch_sub(entry.charge, Ordering::Relaxed);
+                self.spent.fetch_sub(entry.charge, Ordering::Relaxed);
+                entry.mark_evicted();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Adds `bytes` to `counter` unless that exceeds `limit`.
+fn raise(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
+    let add = |now: u64| now.checked_add(bytes).filter(|&sum| sum <= limit);
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+/// Ends a flight, also when the load fails or panics: no waiter is left behind.
+struct Landing<'a, V> {
+    cache: &'a Cache<V>,
+    key: HashedKey,
+    outcome: Outcome<V>,
+}
+
+impl<V> Drop for Landing<'_, V> {
+    fn drop(&mut self) {
+        let waiters = {
+            let mut shard = self.cache.shards[self.key.shard()].0.lock();
+            let place = shard.flights.iter().position(|flight| flight.key == self.key);
+            place.and_then(|at| shard.flights.swap_remove(at).waiters)
+        };
+        if let Some(waiters) = waiters {
+            waiters.announce(std::mem::replace(&mut self.outcome, Outcome::Failed));
+        }
+    }
+}
+
+/// A part of the capacity that something resident uses; given back on drop.
+pub struct Reservation<V> {
+    cache: Arc<Cache<V>>,
+    bytes: u64,
+}
+
+impl<V> Reservation<V> {
+    /// Bytes reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl<V> Drop for Reservation<V> {
+    fn drop(&mut self) {
+        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.cache.spent.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::sync::AtomicUsize;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::sync::Barrier;
+
+    const OVERHEAD: u64 = (ENTRY_BYTES + size_of::<Cached<u64>>()) as u64;
+
+    fn key(n: u64) -> CacheKey {
+        CacheKey { table: n / 7, offset: n % 7 * 4096 }
+    }
+
+    fn load(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) -> Arc<Cached<u64>> {
+        let (value, _) = cache.get_or_load(key(n), priority, || Ok((n, bytes))).unwrap();
+        assert_eq!(**value, n);
+        value
+    }
+
+    fn check_books(cache: &Cache<u64>) {
+        let (used, reserved) = (cache.used_bytes(), cache.reserved_bytes());
+        assert!(used + reserved <= cache.capacity_bytes(), "{used} + {reserved}");
+        assert_eq!(cache.spent.load(Ordering::Relaxed), used + reserved);
+        let mut counted = 0;
+        for shard in &cache.shards {
+            let shard = shard.0.lock();
+            assert!(shard.flights.is_empty());
+            let lists = shard.high.iter().chain(shard.low.iter());
+            counted += lists.map(|(_, entry)| entry.charge).sum::<u64>();
+        }
+        assert_eq!(used, counted);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Load { n: u64, bytes: usize, hold: bool },
+        Get { n: u64 },
+        Release,
+        Reserve { bytes: u64 },
+        Unreserve,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..60u64, 0..9000usize, any::<bool>())
+                .prop_map(|(n, bytes, hold)| Op::Load { n, bytes, hold }),
+            2 => (0..60u64).prop_map(|n| Op::Get { n }),
+            2 => Just(Op::Release),
+            1 => (0..9000u64).prop_map(|bytes| Op::Reserve { bytes }),
+            1 => Just(Op::Unreserve),
+        ]
+    }
+
+    fn priority_of(n: u64) -> Priority {
+        if n.is_multiple_of(3) { Priority::High } else { Priority::Low }
+    }
+
+    proptest! {
+        #[test]
+        fn books_balance_whatever_happens(
+            capacity in 0..40_000u64,
+            share in 0.0..1.2f64,
+            ops in proptest::collection::vec(op(), 0..120),
+        ) {
+            let cache = Cache::new(capacity, share);
+            let mut held = VecDeque::new();
+            let mut reservations = VecDeque::new();
+            for op in ops {
+                match op {
+                    Op::Load { n, bytes, hold } => {
+                        let value = load(&cache, n, priority_of(n), bytes);
+                        let fits = bytes as u64 + OVERHEAD <= cache.budget() / 4;
+                        let kept = cache.get(key(n), priority_of(n)).is_some();
+                        // Only an entry that was held before may be kept without fitting now.
+                        prop_assert!(kept || !fits);
+                        if hold {
+                            held.push_back(value);
+                        }
+                    }
+                    Op::Get { n } => {
+                        if let Some(value) = cache.get(key(n), priority_of(n)) {
+                            prop_assert_eq!(**value, n);
+                        }
+                    }
+                    Op::Release => drop(held.pop_front()),
+                    Op::Reserve { bytes } => {
+                        let free = (capacity as f64 * share.min(1.0)) as u64
+                            - cache.reserved_bytes();
+                        let reservation = cache.try_reserve(bytes);
+                        prop_assert_eq!(reservation.is_some(), bytes <= free);
+                        reservations.extend(reservation);
+                    }
+                    Op::Unreserve => drop(reservations.pop_front()),
+                }
+                check_books(&cache);
+                // Pinned is exactly what is held and no longer in the cache, each value once.
+                let mut evicted: Vec<_> = held
+                    .iter()
+                    .filter(|v| v.evicted.load(Ordering::Relaxed))
+                    .map(|v| (Arc::as_ptr(v), v.charge))
+                    .collect();
+                evicted.sort_unstable();
+                evicted.dedup();
+                prop_assert_eq!(cache.pinned_bytes(), evicted.iter().map(|e| e.1).sum::<u64>());
+            }
+            drop((held, reservations));
+            check_books(&cache);
+            prop_assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
+        }
+    }
+
+    /// Bytes that make an entry's charge 1000.
+    const KILO: usize = 1000 - OVERHEAD as usize;
+
+    #[test]
+    fn data_goes_before_filters_and_the_oldest_first() {
+        let cache = Cache::new(20_000, 0.0);
+        for n in 0..10 {
+            load(&cache, n, Priority::High, KILO);
+        }
+        for n in 100..10_000 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        assert!((0..10).all(|n| cache.get(key(n), Priority::High).is_some()));
+        assert!(cache.get(key(9_999), Priority::Low).is_some());
+        assert_eq!(cache.used_bytes(), 20_000);
+        // In one shard, what was touched stays and what was not goes.
+        let cache = Cache::new(4_000, 0.0);
+        let home = HashedKey::new(key(0)).shard();
+        let same: Vec<u64> =
+            (0..1000).filter(|&n| HashedKey::new(key(n)).shard() == home).take(5).collect();
+        for &n in &same[..4] {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        assert!(cache.get(key(same[0]), Priority::Low).is_some());
+        load(&cache, same[4], Priority::Low, KILO);
+        assert!(cache.get(key(same[0]), Priority::Low).is_some());
+        assert!(cache.get(key(same[1]), Priority::Low).is_none());
+    }
+
+    #[test]
+    fn filters_may_fill_the_cache_but_give_way_down_to_half() {
+        let cache = Cache::new(40_000, 0.0);
+        for n in 0..100 {
+            load(&cache, n, Priority::High, KILO);
+        }
+        assert_eq!(cache.high.load(Ordering::Relaxed), 40_000);
+        for n in 1000..1400 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        let low = cache.low.load(Ordering::Relaxed);
+        assert!((10_000..=20_000).contains(&low), "data got {low}");
+        // Filters come back, and data keeps its quarter.
+        for n in 100..400 {
+            load(&cache, n, Priority::High, KILO);
+        }
+        let low = cache.low.load(Ordering::Relaxed);
+        assert!((9_000..=10_000).contains(&low), "data kept {low}");
+        assert_eq!(cache.used_bytes(), 40_000);
+    }
+
+    #[test]
+    fn a_reservation_shrinks_the_cache_and_gives_it_back() {
+        let cache = Cache::new(20_000, 0.5);
+        for n in 0..40 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        let reservation = cache.try_reserve(10_000).unwrap();
+        assert_eq!((cache.used_bytes(), reservation.bytes()), (10_000, 10_000));
+        assert!(cache.try_reserve(1).is_none());
+        drop(reservation);
+        for n in 0..40 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        assert_eq!((cache.used_bytes(), cache.reserved_bytes()), (20_000, 0));
+    }
+
+    #[test]
+    fn without_capacity_or_too_large_means_uncached_and_counted() {
+        for capacity in [0, 1, 4 * 999] {
+            let cache = Cache::new(capacity, 1.0);
+            for _ in 0..3 {
+                load(&cache, 1, Priority::Low, KILO);
+            }
+            assert_eq!((cache.uncached(), cache.used_bytes()), (3, 0));
+            assert!(cache.try_reserve(capacity + 1).is_none());
+        }
+        assert!(Cache::<u64>::new(0, f64::NAN).try_reserve(1).is_none());
+    }
+
+    #[test]
+    fn concurrent_misses_load_once_even_when_nothing_is_kept() {
+        for capacity in [0, 1 << 20] {
+            let cache: Arc<Cache<u64>> = Cache::new(capacity, 0.5);
+            let (loads, started) = (AtomicUsize::new(0), Barrier::new(4));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        started.wait();
+                        let slow = || {
+                            loads.fetch_add(1, Ordering::Relaxed);
+                            // Not before the other three stand in the queue of this load.
+                            let shard = &cache.shards[HashedKey::new(key(5)).shard()].0;
+                            let arrived = || {
+                                let shard = shard.lock();
+                                shard.flights[0].waiters.as_ref().map_or(0, Arc::strong_count)
+                            };
+                            while arrived() < 4 {
+                                std::thread::yield_now();
+                            }
+                            Ok((5, 100))
+                        };
+                        let (value, _) = cache.get_or_load(key(5), Priority::Low, slow).unwrap();
+                        assert_eq!(**value, 5);
+                    });
+                }
+            });
+            assert_eq!(loads.load(Ordering::Relaxed), 1);
+            check_books(&cache);
+        }
+    }
+
+    #[test]
+    fn a_failed_or_panicked_load_leaves_the_others_to_try() {
+        let cache: Arc<Cache<u64>> = Cache::new(1 << 20, 0.5);
+        let (calls, started) = (AtomicUsize::new(0), Barrier::new(5));
+        let (mut errors, mut values, mut panics) = (0, 0, 0);
+        std::thread::scope(|scope| {
+            let attempt = || {
+                started.wait();
+                cache.get_or_load(key(1), Priority::High, || {
+                    match calls.fetch_add(1, Ordering::Relaxed) {
+                        0 => Err(Error::corruption("t", 0, "first")),
+                        1 => std::panic::resume_unwind(Box::new("second")),
+                        _ => Ok((1, 10)),
+                    }
+                })
+            };
+            let threads: Vec<_> = (0..5).map(|_| scope.spawn(attempt)).collect();
+            for thread in threads {
+                match thread.join() {
+                    Ok(Ok(_)) => values += 1,
+                    Ok(Err(_)) => errors += 1,
+                    Err(_) => panics += 1,
+                }
+            }
+        });
+        assert_eq!((errors, panics, values), (1, 1, 3));
+        check_books(&cache);
+    }
+
+    #[test]
+    fn threads_hammering_keep_the_books() {
+        let cache: Arc<Cache<u64>> = Cache::new(64_000, 0.5);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let mut state = thread + 1;
+                    for _ in 0..20_000 {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let n = (state >> 33) % 200;
+                        match (state >> 50) % 16 {
+                            0 => drop(cache.try_reserve((state >> 40) % 20_000)),
+                            1 => drop(cache.get(key(n), priority_of(n))),
+                            _ => drop(load(cache, n, priority_of(n), (n * 13) as usize)),
+                        }
+                        assert!(cache.spent.load(Ordering::Relaxed) <= cache.capacity);
+                    }
+                });
+            }
+        });
+        check_books(&cache);
+        assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn neighbouring_blocks_spread_over_the_shards() {
+        let mut counts = [0; SHARDS];
+        for block in 0..16_000 {
+            let key = CacheKey { table: 0x1234_5678_9abc_def0, offset: block * 4096 };
+            counts[HashedKey::new(key).shard()] += 1;
+        }
+        assert!(counts.iter().all(|count| (700..1300).contains(count)), "{counts:?}");
+    }
+}
