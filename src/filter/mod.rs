@@ -1,4 +1,4 @@
-//! How keys become bits.
+//! How keys become bits: the encodings of filters, by persisted name.
 
 pub mod registry;
 pub mod fast_local_bloom;
@@ -6,3 +6,7 @@ pub mod leveldb_bloom;
 pub mod simd;
 pub mod policy;
 pub mod hash;
+#[cfg(test)]
+pub(crate) mod vectors;
+
+pub use hash::{KeyHash, leveldb_hash, xxph3_64};
