@@ -12,7 +12,8 @@
 //! asks for them again, so they grow old and go.
 
 use crate::error::Result;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::single_flight::Flights;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use lru::LruCache;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::ops::Deref;
@@ -21,7 +22,7 @@ use std::ops::Deref;
 const SHARDS: usize = 16;
 
 /// What an entry costs beside its value: list node, hash slot, and the allocator's share.
-const ENTRY_BYTES: usize = 112;
+const ENTRY_BYTES: usize = 120;
 
 /// Names a block: the random id of its table and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,80 +138,64 @@ impl<V> Drop for Cached<V> {
     }
 }
 
-type List<V> = LruCache<HashedKey, Arc<Cached<V>>, BuildHasherDefault<PassHasher>>;
-
-/// A load that is under way; who waits for it creates the meeting point.
-struct Flight<V> {
-    key: HashedKey,
-    waiters: Option<Arc<Waiters<V>>>,
+/// An entry as its list holds it.
+struct Slot<V> {
+    entry: Arc<Cached<V>>,
+    /// The list's count of insertions when the entry was last moved to the front.
+    moved_at: u64,
 }
 
-/// Where the waiters of one load learn its outcome.
-struct Waiters<V> {
-    outcome: Mutex<Outcome<V>>,
-    landed: Condvar,
+/// The entries of one shard and priority.
+struct List<V> {
+    entries: LruCache<HashedKey, Slot<V>, BuildHasherDefault<PassHasher>>,
+    insertions: u64,
 }
 
-enum Outcome<V> {
-    Pending,
-    Failed,
-    Loaded(Arc<Cached<V>>),
-}
-
-impl<V> Waiters<V> {
-    fn new() -> Arc<Self> {
-        Arc::new(Waiters { outcome: Mutex::new(Outcome::Pending), landed: Condvar::new() })
+impl<V> List<V> {
+    fn new() -> Self {
+        let entries = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
+        List { entries, insertions: 0 }
     }
 
-    /// The value, or `None` when the load failed and the caller must try by itself.
-    fn wait(&self) -> Option<Arc<Cached<V>>> {
-        let mut outcome = self.outcome.lock();
-        loop {
-            match &*outcome {
-                Outcome::Pending => self.landed.wait(&mut outcome),
-                Outcome::Failed => return None,
-                Outcome::Loaded(value) => return Some(Arc::clone(value)),
-            }
-        }
-    }
-
-    fn announce(&self, result: Outcome<V>) {
-        *self.outcome.lock() = result;
-        self.landed.notify_all();
-    }
-}
-
-struct ShardState<V> {
-    high: List<V>,
-    low: List<V>,
-    /// Few at a time: a thread loads one block, so a scan is faster than a map.
-    flights: Vec<Flight<V>>,
-}
-
-impl<V> ShardState<V> {
+    /// Moving an entry writes to its neighbours, which another core may have at hand, and
+    /// changes nothing unless something was inserted since: among entries that were used
+    /// between the same two insertions, the order is that of their first use.
     #[inline]
-    fn list(&mut self, priority: Priority) -> &mut List<V> {
-        match priority {
-            Priority::High => &mut self.high,
-            Priority::Low => &mut self.low,
+    fn get(&mut self, key: &HashedKey) -> Option<Arc<Cached<V>>> {
+        let slot = self.entries.peek(key)?;
+        if slot.moved_at == self.insertions {
+            return Some(Arc::clone(&slot.entry));
         }
+        let slot = self.entries.get_mut(key)?;
+        slot.moved_at = self.insertions;
+        Some(Arc::clone(&slot.entry))
+    }
+
+    fn insert(&mut self, key: HashedKey, entry: Arc<Cached<V>>) {
+        self.insertions += 1;
+        let replaced = self.entries.put(key, Slot { entry, moved_at: self.insertions });
+        debug_assert!(replaced.is_none(), "one load at a time per key");
     }
 }
 
 /// Aligned so that two shards' locks never share a cache line (or the pair fetched with it).
 #[repr(align(128))]
-struct Shard<V>(Mutex<ShardState<V>>);
+struct Shard<V> {
+    /// By priority.
+    lists: [List<V>; 2],
+    flights: Flights<HashedKey, Arc<Cached<V>>>,
+}
 
 /// The cache.
 pub struct Cache<V> {
-    shards: [Shard<V>; SHARDS],
+    shards: [Mutex<Shard<V>>; SHARDS],
     capacity: u64,
     reservable: u64,
     /// Bytes held plus bytes reserved: raised only by a compare-exchange against the capacity.
     spent: AtomicU64,
     reserved: AtomicU64,
-    high: AtomicU64,
-    low: AtomicU64,
+    /// Bytes held, by priority.
+    held: [AtomicU64; 2],
     uncached: AtomicU64,
     pinned: Arc<AtomicU64>,
 }
@@ -219,18 +204,16 @@ impl<V> Cache<V> {
     /// A cache of `capacity_bytes`, of which reservations may take `resident_share` (0 to 1).
     /// With a capacity of 0 everything is served uncached.
     pub fn new(capacity_bytes: u64, resident_share: f64) -> Arc<Self> {
-        let list = || LruCache::unbounded_with_hasher(BuildHasherDefault::default());
         let share = resident_share.clamp(0.0, 1.0);
         Arc::new(Cache {
             shards: std::array::from_fn(|_| {
-                Shard(Mutex::new(ShardState { high: list(), low: list(), flights: Vec::new() }))
+                Mutex::new(Shard { lists: [List::new(), List::new()], flights: Flights::new() })
             }),
             capacity: capacity_bytes,
             reservable: ((capacity_bytes as f64 * share) as u64).min(capacity_bytes),
             spent: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
-            high: AtomicU64::new(0),
-            low: AtomicU64::new(0),
+            held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
             pinned: Arc::new(AtomicU64::new(0)),
         })
@@ -240,8 +223,8 @@ impl<V> Cache<V> {
     #[inline]
     pub fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
         let key = HashedKey::new(key);
-        let mut shard = self.shards[key.shard()].0.lock();
-        shard.list(priority).get(&key).map(Arc::clone)
+        let mut shard = self.shards[key.shard()].lock();
+        shard.lists[priority as usize].get(&key)
     }
 
     /// The value of `key`, loaded if it is not held; true if this call loaded it. `load` answers
@@ -256,25 +239,17 @@ impl<V> Cache<V> {
         let key = HashedKey::new(key);
         loop {
             let waiters = {
-                let mut shard = self.shards[key.shard()].0.lock();
-                if let Some(held) = shard.list(priority).get(&key) {
-                    return Ok((Arc::clone(held), false));
+                let mut shard = self.shards[key.shard()].lock();
+                if let Some(entry) = shard.lists[priority as usize].get(&key) {
+                    return Ok((entry, false));
                 }
-                match shard.flights.iter_mut().find(|flight| flight.key == key) {
-                    Some(flight) => {
-                        Some(Arc::clone(flight.waiters.get_or_insert_with(Waiters::new)))
-                    }
-                    None => {
-                        shard.flights.push(Flight { key, waiters: None });
-                        None
-                    }
-                }
+                shard.flights.join(key)
             };
             let Some(waiters) = waiters else {
-                let mut landing = Landing { cache: self, key, outcome: Outcome::Failed };
+                let mut landing = Landing { cache: self, key, outcome: None };
                 let (value, bytes) = load()?;
                 let loaded = self.insert(key, priority, value, bytes);
-                landing.outcome = Outcome::Loaded(Arc::clone(&loaded));
+                landing.outcome = Some(Arc::clone(&loaded));
                 return Ok((loaded, true));
             };
             if let Some(value) = waiters.wait() {
@@ -308,7 +283,7 @@ impl<V> Cache<V> {
 
     /// Bytes held, bookkeeping included, without reservations.
     pub fn used_bytes(&self) -> u64 {
-        self.high.load(Ordering::Relaxed) + self.low.load(Ordering::Relaxed)
+        self.held_bytes(Priority::High) + self.held_bytes(Priority::Low)
     }
 
     /// Bytes reserved for what stays resident elsewhere.
@@ -330,11 +305,8 @@ impl<V> Cache<V> {
         self.capacity.saturating_sub(self.reserved_bytes())
     }
 
-    fn held(&self, priority: Priority) -> &AtomicU64 {
-        match priority {
-            Priority::High => &self.high,
-            Priority::Low => &self.low,
-        }
+    fn held_bytes(&self, priority: Priority) -> u64 {
+        self.held[priority as usize].load(Ordering::Relaxed)
     }
 
     fn insert(&self, key: HashedKey, priority: Priority, value: V, bytes: usize) -> Arc<Cached<V>> {
@@ -346,13 +318,9 @@ impl<V> Cache<V> {
         let evicted = AtomicBool::new(false);
         let pinned = Some(Arc::clone(&self.pinned));
         let entry = Arc::new(Cached { value, charge, evicted, pinned });
-        // The flight of this key is the only one, so there is no older entry to replace.
-        self.held(priority).fetch_add(charge, Ordering::Relaxed);
-        let replaced = {
-            let mut shard = self.shards[key.shard()].0.lock();
-            shard.list(priority).put(key, Arc::clone(&entry))
-        };
-        debug_assert!(replaced.is_none(), "one flight per key");
+        self.held[priority as usize].fetch_add(charge, Ordering::Relaxed);
+        let mut shard = self.shards[key.shard()].lock();
+        shard.lists[priority as usize].insert(key, Arc::clone(&entry));
         entry
     }
 
@@ -360,9 +328,8 @@ impl<V> Cache<V> {
     /// there is nothing left to evict.
     fn make_room(&self, bytes: u64, home: usize) -> bool {
         while !raise(&self.spent, bytes, self.capacity) {
-            let (budget, low) = (self.budget(), self.low.load(Ordering::Relaxed));
-            let spare_low = low < budget / 4 && self.high.load(Ordering::Relaxed) > budget / 2;
-            let order = match spare_low {
+            let half_high = self.held_bytes(Priority::High) > self.budget() / 2;
+            let order = match half_high && self.held_bytes(Priority::Low) < self.budget() / 4 {
                 true => [Priority::High, Priority::Low],
                 false => [Priority::Low, Priority::High],
             };
@@ -375,9 +342,11 @@ impl<V> Cache<V> {
 
     fn evict_one(&self, priority: Priority, home: usize) -> bool {
         for i in 0..SHARDS {
-            let popped = self.shards[(home + i) % SHARDS].0.lock().list(priority).pop_lru();
-            if let Some((_, entry)) = popped {
-                self.held(priority).fetch_sub(entry.charge, Ordering::Relaxed);
+            let mut shard = self.shards[(home + i) % SHARDS].lock();
+            let popped = shard.lists[priority as usize].entries.pop_lru();
+            drop(shard);
+            if let Some((_, Slot { entry, .. })) = popped {
+                self.held[priority as usize].fetch_sub(entry.charge, Ordering::Relaxed);
                 self.spent.fetch_sub(entry.charge, Ordering::Relaxed);
                 entry.mark_evicted();
                 return true;
@@ -397,18 +366,14 @@ fn raise(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
 struct Landing<'a, V> {
     cache: &'a Cache<V>,
     key: HashedKey,
-    outcome: Outcome<V>,
+    outcome: Option<Arc<Cached<V>>>,
 }
 
 impl<V> Drop for Landing<'_, V> {
     fn drop(&mut self) {
-        let waiters = {
-            let mut shard = self.cache.shards[self.key.shard()].0.lock();
-            let place = shard.flights.iter().position(|flight| flight.key == self.key);
-            place.and_then(|at| shard.flights.swap_remove(at).waiters)
-        };
+        let waiters = self.cache.shards[self.key.shard()].lock().flights.land(&self.key);
         if let Some(waiters) = waiters {
-            waiters.announce(std::mem::replace(&mut self.outcome, Outcome::Failed));
+            waiters.announce(self.outcome.take());
         }
     }
 }
@@ -417,13 +382,6 @@ impl<V> Drop for Landing<'_, V> {
 pub struct Reservation<V> {
     cache: Arc<Cache<V>>,
     bytes: u64,
-}
-
-impl<V> Reservation<V> {
-    /// Bytes reserved.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 impl<V> Drop for Reservation<V> {
@@ -460,10 +418,10 @@ mod tests {
         assert_eq!(cache.spent.load(Ordering::Relaxed), used + reserved);
         let mut counted = 0;
         for shard in &cache.shards {
-            let shard = shard.0.lock();
-            assert!(shard.flights.is_empty());
-            let lists = shard.high.iter().chain(shard.low.iter());
-            counted += lists.map(|(_, entry)| entry.charge).sum::<u64>();
+            let shard = shard.lock();
+            assert_eq!(shard.flights.len(), 0);
+            let lists = shard.lists.iter().flat_map(|list| list.entries.iter());
+            counted += lists.map(|(_, slot)| slot.entry.charge).sum::<u64>();
         }
         assert_eq!(used, counted);
     }
@@ -581,17 +539,17 @@ mod tests {
         for n in 0..100 {
             load(&cache, n, Priority::High, KILO);
         }
-        assert_eq!(cache.high.load(Ordering::Relaxed), 40_000);
+        assert_eq!(cache.held_bytes(Priority::High), 40_000);
         for n in 1000..1400 {
             load(&cache, n, Priority::Low, KILO);
         }
-        let low = cache.low.load(Ordering::Relaxed);
+        let low = cache.held_bytes(Priority::Low);
         assert!((10_000..=20_000).contains(&low), "data got {low}");
         // Filters come back, and data keeps its quarter.
         for n in 100..400 {
             load(&cache, n, Priority::High, KILO);
         }
-        let low = cache.low.load(Ordering::Relaxed);
+        let low = cache.held_bytes(Priority::Low);
         assert!((9_000..=10_000).contains(&low), "data kept {low}");
         assert_eq!(cache.used_bytes(), 40_000);
     }
@@ -603,7 +561,7 @@ mod tests {
             load(&cache, n, Priority::Low, KILO);
         }
         let reservation = cache.try_reserve(10_000).unwrap();
-        assert_eq!((cache.used_bytes(), reservation.bytes()), (10_000, 10_000));
+        assert_eq!((cache.used_bytes(), reservation.bytes), (10_000, 10_000));
         assert!(cache.try_reserve(1).is_none());
         drop(reservation);
         for n in 0..40 {
@@ -637,12 +595,8 @@ mod tests {
                         let slow = || {
                             loads.fetch_add(1, Ordering::Relaxed);
                             // Not before the other three stand in the queue of this load.
-                            let shard = &cache.shards[HashedKey::new(key(5)).shard()].0;
-                            let arrived = || {
-                                let shard = shard.lock();
-                                shard.flights[0].waiters.as_ref().map_or(0, Arc::strong_count)
-                            };
-                            while arrived() < 4 {
+                            let key = HashedKey::new(key(5));
+                            while cache.shards[key.shard()].lock().flights.waiting(&key) < 3 {
                                 std::thread::yield_now();
                             }
                             Ok((5, 100))

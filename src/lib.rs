@@ -25,6 +25,7 @@ mod wal;
 // -- services ---------------------------------------------------------------------------------------
 mod record;
 mod cache;
+mod single_flight;
 mod iterator;
 pub mod filter;
 pub mod env;
