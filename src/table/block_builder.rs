@@ -1,1 +1,317 @@
-//! (being written)
+//! Writes one block: sorted entries that share prefixes, restart points, an optional hash index.
+//!
+//! ```text
+//! block   := entry* restart* [bucket* bucket_count: u16] count: u32
+//! entry   := shared: varint  non_shared: varint  value_length: varint
+//!            key[shared..]: non_shared bytes  value
+//! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
+//! count   := number of restarts; the top bit says that a hash index precedes it
+//! bucket  := u8: the restart interval that holds the first version of the user keys hashed
+//!            there; 255 none, 254 several intervals
+//! ```
+//!
+//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order. The bucket
+//! of a user key is `(xxph3 mod 2^32) * bucket_count >> 32`. In a data block, whose keys are
+//! internal keys, `shared` never reaches into the previous key's trailer: a reader that compares
+//! piece by piece then never meets trailer bytes where it expects user key.
+//! The block's own trailer (type, checksum) is not written here: see `format`.
+
+use crate::coding::{put_u32, put_varint};
+use crate::filter::hash::xxph3_64;
+use crate::key::{TRAILER_BYTES, user_key};
+
+/// Bucket of a hash index that no key fell into.
+pub const BUCKET_EMPTY: u8 = 255;
+
+/// Bucket of a hash index that keys of several restart intervals fell into.
+pub const BUCKET_COLLISION: u8 = 254;
+
+/// Most restart intervals that a hash index can name.
+pub const HASHED_RESTARTS_MAX: usize = 253;
+
+/// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
+pub const RESTART_INTERVAL_MAX: usize = 256;
+
+/// Top bit of the restart count: the block has a hash index.
+pub const HASH_INDEX_FLAG: u32 = 1 << 31;
+
+/// The bucket of a key with this XXPH3 hash.
+#[inline]
+#[must_use]
+pub fn bucket_of(xxph3: u64, buckets: usize) -> usize {
+    ((xxph3 & 0xffff_ffff).wrapping_mul(buckets as u64) >> 32) as usize
+}
+
+/// Builds blocks one after the other, reusing its memory.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    restart_interval: usize,
+    internal_keys: bool,
+    hash_index: bool,
+    buffer: Vec<u8>,
+    restarts: Vec<u32>,
+    since_restart: usize,
+    last_key: Vec<u8>,
+    entries: usize,
+    /// Low half of the hash and restart interval of each user key's first entry.
+    hashed: Vec<(u32, u32)>,
+}
+
+impl BlockBuilder {
+    /// For keys that are any bytes: indexes, properties, metaindex. No hash index.
+    #[must_use]
+    pub fn new(restart_interval: usize) -> Self {
+        BlockBuilder {
+            restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
+            internal_keys: false,
+            hash_index: false,
+            buffer: Vec::new(),
+            restarts: vec![0],
+            since_restart: 0,
+            last_key: Vec::new(),
+            entries: 0,
+            hashed: Vec::new(),
+        }
+    }
+
+    /// For data blocks, whose keys are internal keys.
+    #[must_use]
+    pub fn data(restart_interval: usize, hash_index: bool) -> Self {
+        BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
+    }
+
+    /// Adds an entry. In a data block the key must be an internal key.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let sharable =
+            if self.internal_keys { user_key(&self.last_key) } else { &self.last_key[..] };
+        let common = common_prefix(sharable, key);
+        // The trailer stands whole in the entry, also where the user key is a prefix of the last.
+        let common = match self.internal_keys {
+            true => common.min(key.len().saturating_sub(TRAILER_BYTES)),
+            false => common,
+        };
+        if self.hash_index {
+            self.note_hash(user_key(key), common == user_key(key).len());
+        }
+        let shared = if self.entries > 0 && self.since_restart < self.restart_interval {
+            common
+        } else {
+            if self.entries > 0 {
+                self.restarts.push(self.buffer.len() as u32);
+            }
+            self.since_restart = 0;
+            0
+        };
+        put_varint(&mut self.buffer, shared as u64);
+        put_varint(&mut self.buffer, (key.len() - shared) as u64);
+        put_varint(&mut self.buffer, value.len() as u64);
+        self.buffer.extend_from_slice(&key[shared..]);
+        self.buffer.extend_from_slice(value);
+        self.last_key.truncate(common);
+        self.last_key.extend_from_slice(&key[common..]);
+        self.since_restart += 1;
+        self.entries += 1;
+    }
+
+    /// Entries added since the last reset.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Size of the block if it were finished now.
+    #[must_use]
+    pub fn estimated_bytes(&self) -> usize {
+        let hash_index = if self.hash_index { self.bucket_count() + 2 } else { 0 };
+        self.buffer.len() + 4 * (self.restarts.len() + 1) + hash_index
+    }
+
+    /// Memory held.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.buffer.capacity() + 4 * self.restarts.capacity() + 8 * self.hashed.capacity()
+    }
+
+    /// Completes the block. Call `reset` before the next `add`.
+    pub fn finish(&mut self) -> &[u8] {
+        for &restart in &self.restarts {
+            put_u32(&mut self.buffer, restart);
+        }
+        let mut count = self.restarts.len() as u32;
+        if self.put_hash_index() {
+            count |= HASH_INDEX_FLAG;
+        }
+        put_u32(&mut self.buffer, count);
+        &self.buffer
+    }
+
+    /// Starts the next block.
+    pub fn reset(&mut self) {
+        self.buffer.clear();
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.since_restart = 0;
+        self.last_key.clear();
+        self.entries = 0;
+        self.hashed.clear();
+    }
+
+    /// Remembers the hash of a user key at its first entry in this block.
+    fn note_hash(&mut self, user_key: &[u8], could_repeat: bool) {
+        let repeats = could_repeat
+            && self.entries > 0
+            && self.last_key.len() == user_key.len() + TRAILER_BYTES;
+        if repeats {
+            return;
+        }
+        let interval = self.entries / self.restart_interval;
+        self.hashed.push((xxph3_64(user_key) as u32, interval as u32));
+    }
+
+    /// Four buckets for three keys, an odd number.
+    fn bucket_count(&self) -> usize {
+        (self.hashed.len() * 4 / 3) | 1
+    }
+
+    fn put_hash_index(&mut self) -> bool {
+        let buckets = self.bucket_count();
+        let Ok(stored_count) = u16::try_from(buckets) else {
+            return false;
+        };
+        if !self.hash_index || self.entries == 0 || self.restarts.len() > HASHED_RESTARTS_MAX {
+            return false;
+        }
+        let start = self.buffer.len();
+        self.buffer.resize(start + buckets, BUCKET_EMPTY);
+        for &(hash, interval) in &self.hashed {
+            let bucket = &mut self.buffer[start + bucket_of(u64::from(hash), buckets)];
+            let interval = interval as u8;
+            *bucket = match *bucket {
+                BUCKET_EMPTY => interval,
+                same if same == interval => interval,
+                _ => BUCKET_COLLISION,
+            };
+        }
+        self.buffer.extend_from_slice(&stored_count.to_le_bytes());
+        true
+    }
+}
+
+/// Length of the longest common prefix, eight bytes at a time.
+#[inline]
+#[must_use]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let (words_a, _) = a.as_chunks::<8>();
+    let (words_b, _) = b.as_chunks::<8>();
+    let mut common = 0;
+    for (word_a, word_b) in words_a.iter().zip(words_b) {
+        let difference = u64::from_le_bytes(*word_a) ^ u64::from_le_bytes(*word_b);
+        if difference != 0 {
+            return common + difference.trailing_zeros() as usize / 8;
+        }
+        common += 8;
+    }
+    let tails = a.iter().zip(b).skip(common);
+    common + tails.take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{ValueKind, put_internal_key};
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_plain_block() {
+        let mut builder = BlockBuilder::new(2);
+        for (key, value) in [("deck", "v1"), ("dock", "v2"), ("duck", "v3")] {
+            builder.add(key.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(builder.estimated_bytes(), 38);
+        let expected = concat!(
+            "0004026465636b7631",
+            "0103026f636b7632",
+            "0004026475636b7633",
+            "00000000",
+            "11000000",
+            "02000000",
+        );
+        let block = builder.finish().to_vec();
+        assert_eq!(hex(&block), expected);
+        builder.reset();
+        for (key, value) in [("deck", "v1"), ("dock", "v2"), ("duck", "v3")] {
+            builder.add(key.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(builder.finish(), block, "a reused builder writes the same");
+    }
+
+    #[test]
+    fn golden_data_block_with_hash_index() {
+        let mut builder = BlockBuilder::data(2, true);
+        for (key, sequence) in [("deck", 9), ("deck", 3), ("dock", 1)] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key.as_bytes(), sequence, ValueKind::Put);
+            builder.add(&internal, b"v");
+        }
+        let expected = concat!(
+            "000c016465636b010900000000000076",
+            "040801010300000000000076",
+            "000c01646f636b010100000000000076",
+            "00000000",
+            "1c000000",
+            "0100ff",
+            "0300",
+            "02000080",
+        );
+        // Two user keys: three buckets. Where they fall is fixed by XXPH3.
+        let first = bucket_of(xxph3_64(b"deck"), 3);
+        let second = bucket_of(xxph3_64(b"dock"), 3);
+        let found = hex(builder.finish());
+        assert_eq!((first, second, &found[..]), (1, 0, expected));
+    }
+
+    #[test]
+    fn sharing_stops_at_the_trailer() {
+        // The second user key begins with the first and that one's kind byte.
+        let mut builder = BlockBuilder::data(16, false);
+        for (key, sequence) in [(&b"a"[..], 1), (b"a\x01\x01", 1)] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key, sequence, ValueKind::Put);
+            builder.add(&internal, b"");
+        }
+        assert_eq!(builder.finish()[12], 1, "shared: only the user key");
+    }
+
+    #[test]
+    fn too_many_restarts_leave_the_hash_index_out() {
+        for (entries, hashed) in [(253, true), (254, false)] {
+            let mut builder = BlockBuilder::data(1, true);
+            for i in 0..entries {
+                let mut internal = Vec::new();
+                put_internal_key(&mut internal, format!("{i:04}").as_bytes(), 1, ValueKind::Put);
+                builder.add(&internal, b"");
+            }
+            let block = builder.finish();
+            assert_eq!(block[block.len() - 1] == 0x80, hashed, "{entries} entries");
+        }
+    }
+
+    #[test]
+    fn common_prefixes_of_all_lengths() {
+        for a in 0..20 {
+            for b in 0..20 {
+                for at in 0..20 {
+                    let left = vec![7; a];
+                    let mut right = vec![7; b];
+                    if let Some(byte) = right.get_mut(at) {
+                        *byte = 9;
+                    }
+                    assert_eq!(common_prefix(&left, &right), a.min(b).min(at), "{a} {b} {at}");
+                }
+            }
+        }
+    }
+}

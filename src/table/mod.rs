@@ -6,7 +6,7 @@ pub mod iter;
 pub mod filter_block;
 pub mod fetch;
 pub mod index;
+pub mod properties;
 pub mod block;
 pub mod block_builder;
-pub mod properties;
 pub mod format;
