@@ -20,6 +20,7 @@ mod version;
 // -- containers: where keys live ------------------------------------------------------------------
 mod table;
 mod memtable;
+mod memtable_filter;
 mod wal;
 
 // -- services ---------------------------------------------------------------------------------------
