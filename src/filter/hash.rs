@@ -235,7 +235,7 @@ fn long(bytes: &[u8]) -> u64 {
     for (i, stripe) in rest.chunks_exact(STRIPE_BYTES).enumerate() {
         accumulate(&mut lanes, stripe, 8 * i);
     }
-    if len % STRIPE_BYTES != 0 {
+    if !len.is_multiple_of(STRIPE_BYTES) {
         accumulate(&mut lanes, &bytes[len - STRIPE_BYTES..], 121);
     }
     let mut hash = (len as u64).wrapping_mul(P64_1);

@@ -1,12 +1,28 @@
-//! How keys become bits: the encodings of filters, by persisted name.
+//! Filters: how keys become bits, and what the bits say of a key.
+//!
+//! An [`Encoding`] turns a set of keys into bytes: LevelDB's Bloom filter, RocksDB's
+//! FastLocalBloom (the default), or a [`FilterPolicy`] of your own. Where the bytes live in a
+//! table is another matter (the *layout*), and every encoding works in every layout.
+//!
+//! The bytes of the built-in encodings are those that LevelDB and RocksDB write for the same keys.
+//! A filter may answer "may contain" for a key it does not hold, at the rate that
+//! [`Encoding::expected_fpr`] states; it never denies a key it holds.
+//!
+//! Tables name their own filter, so the built-ins are read whatever the options say.
+//! [`FilterBuilder`] and [`FilterReader`] are what the tables use; they are public for
+//! measurements and tools.
 
-pub mod registry;
-pub mod fast_local_bloom;
-pub mod leveldb_bloom;
-pub mod simd;
-pub mod policy;
-pub mod hash;
+pub(crate) mod builder;
+pub(crate) mod registry;
+pub(crate) mod fast_local_bloom;
+pub(crate) mod leveldb_bloom;
+pub(crate) mod simd;
+pub(crate) mod policy;
+pub(crate) mod hash;
 #[cfg(test)]
 pub(crate) mod vectors;
 
+pub use builder::FilterBuilder;
 pub use hash::{KeyHash, leveldb_hash, xxph3_64};
+pub use policy::FilterPolicy;
+pub use registry::{Encoding, FilterReader, PreparedFilter};

@@ -1,1 +1,106 @@
-//! (being written)
+//! The interface of a filter that siftdb does not know: `FilterPolicy`.
+//!
+//! A user implements it to bring an encoding of their own; it works in every layout. The built-in
+//! encodings do not go through it (they work on hashes, which a lookup computes once), so this
+//! file holds the contract and the guard around code that is not ours, nothing more.
+//!
+//! Callers: `filter/registry.rs`, and nobody else, so that no call escapes [`guarded`]: a panic
+//! becomes an error while a table is built and "may match" while one is read.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A filter of your own: which bytes stand for a set of keys, and what they say of a key.
+///
+/// # The contract
+///
+/// 1. **The name is persisted** with every table and decides, by exact equality, which policy may
+///    read a filter. If the bytes that [`create_filter`](Self::create_filter) writes change in any
+///    way, the name must change too; tables under the old name are then read without their
+///    filters, which costs time and never an answer. A name has 1 to 255 printable ASCII
+///    characters and is none of the built-in names (they start with `leveldb.`, `rocksdb.` or
+///    `siftdb.`).
+/// 2. **A member must match.** For every key in `keys`, `key_may_match` on the bytes appended for
+///    them must answer true, today and after an upgrade. siftdb asks for every key right after a
+///    filter was built; a "no" fails that flush or compaction and no table is written.
+/// 3. **Bytes are equality.** Keys are user keys, without sequence number. Two keys are the same
+///    iff their bytes are; a policy must not fold case or normalise.
+/// 4. **Keys arrive sorted and may repeat**; there is at least one. The empty key is a key.
+/// 5. **`create_filter` appends**: what is already in `dst` stays as it is.
+/// 6. **Any bytes may be asked.** `key_may_match` gets the appended bytes unchanged (siftdb
+///    verifies a checksum first), but must answer, and answer true when in doubt, for any others.
+///    The block-based layout asks with no bytes at all for a stretch of the file without keys.
+/// 7. **No error channel.** A panic in `key_may_match` counts as "may match"; a panic in
+///    `create_filter` fails the flush or compaction. Both methods are called by several threads at
+///    once and should not block.
+///
+/// # Example
+///
+/// A policy that remembers the first bytes of its keys:
+///
+/// ```
+/// use siftdb::filter::FilterPolicy;
+///
+/// #[derive(Debug)]
+/// struct FirstBytes;
+///
+/// impl FilterPolicy for FirstBytes {
+///     fn name(&self) -> &str {
+///         "example.FirstBytes1"
+///     }
+///
+///     fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
+///         let mut seen = [0u8; 32];
+///         for key in keys {
+///             let byte = key.first().copied().unwrap_or(0);
+///             seen[usize::from(byte / 8)] |= 1 << (byte % 8);
+///         }
+///         dst.extend_from_slice(&seen);
+///     }
+///
+///     fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
+///         let byte = key.first().copied().unwrap_or(0);
+///         match filter.get(usize::from(byte / 8)) {
+///             Some(bits) => bits & (1 << (byte % 8)) != 0,
+///             None => true,
+///         }
+///     }
+/// }
+///
+/// let mut filter = Vec::new();
+/// FirstBytes.create_filter(&[b"ada", b"bob"], &mut filter);
+/// assert!(FirstBytes.key_may_match(b"ada", &filter));
+/// assert!(!FirstBytes.key_may_match(b"eve", &filter));
+/// ```
+pub trait FilterPolicy: Send + Sync + Debug {
+    /// The persisted name; always the same.
+    fn name(&self) -> &str;
+
+    /// Appends to `dst` the filter of `keys`.
+    fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>);
+
+    /// False only if `key` is certainly not among the keys that `filter` was built from.
+    fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool;
+
+    /// After how many keys a partition of about `partition_bytes` is full. The partitioned layout
+    /// cuts there, since a policy's filter has no size before it is built. The default reckons
+    /// with 10 bits per key; at least 1.
+    fn keys_per_partition(&self, partition_bytes: usize) -> usize {
+        (partition_bytes.saturating_mul(8) / 10).max(1)
+    }
+}
+
+/// Runs code that is not ours; a panic comes back as text. What `call` touches must be thrown
+/// away by the caller then, since it may be half done.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| panic_text(&*payload))
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_string())
+        .or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without text".to_string())
+}

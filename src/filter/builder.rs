@@ -1,0 +1,395 @@
+//! Builds the filter of one set of keys, in any encoding.
+//!
+//! Legal order: `(add_key* finish)*`, keys sorted. Called by the layouts, `table/filter_block/`.
+//! The built-in encodings keep one hash per key; a user's policy wants the keys, so their bytes
+//! are kept. A key equal to the one before it is dropped (several versions of one user key come in
+//! a row), except where LevelDB counts it and the bytes have to be LevelDB's.
+//!
+//! A user's policy runs guarded and writes to a buffer of its own; its filter is asked for every
+//! member before it is used. Limits on memory are the caller's (see `memory_bytes`).
+
+use crate::filter::fast_local_bloom;
+use crate::filter::hash::{leveldb_hash, xxph3_64};
+use crate::filter::leveldb_bloom;
+use crate::filter::policy::{FilterPolicy, guarded};
+use crate::filter::registry::Encoding;
+
+impl Encoding {
+    /// A builder for one filter after the other. It drops a key equal to the one before it.
+    #[must_use]
+    pub fn builder(&self) -> FilterBuilder {
+        FilterBuilder::new(self.clone(), false)
+    }
+
+    /// The builder for the block-based layout. LevelDB counts repeats of a key there, and the
+    /// bytes are LevelDB's: only FastLocalBloom drops them.
+    #[must_use]
+    pub fn block_based_builder(&self) -> FilterBuilder {
+        FilterBuilder::new(self.clone(), !matches!(self, Encoding::FastLocalBloom { .. }))
+    }
+}
+
+/// Collects the keys of one filter, then writes its bytes; after that it is empty again.
+///
+/// ```
+/// use siftdb::filter::{Encoding, FilterReader, KeyHash};
+///
+/// let encoding = Encoding::FastLocalBloom { millibits: 10_000 };
+/// let mut builder = encoding.builder();
+/// builder.add_key(b"ada");
+/// let mut filter = Vec::new();
+/// builder.finish(&mut filter)?;
+///
+/// let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or("unknown name")?;
+/// assert!(reader.may_contain(&filter, &KeyHash::new(b"ada")));
+/// assert!(!reader.may_contain(&filter, &KeyHash::new(b"bob")));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug)]
+pub struct FilterBuilder {
+    encoding: Encoding,
+    keep_repeats: bool,
+    collected: Collected,
+}
+
+/// What an encoding needs to know of its keys.
+#[derive(Debug)]
+enum Collected {
+    LevelDb(Vec<u32>),
+    Xxph3(Vec<u64>),
+    /// Key bytes one after the other, and where each ends.
+    Keys {
+        bytes: Vec<u8>,
+        ends: Vec<usize>,
+    },
+}
+
+impl FilterBuilder {
+    fn new(encoding: Encoding, keep_repeats: bool) -> Self {
+        let collected = match encoding {
+            Encoding::LevelDbBloom { .. } => Collected::LevelDb(Vec::new()),
+            Encoding::FastLocalBloom { .. } => Collected::Xxph3(Vec::new()),
+            Encoding::Custom(_) => Collected::Keys { bytes: Vec::new(), ends: Vec::new() },
+        };
+        FilterBuilder { encoding, keep_repeats, collected }
+    }
+
+    /// Adds a user key. Keys come sorted, so that repeats are neighbours.
+    pub fn add_key(&mut self, user_key: &[u8]) {
+        match &mut self.collected {
+            Collected::LevelDb(hashes) => {
+                let hash = leveldb_hash(user_key);
+                if self.keep_repeats || hashes.last() != Some(&hash) {
+                    hashes.push(hash);
+                }
+            }
+            Collected::Xxph3(hashes) => {
+                let hash = xxph3_64(user_key);
+                if hashes.last() != Some(&hash) {
+                    hashes.push(hash);
+                }
+            }
+            Collected::Keys { bytes, ends } => {
+                if self.keep_repeats || last_key(bytes, ends) != Some(user_key) {
+                    bytes.extend_from_slice(user_key);
+                    ends.push(bytes.len());
+                }
+            }
+        }
+    }
+
+    /// Keys collected since the last filter, dropped repeats not counted.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        match &self.collected {
+            Collected::LevelDb(hashes) => hashes.len(),
+            Collected::Xxph3(hashes) => hashes.len(),
+            Collected::Keys { ends, .. } => ends.len(),
+        }
+    }
+
+    /// Memory that the collected keys take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match &self.collected {
+            Collected::LevelDb(hashes) => hashes.capacity() * size_of::<u32>(),
+            Collected::Xxph3(hashes) => hashes.capacity() * size_of::<u64>(),
+            Collected::Keys { bytes, ends } => {
+                bytes.capacity() + ends.capacity() * size_of::<usize>()
+            }
+        }
+    }
+
+    /// After how many keys a partition of `partition_bytes` is full; at least 1.
+    #[must_use]
+    pub fn keys_per_partition(&self, partition_bytes: usize) -> usize {
+        match &self.encoding {
+            Encoding::LevelDbBloom { bits_per_key } => {
+                leveldb_bloom::keys_for_bytes(partition_bytes, *bits_per_key).max(1)
+            }
+            Encoding::FastLocalBloom { millibits } => {
+                fast_local_keys_per_partition(partition_bytes, *millibits)
+            }
+            // A panic is found when the filter is built; until then any cut will do.
+            Encoding::Custom(policy) => {
+                guarded(|| policy.keys_per_partition(partition_bytes)).unwrap_or(1).max(1)
+            }
+        }
+    }
+
+    /// Appends the filter of the collected keys and forgets them; nothing for no keys. An error
+    /// means that a user's policy panicked or denied a member; `dst` is as it was then.
+    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<(), String> {
+        let result = match (&self.encoding, &self.collected) {
+            _ if self.entries() == 0 => Ok(()),
+            (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
+                leveldb_bloom::create_filter(hashes, *bits_per_key, dst);
+                Ok(())
+            }
+            (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
+                fast_local_bloom::create_filter(hashes, *millibits, dst);
+                Ok(())
+            }
+            (Encoding::Custom(policy), Collected::Keys { bytes, ends }) => {
+                create_custom(&**policy, bytes, ends, dst)
+            }
+            // `new` pairs them, and nothing changes either.
+            _ => Err("a filter builder that holds the keys of another encoding".to_string()),
+        };
+        match &mut self.collected {
+            Collected::LevelDb(hashes) => hashes.clear(),
+            Collected::Xxph3(hashes) => hashes.clear(),
+            Collected::Keys { bytes, ends } => {
+                bytes.clear();
+                ends.clear();
+            }
+        }
+        result
+    }
+}
+
+/// The last of the keys that end at `ends`.
+fn last_key<'b>(bytes: &'b [u8], ends: &[usize]) -> Option<&'b [u8]> {
+    let (_, before) = ends.split_last()?;
+    bytes.get(before.last().copied().unwrap_or(0)..)
+}
+
+/// A partition smaller than one line would hold no key at all; then one line is taken.
+fn fast_local_keys_per_partition(partition_bytes: usize, millibits: u32) -> usize {
+    let entries =
+        |bytes: usize| fast_local_bloom::approximate_num_entries(bytes as u64, millibits) as usize;
+    if entries(partition_bytes) > 0 {
+        return entries(partition_bytes);
+    }
+    let mut larger = partition_bytes.saturating_add(4).max(16);
+    while larger <= 100_000 {
+        if entries(larger) > 0 {
+            return entries(larger);
+        }
+        larger += larger / 4;
+    }
+    partition_bytes.max(1)
+}
+
+/// Lets a user's policy write its filter to a buffer of its own, so that a policy that breaks the
+/// rule of appending spoils nothing else, and asks it for every member.
+fn create_custom(
+    policy: &dyn FilterPolicy,
+    bytes: &[u8],
+    ends: &[usize],
+    dst: &mut Vec<u8>,
+) -> Result<(), String> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let keys: Vec<&[u8]> =
+        starts.zip(ends).filter_map(|(start, &end)| bytes.get(start..end)).collect();
+    let built = guarded(|| {
+        let mut filter = Vec::new();
+        policy.create_filter(&keys, &mut filter);
+        let denied = keys.iter().find(|key| !policy.key_may_match(key, &filter));
+        match denied {
+            Some(key) => Err(format!("denies the key {key:?} that its filter was built from")),
+            None => Ok(filter),
+        }
+    });
+    let filter = built.unwrap_or_else(|panic| Err(format!("panicked: {panic}")));
+    dst.extend_from_slice(&filter.map_err(|what| format!("filter policy {policy:?} {what}"))?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::{Decoder, put_length_prefixed};
+    use crate::filter::hash::KeyHash;
+    use crate::filter::registry::{FilterReader, PreparedFilter};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// Keeps the keys themselves; `deny` and `panics` make it break its contract.
+    #[derive(Debug, Default)]
+    struct Exact {
+        deny: bool,
+        panic_on_build: bool,
+        panic_on_read: bool,
+        clear: bool,
+    }
+
+    impl FilterPolicy for Exact {
+        fn name(&self) -> &str {
+            "test.Exact"
+        }
+
+        fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
+            assert!(!self.panic_on_build, "no filter today");
+            assert!(keys.is_sorted() && !keys.is_empty());
+            if self.clear {
+                dst.clear();
+            }
+            for key in keys {
+                put_length_prefixed(dst, key);
+            }
+        }
+
+        fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
+            assert!(!self.panic_on_read, "no answer today");
+            let mut decoder = Decoder::new(filter);
+            let mut keys = std::iter::from_fn(|| decoder.length_prefixed());
+            !self.deny && keys.any(|member| member == key)
+        }
+    }
+
+    fn encodings() -> Vec<Encoding> {
+        vec![
+            Encoding::LevelDbBloom { bits_per_key: 10 },
+            Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::Custom(Arc::new(Exact::default())),
+        ]
+    }
+
+    fn custom() -> Vec<Arc<dyn FilterPolicy>> {
+        vec![Arc::new(Exact::default())]
+    }
+
+    fn build<'k>(encoding: &Encoding, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
+        let mut builder = encoding.builder();
+        keys.into_iter().for_each(|key| builder.add_key(key));
+        let mut filter = Vec::new();
+        builder.finish(&mut filter).expect("built");
+        assert_eq!(builder.entries(), 0);
+        filter
+    }
+
+    proptest! {
+        #[test]
+        fn no_member_is_ever_denied(
+            mut keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..60),
+            millibits in 1_000u32..=100_000,
+            bits_per_key in 1u32..=100,
+        ) {
+            keys.sort();
+            let mut all = encodings();
+            all.push(Encoding::LevelDbBloom { bits_per_key });
+            all.push(Encoding::FastLocalBloom { millibits });
+            for encoding in all {
+                let filter = build(&encoding, keys.iter().map(Vec::as_slice));
+                for name in [encoding.full_name(), encoding.block_based_name()] {
+                    let reader = FilterReader::for_name(&name, &custom()).expect("a known name");
+                    let prepared = PreparedFilter::new(reader.clone(), filter.clone().into());
+                    for key in &keys {
+                        let hash = KeyHash::new(key);
+                        prop_assert!(reader.may_contain(&filter, &hash));
+                        prepared.prefetch(&hash);
+                        prop_assert!(prepared.may_contain(&hash));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_find_their_readers() {
+        for encoding in encodings() {
+            assert!(encoding.validate().is_ok());
+            assert!(FilterReader::for_name(&encoding.full_name(), &custom()).is_some());
+        }
+        assert!(FilterReader::for_name("test.Exact", &[]).is_none());
+        assert!(FilterReader::for_name("", &custom()).is_none());
+        assert!(FilterReader::for_name("leveldb.BuiltinBloomFilter", &custom()).is_none());
+        assert_eq!(encodings()[1].block_based_name(), "siftdb.FastLocalBloom");
+        assert_eq!(encodings()[0].block_based_name(), "leveldb.BuiltinBloomFilter2");
+    }
+
+    #[test]
+    fn a_policy_that_breaks_its_contract_harms_nobody() {
+        let mut dst = b"before".to_vec();
+        for (policy, says) in [
+            (Exact { deny: true, ..Exact::default() }, "denies the key"),
+            (Exact { panic_on_build: true, ..Exact::default() }, "no filter today"),
+            (Exact { panic_on_read: true, ..Exact::default() }, "no answer today"),
+        ] {
+            let mut builder = Encoding::Custom(Arc::new(policy)).builder();
+            builder.add_key(b"key");
+            let error = builder.finish(&mut dst).expect_err("refused");
+            assert!(error.contains(says), "{error}");
+            assert_eq!((dst.as_slice(), builder.entries()), (&b"before"[..], 0));
+        }
+        let mut builder =
+            Encoding::Custom(Arc::new(Exact { clear: true, ..Exact::default() })).builder();
+        builder.add_key(b"key");
+        builder.finish(&mut dst).expect("built");
+        assert_eq!(dst, b"before\x03key");
+        let panics: Arc<dyn FilterPolicy> =
+            Arc::new(Exact { panic_on_read: true, ..Exact::default() });
+        let reader = FilterReader::for_name("test.Exact", &[panics]).expect("known");
+        assert!(reader.may_contain(b"", &KeyHash::new(b"key")));
+    }
+
+    #[test]
+    fn repeats_count_once_except_where_leveldb_counts_them() {
+        for encoding in encodings() {
+            let mut once = encoding.builder();
+            let mut all = encoding.block_based_builder();
+            for key in [b"a", b"a", b"b", b"b", b"b"] {
+                once.add_key(key);
+                all.add_key(key);
+            }
+            let fast = matches!(encoding, Encoding::FastLocalBloom { .. });
+            assert_eq!((once.entries(), all.entries()), (2, if fast { 2 } else { 5 }));
+            assert!(once.memory_bytes() > 0);
+            // The key before a finished filter is no repeat of the next one's first.
+            once.finish(&mut Vec::new()).expect("built");
+            once.add_key(b"b");
+            assert_eq!(once.entries(), 1);
+        }
+        // Also the empty key counts once, and counts.
+        for encoding in encodings() {
+            let mut builder = encoding.builder();
+            builder.add_key(b"");
+            builder.add_key(b"");
+            assert_eq!(builder.entries(), 1);
+        }
+    }
+
+    #[test]
+    fn partitions_hold_at_least_one_key() {
+        for encoding in encodings() {
+            let builder = encoding.builder();
+            for bytes in [0, 1, 5, 64, 69, 200, 4_096, usize::MAX] {
+                assert!(builder.keys_per_partition(bytes) >= 1, "{encoding:?} {bytes}");
+            }
+        }
+        let fast = Encoding::FastLocalBloom { millibits: 10_000 }.builder();
+        assert_eq!(fast.keys_per_partition(1), 51);
+        assert_eq!(fast.keys_per_partition(200), 153);
+        assert_eq!(fast.keys_per_partition(3_687), 2_918);
+        let narrow = Encoding::LevelDbBloom { bits_per_key: 10 }.builder();
+        assert_eq!(narrow.keys_per_partition(3_687), 2_948);
+    }
+
+    #[test]
+    fn no_keys_give_no_bytes() {
+        for encoding in encodings() {
+            assert!(build(&encoding, []).is_empty());
+        }
+    }
+}
