@@ -15,9 +15,7 @@
 use crate::error::Result;
 use crate::filter::hash::{KeyHash, xxph3_64};
 use crate::iterator::api::{Direction, InternalIterator};
-use crate::key::{
-    Lookup, LookupKey, ValueKind, put_key_with_trailer, split_internal_key, unpack_trailer,
-};
+use crate::key::{Lookup, LookupKey, ValueKind, put_key_with_trailer, split_internal_key};
 use crate::memtable_filter::MemtableFilter;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 use crate::value::Value;
@@ -50,7 +48,7 @@ trait KeyView {
 
 fn prefix_of(user_key: &[u8]) -> u64 {
     match user_key.first_chunk::<8>() {
-        Some(head) => u64::from_be_bytes(*head),
+        Some(head) => u64::from_le_bytes(*head).swap_bytes(),
         None => user_key.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
     }
 }
@@ -391,6 +389,9 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    /// What the batches hold, one after the other.
+    type Writes = Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>;
+
     /// Internal key and value, newest version first within a user key.
     type Model = Vec<(Vec<u8>, Stored)>;
 
@@ -413,13 +414,13 @@ mod tests {
         ]
     }
 
-    fn writes() -> impl Strategy<Value = Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>> {
+    fn writes() -> impl Strategy<Value = Writes> {
         let value = proptest::option::weighted(0.7, proptest::collection::vec(any::<u8>(), 0..40));
         proptest::collection::vec(proptest::collection::vec((key(), value), 1..5), 0..40)
     }
 
     /// Applies `writes` from sequence 1 on; returns the model and the last sequence.
-    fn build(memtable: &Memtable, writes: &[Vec<(Vec<u8>, Option<Vec<u8>>)>]) -> (Model, u64) {
+    fn build(memtable: &Memtable, writes: &Writes) -> (Model, u64) {
         let (mut model, mut sequence) = (Model::new(), 0);
         for entries in writes {
             let mut batch = WriteBatch::new();

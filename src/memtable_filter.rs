@@ -33,7 +33,7 @@ impl MemtableFilter {
     /// The line of a hash, by its high bits; `None` without lines.
     #[inline]
     fn line(&self, hash: u64) -> Option<&FilterLine> {
-        let at = (u128::from(hash) * self.lines.len() as u128 >> 64) as usize;
+        let at = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
         self.lines.get(at)
     }
 

@@ -315,11 +315,15 @@ mod tests {
     #[test]
     fn a_run_of_one_child_costs_one_comparison_a_step() {
         let run: Vec<Entry> =
-            (0..1000u16).map(|i| (internal(&i.to_be_bytes(), 1), vec![])).collect();
+            (0..1000).map(|i| (internal(format!("{i:04}").as_bytes(), 1), vec![])).collect();
         let keys_read = Arc::new(AtomicUsize::new(0));
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
         for i in 0..100u8 {
-            let entries = if i == 50 { run.clone() } else { vec![(internal(&[9, i], 1), vec![])] };
+            let entries = if i == 50 {
+                run.clone()
+            } else {
+                vec![(internal(&[b'9', b'9', b'9', b'9', i], 1), vec![])]
+            };
             let mut list = ListIter::new(Direction::Forward, entries);
             list.keys_read = Arc::clone(&keys_read);
             children.push(Box::new(list));
@@ -330,7 +334,7 @@ mod tests {
         for _ in 0..999 {
             iter.next();
         }
-        assert_eq!(iter.key(), &internal(&999u16.to_be_bytes(), 1)[..]);
+        assert_eq!(iter.key(), &internal(b"0999", 1)[..]);
         // Two keys a comparison, and the one read above.
         assert_eq!(keys_read.load(MemoryOrdering::Relaxed), 2 * 999 + 1);
     }
