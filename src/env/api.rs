@@ -8,6 +8,8 @@
 //! an `UnexpectedEof`. No call follows a symbolic link in its last component except opening the
 //! database directory itself. Opening never blocks on a FIFO or device: it is refused.
 
+use crate::error::{Error, Result};
+use crate::filename::FileName;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
@@ -117,4 +119,45 @@ pub trait Env: Send + Sync + Debug {
     /// Locks the file, creating it if needed; `WouldBlock` if another handle, of this process or
     /// another, holds it. Never waits.
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
+}
+
+/// The whole of a small file. More than `limit_bytes` is corruption, found before any memory is
+/// taken for it.
+pub(crate) fn read_file(env: &dyn Env, path: &Path, limit_bytes: u64) -> Result<Vec<u8>> {
+    let file = env.open_random(path).map_err(|error| Error::io("open", path, error))?;
+    let bytes = file.len().map_err(|error| Error::io("metadata", path, error))?;
+    if bytes > limit_bytes {
+        let what = format!("the file has {bytes} bytes, at most {limit_bytes} are possible");
+        return Err(Error::corruption(path, limit_bytes, what));
+    }
+    let mut contents = vec![0; bytes as usize];
+    file.read_exact_at(0, &mut contents).map_err(|error| Error::io("read", path, error))?;
+    Ok(contents)
+}
+
+/// Gives `target` in `directory` these contents in one durable step: after a crash it has the old
+/// contents or the new. `temporary` is the name that they are written under first; after a
+/// failure it may stay, and a stale one is replaced.
+pub(crate) fn replace_file(
+    env: &dyn Env,
+    directory: &Path,
+    temporary: FileName,
+    target: FileName,
+    contents: &[u8],
+) -> Result<()> {
+    let temporary = temporary.path(directory);
+    let target = target.path(directory);
+    let created = match env.create_new(&temporary) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            env.remove(&temporary).map_err(|error| Error::io("remove", &temporary, error))?;
+            env.create_new(&temporary)
+        }
+        result => result,
+    };
+    let mut file = created.map_err(|error| Error::io("create", &temporary, error))?;
+    file.write_at(0, contents).map_err(|error| Error::io("write", &temporary, error))?;
+    file.sync_all().map_err(|error| Error::io("sync_all", &temporary, error))?;
+    drop(file);
+    env.rename(&temporary, &target).map_err(|error| Error::io("rename", &target, error))?;
+    env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))
 }

@@ -1,1 +1,207 @@
-//! stub
+//! Descriptors that are opened on demand and bounded in number.
+//!
+//! Every open table owns a [`FileHandle`]: a path and a place in the [`FilePool`] of its
+//! database. A read opens the file if the pool does not hold it and makes room by forgetting the
+//! descriptor used longest ago. It is touched only when a block is not in the cache.
+//!
+//! Invariants: no file is opened, read or closed while the pool is locked; a descriptor forgotten
+//! while another thread reads with it closes when that read ends, so at any moment at most
+//! `max_open_files` plus one for each reading thread are open. A failure to open, as when the
+//! process is out of descriptors, is the error of that read alone: the next one tries again.
+
+use crate::env::api::{Env, RandomFile};
+use crate::error::{Error, Result};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use lru::LruCache;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+/// The open descriptors of one database.
+#[derive(Debug)]
+pub struct FilePool {
+    env: Arc<dyn Env>,
+    next_id: AtomicU64,
+    open: Mutex<LruCache<u64, Arc<dyn RandomFile>>>,
+}
+
+impl FilePool {
+    /// A pool that keeps at most `max_open_files` descriptors, at least one.
+    #[must_use]
+    pub fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
+        let capacity = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
+        // Unbounded and kept short by hand: a bounded one reserves all its room at once.
+        let open = Mutex::new(LruCache::unbounded());
+        open.lock().resize(capacity);
+        Arc::new(FilePool { env, next_id: AtomicU64::new(0), open })
+    }
+
+    /// Descriptors held now.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.open.lock().len()
+    }
+}
+
+/// A file that can be read at any time, by any thread, whether or not it is open.
+#[derive(Debug)]
+pub struct FileHandle {
+    pool: Arc<FilePool>,
+    id: u64,
+    path: PathBuf,
+}
+
+impl FileHandle {
+    /// Names a file; nothing is opened yet.
+    #[must_use]
+    pub fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
+        let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
+        FileHandle { pool: Arc::clone(pool), id, path }
+    }
+
+    /// The path that is read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The length of the file now.
+    pub fn len(&self) -> Result<u64> {
+        self.file()?.len().map_err(|error| Error::io("metadata", &self.path, error))
+    }
+
+    /// True for a file of no bytes.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buffer` from `offset`. The caller asks only for what the file must have, so its end
+    /// met before that is corruption.
+    pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.file()?.read_exact_at(offset, buffer).map_err(|error| {
+            if error.kind() == io::ErrorKind::UnexpectedEof {
+                let what = format!("the file ends within the {} bytes from here", buffer.len());
+                Error::corruption(&self.path, offset, what)
+            } else {
+                Error::io("read", &self.path, error)
+            }
+        })
+    }
+
+    /// The descriptor, from the pool or newly opened.
+    fn file(&self) -> Result<Arc<dyn RandomFile>> {
+        if let Some(file) = self.pool.open.lock().get(&self.id) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self
+            .pool
+            .env
+            .open_random(&self.path)
+            .map_err(|error| Error::io("open", &self.path, error))?;
+        let forgotten = self.pool.open.lock().push(self.id, Arc::clone(&file));
+        // Closing may take time: the lock is released before this drops.
+        drop(forgotten);
+        Ok(file)
+    }
+}
+
+impl Drop for FileHandle {
+    fn drop(&mut self) {
+        let file = self.pool.open.lock().pop(&self.id);
+        drop(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+
+    fn pool(files: usize, max_open_files: usize) -> (MemEnv, Arc<FilePool>, Vec<FileHandle>) {
+        let env = MemEnv::new();
+        let pool = FilePool::new(Arc::new(env.clone()), max_open_files);
+        let handles = (0..files)
+            .map(|n| {
+                let path = PathBuf::from(format!("/{n}"));
+                env.write_file(&path, format!("file {n:04}").as_bytes());
+                FileHandle::new(&pool, path)
+            })
+            .collect();
+        (env, pool, handles)
+    }
+
+    #[test]
+    fn the_bound_holds_and_every_file_reads() {
+        let (_env, pool, handles) = pool(10, 3);
+        assert_eq!(pool.open_files(), 0, "making a handle opens nothing");
+        for round in 0..3 {
+            for (n, handle) in handles.iter().enumerate() {
+                let mut buffer = [0; 4];
+                handle.read_exact_at(5, &mut buffer).unwrap();
+                assert_eq!(&buffer[..], format!("{n:04}").as_bytes());
+                assert_eq!(handle.len().unwrap(), 9);
+                assert_eq!(pool.open_files(), 3.min(round * 10 + n + 1));
+            }
+        }
+        drop(handles);
+        assert_eq!(pool.open_files(), 0, "a dropped handle closes its descriptor");
+    }
+
+    #[test]
+    fn the_one_used_longest_ago_goes_first() {
+        let (env, pool, handles) = pool(3, 2);
+        let read = |n: usize| handles[n].read_exact_at(0, &mut [0; 1]);
+        read(0).unwrap();
+        read(1).unwrap();
+        read(0).unwrap();
+        read(2).unwrap();
+        for n in 0..3 {
+            env.remove_file(Path::new(&format!("/{n}")));
+        }
+        assert!(read(1).is_err(), "it was closed, and its name is gone");
+        read(0).unwrap();
+        read(2).unwrap();
+        assert_eq!(pool.open_files(), 2);
+    }
+
+    #[test]
+    fn a_failed_open_is_that_reads_error_only() {
+        let (env, _pool, handles) = pool(1, 2);
+        env.remove_file(Path::new("/0"));
+        for _ in 0..2 {
+            let error = handles[0].read_exact_at(0, &mut [0; 1]).unwrap_err();
+            assert!(matches!(error, Error::Io { op: "open", .. }), "{error}");
+        }
+        env.write_file(Path::new("/0"), b"again");
+        let mut buffer = [0; 5];
+        handles[0].read_exact_at(0, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"again");
+    }
+
+    #[test]
+    fn the_end_met_too_early_is_corruption_that_says_where() {
+        let (_env, _pool, handles) = pool(1, 2);
+        let error = handles[0].read_exact_at(7, &mut [0; 3]).unwrap_err();
+        let Error::Corruption { path, offset: 7, .. } = error else { panic!("{error}") };
+        assert_eq!(path, Path::new("/0"));
+    }
+
+    #[test]
+    fn many_threads_share_few_descriptors() {
+        let (_env, pool, handles) = pool(8, 2);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let handles = &handles;
+                scope.spawn(move || {
+                    for step in 0..200 {
+                        let n = (step * (thread + 1)) % handles.len();
+                        let mut buffer = [0; 9];
+                        handles[n].read_exact_at(0, &mut buffer).unwrap();
+                        assert_eq!(&buffer[..], format!("file {n:04}").as_bytes());
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.open_files(), 2);
+    }
+}

@@ -9,9 +9,15 @@ pub mod handle;
 pub mod counting;
 pub mod fault;
 pub mod mem;
+mod mem_crash;
+mod mem_disk;
 pub mod disk;
 pub mod api;
 
 pub use api::{
     DirectoryEntry, Env, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
+//pub use counting::CountingEnv;
+pub use disk::DiskEnv;
+//pub use fault::FaultEnv;
+pub use mem::MemEnv;

@@ -1,0 +1,397 @@
+//! What a disk in memory holds, live and durable, and the calls that change it.
+//!
+//! `MemEnv` is this behind a lock; `mem_crash` makes of it what a crash
+//! leaves. A call is an [`Op`], data that can be kept and run again: live and in a replay the
+//! same [`Disk::run`] is what happens.
+//!
+//! Of every file and of the names there are two states: what a process sees, and what has been
+//! made durable, with the changes between them in order. Syncing a file moves its changes over;
+//! syncing a directory moves the changes of names in that directory. A file lives as long as a
+//! name, live or durable, or a handle refers to it. Paths are absolute and plain: `normal` makes
+//! them so. Directories can be neither removed nor renamed, which the engine never does.
+
+use crate::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Identity of a file, whatever its names.
+pub type FileId = u64;
+
+/// A file, shared by its names and handles.
+pub type FileRef = Arc<MemFile>;
+
+/// One call that changes the disk.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A new file, left open for writing. Its identity is the next one, in a replay too.
+    Create { path: PathBuf },
+    /// Bytes written to an open file.
+    Write { id: FileId, offset: u64, data: Arc<[u8]> },
+    /// `sync_data` or `sync_all` of an open file: one and the same here.
+    Sync { id: FileId },
+    /// A directory synced.
+    SyncDir { path: PathBuf },
+    /// Another name for a file.
+    Rename { from: PathBuf, to: PathBuf },
+    /// A name removed.
+    Remove { path: PathBuf },
+    /// A second name for a file.
+    Link { existing: PathBuf, new: PathBuf },
+    /// A new directory.
+    CreateDir { path: PathBuf },
+    /// A test put these contents there, durably.
+    Put { path: PathBuf, data: Arc<[u8]> },
+    /// A test took this file away, durably.
+    Take { path: PathBuf },
+}
+
+/// Bytes written and not synced.
+#[derive(Clone, Debug)]
+pub struct PendingWrite {
+    pub offset: usize,
+    pub data: Arc<[u8]>,
+    /// The file's length before: what lies beyond was appended, the rest overwritten.
+    pub bytes_before: usize,
+}
+
+/// The two states of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    pub live: Vec<u8>,
+    pub durable: Vec<u8>,
+    pub pending: Vec<PendingWrite>,
+}
+
+impl Contents {
+    /// A file that holds `bytes` durably.
+    pub fn durable(bytes: Vec<u8>) -> Self {
+        Contents { live: bytes.clone(), durable: bytes, pending: Vec::new() }
+    }
+
+    fn write(&mut self, offset: u64, data: &Arc<[u8]>) -> io::Result<()> {
+        let end = offset.checked_add(data.len() as u64).and_then(|end| usize::try_from(end).ok());
+        if end.is_none() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let offset = offset as usize;
+        let bytes_before = self.live.len();
+        overwrite(&mut self.live, offset, data);
+        self.pending.push(PendingWrite { offset, data: Arc::clone(data), bytes_before });
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        for write in self.pending.drain(..) {
+            overwrite(&mut self.durable, write.offset, &write.data);
+        }
+    }
+}
+
+/// Writes `data` at `offset`, with zeros up to there if the bytes end before.
+pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    let end = offset + data.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[offset..end].copy_from_slice(data);
+}
+
+/// A file: its identity and contents.
+#[derive(Debug)]
+pub struct MemFile {
+    pub id: FileId,
+    pub contents: Mutex<Contents>,
+}
+
+impl MemFile {
+    pub fn new(id: FileId, contents: Contents) -> FileRef {
+        Arc::new(MemFile { id, contents: Mutex::new(contents) })
+    }
+}
+
+/// One step in the names of one directory.
+#[derive(Clone, Debug)]
+pub enum NameChange {
+    Bind { path: PathBuf, file: FileRef },
+    Unbind { path: PathBuf },
+    Rename { from: PathBuf, to: PathBuf, file: FileRef },
+    MakeDir { path: PathBuf },
+}
+
+impl NameChange {
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            NameChange::Bind { path, .. }
+            | NameChange::Unbind { path }
+            | NameChange::Rename { to: path, .. }
+            | NameChange::MakeDir { path } => path.parent(),
+        }
+    }
+}
+
+/// Which names there are.
+#[derive(Clone, Debug)]
+pub struct Names {
+    pub files: BTreeMap<PathBuf, FileRef>,
+    pub directories: BTreeSet<PathBuf>,
+}
+
+impl Names {
+    pub fn apply(&mut self, change: &NameChange) {
+        match change {
+            NameChange::Bind { path, file } => {
+                self.files.insert(path.clone(), Arc::clone(file));
+            }
+            NameChange::Unbind { path } => {
+                self.files.remove(path);
+            }
+            NameChange::Rename { from, to, file } => {
+                // In a crash state the old name may already mean another file, or nothing.
+                if self.files.get(from).is_some_and(|old| old.id == file.id) {
+                    self.files.remove(from);
+                }
+                self.files.insert(to.clone(), Arc::clone(file));
+            }
+            NameChange::MakeDir { path } => {
+                self.directories.insert(path.clone());
+            }
+        }
+    }
+
+    fn is_taken(&self, path: &Path) -> bool {
+        self.files.contains_key(path) || self.directories.contains(path)
+    }
+
+    /// The file of that name, or why there is none.
+    pub fn file(&self, path: &Path) -> io::Result<&FileRef> {
+        self.files.get(path).ok_or_else(|| match self.directories.contains(path) {
+            true => io::ErrorKind::IsADirectory.into(),
+            false => self.missing(path),
+        })
+    }
+
+    /// Fails if `path` is no directory.
+    pub fn expect_directory(&self, path: &Path) -> io::Result<()> {
+        match path {
+            path if self.directories.contains(path) => Ok(()),
+            path if self.files.contains_key(path) => Err(io::ErrorKind::NotADirectory.into()),
+            path => Err(self.missing(path)),
+        }
+    }
+
+    /// Why nothing is found at `path`.
+    pub fn missing(&self, path: &Path) -> io::Error {
+        let through_file = path.ancestors().skip(1).any(|above| self.files.contains_key(above));
+        let kind = io::ErrorKind::NotFound;
+        if through_file { io::ErrorKind::NotADirectory } else { kind }.into()
+    }
+
+    /// Fails if no new name may be made at `path`.
+    fn expect_free(&self, path: &Path) -> io::Result<()> {
+        if self.is_taken(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.expect_parent(path)
+    }
+
+    fn expect_parent(&self, path: &Path) -> io::Result<()> {
+        path.parent().map_or(Ok(()), |parent| self.expect_directory(parent))
+    }
+}
+
+/// A change of names that no sync of its directory has made durable.
+#[derive(Clone, Debug)]
+pub struct PendingName {
+    /// Counts the changes of names on this disk.
+    pub order: u64,
+    pub change: NameChange,
+}
+
+/// All that a disk holds.
+#[derive(Debug)]
+pub struct Disk {
+    pub live: Names,
+    pub durable: Names,
+    pub pending: Vec<PendingName>,
+    /// Changes of names up to this `order` are durable if names become so in order.
+    pub ordered_through: u64,
+    pub open: HashMap<FileId, FileRef>,
+    pub next_id: FileId,
+    pub next_order: u64,
+}
+
+impl Disk {
+    /// A disk with a root directory.
+    pub fn new() -> Self {
+        let directories = BTreeSet::from([PathBuf::from("/")]);
+        let names = Names { files: BTreeMap::new(), directories };
+        Disk::with_names(names, 0)
+    }
+
+    /// A disk that holds `names` durably and gives new files identities from `next_id`.
+    pub fn with_names(names: Names, next_id: FileId) -> Self {
+        Disk {
+            live: names.clone(),
+            durable: names,
+            pending: Vec::new(),
+            ordered_through: 0,
+            open: HashMap::new(),
+            next_id,
+            next_order: 1,
+        }
+    }
+
+    /// The same disk with files of its own and nothing open.
+    pub fn deep_copy(&self) -> Self {
+        let mut copies: HashMap<FileId, FileRef> = HashMap::new();
+        let mut copy = |file: &FileRef| {
+            let contents = || file.contents.lock().clone();
+            Arc::clone(copies.entry(file.id).or_insert_with(|| MemFile::new(file.id, contents())))
+        };
+        let mut copy_names = |names: &Names| Names {
+            files: names.files.iter().map(|(path, file)| (path.clone(), copy(file))).collect(),
+            directories: names.directories.clone(),
+        };
+        let (live, durable) = (copy_names(&self.live), copy_names(&self.durable));
+        let mut pending = self.pending.clone();
+        for name in &mut pending {
+            if let NameChange::Bind { file, .. } | NameChange::Rename { file, .. } =
+                &mut name.change
+            {
+                *file = copy(file);
+            }
+        }
+        Disk { live, durable, pending, open: HashMap::new(), ..*self }
+    }
+
+    /// Runs one call. Answers the identity that a `Create` was given.
+    pub fn run(&mut self, op: &Op) -> io::Result<FileId> {
+        match op {
+            Op::Create { path } => return self.create(path),
+            Op::Write { id, offset, data } => {
+                self.opened(*id)?.contents.lock().write(*offset, data)?;
+            }
+            Op::Sync { id } => self.opened(*id)?.contents.lock().sync(),
+            Op::SyncDir { path } => self.sync_dir(path)?,
+            Op::Rename { from, to } => self.rename(from, to)?,
+            Op::Remove { path } => {
+                self.live.file(path)?;
+                self.change(NameChange::Unbind { path: path.clone() });
+            }
+            Op::Link { existing, new } => {
+                let file = Arc::clone(self.live.file(existing)?);
+                self.live.expect_free(new)?;
+                self.change(NameChange::Bind { path: new.clone(), file });
+            }
+            Op::CreateDir { path } => {
+                self.live.expect_free(path)?;
+                self.change(NameChange::MakeDir { path: path.clone() });
+            }
+            Op::Put { path, data } => {
+                let file = MemFile::new(self.next_id, Contents::durable(data.to_vec()));
+                self.next_id += 1;
+                self.settle(path, Some(&file));
+            }
+            Op::Take { path } => self.settle(path, None),
+        }
+        Ok(0)
+    }
+
+    /// Ends the writing of a file.
+    pub fn close(&mut self, id: FileId) {
+        self.open.remove(&id);
+    }
+
+    fn opened(&self, id: FileId) -> io::Result<&FileRef> {
+        self.open.get(&id).ok_or_else(|| io::Error::other("the file is not open"))
+    }
+
+    fn create(&mut self, path: &Path) -> io::Result<FileId> {
+        self.live.expect_free(path)?;
+        let id = self.next_id;
+        self.next_id += 1;
+        let file = MemFile::new(id, Contents::default());
+        self.open.insert(id, Arc::clone(&file));
+        self.change(NameChange::Bind { path: path.to_path_buf(), file });
+        Ok(id)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = Arc::clone(self.live.file(from)?);
+        self.live.expect_parent(to)?;
+        match self.live.file(to) {
+            // Two names of one file: POSIX says that nothing happens.
+            Ok(old) if old.id == file.id => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(error),
+            _ => {}
+        }
+        let (from, to) = (from.to_path_buf(), to.to_path_buf());
+        if from.parent() == to.parent() {
+            self.change(NameChange::Rename { from, to, file });
+        } else {
+            // Two directories, and each is synced by itself.
+            self.change(NameChange::Bind { path: to, file });
+            self.change(NameChange::Unbind { path: from });
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: NameChange) {
+        self.live.apply(&change);
+        self.pending.push(PendingName { order: self.next_order, change });
+        self.next_order += 1;
+    }
+
+    fn sync_dir(&mut self, directory: &Path) -> io::Result<()> {
+        self.live.expect_directory(directory)?;
+        let (settled, pending) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(|name| name.change.directory() == Some(directory));
+        self.pending = pending;
+        let settled: Vec<PendingName> = settled;
+        for name in settled {
+            self.durable.apply(&name.change);
+            self.ordered_through = self.ordered_through.max(name.order);
+        }
+        Ok(())
+    }
+
+    /// Makes a name mean `file`, or nothing, in both states, its directories included.
+    fn settle(&mut self, path: &Path, file: Option<&FileRef>) {
+        self.pending.retain(|name| match &name.change {
+            NameChange::Bind { path: other, .. }
+            | NameChange::Unbind { path: other }
+            | NameChange::Rename { to: other, .. } => other != path,
+            NameChange::MakeDir { .. } => true,
+        });
+        for names in [&mut self.live, &mut self.durable] {
+            names.files.remove(path);
+            if let Some(file) = file {
+                names.files.insert(path.to_path_buf(), Arc::clone(file));
+                names.directories.extend(path.ancestors().skip(1).map(Path::to_path_buf));
+            }
+        }
+    }
+}
+
+/// `path` from the root, without `.`, `..` and doubled separators.
+pub fn normal(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
+}
+
+/// The last part of a name in `directory`, or `None` if `path` is not directly in it.
+pub fn name_in<'p>(directory: &Path, path: &'p Path) -> Option<&'p OsStr> {
+    (path.parent() == Some(directory)).then(|| path.file_name())?
+}
