@@ -6,12 +6,10 @@
 //! nothing panics.
 //!
 //! [`Block::get`] is the point lookup: hash bucket or binary search over restarts, then a walk that
-//! compares only bytes it has not compared before and builds no key. [`BlockCursor`] walks a block
-//! in one direction for `iter`; it holds positions only, the caller holds the block.
-//! Whose key range a block covers is the index's business.
+//! compares only bytes it has not compared before and builds no key. Walks in order are
+//! `block_cursor`'s; which keys a block covers is the index's business.
 
 use crate::coding::{get_u32, get_varint};
-use crate::iterator::api::Direction;
 use crate::key::{KEY_BYTES_MAX, LookupKey, compare_internal, split_internal_key, unpack_trailer};
 use crate::table::block_builder::{
     BUCKET_COLLISION, BUCKET_EMPTY, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX, bucket_of, common_prefix,
@@ -52,11 +50,15 @@ pub struct Found {
 
 /// Positions of one entry. The key's own bytes end where the value begins.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    shared: usize,
-    key_start: usize,
-    value_start: usize,
-    end: usize,
+pub struct Entry {
+    /// Bytes of the key that are those of the entry before.
+    pub shared: usize,
+    /// Where the others begin.
+    pub key_start: usize,
+    /// Where the value begins.
+    pub value_start: usize,
+    /// Where it ends, and the next entry begins.
+    pub end: usize,
 }
 
 impl Block {
@@ -131,13 +133,25 @@ impl Block {
         }
     }
 
+    /// Where the entries end.
+    #[must_use]
+    pub fn entries_end(&self) -> usize {
+        self.entries_end
+    }
+
+    /// Number of restart intervals.
+    #[must_use]
+    pub fn restarts(&self) -> usize {
+        self.restarts
+    }
+
     /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.capacity() + size_of::<Self>()
     }
 
-    /// The contents; positions in it come from [`Found`] and [`BlockCursor`].
+    /// The contents; positions in it come from [`Found`] and [`Entry`].
     #[must_use]
     pub fn contents(&self) -> &[u8] {
         &self.contents
@@ -214,7 +228,7 @@ impl Block {
     }
 
     /// How many restart entries stand below the internal key `bound`.
-    fn restarts_below(&self, bound: &[u8]) -> usize {
+    pub fn restarts_below(&self, bound: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -234,22 +248,24 @@ impl Block {
         self.slice(start, start + self.buckets)
     }
 
+    /// Where restart interval `interval` begins; `None` beyond the last.
     #[inline]
-    fn restart(&self, interval: usize) -> Option<usize> {
+    pub fn restart(&self, interval: usize) -> Option<usize> {
         if interval >= self.restarts {
             return None;
         }
         get_u32(&self.contents, self.entries_end + 4 * interval).map(|offset| offset as usize)
     }
 
+    /// Those bytes of the contents; empty where they do not lie in it.
     #[inline]
-    fn slice(&self, start: usize, end: usize) -> &[u8] {
+    pub fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.contents.get(start..end).unwrap_or_default()
     }
 
     /// Decodes the entry at `at`; `None` at the end of the entries and where nothing sound stands.
     #[inline]
-    fn entry_at(&self, at: usize) -> Option<Entry> {
+    pub fn entry_at(&self, at: usize) -> Option<Entry> {
         let header = self.contents.get(at..self.entries_end)?;
         let (shared, non_shared, value_len, header_len) = match *header {
             [shared, non_shared, value_len, ..] if (shared | non_shared | value_len) < 0x80 => {
@@ -308,177 +324,8 @@ impl AsRef<[u8]> for Block {
     }
 }
 
-/// An entry that was decoded ahead: where its key stands in the cursor, its value in the block.
-#[derive(Clone, Copy, Debug, Default)]
-struct Decoded {
-    key_start: usize,
-    key_end: usize,
-    value_start: usize,
-    value_end: usize,
-}
-
-/// A position in a block, going one way. Legal calls: `seek (key | value | next)*`, the latter
-/// while `valid`, always with the block of the last seek.
-#[derive(Debug)]
-pub struct BlockCursor {
-    direction: Direction,
-    valid: bool,
-    current: Decoded,
-    /// Forward: the key. Reverse: the keys of the current restart interval, one behind the other.
-    keys: Vec<u8>,
-    /// Forward: where the next entry begins.
-    next: usize,
-    /// Reverse: the entries of the current interval that are still to come, last first from the
-    /// end, and the number of the interval.
-    ahead: Vec<Decoded>,
-    interval: usize,
-}
-
-impl BlockCursor {
-    /// A cursor that is not positioned.
-    #[must_use]
-    pub fn new(direction: Direction) -> Self {
-        BlockCursor {
-            direction,
-            valid: false,
-            current: Decoded::default(),
-            keys: Vec::new(),
-            next: 0,
-            ahead: Vec::new(),
-            interval: 0,
-        }
-    }
-
-    /// Positions as `iterator::api` says; `bound` is an internal key.
-    pub fn seek(&mut self, block: &Block, bound: Option<&[u8]>) {
-        match self.direction {
-            Direction::Forward => self.seek_forward(block, bound),
-            Direction::Reverse => self.seek_reverse(block, bound),
-        }
-    }
-
-    /// The next entry in the cursor's direction.
-    #[inline]
-    pub fn next(&mut self, block: &Block) {
-        match self.direction {
-            Direction::Forward => self.decode_next(block),
-            Direction::Reverse => self.step_back(block),
-        }
-    }
-
-    /// Positioned at an entry?
-    #[inline]
-    #[must_use]
-    pub fn valid(&self) -> bool {
-        self.valid
-    }
-
-    /// The key; empty unless valid.
-    #[inline]
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        self.keys.get(self.current.key_start..self.current.key_end).unwrap_or_default()
-    }
-
-    /// Where the value stands in the block: start and length.
-    #[inline]
-    #[must_use]
-    pub fn value_place(&self) -> (usize, usize) {
-        (self.current.value_start, self.current.value_end - self.current.value_start)
-    }
-
-    /// The value.
-    #[inline]
-    #[must_use]
-    pub fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
-        block.slice(self.current.value_start, self.current.value_end)
-    }
-
-    fn seek_forward(&mut self, block: &Block, bound: Option<&[u8]>) {
-        let interval = bound.map_or(0, |bound| block.restarts_below(bound).saturating_sub(1));
-        self.next = block.restart(interval).unwrap_or(block.entries_end);
-        self.keys.clear();
-        self.decode_next(block);
-        while let Some(bound) = bound
-            && self.valid
-            && compare_internal(self.key(), bound) == Ordering::Less
-        {
-            self.decode_next(block);
-        }
-    }
-
-    #[inline]
-    fn decode_next(&mut self, block: &Block) {
-        let Some(entry) = block.entry_at(self.next) else {
-            self.valid = false;
-            return;
-        };
-        self.keys.truncate(entry.shared);
-        self.keys.extend_from_slice(block.slice(entry.key_start, entry.value_start));
-        self.current = Decoded {
-            key_start: 0,
-            key_end: self.keys.len(),
-            value_start: entry.value_start,
-            value_end: entry.end,
-        };
-        self.next = entry.end;
-        self.valid = true;
-    }
-
-    fn seek_reverse(&mut self, block: &Block, bound: Option<&[u8]>) {
-        self.valid = false;
-        self.ahead.clear();
-        self.interval = bound.map_or(block.restarts, |bound| block.restarts_below(bound));
-        self.step_back(block);
-        while let Some(bound) = bound
-            && self.valid
-            && compare_internal(self.key(), bound) != Ordering::Less
-        {
-            self.step_back(block);
-        }
-    }
-
-    fn step_back(&mut self, block: &Block) {
-        if self.ahead.is_empty() && self.interval > 0 {
-            self.interval -= 1;
-            self.decode_interval(block);
-        }
-        match self.ahead.pop() {
-            Some(entry) => {
-                self.current = entry;
-                self.valid = true;
-            }
-            None => self.valid = false,
-        }
-    }
-
-    /// Decodes the current interval once, so that each step back costs no more than a pop.
-    fn decode_interval(&mut self, block: &Block) {
-        self.keys.clear();
-        let mut at = block.restart(self.interval).unwrap_or(block.entries_end);
-        let end = block.restart(self.interval + 1).unwrap_or(block.entries_end);
-        let mut previous = 0;
-        while at < end
-            && let Some(entry) = block.entry_at(at)
-        {
-            let key_start = self.keys.len();
-            let shared_end = (previous + entry.shared).min(key_start);
-            self.keys.extend_from_within(previous..shared_end);
-            self.keys.extend_from_slice(block.slice(entry.key_start, entry.value_start));
-            self.ahead.push(Decoded {
-                key_start,
-                key_end: self.keys.len(),
-                value_start: entry.value_start,
-                value_end: entry.end,
-            });
-            previous = key_start;
-            at = entry.end;
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::filter::hash::xxph3_64;
     use crate::key::{SEQUENCE_MAX, ValueKind, put_internal_key, put_key_with_trailer, user_key};
@@ -486,11 +333,11 @@ mod tests {
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 
-    type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+    pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
     /// User keys over few letters, some of them trailer-like bytes, so that prefixes abound; few
     /// sequences, so that versions do.
-    fn entries() -> impl Strategy<Value = Entries> {
+    pub fn entries() -> impl Strategy<Value = Entries> {
         let letter = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(0xff)];
         let key = (vec(letter, 0..12), prop_oneof![4 => 0u64..8, 1 => Just(SEQUENCE_MAX)]);
         btree_set(key, 0..120).prop_map(|keys| {
@@ -510,7 +357,7 @@ mod tests {
         })
     }
 
-    fn built(entries: &Entries, restart_interval: usize, hash_index: bool) -> Vec<u8> {
+    pub fn built(entries: &Entries, restart_interval: usize, hash_index: bool) -> Vec<u8> {
         let mut builder = BlockBuilder::data(restart_interval, hash_index);
         for (key, value) in entries {
             builder.add(key, value);
@@ -518,7 +365,7 @@ mod tests {
         builder.finish().to_vec()
     }
 
-    fn block(entries: &Entries, restart_interval: usize, hash_index: bool) -> Block {
+    pub fn block(entries: &Entries, restart_interval: usize, hash_index: bool) -> Block {
         Block::new(built(entries, restart_interval, hash_index), BlockKeys::Internal).unwrap()
     }
 
@@ -541,22 +388,11 @@ mod tests {
         }
     }
 
-    fn walk(block: &Block, direction: Direction, bound: Option<&[u8]>) -> Entries {
-        let mut cursor = BlockCursor::new(direction);
-        cursor.seek(block, bound);
-        let mut found = Vec::new();
-        while cursor.valid() {
-            found.push((cursor.key().to_vec(), cursor.value(block).to_vec()));
-            cursor.next(block);
-        }
-        found
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
-        fn lookups_and_walks_agree_with_a_list(
+        fn lookups_agree_with_a_list(
             entries in entries(),
             absent in vec(vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(0xff)], 0..12), 20),
             restart_interval in 1usize..20,
@@ -566,46 +402,6 @@ mod tests {
             for user in entries.iter().map(|(key, _)| user_key(key)).chain(absent.iter().map(|k| &k[..])) {
                 assert_gets_agree(&entries, &block, user);
             }
-            let mut bounds: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.clone()).collect();
-            for user in &absent {
-                let mut bound = Vec::new();
-                put_key_with_trailer(&mut bound, user, 0);
-                bounds.push(bound);
-            }
-            for bound in bounds.iter().map(|b| Some(&b[..])).chain([None]) {
-                let at_or_behind = |key: &[u8]| bound.is_none_or(|b| compare_internal(key, b).is_ge());
-                let before = |key: &[u8]| bound.is_none_or(|b| compare_internal(key, b).is_lt());
-                let ahead: Entries = entries.iter().filter(|e| at_or_behind(&e.0)).cloned().collect();
-                let behind: Entries =
-                    entries.iter().rev().filter(|e| before(&e.0)).cloned().collect();
-                prop_assert_eq!(walk(&block, Direction::Forward, bound), ahead);
-                prop_assert_eq!(walk(&block, Direction::Reverse, bound), behind);
-            }
-        }
-
-        /// Past the checksum: whatever the bytes, either refused or read to an end.
-        #[test]
-        fn damaged_blocks_are_refused_or_readable(
-            entries in entries(),
-            restart_interval in 1usize..20,
-            hash_index: bool,
-            flips in vec((any::<prop::sample::Index>(), 1u8..), 1..4),
-        ) {
-            let mut bytes = built(&entries, restart_interval, hash_index);
-            for (at, mask) in flips {
-                let at = at.index(bytes.len());
-                bytes[at] ^= mask;
-            }
-            let Ok(block) = Block::new(bytes, BlockKeys::Internal) else { return Ok(()) };
-            for (key, _) in &entries {
-                let _ = block.get(&LookupKey::new(user_key(key), 9), xxph3_64(user_key(key)));
-                walk(&block, Direction::Reverse, Some(key));
-            }
-            let forward = walk(&block, Direction::Forward, None);
-            let mut reverse = walk(&block, Direction::Reverse, None);
-            reverse.reverse();
-            prop_assert!(forward.is_sorted_by(|a, b| compare_internal(&a.0, &b.0).is_lt()));
-            prop_assert_eq!(forward, reverse);
         }
 
         #[test]

@@ -7,6 +7,7 @@ pub mod filter_block;
 pub mod fetch;
 pub mod index;
 pub mod properties;
+pub mod block_cursor;
 pub mod block;
 pub mod block_builder;
 pub mod format;

@@ -1,1 +1,275 @@
-//! (being written)
+//! What a table says of itself: counts, sizes, ranges, and how to read its filter.
+//!
+//! A block of `name -> value`, names sorted, values varints or text, written by `builder` and found
+//! through the metaindex. A reader must not guess: which policy, layout and keys a filter was made
+//! with stands here. Unknown names are passed over, so that later versions may add some; a property
+//! that changes what the data means (`range_deletes`) makes this version refuse the table.
+
+use crate::coding::{get_varint, put_varint};
+use crate::iterator::api::Direction;
+use crate::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
+use crate::table::block::Block;
+use crate::table::block_builder::BlockBuilder;
+use crate::table::block_cursor::BlockCursor;
+use crate::table::format::Compression;
+
+/// What is known of one table. Sizes of blocks are as stored, trailers included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Entries that delete their key.
+    pub tombstones: u64,
+    /// Range tombstones: none in this version.
+    pub range_deletes: u64,
+    /// Data blocks.
+    pub data_blocks: u64,
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes of the keys, trailers included, before prefix compression.
+    pub raw_key_bytes: u64,
+    /// Bytes of the values.
+    pub raw_value_bytes: u64,
+    /// Bytes of the data index.
+    pub index_bytes: u64,
+    /// Whether index separators are user keys, not internal keys.
+    pub index_key_is_user_key: bool,
+    /// How data blocks are compressed where that pays.
+    pub compression: Compression,
+    /// Name of the filter policy as persisted; empty without a filter.
+    pub filter_policy: String,
+    /// Layout of the filter in words; empty without a filter.
+    pub filter_layout: String,
+    /// Bits per key in thousandths; 0 where the policy does not say.
+    pub filter_millibits_per_key: u64,
+    /// Bytes of the filter, all partitions and their index included.
+    pub filter_bytes: u64,
+    /// Keys that the filter was built from.
+    pub filter_entries: u64,
+    /// Partitions of the filter.
+    pub filter_partitions: u64,
+    /// Whether the filter holds whole user keys. A filter without them is not consulted.
+    pub whole_key_filtering: bool,
+    /// Reserved: whether the filter holds prefixes.
+    pub prefix_filtering: bool,
+    /// Smallest sequence number.
+    pub smallest_sequence: SequenceNumber,
+    /// Largest sequence number.
+    pub largest_sequence: SequenceNumber,
+    /// First internal key.
+    pub smallest_key: Vec<u8>,
+    /// Last internal key.
+    pub largest_key: Vec<u8>,
+}
+
+impl Default for Properties {
+    fn default() -> Self {
+        Properties {
+            entries: 0,
+            tombstones: 0,
+            range_deletes: 0,
+            data_blocks: 0,
+            data_bytes: 0,
+            raw_key_bytes: 0,
+            raw_value_bytes: 0,
+            index_bytes: 0,
+            index_key_is_user_key: true,
+            compression: Compression::None,
+            filter_policy: String::new(),
+            filter_layout: String::new(),
+            filter_millibits_per_key: 0,
+            filter_bytes: 0,
+            filter_entries: 0,
+            filter_partitions: 0,
+            whole_key_filtering: true,
+            prefix_filtering: false,
+            smallest_sequence: SEQUENCE_MAX,
+            largest_sequence: 0,
+            smallest_key: Vec::new(),
+            largest_key: Vec::new(),
+        }
+    }
+}
+
+/// A property that can be read and written; one table of them serves both directions.
+enum Field<'p> {
+    Number(&'p mut u64),
+    Flag(&'p mut bool),
+    Text(&'p mut String),
+    Bytes(&'p mut Vec<u8>),
+    Compression(&'p mut Compression),
+}
+
+impl Properties {
+    /// All properties, by name in bytewise order.
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 22] {
+        use Field::{Bytes, Flag, Number, Text};
+        [
+            ("compression", Field::Compression(&mut self.compression)),
+            ("data_blocks", Number(&mut self.data_blocks)),
+            ("data_bytes", Number(&mut self.data_bytes)),
+            ("entries", Number(&mut self.entries)),
+            ("filter_bytes", Number(&mut self.filter_bytes)),
+            ("filter_entries", Number(&mut self.filter_entries)),
+            ("filter_layout", Text(&mut self.filter_layout)),
+            ("filter_millibits_per_key", Number(&mut self.filter_millibits_per_key)),
+            ("filter_partitions", Number(&mut self.filter_partitions)),
+            ("filter_policy", Text(&mut self.filter_policy)),
+            ("index_bytes", Number(&mut self.index_bytes)),
+            ("index_key_is_user_key", Flag(&mut self.index_key_is_user_key)),
+            ("largest_key", Bytes(&mut self.largest_key)),
+            ("largest_sequence", Number(&mut self.largest_sequence)),
+            ("prefix_filtering", Flag(&mut self.prefix_filtering)),
+            ("range_deletes", Number(&mut self.range_deletes)),
+            ("raw_key_bytes", Number(&mut self.raw_key_bytes)),
+            ("raw_value_bytes", Number(&mut self.raw_value_bytes)),
+            ("smallest_key", Bytes(&mut self.smallest_key)),
+            ("smallest_sequence", Number(&mut self.smallest_sequence)),
+            ("tombstones", Number(&mut self.tombstones)),
+            ("whole_key_filtering", Flag(&mut self.whole_key_filtering)),
+        ]
+    }
+
+    /// Mean size of a data block as stored, for estimates.
+    #[must_use]
+    pub fn mean_block_bytes(&self) -> u64 {
+        self.data_bytes.checked_div(self.data_blocks).unwrap_or_default()
+    }
+
+    /// The properties block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = BlockBuilder::new(1);
+        let mut copy = self.clone();
+        for (name, field) in copy.fields() {
+            let mut value = Vec::new();
+            match field {
+                Field::Number(number) => put_varint(&mut value, *number),
+                Field::Flag(flag) => value.push(u8::from(*flag)),
+                Field::Text(text) => value.extend_from_slice(text.as_bytes()),
+                Field::Bytes(bytes) => value.extend_from_slice(bytes),
+                Field::Compression(compression) => {
+                    value.extend_from_slice(compression.name().as_bytes());
+                }
+            }
+            builder.add(name.as_bytes(), &value);
+        }
+        builder.finish().to_vec()
+    }
+
+    /// Reads a properties block. The error says which property is wrong.
+    pub fn decode(block: &Block) -> Result<Self, String> {
+        let mut properties = Properties::default();
+        let mut seen = 0;
+        let mut cursor = BlockCursor::new(Direction::Forward);
+        cursor.seek(block, None);
+        while cursor.valid() {
+            let value = cursor.value(block);
+            for (name, field) in properties.fields() {
+                if name.as_bytes() == cursor.key() {
+                    read_field(field, value)
+                        .ok_or_else(|| format!("property {name} with a malformed value"))?;
+                    seen += 1;
+                }
+            }
+            cursor.next(block);
+        }
+        let expected = properties.fields().len();
+        if seen < expected {
+            return Err(format!("{seen} of {expected} properties"));
+        }
+        let ends = [&properties.smallest_key, &properties.largest_key];
+        if ends.iter().any(|key| split_internal_key(key).is_none()) {
+            return Err("smallest or largest key shorter than its trailer".into());
+        }
+        Ok(properties)
+    }
+}
+
+fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
+    match field {
+        Field::Number(number) => {
+            let (read, used) = get_varint(value)?;
+            *number = (used == value.len()).then_some(read)?;
+        }
+        Field::Flag(flag) => {
+            *flag = match value {
+                [0] => false,
+                [1] => true,
+                _ => return None,
+            }
+        }
+        Field::Text(text) => *text = String::from_utf8(value.to_vec()).ok()?,
+        Field::Bytes(bytes) => *bytes = value.to_vec(),
+        Field::Compression(compression) => {
+            *compression = [Compression::None, Compression::Snappy]
+                .into_iter()
+                .find(|known| known.name().as_bytes() == value)?;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::block::BlockKeys;
+
+    fn sample() -> Properties {
+        Properties {
+            entries: 300,
+            tombstones: 3,
+            data_blocks: 7,
+            data_bytes: 28_000,
+            compression: Compression::Snappy,
+            filter_policy: "rocksdb.BuiltinBloomFilter".into(),
+            filter_layout: "full".into(),
+            filter_millibits_per_key: 9_900,
+            index_key_is_user_key: false,
+            smallest_sequence: 4,
+            largest_sequence: SEQUENCE_MAX,
+            smallest_key: b"a\x01\0\0\0\0\0\0\0".to_vec(),
+            largest_key: b"\xff\x01\0\0\0\0\0\0\0".to_vec(),
+            ..Properties::default()
+        }
+    }
+
+    fn decode(bytes: Vec<u8>) -> Result<Properties, String> {
+        Properties::decode(&Block::new(bytes, BlockKeys::Bytes).unwrap())
+    }
+
+    #[test]
+    fn properties_come_back() {
+        let properties = sample();
+        assert_eq!(decode(properties.encode()), Ok(properties.clone()));
+        assert_eq!(properties.mean_block_bytes(), 4_000);
+        assert_eq!(Properties::default().mean_block_bytes(), 0);
+    }
+
+    #[test]
+    fn unknown_names_are_passed_over_and_missing_or_malformed_ones_refused() {
+        let mut with_unknown = BlockBuilder::new(16);
+        let mut without_entries = BlockBuilder::new(16);
+        let mut malformed = BlockBuilder::new(16);
+        let mut copy = sample();
+        let encoded = Block::new(copy.encode(), BlockKeys::Bytes).unwrap();
+        let mut cursor = BlockCursor::new(Direction::Forward);
+        cursor.seek(&encoded, None);
+        while cursor.valid() {
+            let (name, value) = (cursor.key(), cursor.value(&encoded));
+            with_unknown.add(name, value);
+            if name == b"entries" {
+                with_unknown.add(b"entries_of_a_new_kind", b"7");
+                malformed.add(name, &[1, 2]);
+            } else {
+                without_entries.add(name, value);
+                malformed.add(name, value);
+            }
+            cursor.next(&encoded);
+        }
+        assert_eq!(decode(with_unknown.finish().to_vec()), Ok(sample()));
+        assert!(decode(without_entries.finish().to_vec()).is_err());
+        assert!(decode(malformed.finish().to_vec()).unwrap_err().contains("entries"));
+        assert!(copy.fields().is_sorted_by(|a, b| a.0 < b.0));
+    }
+}
