@@ -1,0 +1,184 @@
+//! The payloads of a log's records, both ways, and a walk over one log for printing it.
+//!
+//! Used by writer and recovery, and by inspection, which prints logs of any name and state. The
+//! layout stands in the module above. Decoding checks each record by itself; how records follow
+//! one another is recovery's matter.
+
+use crate::coding::{Decoder, put_varint};
+use crate::key::{SEQUENCE_MAX, SequenceNumber};
+use crate::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::record::reader::{BadPlace, RecordReader, Step};
+use crate::write_batch::DecodedBatch;
+
+/// The kind of a log's first record.
+pub const KIND_START: u8 = 1;
+/// The kind of a write batch.
+pub const KIND_BATCH: u8 = 2;
+/// The kind of the record that a clean close writes.
+pub const KIND_END: u8 = 3;
+
+/// What the first record of a log says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStart {
+    /// The last sequence known to be durable when the log was created.
+    pub synced_through: SequenceNumber,
+    /// The number of the log before, 0 if there is none.
+    pub previous_log: u64,
+    /// The last sequence that is in the logs before.
+    pub previous_last_sequence: SequenceNumber,
+    /// The number of this log's first write: above `previous_last_sequence`, and by more than one
+    /// only if numbers were used up that are in no log.
+    pub first_sequence: SequenceNumber,
+    /// The manifest in force; of a log that opening creates, the one about to be.
+    pub manifest_number: u64,
+    /// How much of that manifest was durable.
+    pub manifest_synced_bytes: u64,
+}
+
+/// What the last record of a cleanly closed log says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalEnd {
+    /// The last sequence there is; all of them are durable.
+    pub last_sequence: SequenceNumber,
+    /// The manifest in force.
+    pub manifest_number: u64,
+    /// How much of that manifest was durable.
+    pub manifest_synced_bytes: u64,
+}
+
+/// A decoded record of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct WalRecord<'a> {
+    /// The last sequence known to be durable when the record was written.
+    pub synced_through: SequenceNumber,
+    /// What it is.
+    pub body: WalBody<'a>,
+}
+
+/// What a record of a log is.
+#[derive(Clone, Copy, Debug)]
+pub enum WalBody<'a> {
+    /// The first record.
+    Start(WalStart),
+    /// Writes.
+    Batch(DecodedBatch<'a>),
+    /// The last record.
+    End(WalEnd),
+}
+
+/// What a walk over one log meets.
+#[derive(Debug)]
+pub enum WalItem<'a> {
+    /// A record that decodes.
+    Record(WalRecord<'a>),
+    /// A record that does not.
+    Undecodable(Undecodable),
+    /// No record.
+    Bad(&'a BadPlace),
+}
+
+/// Appends the payload of a start record.
+pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
+    for field in [
+        start.synced_through,
+        start.previous_log,
+        start.previous_last_sequence,
+        start.first_sequence,
+        start.manifest_number,
+        start.manifest_synced_bytes,
+    ] {
+        put_varint(dst, field);
+    }
+    dst.push(KIND_START);
+}
+
+/// Appends the payload of an end record.
+pub fn put_end(dst: &mut Vec<u8>, end: &WalEnd) {
+    let fields =
+        [end.last_sequence, end.last_sequence, end.manifest_number, end.manifest_synced_bytes];
+    for field in fields {
+        put_varint(dst, field);
+    }
+    dst.push(KIND_END);
+}
+
+/// Decodes the payload of a record and checks all of it.
+pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
+    let damaged = |what: &str| Undecodable::Damaged(what.into());
+    let Some((&kind, front)) = payload.split_last() else {
+        return Err(damaged("an empty log record"));
+    };
+    let mut decoder = Decoder::new(front);
+    let Some(synced_through) = decoder.varint() else {
+        return Err(damaged("a log record without its synced-through sequence"));
+    };
+    let body = match kind {
+        KIND_START => {
+            let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
+                varints(&mut decoder).ok_or_else(|| damaged("a malformed log start record"))?;
+            if first_sequence <= previous_last_sequence || first_sequence > SEQUENCE_MAX {
+                return Err(damaged("a log start record whose sequences are out of order"));
+            }
+            WalBody::Start(WalStart {
+                synced_through,
+                previous_log,
+                previous_last_sequence,
+                first_sequence,
+                manifest_number: number,
+                manifest_synced_bytes: bytes,
+            })
+        }
+        KIND_BATCH => {
+            let batch = DecodedBatch::decode(decoder.rest()).map_err(Undecodable::Damaged)?;
+            if last_sequence(&batch).is_none() || synced_through >= batch.sequence {
+                return Err(damaged("a write batch whose sequences are impossible"));
+            }
+            WalBody::Batch(batch)
+        }
+        KIND_END => {
+            let [last_sequence, manifest_number, manifest_synced_bytes] =
+                varints(&mut decoder).ok_or_else(|| damaged("a malformed log end record"))?;
+            WalBody::End(WalEnd { last_sequence, manifest_number, manifest_synced_bytes })
+        }
+        other => return Err(Undecodable::Unknown(format!("a log record of kind {other}"))),
+    };
+    Ok(WalRecord { synced_through, body })
+}
+
+/// The number of a batch's last entry; `None` for a batch of none or beyond all numbers.
+#[must_use]
+pub fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
+    let further = u64::from(batch.count).checked_sub(1)?;
+    batch.sequence.checked_add(further).filter(|&last| batch.sequence > 0 && last <= SEQUENCE_MAX)
+}
+
+fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
+    let mut fields = [0; N];
+    for field in &mut fields {
+        *field = decoder.varint()?;
+    }
+    decoder.is_empty().then_some(fields)
+}
+
+/// Calls `visit` with start, end and contents of everything in the log `bytes` of file `number`,
+/// bad places included. The answer is what is wrong with the file's header, if anything is.
+pub fn visit(
+    bytes: &[u8],
+    number: u64,
+    visit: &mut dyn FnMut(u64, u64, WalItem<'_>),
+) -> HeaderState {
+    let mut reader = RecordReader::new(bytes, number);
+    loop {
+        match reader.step() {
+            Step::Record(record) => {
+                let item = match decode(&record.payload) {
+                    Ok(decoded) => WalItem::Record(decoded),
+                    Err(undecodable) => WalItem::Undecodable(undecodable),
+                };
+                visit(record.start, record.end, item);
+            }
+            Step::Bad(bad) => visit(bad.offset, bad.offset, WalItem::Bad(&bad)),
+            Step::End => return RecordFile::Wal.check_header(number, bytes),
+        }
+    }
+}
