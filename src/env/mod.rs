@@ -17,7 +17,7 @@ pub mod api;
 pub use api::{
     DirectoryEntry, Env, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
-//pub use counting::CountingEnv;
+pub use counting::CountingEnv;
 pub use disk::DiskEnv;
-//pub use fault::FaultEnv;
+pub use fault::FaultEnv;
 pub use mem::MemEnv;
