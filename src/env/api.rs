@@ -7,6 +7,9 @@
 //! Implementations loop over short writes and `EINTR`; a read that meets the end of the file is
 //! an `UnexpectedEof`. No call follows a symbolic link in its last component except opening the
 //! database directory itself. Opening never blocks on a FIFO or device: it is refused.
+//!
+//! At the end, what the engine does with several calls in more than one place: reading a small
+//! file whole, and replacing one in a durable step.
 
 use crate::error::{Error, Result};
 use crate::filename::FileName;

@@ -182,7 +182,11 @@ struct DiskFile(File);
 
 impl RandomFile for DiskFile {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+        // An offset that the system cannot express is past every end, not a bad argument.
+        match offset.checked_add(buffer.len() as u64) {
+            Some(end) if i64::try_from(end).is_ok() => self.0.read_exact_at(buffer, offset),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     fn len(&self) -> io::Result<u64> {

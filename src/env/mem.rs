@@ -345,3 +345,508 @@ impl Drop for MemLock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::api::{read_file, replace_file};
+    use crate::env::disk::DiskEnv;
+    use crate::error::Error;
+    use crate::filename::FileName;
+    use std::collections::BTreeSet;
+
+    // -- what DiskEnv and MemEnv both do ---------------------------------------------------------
+
+    /// Runs `suite` on an empty directory of each.
+    fn on_both(suite: impl Fn(&dyn Env, &Path)) {
+        let real = tempfile::tempdir().unwrap();
+        suite(&DiskEnv::new(), real.path());
+        let env = MemEnv::new();
+        env.create_dir(Path::new("/db")).unwrap();
+        suite(&env, Path::new("/db"));
+    }
+
+    fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
+        result.err().expect("it must fail").kind()
+    }
+
+    fn create(env: &dyn Env, path: &Path, contents: &[u8]) -> Box<dyn WritableFile> {
+        let mut file = env.create_new(path).unwrap();
+        file.write_at(0, contents).unwrap();
+        file
+    }
+
+    fn contents(env: &dyn Env, path: &Path) -> Vec<u8> {
+        read_file(env, path, u64::MAX).unwrap()
+    }
+
+    fn names(env: &dyn Env, directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            env.list(directory).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn both_write_at_any_offset_and_read_exactly() {
+        on_both(|env, directory| {
+            let path = directory.join("f");
+            let mut file = env.create_new(&path).unwrap();
+            let reader = env.open_random(&path).unwrap();
+            assert!(reader.is_empty().unwrap());
+            file.write_at(3, b"def").unwrap();
+            file.write_at(0, b"ab").unwrap();
+            file.allocate_zeroed(6, 70_000).unwrap();
+            file.write_at(5, b"FGH").unwrap();
+            file.write_at(9, b"").unwrap();
+            file.sync_data().unwrap();
+            file.sync_all().unwrap();
+            assert_eq!(reader.len().unwrap(), 70_006);
+            assert_eq!(env.metadata(&path).unwrap().bytes, 70_006);
+            let mut start = [1; 10];
+            reader.read_exact_at(0, &mut start).unwrap();
+            assert_eq!(&start, b"ab\0deFGH\0\0");
+            let all = contents(env, &path);
+            assert!(all[8..].iter().all(|byte| *byte == 0));
+            reader.read_exact_at(70_006, &mut []).unwrap();
+            let past = [(70_000, 7), (70_006, 1), (u64::MAX >> 1, 1), (u64::MAX, 9)];
+            for (offset, bytes) in past {
+                let error = kind(reader.read_exact_at(offset, &mut vec![0; bytes]));
+                assert_eq!(error, io::ErrorKind::UnexpectedEof, "{offset}");
+            }
+        });
+    }
+
+    #[test]
+    fn both_change_names_alike() {
+        on_both(|env, directory| {
+            let at = |name: &str| directory.join(name);
+            drop(create(env, &at("a"), b"A"));
+            drop(create(env, &at("b"), b"B"));
+            assert_eq!(kind(env.create_new(&at("a"))), io::ErrorKind::AlreadyExists);
+            let reader = env.open_random(&at("b")).unwrap();
+            env.rename(&at("a"), &at("b")).unwrap();
+            assert_eq!(contents(env, &at("b")), b"A");
+            let mut old = [0];
+            reader.read_exact_at(0, &mut old).unwrap();
+            assert_eq!(&old, b"B", "an open file outlives its name");
+            env.hard_link(&at("b"), &at("c")).unwrap();
+            assert_eq!(kind(env.hard_link(&at("b"), &at("c"))), io::ErrorKind::AlreadyExists);
+            env.rename(&at("b"), &at("c")).unwrap();
+            assert_eq!(names(env, directory), ["b", "c"], "one file's names do not merge");
+            env.remove(&at("b")).unwrap();
+            assert_eq!(contents(env, &at("c")), b"A");
+            env.create_dir(&at("d")).unwrap();
+            drop(create(env, &at("d/inner"), b""));
+            assert_eq!(names(env, directory), ["c", "d"]);
+            assert_eq!(names(env, &at("d")), ["inner"]);
+            env.rename(&at("c"), &at("d/c")).unwrap();
+            assert_eq!(names(env, directory), ["d"]);
+            let kinds = env.list(directory).unwrap();
+            assert_eq!(kinds[0].kind, FileKind::Directory);
+            assert_eq!(env.metadata(&at("d")).unwrap().kind, FileKind::Directory);
+            assert_eq!(env.metadata(&at("d/c")).unwrap().kind, FileKind::File);
+            env.sync_dir(&at("d")).unwrap();
+            env.sync_dir(&at("d/../d/.")).unwrap();
+        });
+    }
+
+    #[test]
+    fn both_fail_alike() {
+        on_both(|env, directory| {
+            let at = |name: &str| directory.join(name);
+            drop(create(env, &at("file"), b""));
+            env.create_dir(&at("dir")).unwrap();
+            for (gone, error) in [
+                ("gone", io::ErrorKind::NotFound),
+                ("gone/x", io::ErrorKind::NotFound),
+                ("file/x", io::ErrorKind::NotADirectory),
+            ] {
+                let path = at(gone);
+                assert_eq!(kind(env.open_random(&path)), error, "{gone}");
+                assert_eq!(kind(env.metadata(&path)), error, "{gone}");
+                assert_eq!(kind(env.list(&path)), error, "{gone}");
+                assert_eq!(kind(env.sync_dir(&path)), error, "{gone}");
+                assert_eq!(kind(env.remove(&path)), error, "{gone}");
+                assert_eq!(kind(env.rename(&path, &at("new"))), error, "{gone}");
+                assert_eq!(kind(env.hard_link(&path, &at("new"))), error, "{gone}");
+                if gone != "gone" {
+                    assert_eq!(kind(env.create_new(&path)), error, "{gone}");
+                    assert_eq!(kind(env.create_dir(&path)), error, "{gone}");
+                    assert_eq!(kind(env.rename(&at("file"), &path)), error, "{gone}");
+                    assert_eq!(kind(env.lock(&path, LockMode::Exclusive)), error, "{gone}");
+                }
+            }
+            assert_eq!(kind(env.open_random(&at("dir"))), io::ErrorKind::InvalidInput);
+            assert_eq!(
+                kind(env.lock(&at("dir"), LockMode::Exclusive)),
+                io::ErrorKind::InvalidInput
+            );
+            assert_eq!(kind(env.sync_dir(&at("file"))), io::ErrorKind::NotADirectory);
+            assert_eq!(kind(env.list(&at("file"))), io::ErrorKind::NotADirectory);
+            assert_eq!(kind(env.rename(&at("file"), &at("dir"))), io::ErrorKind::IsADirectory);
+            for taken in ["file", "dir"] {
+                assert_eq!(kind(env.create_dir(&at(taken))), io::ErrorKind::AlreadyExists);
+                assert_eq!(kind(env.create_new(&at(taken))), io::ErrorKind::AlreadyExists);
+            }
+            env.remove(&at("dir")).unwrap_err();
+            assert_eq!(names(env, directory), ["dir", "file"]);
+        });
+    }
+
+    #[test]
+    fn both_lock_alike_within_a_process() {
+        on_both(|env, directory| {
+            let path = directory.join("LOCK");
+            let exclusive = env.lock(&path, LockMode::Exclusive).unwrap();
+            for mode in [LockMode::Shared, LockMode::Exclusive] {
+                assert_eq!(kind(env.lock(&path, mode)), io::ErrorKind::WouldBlock);
+            }
+            drop(exclusive);
+            assert_eq!(names(env, directory), ["LOCK"], "the lock file stays");
+            let shared = [(); 2].map(|()| env.lock(&path, LockMode::Shared).unwrap());
+            assert_eq!(kind(env.lock(&path, LockMode::Exclusive)), io::ErrorKind::WouldBlock);
+            drop(shared);
+            env.lock(&path, LockMode::Exclusive).unwrap();
+            env.lock(&directory.join("OTHER"), LockMode::Shared).unwrap();
+            assert_eq!(names(env, directory), ["LOCK", "OTHER"]);
+        });
+    }
+
+    #[test]
+    fn both_replace_a_file_whole_and_refuse_one_too_large() {
+        on_both(|env, directory| {
+            let (temporary, target) = (FileName::Temporary(3), FileName::Current);
+            drop(create(env, &temporary.path(directory), b"stale and longer"));
+            for text in [&b"one"[..], b"", b"three"] {
+                replace_file(env, directory, temporary, target, text).unwrap();
+                assert_eq!(contents(env, &target.path(directory)), text);
+                assert_eq!(names(env, directory), ["CURRENT"]);
+            }
+            let path = target.path(directory);
+            assert_eq!(read_file(env, &path, 5).unwrap(), b"three");
+            let error = read_file(env, &path, 4).unwrap_err();
+            assert!(matches!(error, Error::Corruption { offset: 4, .. }), "{error}");
+            let error = read_file(env, &directory.join("gone"), 4).unwrap_err();
+            assert!(matches!(error, Error::Io { op: "open", .. }), "{error}");
+        });
+    }
+
+    // -- crashes ---------------------------------------------------------------------------------
+
+    const SEEDS: std::ops::Range<u64> = 1..400;
+
+    fn path(text: &str) -> &Path {
+        Path::new(text)
+    }
+
+    /// A durable, empty file that is still open.
+    fn durable(env: &MemEnv, name: &str) -> Box<dyn WritableFile> {
+        let file = env.create_new(path(name)).unwrap();
+        env.sync_dir(path(name).parent().unwrap()).unwrap();
+        file
+    }
+
+    /// The states that seeds find, of what `look` sees.
+    fn states<T: Ord>(env: &MemEnv, model: CrashModel, look: impl Fn(&MemEnv) -> T) -> BTreeSet<T> {
+        SEEDS.map(|seed| look(&env.replay(usize::MAX, model, seed))).collect()
+    }
+
+    fn files(env: &MemEnv) -> Vec<String> {
+        env.list_files().iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn power_cut_takes_a_name_whose_directory_was_not_synced() {
+        let env = MemEnv::new();
+        let mut file = env.create_new(path("/f")).unwrap();
+        file.write_at(0, b"x").unwrap();
+        file.sync_all().unwrap();
+        assert!(files(&env.power_cut()).is_empty());
+        env.sync_dir(path("/")).unwrap();
+        assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"x");
+        env.rename(path("/f"), path("/g")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/f"]);
+        env.sync_dir(path("/")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/g"]);
+        env.remove(path("/g")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/g"]);
+        env.sync_dir(path("/")).unwrap();
+        assert!(files(&env.power_cut()).is_empty());
+    }
+
+    #[test]
+    fn power_cut_takes_bytes_that_were_not_synced() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"");
+        file.write_at(0, b"abc").unwrap();
+        file.sync_data().unwrap();
+        file.write_at(1, b"BCD").unwrap();
+        assert_eq!(env.read_file(path("/f")).unwrap(), b"aBCD");
+        assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"abc");
+        file.sync_all().unwrap();
+        assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"aBCD");
+    }
+
+    #[test]
+    fn a_directory_is_durable_only_after_a_sync_of_its_parent() {
+        let env = MemEnv::new();
+        env.create_dir(path("/db")).unwrap();
+        durable(&env, "/db/f").sync_all().unwrap();
+        let after = env.power_cut();
+        assert!(files(&after).is_empty());
+        assert_eq!(kind(after.list(path("/db"))), io::ErrorKind::NotFound);
+        env.sync_dir(path("/")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/db/f"]);
+    }
+
+    #[test]
+    fn a_rename_between_directories_needs_both_synced() {
+        let env = MemEnv::new();
+        env.create_dir(path("/a")).unwrap();
+        env.create_dir(path("/b")).unwrap();
+        env.sync_dir(path("/")).unwrap();
+        drop(durable(&env, "/a/f"));
+        env.rename(path("/a/f"), path("/b/f")).unwrap();
+        env.sync_dir(path("/b")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/a/f", "/b/f"]);
+        env.sync_dir(path("/a")).unwrap();
+        assert_eq!(files(&env.power_cut()), ["/b/f"]);
+    }
+
+    #[test]
+    fn what_a_crash_leaves_stands_alone_and_unlocked() {
+        let env = MemEnv::new();
+        let _lock = env.lock(path("/LOCK"), LockMode::Exclusive).unwrap();
+        let mut file = durable(&env, "/f");
+        for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+            let after = env.replay(usize::MAX, model, 0);
+            let _lock = after.lock(path("/LOCK"), LockMode::Exclusive).unwrap();
+            assert_eq!(after.log_len(), 0);
+            after.remove(path("/f")).unwrap();
+            assert_eq!(files(&env), ["/LOCK", "/f"]);
+            file.write_at(0, b"later").unwrap();
+        }
+        assert_eq!(env.clone().read_file(path("/f")).unwrap(), b"later");
+    }
+
+    #[test]
+    fn kill_keeps_every_call_and_a_later_power_cut_may_not() {
+        let env = MemEnv::new();
+        let mut file = env.create_new(path("/f")).unwrap();
+        file.write_at(0, b"x").unwrap();
+        let killed = env.replay(2, CrashModel::Kill, 7);
+        assert_eq!(killed.read_file(path("/f")).unwrap(), b"x");
+        assert_eq!(env.replay(1, CrashModel::Kill, 7).read_file(path("/f")).unwrap(), b"");
+        assert!(files(&env.replay(0, CrashModel::Kill, 7)).is_empty());
+        assert!(files(&killed.power_cut()).is_empty());
+        // And its own log starts from what was not synced.
+        killed.sync_dir(path("/")).unwrap();
+        assert_eq!(killed.replay(0, CrashModel::Kill, 0).read_file(path("/f")).unwrap(), b"x");
+        assert!(files(&killed.replay(0, CrashModel::Posix, 0)).is_empty());
+        assert_eq!(killed.replay(1, CrashModel::Posix, 0).read_file(path("/f")).unwrap(), b"");
+    }
+
+    #[test]
+    fn seed_zero_is_the_strictest_in_both_power_models() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        file.write_at(0, b"abc").unwrap();
+        file.sync_data().unwrap();
+        file.write_at(0, &[7; 2000]).unwrap();
+        drop(env.create_new(path("/g")).unwrap());
+        for model in [CrashModel::Journal, CrashModel::Posix] {
+            let after = env.replay(usize::MAX, model, 0);
+            assert_eq!(files(&after), ["/f"]);
+            assert_eq!(after.read_file(path("/f")).unwrap(), b"abc");
+        }
+    }
+
+    #[test]
+    fn what_was_synced_survives_every_crash() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        file.write_at(0, &[1; 1500]).unwrap();
+        file.sync_data().unwrap();
+        let calls = env.log_len();
+        file.write_at(1500, &[2; 1500]).unwrap();
+        drop(env.create_new(path("/g")).unwrap());
+        for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+            for seed in SEEDS {
+                for upto in calls..=env.log_len() {
+                    let after = env.replay(upto, model, seed).read_file(path("/f")).unwrap();
+                    assert!(after.len() >= 1500 && after[..1500].iter().all(|b| *b == 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn journal_names_survive_as_a_prefix() {
+        let env = MemEnv::new();
+        for name in ["/a", "/b", "/c"] {
+            drop(env.create_new(path(name)).unwrap());
+        }
+        let seen = states(&env, CrashModel::Journal, files);
+        let expected: [&[&str]; 4] = [&[], &["/a"], &["/a", "/b"], &["/a", "/b", "/c"]];
+        assert_eq!(
+            seen,
+            expected.map(|names| names.iter().map(|n| n.to_string()).collect()).into()
+        );
+    }
+
+    #[test]
+    fn journal_syncing_one_directory_settles_all_names_before() {
+        let env = MemEnv::new();
+        env.create_dir(path("/db")).unwrap();
+        drop(env.create_new(path("/early")).unwrap());
+        drop(durable(&env, "/db/f"));
+        drop(env.create_new(path("/late")).unwrap());
+        let seen = states(&env, CrashModel::Journal, files);
+        assert!(seen.iter().all(|names| names.starts_with(&["/db/f".into(), "/early".into()])));
+        assert_eq!(seen.len(), 2);
+        assert!(files(&env.power_cut()).is_empty(), "POSIX does not promise that");
+    }
+
+    #[test]
+    fn journal_appends_survive_as_a_torn_prefix() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        file.write_at(0, &[1; 700]).unwrap();
+        file.sync_data().unwrap();
+        file.write_at(700, &[2; 600]).unwrap();
+        file.write_at(1300, &[3; 900]).unwrap();
+        let whole = env.read_file(path("/f")).unwrap();
+        let seen = states(&env, CrashModel::Journal, |after| after.read_file(path("/f")).unwrap());
+        assert!(seen.iter().all(|bytes| whole.starts_with(bytes)));
+        let lengths: Vec<usize> = seen.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [700, 1024, 1536, 2048, 2200]);
+    }
+
+    #[test]
+    fn journal_sectors_overwritten_in_place_survive_in_any_combination() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        file.allocate_zeroed(0, 1536).unwrap();
+        file.sync_all().unwrap();
+        file.write_at(100, &[1; 1000]).unwrap();
+        file.write_at(1100, &[2; 300]).unwrap();
+        let seen = states(&env, CrashModel::Journal, |after| {
+            let bytes = after.read_file(path("/f")).unwrap();
+            assert_eq!(bytes.len(), 1536);
+            [bytes[100], bytes[511], bytes[512], bytes[1023], bytes[1024], bytes[1100]]
+        });
+        // Sectors 0 and 1 were written once, sector 2 twice: 2 * 2 * 3 states, each whole.
+        assert!(seen.iter().all(|s| s[0] == s[1] && s[2] == s[3] && (s[4] == 1 || s[5] == 0)));
+        assert_eq!(seen.len(), 12);
+    }
+
+    #[test]
+    fn posix_unsynced_names_survive_in_any_combination() {
+        let env = MemEnv::new();
+        drop(durable(&env, "/old"));
+        drop(env.create_new(path("/a")).unwrap());
+        drop(env.create_new(path("/b")).unwrap());
+        env.remove(path("/old")).unwrap();
+        assert_eq!(states(&env, CrashModel::Posix, files).len(), 8);
+    }
+
+    #[test]
+    fn posix_a_rename_survives_whole_or_not_at_all_and_a_removal_may_overtake_it() {
+        let env = MemEnv::new();
+        for (name, text) in [("/CURRENT", "old"), ("/new", "new"), ("/MANIFEST", "")] {
+            env.write_file(path(name), text.as_bytes());
+        }
+        env.rename(path("/new"), path("/CURRENT")).unwrap();
+        env.remove(path("/MANIFEST")).unwrap();
+        let seen = states(&env, CrashModel::Posix, |after| {
+            (after.read_file(path("/CURRENT")).unwrap(), files(after))
+        });
+        assert_eq!(seen.len(), 4);
+        for (current, names) in seen {
+            assert_eq!(current == b"old", names.contains(&"/new".to_string()));
+        }
+    }
+
+    #[test]
+    fn posix_a_file_may_have_its_size_and_zeros_for_data() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/f");
+        file.write_at(0, &[1; 300]).unwrap();
+        file.write_at(300, &[2; 900]).unwrap();
+        let seen = states(&env, CrashModel::Posix, |after| after.read_file(path("/f")).unwrap());
+        assert!(seen.contains(&vec![0; 1200]), "size and no data");
+        assert!(seen.contains(&Vec::new()), "neither");
+        assert!(seen.contains(&env.read_file(path("/f")).unwrap()), "both");
+        assert!(seen.iter().any(|b| b.len() == 300), "the size between two writes");
+        assert!(seen.iter().any(|b| b.len() == 1200 && b[0] == 0 && b[600] == 2), "a hole");
+        assert!(seen.iter().any(|b| b.len() > 512 && b[299] == 1 && b[300] == 0), "half a sector");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_disk_and_files_differ_within_it() {
+        let env = MemEnv::new();
+        for name in ["/a", "/b"] {
+            durable(&env, name).write_at(0, &[1; 5000]).unwrap();
+        }
+        let look =
+            |after: &MemEnv| [path("/a"), path("/b")].map(|path| after.read_file(path).unwrap());
+        for model in [CrashModel::Journal, CrashModel::Posix] {
+            for seed in 0..20 {
+                let [first, again] = [(); 2].map(|()| look(&env.replay(usize::MAX, model, seed)));
+                assert_eq!(first, again);
+            }
+            assert!(states(&env, model, look).iter().any(|[a, b]| a != b));
+        }
+    }
+
+    #[test]
+    fn a_replay_of_all_calls_is_the_present() {
+        let env = MemEnv::new();
+        let mut file = durable(&env, "/a");
+        env.hard_link(path("/a"), path("/b")).unwrap();
+        file.write_at(0, b"12").unwrap();
+        env.write_file(path("/x/y"), b"hook");
+        env.rename(path("/b"), path("/x/b")).unwrap();
+        drop(env.lock(path("/LOCK"), LockMode::Shared).unwrap());
+        let mut later = env.create_new(path("/later")).unwrap();
+        later.write_at(1, b"!").unwrap();
+        env.remove_file(path("/gone"));
+        drop(env.create_new(path("/a")).unwrap_err());
+        let again = env.replay(env.log_len(), CrashModel::Kill, 0);
+        assert_eq!(files(&again), files(&env));
+        for name in env.list_files() {
+            assert_eq!(again.read_file(&name), env.read_file(&name), "{name:?}");
+        }
+        assert_eq!(env.log_text().len(), env.log_len());
+        assert_eq!(files(&again.power_cut()), files(&env.power_cut()));
+    }
+
+    #[test]
+    fn hooks_act_durably_and_at_once() {
+        let env = MemEnv::new();
+        env.write_file(path("/db/f"), b"one");
+        env.write_file(path("/db/f"), b"two");
+        assert_eq!(env.power_cut().read_file(path("/db/f")).unwrap(), b"two");
+        assert_eq!(env.read_file(path("/db")), None);
+        env.remove_file(path("/db/f"));
+        assert!(files(&env.power_cut()).is_empty());
+        assert!(env.list(path("/db")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn without_a_log_a_power_cut_is_the_same() {
+        for env in [MemEnv::new(), MemEnv::without_log()] {
+            let mut file = durable(&env, "/f");
+            file.write_at(0, b"x").unwrap();
+            file.sync_data().unwrap();
+            file.write_at(0, b"y").unwrap();
+            drop(env.create_new(path("/g")).unwrap());
+            assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"x");
+            assert_eq!(files(&env.power_cut()), ["/f"]);
+            assert_eq!(files(&env.replay(usize::MAX, CrashModel::Kill, 0)), ["/f", "/g"]);
+        }
+        assert_eq!(MemEnv::without_log().log_len(), 0);
+    }
+}

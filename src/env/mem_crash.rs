@@ -47,7 +47,7 @@ pub fn crash(disk: &Disk, model: CrashModel, seed: u64) -> Disk {
             CrashModel::Journal => {
                 name.order <= disk.ordered_through || index < fate.moment(disk.pending.len())
             }
-            CrashModel::Posix => fate.reaches(index, index as u64, 2),
+            CrashModel::Posix => fate.keeps(index),
         };
         if survives {
             names.apply(&name.change);
@@ -157,6 +157,14 @@ impl Fate {
         match self {
             Fate::Until(end) => end,
             Fate::Scattered(number) => (number % (changes as u64 + 1)) as usize,
+        }
+    }
+
+    /// Whether change `index` arrived, for what happens in no order.
+    fn keeps(self, index: usize) -> bool {
+        match self {
+            Fate::Until(end) => index < end,
+            Fate::Scattered(number) => Chance::new(number, index as u64).below(2) == 0,
         }
     }
 

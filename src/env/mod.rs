@@ -1,9 +1,10 @@
 //! All access to files goes through here.
 //!
 //! [`api`] states the calls; [`disk`] makes them on the real file system; [`mem`] keeps files in
-//! memory and forgets at a power cut what was not synced; [`fault`] fails or cuts power at the
-//! n-th call of another Env; [`counting`] counts reads, the independent witness for the engine's
-//! own counters; [`handle`] opens descriptors on demand and bounds how many are open.
+//! memory and forgets at a power cut what was not synced (`mem_disk` is its contents, `mem_crash`
+//! the states that a crash may leave); [`fault`] fails or cuts power at the n-th call of another
+//! Env; [`counting`] counts reads, the independent witness for the engine's own counters;
+//! [`handle`] opens descriptors on demand and bounds how many are open.
 
 pub mod handle;
 pub mod counting;
