@@ -1,1 +1,119 @@
-//! (being written)
+//! One filter for the whole table, in one block, asked before anything else of the table.
+//!
+//! The block is the filter, byte for byte as the encoding writes it; RocksDB's for RocksDB's
+//! encodings. No keys, no block. A block of no bytes, which no writer makes, is not consulted.
+//!
+//! A resident filter is a [`PreparedFilter`] with its trailer parsed, which the version's probe
+//! array reaches without touching the table; else the block comes through the cache at each use.
+
+use crate::error::Result;
+use crate::filter::builder::FilterBuilder;
+use crate::filter::hash::KeyHash;
+use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
+use crate::sync::Arc;
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter_block::layout::{
+    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterSource, FilterVerdict, build_error,
+    is_writable,
+};
+use crate::table::format::BlockHandle;
+
+/// Writes a full filter.
+#[derive(Debug)]
+pub struct FullBuilder {
+    name: String,
+    keys: FilterBuilder,
+}
+
+impl FullBuilder {
+    /// One filter for all keys.
+    pub fn new(encoding: &Encoding) -> Self {
+        FullBuilder {
+            name: format!("{FULL_PREFIX}{}", encoding.full_name()),
+            keys: encoding.builder(),
+        }
+    }
+
+    /// Adds a user key.
+    pub fn add_key(&mut self, user_key: &[u8]) {
+        self.keys.add_key(user_key);
+    }
+
+    /// Memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.keys.memory_bytes()
+    }
+
+    /// Writes the block; nothing if no key came.
+    pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
+        let entries = self.keys.entries() as u64;
+        let mut contents = Vec::new();
+        self.keys.finish(&mut contents).map_err(build_error)?;
+        if contents.is_empty() || !is_writable(contents.len()) {
+            return Ok(None);
+        }
+        Ok(Some(FilterBlockSummary {
+            metaindex_name: self.name.clone(),
+            handle: sink.write_raw(&contents)?,
+            filter_bytes: contents.len() as u64,
+            entries,
+            partitions: 0,
+        }))
+    }
+}
+
+/// Reads a full filter.
+#[derive(Debug)]
+pub struct FullReader {
+    reader: FilterReader,
+    source: FilterSource,
+    resident: Option<Arc<PreparedFilter>>,
+}
+
+impl FullReader {
+    /// The filter at `handle`, fetched at each use.
+    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        FullReader { reader, source: FilterSource::new(handle), resident: None }
+    }
+
+    /// Loads the filter to stay; if that fails it is fetched at each use.
+    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
+        let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
+        self.resident =
+            bytes.map(|bytes| Arc::new(PreparedFilter::new(self.reader.clone(), bytes)));
+    }
+
+    /// The filter, if it stays in memory.
+    #[inline]
+    pub fn resident(&self) -> Option<&Arc<PreparedFilter>> {
+        self.resident.as_ref()
+    }
+
+    /// Where the block stands.
+    pub fn handle(&self) -> BlockHandle {
+        self.source.handle()
+    }
+
+    /// May the table hold the key?
+    #[inline]
+    pub fn table_may_contain(
+        &self,
+        file: &TableFile,
+        key: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        if let Some(filter) = &self.resident {
+            return FilterVerdict::of(filter.may_contain(key));
+        }
+        let Some(block) = self.source.fetch(file, io) else { return FilterVerdict::NotConsulted };
+        match block.filter() {
+            Some(filter) if !filter.is_empty() => {
+                FilterVerdict::of(self.reader.may_contain(filter, key))
+            }
+            _ => {
+                io.filter_errors += 1;
+                FilterVerdict::NotConsulted
+            }
+        }
+    }
+}

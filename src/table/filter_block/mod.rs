@@ -1,4 +1,6 @@
-//! Where the bits of a filter live.
+//! Where the bits of a filter live in a table, and when a lookup may ask them.
+//!
+//! Writer and reader of one layout share one file, so that both sides of a format change together.
 
 pub mod dispatch;
 pub mod full;
