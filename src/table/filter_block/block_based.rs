@@ -218,3 +218,120 @@ fn find_window(contents: &[u8], block_offset: u64) -> Option<Window<'_>> {
     }
     contents.get(start..end).map(Window::Filter)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::vectors;
+    use serde_json::Value;
+
+    fn leveldb(bits_per_key: u32) -> Encoding {
+        Encoding::LevelDbBloom { bits_per_key }
+    }
+
+    fn reader() -> BlockBasedReader {
+        let reader = FilterReader::for_name("leveldb.BuiltinBloomFilter2", &[]).expect("built in");
+        BlockBasedReader::new(reader, BlockHandle::default())
+    }
+
+    fn may_contain(contents: &[u8], offset: u64, key: &[u8]) -> bool {
+        let verdict =
+            reader().verdict(contents, offset, &KeyHash::new(key), &mut TableIo::default());
+        verdict != FilterVerdict::No
+    }
+
+    #[test]
+    fn blocks_equal_those_of_leveldb() {
+        let Some(file) = vectors::load("leveldb_filter_block.json") else { return };
+        let cases = vectors::array(&file, "cases");
+        assert_eq!(cases.len(), 16);
+        for case in cases {
+            let bits_per_key = vectors::number(case, "bits_per_key") as u32;
+            let mut builder = BlockBasedBuilder::new(&leveldb(bits_per_key), 2048);
+            for op in vectors::array(case, "ops") {
+                match op[0].as_str() {
+                    Some("start") => builder.start_block(op[1].as_u64().expect("offset")),
+                    Some("add") => builder.add_key(&vectors::unhex(op[1].as_str().expect("key"))),
+                    other => panic!("unknown step {other:?}"),
+                }
+            }
+            let contents = builder.finish_contents();
+            assert_eq!(contents, vectors::bytes(case, "block"), "{}", case["name"]);
+            for query in vectors::array(case, "queries") {
+                let key = vectors::unhex(query[1].as_str().expect("key"));
+                let expected = query[2].as_u64().or(query[2].as_bool().map(u64::from));
+                let may = may_contain(&contents, query[0].as_u64().expect("offset"), &key);
+                assert_eq!(Some(u64::from(may)), expected, "{} {query}", case["name"]);
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_blocks_are_read_as_by_leveldb() {
+        let Some(file) = vectors::load("leveldb_filter_block.json") else { return };
+        for case in vectors::array(&file, "reader_edge") {
+            let block = vectors::bytes(case, "block");
+            let key = vectors::bytes(case, "key");
+            let may = may_contain(&block, vectors::number(case, "offset"), &key);
+            assert_eq!(Value::from(may), case["may_match"], "{case}");
+        }
+    }
+
+    #[test]
+    fn golden_block() {
+        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
+        assert_eq!(vectors::hex(&builder.finish_contents()), "000000000b");
+        builder.start_block(0);
+        builder.add_key(b"hello");
+        builder.add_key(b"world");
+        builder.start_block(5000);
+        builder.add_key(b"dup");
+        builder.start_block(5100);
+        let contents = builder.finish_contents();
+        // Two filters of nine bytes, the second window empty, the third ends at the array.
+        assert_eq!(vectors::hex(&contents[..9]), "114000414410401006");
+        assert_eq!(vectors::hex(&contents[18..]), "000000000900000009000000120000000b");
+        assert!(may_contain(&contents, 2000, b"hello") && may_contain(&contents, 5000, b"dup"));
+        assert!(!may_contain(&contents, 3000, b"hello") && !may_contain(&contents, 0, b"dup"));
+    }
+
+    #[test]
+    fn what_leveldb_leaves_undefined_is_not_consulted() {
+        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
+        builder.add_key(b"hello");
+        let sound = builder.finish_contents();
+        assert!(matches!(window_of(&sound, 0), Window::Filter(filter) if filter.len() == 9));
+        assert_eq!(window_of(&sound, 2048), Window::Outside);
+        assert_eq!(window_of(&sound, u64::MAX), Window::Outside);
+        let mut shifted = sound.clone();
+        *shifted.last_mut().expect("base_lg") = 64;
+        assert_eq!(window_of(&shifted, 0), Window::Damaged);
+        // An empty range behind the filters: LevelDB says "no", which damage must never say.
+        let mut outside = vec![0; 4];
+        put_u32(&mut outside, 0x40);
+        put_u32(&mut outside, 0x40);
+        put_u32(&mut outside, 4);
+        outside.push(11);
+        assert_eq!(window_of(&outside, 0), Window::Damaged);
+        assert!(may_contain(&outside, 0, b"hello"));
+        for cut in 0..5 {
+            assert_eq!(window_of(&sound[..cut], 0), Window::Damaged);
+        }
+    }
+
+    #[test]
+    fn other_windows_are_stored_and_honoured() {
+        for window_bytes in [256, 4096, 1 << 16] {
+            let mut builder = BlockBasedBuilder::new(&leveldb(10), window_bytes);
+            for block in 0..50u64 {
+                builder.start_block(block * 3000);
+                builder.add_key(&block.to_le_bytes());
+            }
+            let contents = builder.finish_contents();
+            assert_eq!(contents.last().map(|lg| 1usize << lg), Some(window_bytes));
+            for block in 0..50u64 {
+                assert!(may_contain(&contents, block * 3000, &block.to_le_bytes()));
+            }
+        }
+    }
+}

@@ -226,3 +226,254 @@ fn split_name(entry: &str) -> Option<(MakeLayout, &str)> {
     ];
     layouts.into_iter().find_map(|(prefix, make)| Some((make, entry.strip_prefix(prefix)?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::{Decoder, put_length_prefixed};
+    use crate::filter::registry::Encoding;
+    use crate::key::SEQUENCE_MAX;
+    use crate::table::filter_block::testing::Sink;
+    use proptest::prelude::*;
+
+    /// Keeps the keys themselves; "deny" is denied.
+    #[derive(Debug)]
+    struct Exact;
+
+    impl FilterPolicy for Exact {
+        fn name(&self) -> &str {
+            "test.Exact"
+        }
+
+        fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
+            keys.iter().for_each(|key| put_length_prefixed(dst, key));
+        }
+
+        fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
+            let mut decoder = Decoder::new(filter);
+            key != b"deny"
+                && std::iter::from_fn(|| decoder.length_prefixed()).any(|member| member == key)
+        }
+    }
+
+    fn custom() -> Vec<Arc<dyn FilterPolicy>> {
+        vec![Arc::new(Exact)]
+    }
+
+    /// Every encoding in every layout.
+    fn choices() -> Vec<TableFilter> {
+        let encodings = [
+            Encoding::LevelDbBloom { bits_per_key: 10 },
+            Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::Custom(Arc::new(Exact)),
+        ];
+        let layouts = [
+            FilterLayout::BlockBased { window_bytes: 2048 },
+            FilterLayout::Full,
+            FilterLayout::Partitioned { block_bytes: 100 },
+        ];
+        let pairs = encodings.iter().flat_map(|encoding| layouts.map(|layout| (encoding, layout)));
+        pairs.map(|(encoding, layout)| TableFilter { encoding: encoding.clone(), layout }).collect()
+    }
+
+    struct Built {
+        sink: Sink,
+        metaindex: Vec<(String, BlockHandle)>,
+        /// Each key with the offset of its data block.
+        keys: Vec<(Vec<u8>, u64)>,
+    }
+
+    /// The filter of keys in data blocks of `per_block` keys and 1500 bytes.
+    fn built(filter: &TableFilter, keys: &[Vec<u8>], per_block: usize) -> Built {
+        let mut builder = FilterBlockBuilder::new(filter);
+        let mut placed = Vec::new();
+        let mut offset = 0;
+        for block in keys.chunks(per_block) {
+            builder.start_block(offset);
+            for key in block {
+                builder.add_key(key);
+                placed.push((key.clone(), offset));
+            }
+            offset += 1500;
+        }
+        builder.start_block(offset);
+        let mut sink = Sink::starting_at(offset as usize);
+        let summary = builder.finish(true, &mut sink).expect("written");
+        let metaindex = summary.into_iter().map(|summary| (summary.metaindex_name, summary.handle));
+        Built { metaindex: metaindex.collect(), sink, keys: placed }
+    }
+
+    /// Both questions, as a lookup asks them.
+    fn verdicts(
+        reader: &FilterBlockReader,
+        file: &TableFile,
+        key: &[u8],
+        offset: u64,
+        io: &mut TableIo,
+    ) -> [FilterVerdict; 2] {
+        let hash = KeyHash::new(key);
+        let lookup = LookupKey::new(key, SEQUENCE_MAX);
+        [
+            reader.table_may_contain(file, &lookup, &hash, io),
+            reader.block_may_contain(file, offset, &hash, io),
+        ]
+    }
+
+    fn some_keys(n: u32) -> Vec<Vec<u8>> {
+        (0..n).map(|i| format!("key{i:05}").into_bytes()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn members_pass_in_every_layout_and_encoding(
+            mut keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 1..150),
+            per_block in 1usize..20,
+            resident: bool,
+        ) {
+            keys.sort();
+            for filter in choices() {
+                let built = built(&filter, &keys, per_block);
+                let file = built.sink.file(true);
+                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut io = TableIo::default();
+                if resident {
+                    reader.make_resident(&file, &mut io);
+                    prop_assert!(reader.resident_bytes() > 0);
+                }
+                let block_based = matches!(filter.layout, FilterLayout::BlockBased { .. });
+                let expected = match block_based {
+                    true => [FilterVerdict::NotConsulted, FilterVerdict::Maybe],
+                    false => [FilterVerdict::Maybe, FilterVerdict::NotConsulted],
+                };
+                for (key, offset) in &built.keys {
+                    prop_assert_eq!(verdicts(&reader, &file, key, *offset, &mut io), expected);
+                }
+                prop_assert_eq!(io.filter_errors, 0);
+                prop_assert_eq!(reader.name(), Some(&*filter.policy_name()));
+            }
+        }
+    }
+
+    #[test]
+    fn absent_keys_are_denied_in_every_layout_and_encoding() {
+        for filter in choices() {
+            let built = built(&filter, &some_keys(2_000), 40);
+            let file = built.sink.file(true);
+            let reader = FilterBlockReader::open(&built.metaindex, &custom());
+            let mut io = TableIo::default();
+            let passed = built.keys.iter().filter(|(key, offset)| {
+                let absent = [key, &b"+"[..]].concat();
+                !verdicts(&reader, &file, &absent, *offset, &mut io).contains(&FilterVerdict::No)
+            });
+            assert!(passed.count() < 50, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_ever_denies_a_member() {
+        for filter in choices() {
+            let built = built(&filter, &some_keys(60), 10);
+            let start = built.sink.blocks[0].0.offset as usize;
+            for at in start..built.sink.bytes.len() {
+                let mut sink = built.sink.clone();
+                sink.bytes[at] ^= 1 << (at % 8);
+                let file = sink.file(true);
+                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut io = TableIo::default();
+                if at % 2 == 0 {
+                    reader.make_resident(&file, &mut io);
+                }
+                for (key, offset) in built.keys.iter().step_by(7) {
+                    let said = verdicts(&reader, &file, key, *offset, &mut io);
+                    assert!(!said.contains(&FilterVerdict::No), "{filter:?}, byte {at}");
+                }
+                assert!(io.filter_errors > 0, "{filter:?}, byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn handles_that_lead_nowhere_are_not_consulted() {
+        for filter in choices() {
+            let built = built(&filter, &some_keys(60), 10);
+            let file = built.sink.file(true);
+            let end = built.sink.bytes.len() as u64;
+            for (offset, size) in [(0, 0), (0, u64::MAX), (u64::MAX, 1), (end, 10), (3, 40)] {
+                let handle = BlockHandle { offset, size };
+                let name = built.metaindex[0].0.clone();
+                let mut reader = FilterBlockReader::open(&[(name, handle)], &custom());
+                let mut io = TableIo::default();
+                for round in 0..2 {
+                    let said = verdicts(&reader, &file, b"key00001", 0, &mut io);
+                    assert_eq!(said, [FilterVerdict::NotConsulted; 2], "{filter:?} {round}");
+                    assert_eq!(io.filter_errors, 1 + 2 * round);
+                    reader.make_resident(&file, &mut io);
+                    assert_eq!(reader.resident_bytes(), 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_filter_is_prepared_once_and_shared() {
+        let full = &choices()[4];
+        let built = built(full, &some_keys(100), 10);
+        let file = built.sink.file(true);
+        let mut reader = FilterBlockReader::open(&built.metaindex, &[]);
+        assert!(reader.resident_full().is_none());
+        assert_eq!(reader.residency_bytes(), 128 + 5);
+        reader.make_resident(&file, &mut TableIo::default());
+        let prepared = reader.resident_full().expect("resident");
+        assert!(built.keys.iter().all(|(key, _)| prepared.may_contain(&KeyHash::new(key))));
+        let mut io = TableIo::default();
+        verdicts(&reader, &file, b"key00001", 0, &mut io);
+        assert_eq!(io, TableIo::default(), "a resident filter touches no block");
+    }
+
+    #[test]
+    fn foreign_names_and_absent_filters_are_not_consulted() {
+        let built = built(&choices()[7], &some_keys(10), 10);
+        assert_eq!(built.metaindex[0].0, "fullfilter.test.Exact");
+        let file = built.sink.file(true);
+        for (metaindex, name) in [
+            (built.metaindex.clone(), Some("test.Exact")),
+            (vec![("siftdb.properties".to_string(), BlockHandle::default())], None),
+            (Vec::new(), None),
+        ] {
+            let mut reader = FilterBlockReader::open(&metaindex, &[]);
+            let mut io = TableIo::default();
+            reader.make_resident(&file, &mut io);
+            let said = verdicts(&reader, &file, b"absent", 0, &mut io);
+            assert_eq!(said, [FilterVerdict::NotConsulted; 2]);
+            assert_eq!((reader.name(), reader.layout_name()), (name, "none"));
+            assert_eq!((io.filter_errors, reader.resident_bytes()), (0, 0));
+        }
+        assert!(FilterBlockReader::open(&built.metaindex, &custom()).name().is_some());
+    }
+
+    #[test]
+    fn a_policy_that_denies_its_keys_fails_the_table() {
+        for filter in choices().into_iter().skip(6) {
+            let mut builder = FilterBlockBuilder::new(&filter);
+            builder.start_block(0);
+            for key in ["a", "deny", "z"] {
+                builder.add_key(key.as_bytes());
+            }
+            builder.start_block(1 << 20);
+            let mut sink = Sink::default();
+            let error = builder.finish(true, &mut sink).expect_err("refused");
+            assert!(
+                error.to_string().contains("test.Exact") || error.to_string().contains("Exact")
+            );
+            assert!(sink.blocks.is_empty());
+        }
+    }
+
+    #[test]
+    fn no_keys_no_filter() {
+        for filter in choices() {
+            let built = built(&filter, &[], 10);
+            assert!(built.metaindex.is_empty() && built.sink.blocks.is_empty());
+        }
+    }
+}

@@ -7,3 +7,5 @@ pub mod full;
 pub mod partitioned;
 pub mod block_based;
 pub mod layout;
+#[cfg(test)]
+pub(crate) mod testing;

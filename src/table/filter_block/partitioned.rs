@@ -225,3 +225,198 @@ impl PartitionedReader {
 fn partition_of(index: &Index, key: &LookupKey) -> Option<BlockHandle> {
     index.handle(index.find(key).or_else(|| index.len().checked_sub(1))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::vectors;
+    use crate::key::SEQUENCE_MAX;
+    use crate::table::filter_block::testing::Sink;
+
+    const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
+
+    fn build(
+        partition_bytes: usize,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+        user_keys: bool,
+    ) -> (Sink, Option<FilterBlockSummary>) {
+        let mut builder = PartitionedBuilder::with_partition_bytes(&FAST, partition_bytes);
+        keys.into_iter().for_each(|key| builder.add_key(&key));
+        let mut sink = Sink::starting_at(1000);
+        let summary = builder.finish(user_keys, &mut sink).expect("written");
+        (sink, summary)
+    }
+
+    fn vector_keys(n: u64, versions: u64) -> impl Iterator<Item = Vec<u8>> {
+        (0..n * versions).map(move |i| {
+            let i = i / versions;
+            format!("p{:02}-{i:05}", i / 37).into_bytes()
+        })
+    }
+
+    fn reader(handle: BlockHandle) -> PartitionedReader {
+        let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
+        PartitionedReader::new(reader, handle)
+    }
+
+    fn ask(
+        reader: &PartitionedReader,
+        file: &TableFile,
+        key: &[u8],
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        reader.table_may_contain(file, &LookupKey::new(key, SEQUENCE_MAX), &KeyHash::new(key), io)
+    }
+
+    #[test]
+    fn partitions_equal_those_of_rocksdb() {
+        let Some(file) = vectors::load("rocksdb_partitioned_filter.json") else { return };
+        let mut compared = 0;
+        for case in vectors::array(&file, "cases") {
+            let decoupled = case["decouple"].as_bool() == Some(true);
+            let whole = case["whole_key_filtering"].as_bool() == Some(true);
+            if !decoupled || !whole || vectors::number(case, "prefix_len") != 0 {
+                continue;
+            }
+            compared += 1;
+            let name = &case["name"];
+            let user_keys = case["index_key_is_user_key"].as_bool() == Some(true);
+            let keys = vector_keys(vectors::number(case, "n"), vectors::number(case, "versions"));
+            let (sink, summary) =
+                build(vectors::number(case, "partition_size") as usize, keys, user_keys);
+            let partitions = vectors::array(case, "partitions");
+            let Some(summary) = summary else {
+                assert!(partitions.is_empty() && sink.blocks.is_empty(), "{name}");
+                continue;
+            };
+            assert_eq!(summary.entries, vectors::number(case, "entries_added"), "{name}");
+            assert_eq!(summary.partitions, partitions.len() as u64, "{name}");
+            let (top, written) = sink.blocks.split_last().expect("an index");
+            for (partition, (_, contents)) in partitions.iter().zip(written) {
+                let expected = vectors::unhex(partition.as_str().expect("hex"));
+                assert_eq!(*contents, expected, "{name}");
+            }
+            let index = Index::new(top.1.clone(), user_keys, top.0.offset).expect("index");
+            let expected = vectors::array(case, "index");
+            assert_eq!(index.len(), expected.len(), "{name}");
+            for (i, entry) in expected.iter().enumerate() {
+                assert_eq!(index.key(i), vectors::bytes(entry, "key"), "{name}");
+                let offset = vectors::number(entry, "offset");
+                let size = vectors::number(entry, "size");
+                assert_eq!(index.handle(i), Some(BlockHandle { offset, size }), "{name}");
+            }
+        }
+        assert_eq!(compared, 5);
+    }
+
+    #[test]
+    fn golden_index_block() {
+        let (sink, summary) = build(1, vector_keys(60, 1), true);
+        let summary = summary.expect("a filter");
+        assert_eq!((summary.partitions, summary.entries), (2, 60));
+        let (handle, index) = sink.blocks.last().expect("an index");
+        assert_eq!(*handle, summary.handle);
+        // Per entry: shared 0, key length, value length, key, offset and size as varints.
+        let expected = "0009037030312d3030303530e80745\
+                        0009037030312d3030303539b20845\
+                        000000000f00000002000000";
+        assert_eq!(vectors::hex(index), expected);
+        let (sink, _) = build(1, vector_keys(1, 1), false);
+        let (_, index) = sink.blocks.last().expect("an index");
+        let expected = "0011037030302d30303030300000000000000000e807450000000001000000";
+        assert_eq!(vectors::hex(index), expected);
+    }
+
+    #[test]
+    fn a_member_is_found_wherever_the_cuts_are() {
+        for versions in [1, 3] {
+            for partition_bytes in [1, 69, 200, 1_000, 100_000] {
+                for (user_keys, resident) in [(true, true), (true, false), (false, true)] {
+                    let (sink, summary) =
+                        build(partition_bytes, vector_keys(300, versions), user_keys);
+                    let file = sink.file(user_keys);
+                    let mut reader = reader(summary.expect("a filter").handle);
+                    let mut io = TableIo::default();
+                    if resident {
+                        reader.make_resident(&file, &mut io);
+                    }
+                    for key in vector_keys(300, 1) {
+                        let verdict = ask(&reader, &file, &key, &mut io);
+                        assert_eq!(verdict, FilterVerdict::Maybe);
+                    }
+                    let misses = (0..300u32).filter(|i| {
+                        let key = format!("p{:02}-{i:05}x", i / 37);
+                        ask(&reader, &file, key.as_bytes(), &mut io) == FilterVerdict::No
+                    });
+                    assert!(misses.count() > 280, "{partition_bytes} bytes, {versions} versions");
+                    // Also below the first key and above the last one, a filter is asked.
+                    for key in ["a", "z"] {
+                        assert_ne!(
+                            ask(&reader, &file, key.as_bytes(), &mut io),
+                            FilterVerdict::NotConsulted
+                        );
+                    }
+                    assert_eq!(io.filter_errors, 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn versions_of_one_key_make_one_partition() {
+        // One key a partition: each version would be a partition of its own, under equal keys.
+        let encoding = Encoding::LevelDbBloom { bits_per_key: 10 };
+        let mut builder = PartitionedBuilder::with_partition_bytes(&encoding, 1);
+        assert_eq!(builder.keys_per_partition, 1);
+        for key in ["a", "a", "a", "b", "c", "c"] {
+            builder.add_key(key.as_bytes());
+        }
+        let mut sink = Sink::default();
+        let summary = builder.finish(true, &mut sink).expect("written").expect("a filter");
+        assert_eq!((summary.partitions, summary.entries), (3, 3));
+        let (handle, index) = sink.blocks.last().expect("an index");
+        assert!(Index::new(index.clone(), true, handle.offset).is_ok());
+        // The builder is empty again.
+        assert_eq!(builder.finish(true, &mut sink).expect("written"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_consulted_and_counted() {
+        let (sink, summary) = build(69, vector_keys(200, 1), true);
+        let handle = summary.expect("a filter").handle;
+        let key = b"p00-00000";
+        for damaged in [0usize, sink.blocks.len() - 1] {
+            let mut broken = sink.clone();
+            broken.bytes[broken.blocks[damaged].0.offset as usize + 3] ^= 1;
+            let file = broken.file(true);
+            let mut reader = reader(handle);
+            let mut io = TableIo::default();
+            for round in 1..=3 {
+                assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::NotConsulted);
+                assert_eq!(io.filter_errors, round);
+                reader.make_resident(&file, &mut TableIo::default());
+            }
+            // The last partition is sound; it is reached iff the index is.
+            let last = ask(&reader, &file, b"p05-00199", &mut io);
+            assert_eq!(last == FilterVerdict::Maybe, damaged == 0);
+        }
+    }
+
+    #[test]
+    fn an_empty_partition_is_not_consulted() {
+        let mut sink = Sink::default();
+        let mut index = BlockBuilder::new(1);
+        let mut value = Vec::new();
+        sink.write_raw(&[]).expect("written").encode(&mut value);
+        index.add(b"key", &value);
+        let handle = sink.write_raw(index.finish()).expect("written");
+        // An index of no partitions is as useless.
+        let empty = sink.write_raw(BlockBuilder::new(1).finish()).expect("written");
+        let file = sink.file(true);
+        for handle in [handle, empty] {
+            let mut io = TableIo::default();
+            let verdict = ask(&reader(handle), &file, b"key", &mut io);
+            assert_eq!((verdict, io.filter_errors), (FilterVerdict::NotConsulted, 1));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A table file that holds nothing but a filter, for the tests of the layouts.
+
+use crate::cache::Cache;
+use crate::env::handle::{FileHandle, FilePool};
+use crate::env::mem::MemEnv;
+use crate::error::Result;
+use crate::table::fetch::TableFile;
+use crate::table::filter_block::layout::BlockSink;
+use crate::table::format::{BlockHandle, Compression, FOOTER_BYTES, block_trailer};
+use std::path::Path;
+use std::sync::Arc;
+
+const TABLE_ID: u64 = 77;
+
+/// Collects blocks as a table builder would write them, from offset `start` on.
+#[derive(Clone, Debug, Default)]
+pub struct Sink {
+    pub bytes: Vec<u8>,
+    pub blocks: Vec<(BlockHandle, Vec<u8>)>,
+}
+
+impl Sink {
+    pub fn starting_at(start: usize) -> Self {
+        Sink { bytes: vec![0; start], blocks: Vec::new() }
+    }
+
+    /// The blocks as a file, read through a cache of their own.
+    pub fn file(&self, index_key_is_user_key: bool) -> TableFile {
+        let mut bytes = self.bytes.clone();
+        bytes.resize(bytes.len() + FOOTER_BYTES, 0);
+        let env = MemEnv::new();
+        let path = Path::new("/7.sst");
+        env.write_file(path, &bytes);
+        let pool = FilePool::new(Arc::new(env), 8);
+        let handle = FileHandle::new(&pool, path.to_path_buf());
+        TableFile::new(handle, TABLE_ID, bytes.len() as u64, &Cache::new(1 << 20, 0.5))
+            .with_format(Compression::None, index_key_is_user_key)
+    }
+}
+
+impl BlockSink for Sink {
+    fn write_raw(&mut self, contents: &[u8]) -> Result<BlockHandle> {
+        let offset = self.bytes.len() as u64;
+        let handle = BlockHandle { offset, size: contents.len() as u64 };
+        self.bytes.extend_from_slice(contents);
+        let trailer = block_trailer(contents, Compression::None, TABLE_ID, offset);
+        self.bytes.extend_from_slice(&trailer);
+        self.blocks.push((handle, contents.to_vec()));
+        Ok(handle)
+    }
+}
