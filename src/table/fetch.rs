@@ -1,1 +1,472 @@
-//! (being written)
+//! The only way to read a block: cache, file, checksum, decompression, validation, counting.
+//!
+//! [`TableFile`] is one table's file. `reader`, `iter` and `filter_block` ask it for blocks by
+//! handle and kind; it answers what the cache holds or reads it, once however many ask. A handle
+//! is checked against the file before memory is reserved, and the declared length of a compressed
+//! block against [`BLOCK_BYTES_MAX`] and 24 times its input (Snappy cannot exceed 22).
+//!
+//! Every failure names file and offset. What it means (an error for data, "may contain" for a
+//! filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
+
+use crate::cache::{Cache, CacheKey, Cached, Priority};
+use crate::env::handle::FileHandle;
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+use crate::table::block::{Block, BlockKeys};
+use crate::table::format::{
+    BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
+};
+use crate::table::index::Index;
+use std::cell::RefCell;
+use std::path::Path;
+
+/// The block cache of a database.
+pub type BlockCache = Cache<CachedBlock>;
+
+/// A block as the cache holds it.
+#[derive(Debug)]
+pub enum CachedBlock {
+    /// Entries of a table.
+    Data(Block),
+    /// The data index, or the top-level index of filter partitions.
+    Index(Index),
+    /// A filter or a partition of one, as written.
+    Filter(Arc<[u8]>),
+}
+
+impl CachedBlock {
+    /// The data block, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> Option<&Block> {
+        match self {
+            CachedBlock::Data(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// The index, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn index(&self) -> Option<&Index> {
+        match self {
+            CachedBlock::Index(index) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// The filter, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn filter(&self) -> Option<&Arc<[u8]>> {
+        match self {
+            CachedBlock::Filter(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            CachedBlock::Data(block) => block.memory_bytes(),
+            CachedBlock::Index(index) => index.memory_bytes(),
+            CachedBlock::Filter(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Large values share their data block through this.
+impl AsRef<[u8]> for CachedBlock {
+    fn as_ref(&self) -> &[u8] {
+        self.data().map_or(&[], Block::contents)
+    }
+}
+
+/// What a block is wanted as; decides validation, priority and which counters move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Entries.
+    Data,
+    /// The data index.
+    Index,
+    /// The top-level index of filter partitions.
+    FilterIndex,
+    /// A filter or a partition. Never compressed.
+    Filter,
+}
+
+impl BlockKind {
+    fn priority(self) -> Priority {
+        match self {
+            BlockKind::Data => Priority::Low,
+            _ => Priority::High,
+        }
+    }
+}
+
+/// What one lookup, or one walk, touched. "Read" means from the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableIo {
+    /// Filter blocks, partitions and top-level indexes found in the cache.
+    pub filter_cached: u32,
+    /// The same, read from the file.
+    pub filter_read: u32,
+    /// Bytes of the latter.
+    pub filter_bytes: u64,
+    /// Data indexes read.
+    pub index_read: u32,
+    /// Bytes of those.
+    pub index_bytes: u64,
+    /// Data blocks found in the cache.
+    pub data_cached: u32,
+    /// Data blocks read.
+    pub data_read: u32,
+    /// Bytes of those, as stored.
+    pub data_bytes: u64,
+    /// Searches in a data index.
+    pub index_seeks: u32,
+    /// Filters that could not be consulted because they, or a part, could not be read.
+    pub filter_errors: u32,
+}
+
+impl TableIo {
+    fn count(&mut self, kind: BlockKind, read: bool, bytes: u64) {
+        match (kind, read) {
+            (BlockKind::Data, false) => self.data_cached += 1,
+            (BlockKind::Data, true) => {
+                self.data_read += 1;
+                self.data_bytes += bytes;
+            }
+            (BlockKind::Index, false) => {}
+            (BlockKind::Index, true) => {
+                self.index_read += 1;
+                self.index_bytes += bytes;
+            }
+            (BlockKind::Filter | BlockKind::FilterIndex, false) => self.filter_cached += 1,
+            (BlockKind::Filter | BlockKind::FilterIndex, true) => {
+                self.filter_read += 1;
+                self.filter_bytes += bytes;
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Where compressed blocks are read to, so that only the decompressed block is allocated.
+    static COMPRESSED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory that a thread's scratch buffer may keep.
+const SCRATCH_BYTES_MAX: usize = 256 << 10;
+
+/// The file of one table.
+pub struct TableFile {
+    handle: FileHandle,
+    table_id: u64,
+    bytes: u64,
+    cache: Arc<BlockCache>,
+    /// Blocks are expected to be compressed: only a hint for where they are read to.
+    compressed: bool,
+    index_key_is_user_key: bool,
+}
+
+impl TableFile {
+    /// A file of `bytes` bytes whose footer says `table_id`. No I/O.
+    #[must_use]
+    pub fn new(handle: FileHandle, table_id: u64, bytes: u64, cache: &Arc<BlockCache>) -> Self {
+        TableFile {
+            handle,
+            table_id,
+            bytes,
+            cache: Arc::clone(cache),
+            compressed: false,
+            index_key_is_user_key: false,
+        }
+    }
+
+    /// Sets what the table's properties say of its blocks; needed before an index is fetched.
+    #[must_use]
+    pub fn with_format(mut self, compression: Compression, index_key_is_user_key: bool) -> Self {
+        self.compressed = compression != Compression::None;
+        self.index_key_is_user_key = index_key_is_user_key;
+        self
+    }
+
+    /// Its path, for errors.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.handle.path()
+    }
+
+    /// The random number that its blocks are tied to.
+    #[must_use]
+    pub fn table_id(&self) -> u64 {
+        self.table_id
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The cache its blocks go through.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// Blocks end here: where the footer begins.
+    #[must_use]
+    pub fn blocks_end(&self) -> u64 {
+        self.bytes.saturating_sub(FOOTER_BYTES as u64)
+    }
+
+    /// Damage at `offset` of this file.
+    #[must_use]
+    pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(self.path(), offset, what)
+    }
+
+    /// The block at `handle`, from the cache or the file. With `fill_cache` off, what is read is
+    /// not kept, but what is held is used.
+    #[inline]
+    pub fn fetch(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<Arc<Cached<CachedBlock>>> {
+        let key = CacheKey { table: self.table_id, offset: handle.offset };
+        let (block, read) = if fill_cache {
+            self.cache.get_or_load(key, kind.priority(), || self.load(handle, kind))?
+        } else if let Some(held) = self.cache.get(key, kind.priority()) {
+            (held, false)
+        } else {
+            (self.cache.wrap(self.load(handle, kind)?.0), true)
+        };
+        io.count(kind, read, handle.size + BLOCK_TRAILER_BYTES as u64);
+        Ok(block)
+    }
+
+    /// The contents of the block at `handle`, checked and decompressed, past the cache: for what
+    /// its reader keeps (resident filters and indexes, properties, metaindex) and for `verify`.
+    pub fn read_raw(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        io: &mut TableIo,
+    ) -> Result<Vec<u8>> {
+        let contents = self.read_contents(handle, kind == BlockKind::Filter)?;
+        io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
+        Ok(contents)
+    }
+
+    /// The index at `handle`, past the cache.
+    pub fn read_index(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        io: &mut TableIo,
+    ) -> Result<Index> {
+        let contents = self.read_raw(handle, kind, io)?;
+        self.decode_index(contents, handle)
+    }
+
+    /// The metaindex or properties block at `handle`, past the cache.
+    pub fn read_meta(&self, handle: BlockHandle) -> Result<Block> {
+        let contents = self.read_contents(handle, false)?;
+        Block::new(contents, BlockKeys::Bytes).map_err(|what| self.corruption(handle.offset, what))
+    }
+
+    /// Bytes of the file as they are, for the footer.
+    pub fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.handle.read_exact_at(offset, buffer)
+    }
+
+    #[cold]
+    fn load(&self, handle: BlockHandle, kind: BlockKind) -> Result<(CachedBlock, usize)> {
+        let contents = self.read_contents(handle, kind == BlockKind::Filter)?;
+        let block = match kind {
+            BlockKind::Data => Block::new(contents, BlockKeys::Internal)
+                .map(CachedBlock::Data)
+                .map_err(|what| self.corruption(handle.offset, what))?,
+            BlockKind::Index | BlockKind::FilterIndex => {
+                CachedBlock::Index(self.decode_index(contents, handle)?)
+            }
+            BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
+        };
+        let bytes = block.memory_bytes();
+        Ok((block, bytes))
+    }
+
+    fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
+        // What an index names stands before the index.
+        Index::new(contents, self.index_key_is_user_key, handle.offset)
+            .map_err(|what| self.corruption(handle.offset, what))
+    }
+
+    fn read_contents(&self, handle: BlockHandle, never_compressed: bool) -> Result<Vec<u8>> {
+        if !handle.lies_within(self.blocks_end()) {
+            let BlockHandle { offset, size } = handle;
+            let what = format!("block of {size} bytes where the file has {}", self.bytes);
+            return Err(self.corruption(offset, what));
+        }
+        let len = handle.size as usize + BLOCK_TRAILER_BYTES;
+        if !self.compressed {
+            let mut stored = vec![0; len];
+            self.read_bytes(handle.offset, &mut stored)?;
+            return match self.check(&stored, handle.offset, never_compressed)? {
+                (_, Compression::None) => {
+                    stored.truncate(handle.size as usize);
+                    Ok(stored)
+                }
+                (compressed, Compression::Snappy) => self.decompress(compressed, handle.offset),
+            };
+        }
+        COMPRESSED.with_borrow_mut(|scratch| {
+            scratch.resize(len, 0);
+            self.read_bytes(handle.offset, scratch)?;
+            let contents = match self.check(scratch, handle.offset, never_compressed)? {
+                (raw, Compression::None) => Ok(raw.to_vec()),
+                (compressed, Compression::Snappy) => self.decompress(compressed, handle.offset),
+            };
+            if scratch.capacity() > SCRATCH_BYTES_MAX {
+                *scratch = Vec::new();
+            }
+            contents
+        })
+    }
+
+    fn check<'b>(
+        &self,
+        stored: &'b [u8],
+        offset: u64,
+        never_compressed: bool,
+    ) -> Result<(&'b [u8], Compression)> {
+        match check_block(stored, self.table_id, offset) {
+            Ok((_, Compression::Snappy)) if never_compressed => {
+                Err(self.corruption(offset, "compressed filter, which no writer makes"))
+            }
+            Ok(checked) => Ok(checked),
+            Err(what) => Err(self.corruption(offset, what)),
+        }
+    }
+
+    fn decompress(&self, compressed: &[u8], offset: u64) -> Result<Vec<u8>> {
+        let refused = |what: String| self.corruption(offset, format!("Snappy block: {what}"));
+        let declared =
+            snap::raw::decompress_len(compressed).map_err(|error| refused(error.to_string()))?;
+        if declared > BLOCK_BYTES_MAX || declared > compressed.len().saturating_mul(24) {
+            let input = compressed.len();
+            return Err(refused(format!("declares {declared} bytes from {input}")));
+        }
+        let mut contents = vec![0; declared];
+        let written = snap::raw::Decoder::new()
+            .decompress(compressed, &mut contents)
+            .map_err(|error| refused(error.to_string()))?;
+        contents.truncate(written);
+        Ok(contents)
+    }
+}
+
+impl std::fmt::Debug for TableFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableFile({}, id {:016x})", self.path().display(), self.table_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::handle::FilePool;
+    use crate::env::mem::MemEnv;
+    use crate::key::{ValueKind, put_internal_key};
+    use crate::table::block_builder::BlockBuilder;
+    use crate::table::format::block_trailer;
+
+    const TABLE_ID: u64 = 7;
+
+    /// A file of blocks, each stored as `(contents, compression)`, and its handles.
+    fn file_of(blocks: &[(&[u8], Compression)]) -> (TableFile, Vec<BlockHandle>) {
+        let mut bytes = Vec::new();
+        let mut handles = Vec::new();
+        for (contents, compression) in blocks {
+            let offset = bytes.len() as u64;
+            handles.push(BlockHandle { offset, size: contents.len() as u64 });
+            bytes.extend_from_slice(contents);
+            bytes.extend_from_slice(&block_trailer(contents, *compression, TABLE_ID, offset));
+        }
+        bytes.resize(bytes.len() + FOOTER_BYTES, 0);
+        let env = MemEnv::new();
+        let path = Path::new("/1.sst");
+        env.write_file(path, &bytes);
+        let pool = FilePool::new(Arc::new(env), 8);
+        let handle = FileHandle::new(&pool, path.to_path_buf());
+        let cache = Cache::new(1 << 20, 0.5);
+        (TableFile::new(handle, TABLE_ID, bytes.len() as u64, &cache), handles)
+    }
+
+    fn data_block() -> Vec<u8> {
+        let mut builder = BlockBuilder::data(16, true);
+        let mut key = Vec::new();
+        put_internal_key(&mut key, b"key", 1, ValueKind::Put);
+        builder.add(&key, &[b'v'; 400]);
+        builder.finish().to_vec()
+    }
+
+    fn snappy(contents: &[u8]) -> Vec<u8> {
+        snap::raw::Encoder::new().compress_vec(contents).unwrap()
+    }
+
+    #[test]
+    fn blocks_are_read_once_and_counted() {
+        let block = data_block();
+        let compressed = snappy(&block);
+        let blocks = [(&block[..], Compression::None), (&compressed, Compression::Snappy)];
+        for expect_compressed in [Compression::None, Compression::Snappy] {
+            let (file, handles) = file_of(&blocks);
+            let file = file.with_format(expect_compressed, true);
+            for &handle in &handles {
+                let mut io = TableIo::default();
+                for fill_cache in [false, true, true, false] {
+                    let fetched = file.fetch(handle, BlockKind::Data, fill_cache, &mut io).unwrap();
+                    assert_eq!(fetched.data().unwrap().contents(), &block[..]);
+                }
+                assert_eq!((io.data_read, io.data_cached), (2, 2));
+                assert_eq!(io.data_bytes, 2 * (handle.size + 5));
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_is_never_compressed() {
+        let compressed = snappy(&[0; 300]);
+        let (file, handles) = file_of(&[(&compressed, Compression::Snappy)]);
+        let error = file.read_raw(handles[0], BlockKind::Filter, &mut TableIo::default());
+        assert!(error.unwrap_err().to_string().contains("compressed filter"));
+    }
+
+    #[test]
+    fn bombs_and_hostile_handles_are_refused() {
+        // A Snappy stream that declares 4 GiB - 1, one that declares a megabyte, and garbage.
+        let streams: [&[u8]; 3] =
+            [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];
+        for stream in streams {
+            let (file, handles) = file_of(&[(stream, Compression::Snappy)]);
+            let fetched = file.fetch(handles[0], BlockKind::Data, true, &mut TableIo::default());
+            assert!(fetched.err().unwrap().to_string().contains("Snappy"));
+        }
+        let (file, _) = file_of(&[(&data_block(), Compression::None)]);
+        let end = file.blocks_end();
+        for (offset, size) in [(0, end - 4), (end, 0), (u64::MAX, 1), (0, u64::MAX), (3, 1 << 30)] {
+            let fetched = file.fetch(
+                BlockHandle { offset, size },
+                BlockKind::Data,
+                true,
+                &mut TableIo::default(),
+            );
+            assert!(fetched.err().unwrap().is_corruption(), "{offset} {size}");
+        }
+    }
+}
