@@ -1,1 +1,182 @@
-//! (being written)
+//! Walks over a table, in one direction each.
+//!
+//! [`Table::iter`] gives a [`TableIter`]: the index is held for the walk's life, one data block at a
+//! time; within a block a step takes no lock and allocates nothing. Blocks read with `fill_cache`
+//! off (compaction) use what the cache has and leave it as it is. The first failure ends the walk
+//! and stays in `status`; a table is never skipped or cut short without one.
+
+use crate::cache::Cached;
+use crate::error::{Error, Result};
+use crate::iterator::api::{Direction, InternalIterator};
+use crate::sync::Arc;
+use crate::table::block::Block;
+use crate::table::block_cursor::BlockCursor;
+use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::index::Index;
+use crate::table::reader::{PinnedIndex, Table, value_in};
+use crate::value::Value;
+
+/// A position in a table; see `iterator::api` for the legal calls.
+pub struct TableIter {
+    table: Arc<Table>,
+    direction: Direction,
+    fill_cache: bool,
+    index: Option<PinnedIndex>,
+    /// Number of the current block in the index.
+    position: usize,
+    block: Option<Arc<Cached<CachedBlock>>>,
+    cursor: BlockCursor,
+    failed: Option<Error>,
+    io: TableIo,
+}
+
+impl Table {
+    /// A walk over all entries, not yet positioned.
+    #[must_use]
+    pub fn iter(self: &Arc<Self>, direction: Direction, fill_cache: bool) -> TableIter {
+        TableIter {
+            table: Arc::clone(self),
+            direction,
+            fill_cache,
+            index: None,
+            position: 0,
+            block: None,
+            cursor: BlockCursor::new(direction),
+            failed: None,
+            io: TableIo::default(),
+        }
+    }
+}
+
+impl TableIter {
+    /// What the walk has touched so far.
+    #[must_use]
+    pub fn io(&self) -> TableIo {
+        self.io
+    }
+
+    fn index(&self) -> Option<&Index> {
+        self.table.pinned_index(self.index.as_ref()?)
+    }
+
+    fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
+        if self.index.is_none() {
+            self.index = Some(self.table.pin_index(&mut self.io)?);
+        }
+        let blocks = self.index().map_or(0, Index::len);
+        let sought = |bound| self.index().map_or(0, |index| index.seek(bound));
+        self.position = match (self.direction, bound) {
+            (Direction::Forward, None) => 0,
+            (Direction::Forward, Some(bound)) => sought(bound),
+            (Direction::Reverse, None) => blocks.saturating_sub(1),
+            // The block where the bound would stand, or the last one below it.
+            (Direction::Reverse, Some(bound)) => sought(bound).min(blocks.saturating_sub(1)),
+        };
+        if self.position >= blocks {
+            self.end();
+            return Ok(());
+        }
+        self.enter_block(bound)?;
+        // Keys may end before the separator does, or begin behind the bound.
+        if !self.cursor.valid() { self.leave_block() } else { Ok(()) }
+    }
+
+    /// Goes to the first entry of the next block that has one.
+    fn leave_block(&mut self) -> Result<()> {
+        loop {
+            let next = match self.direction {
+                Direction::Forward => self.position.checked_add(1),
+                Direction::Reverse => self.position.checked_sub(1),
+            };
+            let blocks = self.index().map_or(0, Index::len);
+            let Some(next) = next.filter(|&next| next < blocks) else {
+                self.end();
+                return Ok(());
+            };
+            self.position = next;
+            self.enter_block(None)?;
+            if self.cursor.valid() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
+        let Some(handle) = self.index().and_then(|index| index.handle(self.position)) else {
+            self.end();
+            return Ok(());
+        };
+        let file = self.table.file();
+        let cached = file.fetch(handle, BlockKind::Data, self.fill_cache, &mut self.io)?;
+        let Some(block) = cached.data() else {
+            return Err(file.corruption(handle.offset, "the data index names no data block"));
+        };
+        self.cursor.seek(block, bound);
+        self.block = Some(cached);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.block = None;
+    }
+
+    fn settle(&mut self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.end();
+            self.failed = Some(error);
+        }
+    }
+
+    #[inline]
+    fn data(&self) -> Option<&Block> {
+        self.block.as_ref().and_then(|cached| cached.data())
+    }
+}
+
+impl InternalIterator for TableIter {
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        self.failed = None;
+        let outcome = self.try_seek(bound);
+        self.settle(outcome);
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else {
+            return;
+        };
+        self.cursor.next(block);
+        if !self.cursor.valid() {
+            let outcome = self.leave_block();
+            self.settle(outcome);
+        }
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.block.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.data().map_or(&[], |block| self.cursor.value(block))
+    }
+
+    fn value_owned(&self) -> Value {
+        let (start, len) = self.cursor.value_place();
+        let value = self.block.as_ref().and_then(|cached| value_in(cached, start, len));
+        value.unwrap_or_else(|| Value::from(&[][..]))
+    }
+
+    fn status(&self) -> Result<()> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,8 +1,11 @@
 //! The SST format.
 
+#[cfg(test)]
+mod tests;
+pub mod verify;
+pub mod iter;
 pub mod reader;
 pub mod builder;
-pub mod iter;
 pub mod filter_block;
 pub mod fetch;
 pub mod index;

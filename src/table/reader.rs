@@ -1,1 +1,396 @@
-//! (being written)
+//! An open table and the point lookup in it.
+//!
+//! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, index
+//! and filter, which then stay ("resident"); else they come through the cache at each use. It checks
+//! the file's size and id against what the manifest expects, so that a swapped or cut file is found
+//! before anything is asked of it.
+//!
+//! [`Table::get`] tells the story of a lookup: may the table contain the key? which block? may that
+//! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
+//! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
+
+use crate::cache::{Cached, Reservation};
+use crate::env::handle::{FileHandle, FilePool};
+use crate::error::{Error, Result};
+use crate::filter::hash::KeyHash;
+use crate::filter::policy::FilterPolicy;
+use crate::filter::registry::PreparedFilter;
+use crate::iterator::api::Direction;
+use crate::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
+use crate::sync::Arc;
+use crate::table::block::Block;
+use crate::table::block_cursor::BlockCursor;
+use crate::table::fetch::{BlockCache, BlockKind, CachedBlock, TableFile, TableIo};
+use crate::table::filter_block::dispatch::FilterBlockReader;
+use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::format::{
+    BlockHandle, FOOTER_BYTES, Footer, FooterError, PROPERTIES_NAME, RANGE_DELETES_NAME,
+};
+use crate::table::index::Index;
+use crate::table::properties::Properties;
+use crate::value::{COPY_BYTES, SharedBytes, Value};
+use std::path::Path;
+
+/// What all tables of a database share.
+#[derive(Clone)]
+pub struct TableContext {
+    /// Descriptors.
+    pub files: Arc<FilePool>,
+    /// Blocks.
+    pub cache: Arc<BlockCache>,
+    /// Filter policies of the user's, found by the names that tables persist.
+    pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
+}
+
+/// What the manifest knows of a file. A field that is `None` is not checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expect {
+    /// The table's id.
+    pub table_id: Option<u64>,
+    /// The file's length.
+    pub bytes: Option<u64>,
+}
+
+/// How one lookup goes about a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableReadOptions {
+    /// Ask the filter.
+    pub use_filters: bool,
+    /// Keep what is read in the cache.
+    pub fill_cache: bool,
+    /// The version has already asked the resident filter, which said "maybe".
+    pub filter_said_maybe: bool,
+}
+
+/// An open table. Its descriptor is opened and closed as the pool sees fit.
+pub struct Table {
+    file: TableFile,
+    footer: Footer,
+    properties: Properties,
+    index: TableIndex,
+    filter: FilterBlockReader,
+    /// Handle of the filter, for errors of `verify`.
+    filter_offset: u64,
+    _filter_memory: Option<Reservation<CachedBlock>>,
+}
+
+/// The data index, resident or to be fetched.
+enum TableIndex {
+    Resident { index: Index, _memory: Reservation<CachedBlock> },
+    Cached(BlockHandle),
+}
+
+/// The index for a walk: resident, or held from the cache.
+pub enum PinnedIndex {
+    /// The table has it.
+    Resident,
+    /// Held here.
+    Cached(Arc<Cached<CachedBlock>>),
+}
+
+impl Table {
+    /// Opens the table at `path`.
+    pub fn open(context: &TableContext, path: &Path, expect: Expect) -> Result<Self> {
+        let handle = FileHandle::new(&context.files, path.to_path_buf());
+        let bytes = handle.len()?;
+        if let Some(expected) = expect.bytes.filter(|&expected| expected != bytes) {
+            let what = format!("the file has {bytes} bytes, the manifest says {expected}");
+            return Err(Error::corruption(path, bytes.min(expected), what));
+        }
+        let footer = read_footer(&handle, bytes)?;
+        if let Some(expected) = expect.table_id.filter(|&expected| expected != footer.table_id) {
+            let found = footer.table_id;
+            let what = format!("table id {found:016x}, the manifest says {expected:016x}");
+            return Err(Error::corruption(path, bytes - FOOTER_BYTES as u64, what));
+        }
+        let file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
+        let metaindex = read_metaindex(&file, footer.metaindex)?;
+        let properties = read_properties(&file, &metaindex)?;
+        let file = file.with_format(properties.compression, properties.index_key_is_user_key);
+
+        let mut io = TableIo::default();
+        let filter_entry = metaindex.iter().find(|(name, _)| name != PROPERTIES_NAME);
+        let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
+        let mut filter = match properties.whole_key_filtering {
+            true => FilterBlockReader::open(&metaindex, &context.custom_policies),
+            // A filter of prefixes only has no answer for a whole key.
+            false => FilterBlockReader::open(&[], &[]),
+        };
+        let filter_memory = match filter.residency_bytes() {
+            0 => None,
+            bytes => context.cache.try_reserve(bytes),
+        };
+        if filter_memory.is_some() {
+            filter.make_resident(&file, &mut io);
+        }
+        let index = TableIndex::open(&file, footer.index, &mut io)?;
+        Ok(Table {
+            file,
+            footer,
+            properties,
+            index,
+            filter,
+            filter_offset,
+            _filter_memory: filter_memory,
+        })
+    }
+
+    /// What the table knows of a key, and what its filter said. "Maybe" with `Absent` is a false
+    /// positive, unless the key has versions here that the lookup's sequence cannot see.
+    pub fn get(
+        &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        options: TableReadOptions,
+        io: &mut TableIo,
+    ) -> Result<(Lookup, FilterVerdict)> {
+        let mut verdict = match options {
+            TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
+            TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
+            _ => self.filter.table_may_contain(&self.file, key, hash, io),
+        };
+        if verdict == FilterVerdict::No {
+            return Ok((Lookup::Absent, verdict));
+        }
+
+        let Some(handle) = self.block_for(key, io)? else {
+            return Ok((Lookup::Absent, verdict));
+        };
+
+        if options.use_filters && verdict == FilterVerdict::NotConsulted {
+            verdict = self.filter.block_may_contain(&self.file, handle.offset, hash, io);
+            if verdict == FilterVerdict::No {
+                return Ok((Lookup::Absent, verdict));
+            }
+        }
+
+        let block = self.file.fetch(handle, BlockKind::Data, options.fill_cache, io)?;
+        Ok((self.search_block(&block, handle, key, hash)?, verdict))
+    }
+
+    /// Whether the filter lets the key pass, without a look at data: for `may_contain` and `verify`.
+    pub fn may_contain(
+        &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> Result<FilterVerdict> {
+        let verdict = self.filter.table_may_contain(&self.file, key, hash, io);
+        if verdict != FilterVerdict::NotConsulted {
+            return Ok(verdict);
+        }
+        match self.block_for(key, io)? {
+            Some(handle) => Ok(self.filter.block_may_contain(&self.file, handle.offset, hash, io)),
+            // Above every block: the index alone is sure.
+            None => Ok(FilterVerdict::No),
+        }
+    }
+
+    /// The filter for the version's probe array, if it is resident and of the whole table.
+    #[must_use]
+    pub fn resident_filter(&self) -> Option<&Arc<PreparedFilter>> {
+        self.filter.resident_full()
+    }
+
+    /// The filter: its name and layout are for `explain` and `inspect`.
+    #[must_use]
+    pub fn filter(&self) -> &FilterBlockReader {
+        &self.filter
+    }
+
+    /// Where the filter stands in the file, if there is one.
+    #[must_use]
+    pub fn filter_offset(&self) -> u64 {
+        self.filter_offset
+    }
+
+    /// What the table says of itself.
+    #[must_use]
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Mean size of a data block as stored.
+    #[must_use]
+    pub fn mean_block_bytes(&self) -> u64 {
+        self.properties.mean_block_bytes()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn table_id(&self) -> u64 {
+        self.file.table_id()
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn file(&self) -> &TableFile {
+        &self.file
+    }
+
+    /// Its footer.
+    #[must_use]
+    pub fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// Memory of the resident index and filter.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let index = match &self.index {
+            TableIndex::Resident { index, .. } => index.memory_bytes() as u64,
+            TableIndex::Cached(_) => 0,
+        };
+        index + self.filter.resident_bytes()
+    }
+
+    /// Holds the index for a walk.
+    pub fn pin_index(&self, io: &mut TableIo) -> Result<PinnedIndex> {
+        match &self.index {
+            TableIndex::Resident { .. } => Ok(PinnedIndex::Resident),
+            TableIndex::Cached(handle) => {
+                self.file.fetch(*handle, BlockKind::Index, true, io).map(PinnedIndex::Cached)
+            }
+        }
+    }
+
+    /// The index that was pinned.
+    #[inline]
+    #[must_use]
+    pub fn pinned_index<'t>(&'t self, pinned: &'t PinnedIndex) -> Option<&'t Index> {
+        match (&self.index, pinned) {
+            (_, PinnedIndex::Cached(block)) => block.index(),
+            (TableIndex::Resident { index, .. }, _) => Some(index),
+            (TableIndex::Cached(_), PinnedIndex::Resident) => None,
+        }
+    }
+
+    /// The only data block that can hold what the lookup wants.
+    #[inline]
+    fn block_for(&self, key: &LookupKey, io: &mut TableIo) -> Result<Option<BlockHandle>> {
+        io.index_seeks += 1;
+        let find = |index: &Index| index.find(key).and_then(|i| index.handle(i));
+        match &self.index {
+            TableIndex::Resident { index, .. } => Ok(find(index)),
+            TableIndex::Cached(handle) => {
+                let block = self.file.fetch(*handle, BlockKind::Index, true, io)?;
+                Ok(block.index().and_then(find))
+            }
+        }
+    }
+
+    #[inline]
+    fn search_block(
+        &self,
+        cached: &Arc<Cached<CachedBlock>>,
+        handle: BlockHandle,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+    ) -> Result<Lookup> {
+        let wrong = || self.file.corruption(handle.offset, "the data index names no data block");
+        let block = cached.data().ok_or_else(wrong)?;
+        let Some(found) = block.get(key, hash.xxph3()) else {
+            return Ok(Lookup::Absent);
+        };
+        match unpack_trailer(found.trailer) {
+            Some((_, ValueKind::Tombstone)) => Ok(Lookup::Deleted),
+            Some((_, ValueKind::Put)) => value_in(cached, found.value_start, found.value_len)
+                .map(Lookup::Found)
+                .ok_or_else(wrong),
+            None => Err(wrong()),
+        }
+    }
+}
+
+/// The value at a place of a data block: a copy when small, else it shares the block.
+#[must_use]
+pub fn value_in(cached: &Arc<Cached<CachedBlock>>, start: usize, len: usize) -> Option<Value> {
+    if len <= COPY_BYTES {
+        let contents = cached.data().map(Block::contents)?;
+        return contents.get(start..start.checked_add(len)?).map(Value::from);
+    }
+    let owner: SharedBytes = Arc::<Cached<CachedBlock>>::clone(cached);
+    Value::from_shared(&owner, start, len)
+}
+
+impl TableIndex {
+    fn open(file: &TableFile, handle: BlockHandle, io: &mut TableIo) -> Result<Self> {
+        // In memory, offsets and prefixes stand beside the block: up to three times its size.
+        let memory = handle.size.min(file.bytes()).saturating_mul(3) + size_of::<Index>() as u64;
+        match file.cache().try_reserve(memory) {
+            Some(memory) => {
+                let index = file.read_index(handle, BlockKind::Index, io)?;
+                Ok(TableIndex::Resident { index, _memory: memory })
+            }
+            None => {
+                // Read once now, so that damage is found by the open, not by a later read.
+                file.fetch(handle, BlockKind::Index, true, io)?;
+                Ok(TableIndex::Cached(handle))
+            }
+        }
+    }
+}
+
+fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
+    let path = handle.path();
+    let Some(offset) = bytes.checked_sub(FOOTER_BYTES as u64) else {
+        let what = format!("a table of {bytes} bytes, less than its footer");
+        return Err(Error::corruption(path, 0, what));
+    };
+    let mut buffer = [0; FOOTER_BYTES];
+    handle.read_exact_at(offset, &mut buffer)?;
+    Footer::decode(&buffer).map_err(|error| match error {
+        FooterError::Damaged(what) => Error::corruption(path, offset, what),
+        FooterError::Unsupported(what) => {
+            Error::UnsupportedFormat { path: path.to_path_buf(), what }
+        }
+    })
+}
+
+fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
+    let block = file.read_meta(handle)?;
+    let mut entries = Vec::new();
+    let mut cursor = BlockCursor::new(Direction::Forward);
+    cursor.seek(&block, None);
+    while cursor.valid() {
+        let name = String::from_utf8_lossy(cursor.key()).into_owned();
+        let Some(target) = BlockHandle::decode(cursor.value(&block)) else {
+            let what = format!("metaindex with a malformed handle of \"{name}\"");
+            return Err(file.corruption(handle.offset, what));
+        };
+        entries.push((name, target));
+        cursor.next(&block);
+    }
+    Ok(entries)
+}
+
+fn read_properties(file: &TableFile, metaindex: &[(String, BlockHandle)]) -> Result<Properties> {
+    let unsupported = |what: &str| Error::UnsupportedFormat {
+        path: file.path().to_path_buf(),
+        what: what.to_string(),
+    };
+    if metaindex.iter().any(|(name, _)| name == RANGE_DELETES_NAME) {
+        return Err(unsupported("a table with range tombstones, which this siftdb cannot read"));
+    }
+    let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == PROPERTIES_NAME) else {
+        return Err(file.corruption(file.blocks_end(), "a table without properties"));
+    };
+    let properties = Properties::decode(&file.read_meta(handle)?)
+        .map_err(|what| file.corruption(handle.offset, what))?;
+    if properties.range_deletes > 0 {
+        return Err(unsupported("a table with range tombstones, which this siftdb cannot read"));
+    }
+    Ok(properties)
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({})", self.path().display())
+    }
+}

@@ -1,0 +1,189 @@
+//! Reads a whole table and holds everything it says against everything else.
+//!
+//! [`Table::verify`] is what `Db::verify` and the command `sst verify` call. It reads past the cache
+//! and checks: every block's checksum and structure (by reading it), order across blocks, each block
+//! within its separators, blocks one behind the other without a gap, counts, sizes, key and sequence
+//! range against the properties, that every key is found by a lookup and passes the filter, and that
+//! the filter could be read at all. The first contradiction is a `Corruption`.
+
+use crate::error::Result;
+use crate::filter::hash::KeyHash;
+use crate::iterator::api::Direction;
+use crate::key::{
+    LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
+};
+use crate::table::block::{Block, BlockKeys};
+use crate::table::block_cursor::BlockCursor;
+use crate::table::fetch::{BlockKind, TableIo};
+use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::format::BlockHandle;
+use crate::table::index::Index;
+use crate::table::properties::Properties;
+use crate::table::reader::Table;
+use std::cmp::Ordering;
+
+/// What a complete check has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Entries read.
+    pub entries: u64,
+    /// Data blocks read.
+    pub data_blocks: u64,
+    /// Bytes of those, as stored.
+    pub data_bytes: u64,
+    /// Keys that the filter was asked for; 0 without a filter that this database knows.
+    pub filter_probes: u64,
+}
+
+impl Table {
+    /// Checks the whole table; `progress` is told the bytes of each data block as it is done.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport> {
+        let index = self.file().read_index(
+            self.footer().index,
+            BlockKind::Index,
+            &mut TableIo::default(),
+        )?;
+        let mut walk = Walk {
+            table: self,
+            index: &index,
+            found: Properties::default(),
+            last_key: Vec::new(),
+            report: VerifyReport::default(),
+            io: TableIo::default(),
+        };
+        let mut position = 0;
+        for (i, handle) in (0..index.len()).filter_map(|i| Some((i, index.handle(i)?))) {
+            if handle.offset != position {
+                let what = format!("data block at {}, expected at {position}", handle.offset);
+                return Err(self.file().corruption(position, what));
+            }
+            position = handle.end().unwrap_or(u64::MAX);
+            walk.block(i, handle)?;
+            walk.report.data_blocks += 1;
+            walk.report.data_bytes = position;
+            progress(position - handle.offset);
+        }
+        walk.compare_properties()?;
+        if walk.io.filter_errors > 0 {
+            return Err(self.file().corruption(self.filter_offset(), "the filter cannot be read"));
+        }
+        Ok(walk.report)
+    }
+}
+
+struct Walk<'t> {
+    table: &'t Table,
+    index: &'t Index,
+    /// Filled as the walk goes, to be held against the table's own.
+    found: Properties,
+    last_key: Vec<u8>,
+    report: VerifyReport,
+    io: TableIo,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
+        let file = self.table.file();
+        let contents = file.read_raw(handle, BlockKind::Data, &mut self.io)?;
+        let block = Block::new(contents, BlockKeys::Internal)
+            .map_err(|what| file.corruption(handle.offset, what))?;
+        let mut cursor = BlockCursor::new(Direction::Forward);
+        cursor.seek(&block, None);
+        if !cursor.valid() {
+            return Err(file.corruption(handle.offset, "a data block without entries"));
+        }
+        while cursor.valid() {
+            let key = cursor.key();
+            let above_last =
+                self.report.entries == 0 || compare_internal(&self.last_key, key) == Ordering::Less;
+            if !above_last {
+                return Err(file.corruption(handle.offset, "keys out of order between blocks"));
+            }
+            if self.index.seek(key) != i {
+                let what = "a key outside what the index says of its block";
+                return Err(file.corruption(handle.offset, what));
+            }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            self.entry(&block, handle, cursor.value_place())?;
+            cursor.next(&block);
+        }
+        Ok(())
+    }
+
+    /// Checks the entry whose key is `last_key`.
+    fn entry(
+        &mut self,
+        block: &Block,
+        handle: BlockHandle,
+        (value_start, value_len): (usize, usize),
+    ) -> Result<()> {
+        let file = self.table.file();
+        let wrong = |what: &str| Err(file.corruption(handle.offset, what));
+        let Some((user_key, (sequence, kind))) = split_internal_key(&self.last_key)
+            .and_then(|(user_key, trailer)| Some((user_key, unpack_trailer(trailer)?)))
+        else {
+            return wrong("entry of an unknown kind");
+        };
+        if self.found.entries == 0 {
+            self.found.smallest_key.clone_from(&self.last_key);
+        }
+        self.found.entries += 1;
+        self.found.tombstones += u64::from(kind == ValueKind::Tombstone);
+        self.found.raw_key_bytes += self.last_key.len() as u64;
+        self.found.raw_value_bytes += value_len as u64;
+        self.found.smallest_sequence = self.found.smallest_sequence.min(sequence);
+        self.found.largest_sequence = self.found.largest_sequence.max(sequence);
+        self.report.entries += 1;
+
+        let key = LookupKey::new(user_key, sequence);
+        let hash = KeyHash::new(filter_key(&self.last_key));
+        let found = block.get(&key, hash.xxph3());
+        if found.map(|found| found.value_start) != Some(value_start) {
+            return wrong("an entry that a lookup does not find");
+        }
+        match self.table.may_contain(&key, &hash, &mut self.io)? {
+            FilterVerdict::No => wrong("a key that the table's filter denies"),
+            FilterVerdict::Maybe => {
+                self.report.filter_probes += 1;
+                Ok(())
+            }
+            FilterVerdict::NotConsulted => Ok(()),
+        }
+    }
+
+    fn compare_properties(&mut self) -> Result<()> {
+        let own = self.table.properties();
+        self.found.data_blocks = self.report.data_blocks;
+        self.found.data_bytes = self.report.data_bytes;
+        let found = Properties {
+            largest_key: std::mem::take(&mut self.last_key),
+            entries: self.found.entries,
+            ..self.found.clone()
+        };
+        let numbers = |p: &Properties| {
+            [
+                ("entries", p.entries),
+                ("tombstones", p.tombstones),
+                ("data_blocks", p.data_blocks),
+                ("data_bytes", p.data_bytes),
+                ("raw_key_bytes", p.raw_key_bytes),
+                ("raw_value_bytes", p.raw_value_bytes),
+                ("smallest_sequence", p.smallest_sequence),
+                ("largest_sequence", p.largest_sequence),
+            ]
+        };
+        let end = self.table.file().blocks_end();
+        for ((name, says), (_, has)) in numbers(own).into_iter().zip(numbers(&found)) {
+            if says != has {
+                let what = format!("property {name} is {says}, the table has {has}");
+                return Err(self.table.file().corruption(end, what));
+            }
+        }
+        if own.smallest_key != found.smallest_key || own.largest_key != found.largest_key {
+            let what = "smallest or largest key is not that of the properties";
+            return Err(self.table.file().corruption(end, what));
+        }
+        Ok(())
+    }
+}
