@@ -46,6 +46,8 @@ const FILE_SMALLEST_SEQUENCE: u8 = 6;
 const FILE_LARGEST_SEQUENCE: u8 = 7;
 /// Reserved: a sequence that stands for those of all entries.
 const FILE_GLOBAL_SEQUENCE: u8 = 8;
+/// Absent for 0.
+const FILE_GARBAGE: u8 = IGNORABLE | 1;
 
 /// What the manifest knows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,9 @@ pub struct FileMeta {
     pub largest: Vec<u8>,
     /// How many entries it has.
     pub entries: u64,
+    /// Those of them that are tombstones or that a newer version of their key in the same table
+    /// covers: what a compaction may drop once no snapshot needs it. Only a hint.
+    pub garbage: u64,
     /// The smallest sequence of an entry.
     pub smallest_sequence: SequenceNumber,
     /// The largest sequence of an entry.
@@ -199,6 +204,9 @@ impl FileMeta {
         put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
         put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
         put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
+        if self.garbage > 0 {
+            put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
+        }
     }
 
     fn check(&self) -> Result<(), Undecodable> {
@@ -217,7 +225,8 @@ impl FileMeta {
         if compare_internal(&self.smallest, &self.largest).is_gt() {
             return Err(damaged(&format!("the largest key of file {number} is not its largest")));
         }
-        if self.largest_sequence > SEQUENCE_MAX || self.entries == 0 || self.bytes == 0 {
+        let counts_are_sound = self.entries > 0 && self.garbage <= self.entries && self.bytes > 0;
+        if self.largest_sequence > SEQUENCE_MAX || !counts_are_sound {
             return Err(damaged(&format!("the counts of file {number} are impossible")));
         }
         Ok(())
@@ -231,7 +240,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     };
     let level = check_level(level)?;
     let (mut table_id, mut smallest, mut largest) = (None, None, None);
-    let (mut file_bytes, mut entries) = (None, None);
+    let (mut file_bytes, mut entries, mut garbage) = (None, None, None);
     let (mut smallest_sequence, mut largest_sequence) = (None, None);
     while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
         match tag {
@@ -243,6 +252,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
             FILE_SMALLEST => set(&mut smallest, value.to_vec(), "smallest key")?,
             FILE_LARGEST => set(&mut largest, value.to_vec(), "largest key")?,
             FILE_ENTRIES => set(&mut entries, varints::<1>(value, "entries")?[0], "entries")?,
+            FILE_GARBAGE => set(&mut garbage, varints::<1>(value, "garbage")?[0], "garbage")?,
             FILE_SMALLEST_SEQUENCE => {
                 let [sequence] = varints(value, "smallest sequence")?;
                 set(&mut smallest_sequence, sequence, "smallest sequence")?;
@@ -266,6 +276,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         smallest: smallest.ok_or_else(missing)?,
         largest: largest.ok_or_else(missing)?,
         entries: entries.ok_or_else(missing)?,
+        garbage: garbage.unwrap_or(0),
         smallest_sequence: smallest_sequence.ok_or_else(missing)?,
         largest_sequence: largest_sequence.ok_or_else(missing)?,
     };
