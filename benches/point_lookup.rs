@@ -1,1 +1,142 @@
-fn main() {}
+//! Point lookups with the filter on and off: absent and present keys, the three layouts, a cache
+//! larger than the data and one too small for it, one settled level, many tables at level 0, and a
+//! full memtable.
+//!
+//! `cargo bench --bench point_lookup`; `SIFTDB_BENCH_KEYS=1000000` for the size that the budgets
+//! are stated for. A filter expression after `--` selects rows, for instance `-- settled/full`.
+
+mod support;
+
+use criterion::{
+    BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
+};
+use siftdb::{Db, Options, ReadOptions};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use support::{
+    absent, key_count, layouts, level0, load, options, present, random_indexes, settled,
+};
+
+fn lookups(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, db: &Db, keys: u64) {
+    for (filters, read) in
+        [("on", ReadOptions::new()), ("off", ReadOptions::new().use_filters(false))]
+    {
+        let mut indexes = random_indexes(keys);
+        group.bench_function(format!("{name}/miss/filter {filters}"), |bencher| {
+            bencher.iter(|| {
+                let key = absent(indexes.next().unwrap_or(0));
+                assert!(db.get_with(black_box(key), &read).expect("get").is_none());
+            });
+        });
+        group.bench_function(format!("{name}/hit/filter {filters}"), |bencher| {
+            bencher.iter(|| {
+                let key = present(indexes.next().unwrap_or(0));
+                assert!(db.get_with(black_box(key), &read).expect("get").is_some());
+            });
+        });
+    }
+}
+
+/// Touches everything once, so that the rows begin with a full cache.
+fn warm(db: &Db, keys: u64) {
+    for n in 0..keys {
+        assert!(db.get(present(n)).expect("get").is_some());
+    }
+}
+
+fn settled_level(criterion: &mut Criterion) {
+    let keys = key_count();
+    let mut group = criterion.benchmark_group("settled");
+    for (name, filter) in layouts() {
+        let directory = tempfile::tempdir().expect("directory");
+        let db = settled(directory.path(), options().filter(filter), keys);
+        warm(&db, keys);
+        lookups(&mut group, name, &db, keys);
+    }
+    group.finish();
+}
+
+fn small_cache(criterion: &mut Criterion) {
+    let keys = key_count();
+    let mut group = criterion.benchmark_group("cache 8 MiB");
+    for (name, filter) in layouts() {
+        let directory = tempfile::tempdir().expect("directory");
+        settled(directory.path(), options().filter(filter.clone()), keys).close().expect("close");
+        let small = options().filter(filter).block_cache_bytes(8 << 20);
+        let db = small.open(directory.path()).expect("open");
+        warm(&db, keys.min(50_000));
+        lookups(&mut group, name, &db, keys);
+    }
+    group.finish();
+}
+
+fn many_level0_tables(criterion: &mut Criterion) {
+    let keys = key_count();
+    let mut group = criterion.benchmark_group("10 tables at level 0");
+    for (name, filter) in layouts() {
+        let directory = tempfile::tempdir().expect("directory");
+        let db = level0(directory.path(), options().filter(filter), keys, 10);
+        warm(&db, keys);
+        lookups(&mut group, name, &db, keys);
+    }
+    group.finish();
+}
+
+fn full_memtable(criterion: &mut Criterion) {
+    let keys = key_count();
+    let fresh = 100_000.min(keys);
+    let mut group = criterion.benchmark_group("100k entries in the memtable");
+    for memtable_filter in [true, false] {
+        let directory = tempfile::tempdir().expect("directory");
+        let db = settled(directory.path(), options().memtable_filter(memtable_filter), keys);
+        load(&db, fresh);
+        warm(&db, keys);
+        let name = if memtable_filter { "memtable filter" } else { "no memtable filter" };
+        lookups(&mut group, name, &db, fresh);
+    }
+    group.finish();
+}
+
+/// Two threads at once; the row is the wall time of one lookup among both.
+fn two_threads(criterion: &mut Criterion) {
+    let keys = key_count();
+    let directory = tempfile::tempdir().expect("directory");
+    let db = settled(directory.path(), default_options(), keys);
+    warm(&db, keys);
+    let mut group = criterion.benchmark_group("two threads");
+    for (name, hit) in [("miss", false), ("hit", true)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|iterations| {
+                let started = Instant::now();
+                std::thread::scope(|scope| {
+                    for thread in 0..2 {
+                        let db = &db;
+                        scope.spawn(move || {
+                            let indexes = random_indexes(keys).skip(thread * 1000);
+                            for index in indexes.take(iterations.div_ceil(2) as usize) {
+                                let key = if hit { present(index) } else { absent(index) };
+                                assert_eq!(db.get(key).expect("get").is_some(), hit);
+                            }
+                        });
+                    }
+                });
+                started.elapsed()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn default_options() -> Options {
+    options().filter(layouts()[2].1.clone())
+}
+
+criterion_group! {
+    name = point_lookup;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(1));
+    targets = settled_level, small_cache, many_level0_tables, full_memtable, two_threads
+}
+criterion_main!(point_lookup);

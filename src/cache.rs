@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::single_flight::Flights;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use lru::LruCache;
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::ops::Deref;
 
@@ -198,6 +199,12 @@ pub struct Cache<V> {
     held: [AtomicU64; 2],
     uncached: AtomicU64,
     pinned: Arc<AtomicU64>,
+}
+
+impl<V> fmt::Debug for Cache<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache {{ {} of {} bytes }}", self.used_bytes(), self.capacity_bytes())
+    }
 }
 
 impl<V> Cache<V> {

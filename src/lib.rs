@@ -42,6 +42,10 @@ pub mod stats;
 mod sync;
 mod error;
 
+pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot};
 pub use error::{Error, Result};
+pub use options::{Filter, Options, ReadOptions, WriteOptions};
+pub use stats::{LevelStats, Stats};
+pub use table::filter_block::layout::FilterLayout;
 pub use value::{Key, Value};
 pub use write_batch::WriteBatch;

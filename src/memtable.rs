@@ -24,6 +24,7 @@ use crossbeam_epoch as epoch;
 use crossbeam_skiplist::base::{Entry, SkipList};
 use std::borrow::Borrow;
 use std::cmp;
+use std::fmt;
 use std::ops::Bound;
 
 /// What an entry costs beside its key and value: node, tower, `Arc` header, allocator.
@@ -205,6 +206,12 @@ pub struct Memtable {
     filter: MemtableFilter,
     count: AtomicUsize,
     bytes: AtomicUsize,
+}
+
+impl fmt::Debug for Memtable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memtable {{ entries: {}, bytes: {} }}", self.entries(), self.bytes())
+    }
 }
 
 impl Memtable {

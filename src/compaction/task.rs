@@ -1,1 +1,353 @@
-//! (being written)
+//! What a compaction is to do, as plain data: which tables merge into which level.
+//!
+//! Made by `picker.rs` and `range.rs`, run by `merge.rs`, logged by the caller as
+//! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
+//! sorted by key, and no user key lies in two of its tables.
+//!
+//! Invariants of a task: of the tables that stay at the input level none shares a user key with
+//! the inputs, so no version of a key is overtaken by an older one; `overlapping` holds every
+//! table of the output level that the inputs touch, so that level stays disjoint; `below` holds
+//! every table deeper than the output that may hold a key of the task.
+
+use crate::env::api::Env;
+use crate::key::user_key;
+use crate::stats::counters::LEVELS;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::table::builder::TableOptions;
+use crate::version::edit::{FileMeta, VersionEdit};
+use crate::version::version::LevelShape;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// An output, or a moved table, may overlap this many full tables one level further down: more
+/// would make its own compaction a long one.
+const GRANDPARENT_TABLES: u64 = 10;
+
+/// When tables are compacted, and how far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionOptions {
+    /// Tables at level 0 that make it due.
+    pub level0_tables: usize,
+    /// Bytes that level 1 may hold.
+    pub level_base_bytes: u64,
+    /// How many times as much each further level may hold.
+    pub level_multiplier: u64,
+    /// Bytes after which the next output table is started.
+    pub table_bytes: u64,
+}
+
+impl CompactionOptions {
+    /// Bytes that `level`, 1 or deeper, may hold before it is due.
+    #[must_use]
+    pub fn target_bytes(&self, level: usize) -> u64 {
+        let steps = u32::try_from(level.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.level_base_bytes.saturating_mul(self.level_multiplier.saturating_pow(steps))
+    }
+
+    /// Bytes of the level after the next that one table may overlap.
+    #[must_use]
+    pub fn grandparent_bytes_max(&self) -> u64 {
+        self.table_bytes.saturating_mul(GRANDPARENT_TABLES)
+    }
+}
+
+/// What a job did, for the statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Bytes of the input tables; for a flush the bytes of the memtables.
+    pub bytes_read: u64,
+    /// Bytes of the new tables.
+    pub bytes_written: u64,
+    /// Entries read.
+    pub entries_in: u64,
+    /// Entries written.
+    pub entries_out: u64,
+    /// Entries that no read can see any more, left out.
+    pub entries_dropped: u64,
+}
+
+/// Where a job works, and how its tables are made.
+#[derive(Debug)]
+pub struct JobContext<'a> {
+    /// The file system.
+    pub env: &'a Arc<dyn Env>,
+    /// The database directory.
+    pub directory: &'a Path,
+    /// The counter of file numbers.
+    pub next_file_number: &'a AtomicU64,
+    /// The settings of tables at the output level.
+    pub table_options: TableOptions,
+    /// Set when the database closes: the job ends soon, with [`Error::Closed`].
+    ///
+    /// [`Error::Closed`]: crate::error::Error::Closed
+    pub stop: &'a AtomicBool,
+}
+
+/// What a job made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOutcome {
+    /// The new tables, by key; durable, but not yet part of the tree. At most one of a flush.
+    pub tables: Vec<FileMeta>,
+    /// What it took.
+    pub counts: JobCounts,
+}
+
+/// One compaction.
+#[derive(Clone, Debug)]
+pub struct CompactionTask {
+    /// Where the inputs are.
+    pub input_level: usize,
+    /// Where the outputs go; the input level itself when it is only cleaned.
+    pub output_level: usize,
+    /// Tables of the input level.
+    pub inputs: Vec<Arc<FileMeta>>,
+    /// Tables of the output level that share keys with the inputs.
+    pub overlapping: Vec<Arc<FileMeta>>,
+    /// For each level under the output, the tables that share keys with the task.
+    pub below: Vec<Vec<Arc<FileMeta>>>,
+    /// True if the one input can go down as it is: the caller only logs the edit.
+    pub trivial_move: bool,
+}
+
+impl CompactionTask {
+    /// The task that merges `inputs` into the level under theirs. The inputs must already be
+    /// closed under overlap at their own level, and that must not be the last one.
+    #[must_use]
+    pub fn down(
+        levels: &LevelShape,
+        level: usize,
+        inputs: Vec<Arc<FileMeta>>,
+        options: &CompactionOptions,
+    ) -> Self {
+        let output_level = level + 1;
+        let overlapping = match span(&inputs) {
+            Some((smallest, largest)) => overlap(&levels[output_level], smallest, largest),
+            None => Vec::new(),
+        };
+        let mut task = CompactionTask {
+            input_level: level,
+            output_level,
+            below: tables_below(levels, output_level, &inputs, &overlapping),
+            inputs,
+            overlapping,
+            trivial_move: false,
+        };
+        let grandparent_bytes = task.grandparents().iter().map(|meta| meta.bytes).sum::<u64>();
+        // What a large memtable left is cut into tables of the usual size on its way down.
+        let oversized =
+            level == 0 && task.inputs.iter().any(|meta| meta.bytes / 2 > options.table_bytes);
+        task.trivial_move = task.inputs.len() == 1
+            && task.overlapping.is_empty()
+            && !oversized
+            && grandparent_bytes <= options.grandparent_bytes_max();
+        task
+    }
+
+    /// The task that writes tables of a sorted level anew where they are, to be rid of what no
+    /// read can see.
+    #[must_use]
+    pub fn rewrite(levels: &LevelShape, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
+        CompactionTask {
+            input_level: level,
+            output_level: level,
+            below: tables_below(levels, level, &inputs, &[]),
+            inputs,
+            overlapping: Vec::new(),
+            trivial_move: false,
+        }
+    }
+
+    /// The tables one level under the output that share keys with the task.
+    #[must_use]
+    pub fn grandparents(&self) -> &[Arc<FileMeta>] {
+        self.below.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// All tables that the task replaces, with their levels.
+    pub fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> {
+        let upper = self.inputs.iter().map(|meta| (self.input_level, meta));
+        upper.chain(self.overlapping.iter().map(|meta| (self.output_level, meta)))
+    }
+
+    /// The edit that puts `added` in the place of the inputs. For a trivial move the input itself
+    /// is what is added, and `added` is not looked at.
+    #[must_use]
+    pub fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
+        let added = match self.inputs.first() {
+            Some(moved) if self.trivial_move => vec![(**moved).clone()],
+            _ => added,
+        };
+        VersionEdit {
+            deleted: self.replaced().map(|(level, meta)| (level, meta.number)).collect(),
+            added: added.into_iter().map(|meta| (self.output_level, meta)).collect(),
+            ..VersionEdit::default()
+        }
+    }
+}
+
+/// The smallest and the largest user key of some tables.
+#[must_use]
+pub fn span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
+    let smallest = tables.iter().map(|meta| user_key(&meta.smallest)).min()?;
+    let largest = tables.iter().map(|meta| user_key(&meta.largest)).max()?;
+    Some((smallest, largest))
+}
+
+/// Those of `tables` that may hold a user key from `smallest` to `largest`, both included.
+#[must_use]
+pub fn overlap(tables: &[Arc<FileMeta>], smallest: &[u8], largest: &[u8]) -> Vec<Arc<FileMeta>> {
+    let touching = tables
+        .iter()
+        .filter(|meta| user_key(&meta.smallest) <= largest && user_key(&meta.largest) >= smallest);
+    touching.cloned().collect()
+}
+
+/// `chosen` and all tables of the same level that share user keys with it, directly or through
+/// another one, in the order of the level: what must go down together.
+#[must_use]
+pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> Vec<Arc<FileMeta>> {
+    let mut closure = chosen;
+    loop {
+        let Some((smallest, largest)) = span(&closure) else { return closure };
+        let wider = overlap(tables, smallest, largest);
+        if wider.len() <= closure.len() {
+            return wider;
+        }
+        closure = wider;
+    }
+}
+
+fn tables_below(
+    levels: &LevelShape,
+    output_level: usize,
+    inputs: &[Arc<FileMeta>],
+    overlapping: &[Arc<FileMeta>],
+) -> Vec<Vec<Arc<FileMeta>>> {
+    let all = [inputs, overlapping].concat();
+    let Some((smallest, largest)) = span(&all) else { return Vec::new() };
+    let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
+    deeper.map(|tables| overlap(tables, smallest, largest)).collect()
+}
+
+/// An id for a new table, which its blocks are tied to. Drawn at random, so that a table of
+/// another database, or of an earlier life of this one, has another.
+#[must_use]
+pub fn new_table_id() -> u64 {
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    // The state is seeded from the system's randomness once a thread and counted up after that.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    hasher.write_u128(now.map_or(0, |since| since.as_nanos()));
+    hasher.finish()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::key::{ValueKind, compare_internal, put_internal_key};
+
+    /// A table as it is drawn: `7[a..c]`, then what differs from 100 bytes, 100 entries, no
+    /// garbage and sequences up to 10: `:300` bytes, `g60` garbage, `@50` last sequence.
+    fn drawn_table(text: &str) -> Arc<FileMeta> {
+        let (number, rest) = text.split_once('[').unwrap();
+        let (range, extras) = rest.split_once(']').unwrap();
+        let (first, last) = range.split_once("..").unwrap();
+        let extra = |mark: char, default: u64| match extras.split_once(mark) {
+            Some((_, digits)) => {
+                let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+                digits[..end].parse().unwrap()
+            }
+            None => default,
+        };
+        let (mut smallest, mut largest) = (Vec::new(), Vec::new());
+        put_internal_key(&mut smallest, first.as_bytes(), 9, ValueKind::Put);
+        put_internal_key(&mut largest, last.as_bytes(), 3, ValueKind::Put);
+        Arc::new(FileMeta {
+            number: number.parse().unwrap(),
+            table_id: 1,
+            bytes: extra(':', 100),
+            smallest,
+            largest,
+            entries: 100,
+            garbage: extra('g', 0),
+            smallest_sequence: 1,
+            largest_sequence: extra('@', 10),
+        })
+    }
+
+    /// The levels drawn as lines of `L1: 7[a..c] 8[d..f]:300`; level 0 newest first.
+    pub fn drawn_levels(text: &str) -> LevelShape {
+        let mut levels = LevelShape::default();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (level, tables) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
+            let level: usize = level.parse().unwrap();
+            levels[level].extend(tables.split_whitespace().map(drawn_table));
+        }
+        levels
+    }
+
+    /// A task as text: `L0 5 4 + L1 2 -> L1`, with a note for moves.
+    pub fn described(task: Option<&CompactionTask>) -> String {
+        let Some(task) = task else { return "nothing".to_string() };
+        let numbers = |tables: &[Arc<FileMeta>]| {
+            tables.iter().map(|meta| format!(" {}", meta.number)).collect::<String>()
+        };
+        let mut text = format!("L{}{}", task.input_level, numbers(&task.inputs));
+        if !task.overlapping.is_empty() {
+            text += &format!(" + L{}{}", task.output_level, numbers(&task.overlapping));
+        }
+        text += &format!(" -> L{}", task.output_level);
+        if task.trivial_move {
+            text += ", a move";
+        }
+        text
+    }
+
+    /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys.
+    pub fn after(levels: &LevelShape, task: &CompactionTask, number: u64) -> LevelShape {
+        let mut next = levels.clone();
+        let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
+        let all: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
+        for tables in &mut next {
+            tables.retain(|meta| !gone.contains(&meta.number));
+        }
+        let mut output = (*all[0]).clone();
+        output.smallest = all.iter().map(|meta| meta.smallest.clone()).min().unwrap();
+        output.largest = all.iter().map(|meta| meta.largest.clone()).max().unwrap();
+        if !task.trivial_move {
+            output.number = number;
+            output.bytes = all.iter().map(|meta| meta.bytes).sum();
+            output.garbage = 0;
+        }
+        next[task.output_level].push(Arc::new(output));
+        next[task.output_level].sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
+        next
+    }
+
+    #[test]
+    fn targets_grow_by_the_multiplier_and_never_wrap() {
+        let mut options = CompactionOptions {
+            level0_tables: 4,
+            level_base_bytes: 256,
+            level_multiplier: 10,
+            table_bytes: 64,
+        };
+        let targets: Vec<u64> = (1..5).map(|level| options.target_bytes(level)).collect();
+        assert_eq!(targets, [256, 2560, 25_600, 256_000]);
+        options.level_base_bytes = u64::MAX / 2;
+        options.table_bytes = u64::MAX / 2;
+        assert_eq!(options.target_bytes(6), u64::MAX);
+        assert_eq!(options.grandparent_bytes_max(), u64::MAX);
+    }
+
+    #[test]
+    fn table_ids_do_not_repeat() {
+        let mut ids: Vec<u64> = (0..1000).map(|_| new_table_id()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1000);
+    }
+}

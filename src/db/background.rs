@@ -1,1 +1,212 @@
-//! (being written)
+//! The workers: one flushes memtables, one compacts; and what a caller asks for by hand.
+//!
+//! A failed or panicking job is latched: the database reads on and takes no writes (I8). At most
+//! one flush and one compaction run at a time: flushes belong to their worker, compactions to
+//! whoever holds the token in `jobs`. A worker owns the shared state, never a handle: the last
+//! `Db` stops and joins them.
+
+use crate::compaction::picker::CompactionCursors;
+use crate::compaction::range::RangeCompaction;
+use crate::db::jobs::{compact_once, flush_pending, remove_tables, run_compaction, save_stats};
+use crate::db::range::KeyBounds;
+use crate::db::state::Shared;
+use crate::db::write;
+use crate::error::{Error, Result};
+use crate::memtable::Memtable;
+use crate::sync::{Arc, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{Builder, JoinHandle};
+
+/// Starts the workers of a database that was just opened.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
+    let spawn = |name: &str, worker: fn(&Shared)| {
+        let owned = Arc::clone(shared);
+        let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
+        thread.map_err(|error| Error::io("spawn", &shared.directory, error))
+    };
+    let flusher = spawn("siftdb-flush", flush_worker)?;
+    match spawn("siftdb-compact", compaction_worker) {
+        Ok(compactor) => Ok(vec![flusher, compactor]),
+        Err(error) => {
+            let mut workers = vec![flusher];
+            let _ = stop(shared, &mut workers);
+            Err(error)
+        }
+    }
+}
+
+/// Marks the database closed and joins its workers; a running job ends early.
+///
+/// # Errors
+/// A worker panicked outside of its jobs.
+pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    shared.closed.store(true, Ordering::SeqCst);
+    {
+        let mut jobs = shared.jobs.lock();
+        jobs.stopping = true;
+        shared.work.notify_all();
+        shared.done.notify_all();
+    }
+    let mut outcome = Ok(());
+    for worker in workers.drain(..) {
+        if worker.join().is_err() {
+            let cause = std::io::Error::other("a background thread panicked");
+            outcome = Err(Error::io("join", &shared.directory, cause));
+        }
+    }
+    outcome
+}
+
+/// The end of a session, after its workers: log synced and ended, counters saved, files that
+/// nobody needs removed.
+///
+/// # Errors
+/// The failure of the log, or the one that had made the database read-only.
+pub fn finish(shared: &Shared) -> Result<()> {
+    if let Some(cause) = shared.failure.get() {
+        return Err(Error::ReadOnly { cause: Arc::new(cause.clone()) });
+    }
+    write::finish_log(shared).map_err(|error| shared.latch(error))?;
+    shared.retired.lock().clear();
+    remove_tables(shared);
+    save_stats(shared);
+    Ok(())
+}
+
+/// Flushes all memtables and waits.
+///
+/// # Errors
+/// The failure of a write or flush; `Closed` if the database is closed meanwhile.
+pub fn flush(shared: &Shared) -> Result<()> {
+    write::switch(shared)?;
+    let full: Vec<Arc<Memtable>> =
+        shared.view.load().immutables.iter().map(|full| Arc::clone(&full.memtable)).collect();
+    let waits = || {
+        let waiting = &shared.view.load().immutables;
+        waiting.iter().any(|other| full.iter().any(|one| Arc::ptr_eq(one, &other.memtable)))
+    };
+    let mut jobs = shared.jobs.lock();
+    jobs.flush_wanted = true;
+    shared.work.notify_all();
+    while waits() {
+        shared.check_writable()?;
+        if jobs.stopping {
+            return Err(Error::Closed);
+        }
+        shared.done.wait(&mut jobs);
+    }
+    Ok(())
+}
+
+/// Compacts a range by hand: waits its turn, then runs on the caller's thread.
+///
+/// # Errors
+/// The failure of the flush or of a compaction.
+pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
+    write::activate(shared)?;
+    flush(shared)?;
+    {
+        let mut jobs = shared.jobs.lock();
+        while jobs.compacting {
+            if jobs.stopping {
+                return Err(Error::Closed);
+            }
+            shared.done.wait(&mut jobs);
+        }
+        jobs.compacting = true;
+    }
+    let _token = CompactionToken(shared);
+    let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
+    let range = (bounds.start.clone(), bounds.end.clone());
+    let mut walk = RangeCompaction::new(&shared.view.load().version.shape(), range, next_file);
+    run_job(shared, &mut || {
+        let options = shared.options.compaction_options();
+        match walk.next_task(&shared.view.load().version.shape(), &options) {
+            Some(task) => run_compaction(shared, &task).map(|()| true),
+            None => Ok(false),
+        }
+    });
+    shared.check_writable()
+}
+
+/// The right to compact; given back even if the compaction unwinds.
+struct CompactionToken<'a>(&'a Shared);
+
+impl Drop for CompactionToken<'_> {
+    fn drop(&mut self) {
+        self.0.jobs.lock().compacting = false;
+        self.0.work.notify_all();
+        self.0.done.notify_all();
+    }
+}
+
+fn flush_worker(shared: &Shared) {
+    loop {
+        {
+            let mut jobs = shared.jobs.lock();
+            while !jobs.flush_wanted && !jobs.stopping {
+                shared.work.wait(&mut jobs);
+            }
+            if jobs.stopping {
+                return;
+            }
+            jobs.flush_wanted = false;
+        }
+        run_job(shared, &mut || flush_pending(shared));
+    }
+}
+
+fn compaction_worker(shared: &Shared) {
+    let mut cursors = CompactionCursors::default();
+    loop {
+        {
+            let mut jobs = shared.jobs.lock();
+            while (!jobs.compaction_wanted || jobs.compacting) && !jobs.stopping {
+                shared.work.wait(&mut jobs);
+            }
+            if jobs.stopping {
+                return;
+            }
+            jobs.compaction_wanted = false;
+            jobs.compacting = true;
+        }
+        let _token = CompactionToken(shared);
+        run_job(shared, &mut || compact_once(shared, &mut cursors));
+    }
+}
+
+/// Runs `job` until it says that nothing is left. A failure or panic is latched, unless the
+/// database is closing.
+fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
+    let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
+        if shared.jobs.lock().stopping || shared.failure.get().is_some() {
+            return Ok(false);
+        }
+        job()
+    };
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| more(job))) {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => break,
+            Ok(Err(Error::Closed)) => break,
+            Ok(Err(error)) => {
+                shared.latch(error);
+                break;
+            }
+            Err(panic) => {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+                let what = format!("a background job panicked: {}", said.unwrap_or("no message"));
+                let cause = std::io::Error::other(what);
+                shared.latch(Error::io("background job", &shared.directory, cause));
+                break;
+            }
+        }
+    }
+    remove_tables(shared);
+    let _jobs = shared.jobs.lock();
+    shared.done.notify_all();
+}

@@ -1,1 +1,282 @@
-//! (being written)
+//! Ownership: [`Db`] is a shared handle; the handle owns the workers; workers, iterators and
+//! snapshots own the shared state.
+//!
+//! `close`, or the drop of the last `Db`, stops and joins the workers and syncs the log. The
+//! directory's lock goes at once if no iterator or snapshot lives, else with the last of them.
+
+use crate::db::background;
+use crate::db::explain::{Explain, explain};
+use crate::db::open;
+use crate::db::range::{KeyBounds, KeyRange};
+use crate::db::read;
+use crate::db::report;
+use crate::db::scan::Iter;
+use crate::db::snapshot::Snapshot;
+use crate::db::state::Shared;
+use crate::db::write;
+use crate::error::{Error, Result};
+use crate::options::access::{ReadOptions, WriteOptions};
+use crate::options::database::Options;
+use crate::stats::report::Stats;
+use crate::sync::{Arc, Mutex, Ordering};
+use crate::value::{Key, Value};
+use crate::write_batch::WriteBatch;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+/// An open database. Cheap to clone; every method takes `&self` and may be called from any thread.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("people.sift");
+/// let db = siftdb::Db::open(path)?;
+/// db.put("ada", "1815")?;
+/// assert_eq!(db.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// db.delete("ada")?;
+/// assert_eq!(db.get("ada")?, None);
+/// db.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Db(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Options {
+    /// Opens the database in the directory `path`, creating it if these options allow.
+    ///
+    /// # Errors
+    /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs,
+    /// `UnsupportedFormat`, `Io`. Nothing is created or changed when open is refused.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        let shared = open::open(self, path.as_ref())?;
+        let workers = Mutex::new(background::start(&shared)?);
+        Ok(Db(Arc::new(Handle { shared, workers })))
+    }
+}
+
+impl Db {
+    /// Opens or creates the database in the directory `path`, with default options.
+    ///
+    /// # Errors
+    /// As for [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open(path)
+    }
+
+    /// The value of `key`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// An unreadable or damaged file on the way of the key, or `Closed`. Never "not found" for a
+    /// key that is there.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Db::get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    #[inline]
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        let shared = self.shared();
+        shared.check_open()?;
+        read::get(shared, key.as_ref(), None, options, None)
+    }
+
+    /// True if `key` has a value.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// False only if `key` certainly has no value. Reads no file: tables whose filter is not
+    /// resident count as "may contain".
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.shared().check_open()?;
+        Ok(read::may_contain(self.shared(), key.as_ref()))
+    }
+
+    /// Looks `key` up and says what that touched, table by table.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
+        self.explain_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Db::explain`], with options.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
+        self.shared().check_open()?;
+        explain(self.shared(), key.as_ref(), options)
+    }
+
+    /// Writes `value` under `key`. Acknowledged writes survive the death of the process.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key over 65,535 bytes or a value over 1 GiB; `Closed`; `ReadOnly`
+    /// after an earlier failure; or the failure of this write, after which the database is
+    /// read-only.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put(key, value);
+        self.write(batch)
+    }
+
+    /// Deletes `key`, which need not exist.
+    ///
+    /// # Errors
+    /// As for [`Db::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key);
+        self.write(batch)
+    }
+
+    /// Writes a batch as one step.
+    ///
+    /// # Errors
+    /// As for [`Db::put`]; also for a batch over 2 GiB.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_with(batch, &WriteOptions::new())
+    }
+
+    /// As [`Db::write`], with options.
+    ///
+    /// # Errors
+    /// As for [`Db::write`].
+    pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+        write::write(self.shared(), batch, options)
+    }
+
+    /// Makes every write acknowledged so far survive a power loss. Joins the write group of the
+    /// moment, so it may be called from any thread, often.
+    ///
+    /// # Errors
+    /// As for [`Db::write`].
+    pub fn sync(&self) -> Result<()> {
+        write::sync(self.shared())
+    }
+
+    /// All entries, ascending.
+    pub fn iter(&self) -> Iter {
+        self.range(..)
+    }
+
+    /// The entries of a range of keys.
+    pub fn range(&self, range: impl KeyRange) -> Iter {
+        self.range_with(range, &ReadOptions::new())
+    }
+
+    /// As [`Db::range`], with options.
+    pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
+        self.iterate(range.into_bounds(), options)
+    }
+
+    /// The entries whose keys start with `prefix`: exact, whatever bytes it has.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
+    }
+
+    /// The entry with the smallest key.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The entry with the largest key.
+    ///
+    /// # Errors
+    /// As for [`Db::get`].
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// The database as it is now, to be read later.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.shared())
+    }
+
+    /// Writes the memtables as tables and waits until they are durable.
+    ///
+    /// # Errors
+    /// As for [`Db::write`], and the failure of the flush.
+    pub fn flush(&self) -> Result<()> {
+        background::flush(self.shared())
+    }
+
+    /// Compacts all tables that hold keys of `range` down, level by level, and waits. Gives back
+    /// the space of deleted and overwritten entries that no snapshot needs.
+    ///
+    /// # Errors
+    /// As for [`Db::flush`], and the failure of the compaction.
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
+        background::compact_range(self.shared(), &range.into_bounds())
+    }
+
+    /// What the database did and holds. Cheap: it reads no file.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        report::stats(self.shared())
+    }
+
+    /// Ends background work, makes every acknowledged write durable, and reports what failed.
+    /// Later calls answer `Closed`; iterators and snapshots read on. The directory is unlocked
+    /// when the last of them is gone.
+    ///
+    /// # Errors
+    /// A failed sync, or the failure that had already made the database read-only.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
+        match self.shared().check_open() {
+            Ok(()) => Iter::new(self.shared(), bounds, None, options),
+            Err(error) => Iter::refused(self.shared(), error),
+        }
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<()> {
+        // Held to the end, so that a second `close` returns only when the first is done.
+        let mut workers = self.workers.lock();
+        if self.shared.closed.load(Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
+        let stopped = background::stop(&self.shared, &mut workers);
+        let finished = background::finish(&self.shared);
+        if Arc::strong_count(&self.shared) == 1 {
+            *self.shared.lock.lock() = None;
+        }
+        stopped.and(finished)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to tell; acknowledged writes are with the system already, and whoever
+        // wants to know calls `close`.
+        let _ = self.close();
+    }
+}

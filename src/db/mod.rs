@@ -1,10 +1,36 @@
 //! One database, as its user sees it.
+//!
+//! [`Db`] is a cheap handle: clone it, share it, call it from any thread. Each public method makes
+//! one call down into the module named after what it does:
+//!
+//! | module | what |
+//! |---|---|
+//! | `handle` | ownership: `Db`, workers, iterators, snapshots; close |
+//! | `open` | create or recover a database |
+//! | `background`, `jobs` | when to flush and compact; the jobs, and removal of files |
+//! | `write` | write groups, memtable switch, stalls |
+//! | `report`, `explain` | the statistics; one lookup in words |
+//! | `snapshot`, `scan`, `read` | the three ways to look |
+//! | `state` | what all of them share, and the order of its locks |
+//! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
 
 pub mod handle;
 pub mod open;
 pub mod background;
+pub mod jobs;
 pub mod write;
+pub mod report;
+pub mod explain;
+pub mod snapshot;
 pub mod scan;
 pub mod read;
-pub mod snapshot;
 pub mod state;
+pub mod queue;
+pub mod range;
+pub mod stats_file;
+
+pub use explain::{Explain, ExplainStep};
+pub use handle::Db;
+pub use range::KeyRange;
+pub use scan::Iter;
+pub use snapshot::Snapshot;

@@ -1,1 +1,280 @@
-//! (being written)
+//! From a directory to [`Shared`]: create a database, or recover the one that is there.
+//!
+//! 1. Options are validated; the directory is looked at; nothing is written if open is refused.
+//! 2. LOCK, before anything is read. 3. CURRENT names the manifest. Without CURRENT the directory
+//! must hold nothing but remnants of an interrupted creation: other files of ours without CURRENT
+//! are damage, never a new database (I7). 4. The manifest is replayed and its tables opened.
+//! 5. The logs are replayed into memtables, one each. 6. After a clean close that is all: nothing
+//! was written. Otherwise what the logs gave is flushed into tables at once, since the page cache
+//! may show what the disk does not have, and only then old files go.
+//!
+//! Creation writes everything before the one rename that makes the database exist, so a crash in
+//! its middle leaves a directory that opens as new.
+
+use crate::cache::Cache;
+use crate::db::jobs::{flush_pending, install_flush, sweep_orphans};
+use crate::db::state::{ImmutableMemtable, LogState, Published, ReadView, Shared};
+use crate::db::stats_file::load;
+use crate::db::write;
+use crate::env::api::{Env, FileKind, FileLock, LockMode};
+use crate::env::handle::FilePool;
+use crate::error::{Error, Result};
+use crate::filename::{FileName, parse};
+use crate::options::database::Options;
+use crate::stats::counters::Counters;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::table::reader::TableContext;
+use crate::version::manifest::{ManifestState, read_current, replay};
+use crate::version::set::{SharedNumbers, VersionSet};
+use crate::wal::recover::{RecoveredLogs, recover};
+use crate::write_batch::DecodedBatch;
+use arc_swap::ArcSwap;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// File numbers from here on are not believed when they stand in a foreign-made name.
+const FILE_NUMBER_MAX: u64 = 1 << 56;
+
+/// Opens or creates the database in `directory`.
+///
+/// # Errors
+/// As `Options::open`.
+pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+    options.validate()?;
+    let env = Arc::clone(&options.env);
+    prepare_directory(&*env, directory, &options)?;
+    let lock = take_lock(&*env, directory)?;
+    let files = our_files(&*env, directory)?;
+    let state = match read_current(&*env, directory)? {
+        Some(_) if options.error_if_exists => {
+            let what = format!("{} already holds a database", directory.display());
+            return Err(Error::InvalidArgument { what });
+        }
+        Some(number) => Some(replay(&*env, directory, number)?),
+        None => {
+            refuse_files_without_current(directory, &files)?;
+            None
+        }
+    };
+    let Some(state) = state else {
+        let shared = build(options, directory, lock, &files, &ManifestState::default())?;
+        let manifest = shared.numbers.take_file_number();
+        shared.versions.lock().activate(manifest)?;
+        return Ok(shared);
+    };
+    let shared = build(options, directory, lock, &files, &state)?;
+    recover_logs(&shared, &files, &state)?;
+    Ok(shared)
+}
+
+/// Makes sure that the directory is there, or refuses without having made anything.
+fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
+    let missing = || Error::io("open", directory, ErrorKind::NotFound.into());
+    match env.metadata(directory) {
+        Ok(metadata) if metadata.kind == FileKind::File => {
+            Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
+        }
+        // A link is followed here, and only here: the directory may be one.
+        Ok(_) if options.create_if_missing => Ok(()),
+        Ok(_) => {
+            let current = env.metadata(&FileName::Current.path(directory));
+            let files = our_files(env, directory)?;
+            match current {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    refuse_files_without_current(directory, &files)?;
+                    Err(missing())
+                }
+                _ => Ok(()),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {
+            create_directories(env, directory)
+        }
+        Err(error) => Err(Error::io("open", directory, error)),
+    }
+}
+
+/// Creates a directory with its missing ancestors, and makes their names durable.
+fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    match env.metadata(parent) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, parent)?,
+        Err(error) => return Err(Error::io("open", parent, error)),
+        Ok(_) => {}
+    }
+    match env.create_dir(directory) {
+        // Another process may have been quicker; who owns the database is the lock's business.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::io("create_dir", directory, error));
+        }
+        _ => {}
+    }
+    env.sync_dir(parent).map_err(|error| Error::io("sync_dir", parent, error))
+}
+
+fn take_lock(env: &dyn Env, directory: &Path) -> Result<Box<dyn FileLock>> {
+    let path = FileName::Lock.path(directory);
+    env.lock(&path, LockMode::Exclusive).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Error::Locked { path },
+        _ => Error::io("lock", path, error),
+    })
+}
+
+/// The files in the directory whose names are ours to the letter.
+fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
+    let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
+    Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
+}
+
+/// Without CURRENT a directory may hold only what an interrupted creation leaves.
+fn refuse_files_without_current(directory: &Path, files: &[FileName]) -> Result<()> {
+    let beyond_creation = files.iter().find(|name| match name {
+        FileName::Lock | FileName::Stats | FileName::Temporary(_) => false,
+        FileName::Manifest(number) => *number != FIRST_MANIFEST,
+        FileName::Current | FileName::Wal(_) | FileName::Table(_) => true,
+    });
+    match beyond_creation {
+        Some(name) => {
+            let what = format!("missing, although {name} is there");
+            Err(Error::corruption(FileName::Current.path(directory), 0, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The manifest that creation writes: file number 1.
+const FIRST_MANIFEST: u64 = 1;
+
+fn build(
+    options: Options,
+    directory: &Path,
+    lock: Box<dyn FileLock>,
+    files: &[FileName],
+    state: &ManifestState,
+) -> Result<Arc<Shared>> {
+    let env = Arc::clone(&options.env);
+    let cache = Cache::new(options.block_cache_bytes, options.filter_resident_share);
+    let context = TableContext {
+        files: FilePool::new(Arc::clone(&env), options.max_open_files),
+        cache: Arc::clone(&cache),
+        custom_policies: options.custom_policies(),
+    };
+    // Numbers are never used again, not even those of files that no manifest names.
+    let taken = files.iter().filter_map(|name| name.number());
+    let taken = taken.filter(|number| *number < FILE_NUMBER_MAX).max().unwrap_or(0);
+    let is_new = state.number == 0;
+    let next_file = if is_new { FIRST_MANIFEST } else { state.next_file_number.max(taken + 1) };
+    let numbers = Arc::new(SharedNumbers {
+        next_file: AtomicU64::new(next_file),
+        position: Mutex::default(),
+    });
+    let versions =
+        VersionSet::open(Arc::clone(&env), directory, context, state, Arc::clone(&numbers))?;
+    let view = ReadView {
+        active: Shared::new_memtable(&options),
+        active_log: 0,
+        immutables: Vec::new(),
+        version: Arc::clone(versions.current()),
+    };
+    let counters = Counters::new();
+    let saved = if options.fresh_stats { None } else { load(&*env, directory) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);
+    if let Some(saved) = saved {
+        counters.restore(&saved.totals);
+    }
+    Ok(Arc::new(Shared {
+        directory: directory.to_path_buf(),
+        env,
+        counters,
+        counting_since,
+        cache,
+        view: ArcSwap::from_pointee(view),
+        view_update: Mutex::default(),
+        published: Published(AtomicU64::new(state.last_sequence)),
+        snapshots: Default::default(),
+        queue: Default::default(),
+        log: Mutex::new(LogState {
+            last_sequence: state.last_sequence,
+            next_sequence: state.last_sequence + 1,
+            synced_through: state.synced_through,
+            ..LogState::default()
+        }),
+        versions: Mutex::new(versions),
+        numbers,
+        jobs: Mutex::default(),
+        work: Default::default(),
+        done: Default::default(),
+        retired: Mutex::default(),
+        closed: Default::default(),
+        failure: Default::default(),
+        lock: Mutex::new(Some(lock)),
+        options,
+    }))
+}
+
+/// Replays the logs into memtables, one each; writes them forward unless the close was clean.
+fn recover_logs(shared: &Arc<Shared>, files: &[FileName], state: &ManifestState) -> Result<()> {
+    let wal = |name: &FileName| match name {
+        FileName::Wal(number) => Some(*number).filter(|number| *number >= state.log_number),
+        _ => None,
+    };
+    let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
+    logs.sort_unstable();
+    let mut oldest_first: Vec<ImmutableMemtable> = Vec::new();
+    let mut apply = |log_number: u64, batch: &DecodedBatch<'_>| {
+        if oldest_first.last().is_none_or(|full| full.log_number != log_number) {
+            let memtable = Shared::new_memtable(&shared.options);
+            oldest_first.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
+        }
+        if let Some(full) = oldest_first.last_mut() {
+            full.memtable.apply(batch);
+            full.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+        }
+        Ok(())
+    };
+    let (env, directory) = (&*shared.env, &shared.directory);
+    let recovered = recover(env, directory, &logs, &state.facts(), &mut apply)?;
+    // Without any log nothing was ever written.
+    let clean = recovered.clean || (logs.is_empty() && state.log_number == 0);
+    install_recovered(shared, oldest_first, &recovered, clean && state.dropped.is_none());
+    if !clean || state.dropped.is_some() {
+        write::activate(shared)?;
+        if !flush_pending(shared)? {
+            install_flush(shared, &[], Vec::new())?;
+        }
+        let mut log = shared.log.lock();
+        log.synced_through = log.last_sequence;
+        drop(log);
+        sweep_orphans(shared)?;
+    }
+    Ok(())
+}
+
+fn install_recovered(
+    shared: &Shared,
+    oldest_first: Vec<ImmutableMemtable>,
+    recovered: &RecoveredLogs,
+    clean: bool,
+) {
+    shared.update_view(|view| ReadView {
+        active: Arc::clone(&view.active),
+        active_log: 0,
+        immutables: oldest_first.into_iter().rev().collect(),
+        version: Arc::clone(&view.version),
+    });
+    let mut log = shared.log.lock();
+    log.last_sequence = recovered.last_sequence;
+    log.next_sequence = recovered.highest_sequence + 1;
+    log.previous_log = recovered.last_log;
+    if clean {
+        // A clean close synced them.
+        log.synced_through = log.last_sequence;
+    }
+    shared.published.0.store(log.last_sequence, Ordering::Release);
+}

@@ -1,1 +1,119 @@
-//! (being written)
+//! The whole point lookup, top to bottom: memtables newest first, then the tables.
+//!
+//! Called by `Db`, `Snapshot` and `explain`, which is the same walk with a trace. Takes no lock and
+//! writes nothing that another core reads: the view is loaded from an `ArcSwap`, the sequence from
+//! one atomic, and counters stand in the thread's own stripe.
+//!
+//! Order, an invariant (I3): the view first, then the published sequence, then the memtables'
+//! filters. What the sequence covers is then in the view, and its filter bits are set.
+
+use crate::db::state::{ReadView, Shared};
+use crate::error::Result;
+use crate::filter::hash::KeyHash;
+use crate::key::{Lookup, LookupKey, SequenceNumber};
+use crate::memtable::Memtable;
+use crate::options::access::ReadOptions;
+use crate::stats::counters::{Counter, Stripe};
+use crate::sync::{Arc, Ordering};
+use crate::value::Value;
+use crate::version::version::{TableStep, VersionRead};
+
+/// What one lookup did, step by step: filled by the walk when `explain` asks for it.
+#[derive(Debug, Default)]
+pub struct LookupTrace {
+    /// The sequence it read at.
+    pub sequence: SequenceNumber,
+    /// Memtables, newest first: skipped by the filter, or searched with this result.
+    pub memtables: Vec<Option<Lookup>>,
+    /// Tables whose key range covers the key, in the order they were asked.
+    pub tables: Vec<TableStep>,
+    /// The view that was read, to say which tables were out of range.
+    pub view: Option<Arc<ReadView>>,
+}
+
+/// The newest version of `key` at or below `sequence`, or below the published one.
+///
+/// # Errors
+/// The first error on the way of the key.
+pub fn get(
+    shared: &Shared,
+    key: &[u8],
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+    mut trace: Option<&mut LookupTrace>,
+) -> Result<Option<Value>> {
+    let view = shared.view.load();
+    let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
+    let lookup_key = LookupKey::new(key, sequence);
+    let hash = KeyHash::new(key);
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Gets, 1);
+    if let Some(trace) = trace.as_deref_mut() {
+        trace.sequence = sequence;
+        trace.view = Some(Arc::clone(&view));
+    }
+    let mut found = search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace);
+    if found == Lookup::Absent {
+        let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
+        let steps = trace.map(|trace| &mut trace.tables);
+        found = view.version.get(&lookup_key, &hash, read, &shared.counters, steps)?;
+    } else {
+        stripe.add(Counter::MemtableHits, 1);
+    }
+    Ok(match found {
+        Lookup::Found(value) => {
+            stripe.add(Counter::GetsFound, 1);
+            Some(value)
+        }
+        Lookup::Deleted | Lookup::Absent => None,
+    })
+}
+
+#[inline]
+fn search_memtables(
+    view: &ReadView,
+    key: &LookupKey,
+    hash: &KeyHash<'_>,
+    options: &ReadOptions,
+    stripe: &Stripe<'_>,
+    trace: &mut Option<&mut LookupTrace>,
+) -> Lookup {
+    let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
+    for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
+        // An empty memtable is not worth a look at its filter's cold cache line.
+        let empty = memtable.is_empty();
+        let skipped = empty || (options.use_filters && !memtable.may_contain(hash));
+        let lookup = if empty {
+            Lookup::Absent
+        } else if skipped {
+            stripe.add(Counter::MemtableNegatives, 1);
+            Lookup::Absent
+        } else {
+            memtable.get(key)
+        };
+        if let Some(trace) = trace.as_deref_mut() {
+            trace.memtables.push((!skipped).then(|| lookup.clone()));
+        }
+        if lookup != Lookup::Absent {
+            return lookup;
+        }
+    }
+    Lookup::Absent
+}
+
+/// False only if memtables, fences and resident filters prove that `key` is not there now. Reads
+/// no file.
+pub fn may_contain(shared: &Shared, key: &[u8]) -> bool {
+    let view = shared.view.load();
+    let sequence = shared.published.0.load(Ordering::Acquire);
+    let hash = KeyHash::new(key);
+    let mut trace = None;
+    let stripe = shared.counters.stripe();
+    let lookup_key = LookupKey::new(key, sequence);
+    let options = ReadOptions::new();
+    match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
+        Lookup::Found(_) => true,
+        Lookup::Deleted => false,
+        Lookup::Absent => view.version.may_contain(key, &hash),
+    }
+}

@@ -1,1 +1,297 @@
-//! (being written)
+//! The iterators that users see: a range of keys, newest visible versions only, from both ends.
+//!
+//! Front and back are two one-way merges over one read view; no merge ever turns round. The back
+//! one is built at the first `next_back`. Each end narrows the range by what it has handed out, so
+//! they meet without handing out a key twice.
+//!
+//! An iterator owns its view (and so every memtable and table in it) and the shared state, hence
+//! `'static`. It reads at the sequence that was published when it was made. After an error it is
+//! over: going on would silently leave keys out.
+
+use crate::db::range::{KeyBounds, KeyRange};
+use crate::db::state::{ReadView, Shared};
+use crate::error::{Error, Result};
+use crate::iterator::api::{Direction, InternalIterator};
+use crate::iterator::merging::MergingIter;
+use crate::key::{
+    SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
+};
+use crate::options::access::ReadOptions;
+use crate::stats::counters::LEVELS;
+use crate::sync::{Arc, Ordering};
+use crate::value::{Key, Value};
+use crate::version::level_iter::LevelIter;
+use std::fmt;
+use std::ops::Bound;
+
+/// The entries of a range of keys, ascending; `rev()` and `next_back` go from the end.
+///
+/// Items are `Result`s: an unreadable block ends the iteration with its error.
+#[must_use = "iterators do nothing until they are asked for entries"]
+pub struct Iter {
+    // Keeps the directory locked and the counters alive while files are read.
+    _shared: Arc<Shared>,
+    view: Arc<ReadView>,
+    sequence: SequenceNumber,
+    fill_cache: bool,
+    bounds: KeyBounds,
+    front: Option<Forward>,
+    back: Option<Backward>,
+    refused: Option<Error>,
+    over: bool,
+}
+
+impl Iter {
+    /// An iterator whose only item is `error`: the methods that make iterators cannot fail.
+    pub(crate) fn refused(shared: &Arc<Shared>, error: Error) -> Self {
+        let bounds = (..).into_bounds();
+        let mut iter = Iter::new(shared, bounds, None, &ReadOptions::new());
+        iter.refused = Some(error);
+        iter
+    }
+
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        bounds: KeyBounds,
+        sequence: Option<SequenceNumber>,
+        options: &ReadOptions,
+    ) -> Self {
+        // View first, sequence second: see `db/read.rs`.
+        let view = shared.view.load_full();
+        let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
+        Iter {
+            over: bounds.is_empty(),
+            _shared: Arc::clone(shared),
+            view,
+            sequence,
+            fill_cache: options.fill_cache,
+            bounds,
+            front: None,
+            back: None,
+            refused: None,
+        }
+    }
+
+    fn merge(&self, direction: Direction) -> MergingIter {
+        let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
+        children.push(Box::new(self.view.active.iter(direction)));
+        for immutable in &self.view.immutables {
+            children.push(Box::new(immutable.memtable.iter(direction)));
+        }
+        for handle in self.view.version.level(0) {
+            if overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest) {
+                children.push(Box::new(handle.table.iter(direction, self.fill_cache)));
+            }
+        }
+        for level in 1..LEVELS {
+            let handles = self.view.version.level(level);
+            if !handles.is_empty() {
+                let tables = handles.to_vec();
+                children.push(Box::new(LevelIter::new(direction, tables, self.fill_cache)));
+            }
+        }
+        MergingIter::new(direction, children)
+    }
+
+    fn next_front(&mut self) -> Result<Option<(Key, Value)>> {
+        self.refused.take().map_or(Ok(()), Err)?;
+        if self.front.is_none() {
+            let mut merge = self.merge(Direction::Forward);
+            merge.seek(start_bound(&self.bounds.start).as_deref());
+            self.front = Some(Forward { merge, last: None });
+        }
+        let Some(front) = self.front.as_mut() else { return Ok(None) };
+        let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
+        front.next(self.sequence, |key| {
+            within_end(&self.bounds.end, key) && end.is_none_or(|end| key < end)
+        })
+    }
+
+    fn next_last(&mut self) -> Result<Option<(Key, Value)>> {
+        self.refused.take().map_or(Ok(()), Err)?;
+        if self.back.is_none() {
+            let mut merge = self.merge(Direction::Reverse);
+            merge.seek(end_bound(&self.bounds.end).as_deref());
+            self.back = Some(Backward { merge, handed_out: None });
+        }
+        let Some(back) = self.back.as_mut() else { return Ok(None) };
+        let start = self.front.as_ref().and_then(|front| front.last.as_deref());
+        back.next(self.sequence, |key| {
+            within_start(&self.bounds.start, key) && start.is_none_or(|start| key > start)
+        })
+    }
+
+    fn hand_out(&mut self, next: Result<Option<(Key, Value)>>) -> Option<Result<(Key, Value)>> {
+        let item = next.transpose();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl Iterator for Iter {
+    type Item = Result<(Key, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = self.next_front();
+        self.hand_out(next)
+    }
+}
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = self.next_last();
+        self.hand_out(next)
+    }
+}
+
+impl std::iter::FusedIterator for Iter {}
+
+impl fmt::Debug for Iter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter")
+            .field("bounds", &self.bounds)
+            .field("sequence", &self.sequence)
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ascending: the first visible version of a user key is its newest.
+struct Forward {
+    merge: MergingIter,
+    /// The user key last looked at: its other versions are older, and the back end must not come
+    /// down to it.
+    last: Option<Vec<u8>>,
+}
+
+impl Forward {
+    fn next(
+        &mut self,
+        sequence: SequenceNumber,
+        within: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<(Key, Value)>> {
+        while self.merge.valid() {
+            let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
+            let visible = unpack_trailer(trailer).filter(|(written, _)| *written <= sequence);
+            let seen = self.last.as_deref() == Some(key);
+            let (Some((_, kind)), false) = (visible, seen) else {
+                self.merge.next();
+                continue;
+            };
+            if !within(key) {
+                return Ok(None);
+            }
+            let last = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            if kind == ValueKind::Put {
+                let entry = (Key::from(key), self.merge.value_owned());
+                self.merge.next();
+                return Ok(Some(entry));
+            }
+            self.merge.next();
+        }
+        self.merge.status()?;
+        Ok(None)
+    }
+}
+
+/// Descending: the last visible version of a user key is its newest.
+struct Backward {
+    merge: MergingIter,
+    /// The user key last handed out: the front end must stay below it.
+    handed_out: Option<Vec<u8>>,
+}
+
+impl Backward {
+    fn next(
+        &mut self,
+        sequence: SequenceNumber,
+        within: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<(Key, Value)>> {
+        // The newest visible version so far of the user key being looked at; `None` in its second
+        // place is a tombstone.
+        let mut candidate: Option<(Key, Option<Value>)> = None;
+        while self.merge.valid() {
+            let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
+            if let Some((current, value)) = &candidate
+                && **current != *key
+            {
+                if value.is_some() {
+                    break;
+                }
+                candidate = None;
+            }
+            if !within(key) {
+                break;
+            }
+            match unpack_trailer(trailer) {
+                Some((written, kind)) if written <= sequence => {
+                    let value = (kind == ValueKind::Put).then(|| self.merge.value_owned());
+                    match &mut candidate {
+                        Some((_, newest)) => *newest = value,
+                        None => candidate = Some((Key::from(key), value)),
+                    }
+                }
+                _ => {}
+            }
+            self.merge.next();
+        }
+        self.merge.status()?;
+        let Some((key, Some(value))) = candidate else { return Ok(None) };
+        let handed_out = self.handed_out.get_or_insert_default();
+        handed_out.clear();
+        handed_out.extend_from_slice(&key);
+        Ok(Some((key, value)))
+    }
+}
+
+/// Before every version of a key, or after all of them: see `key.rs`.
+fn internal_bound(key: &[u8], before_versions: bool) -> Vec<u8> {
+    let mut bound = Vec::with_capacity(key.len() + 8);
+    put_key_with_trailer(&mut bound, key, if before_versions { u64::MAX } else { 0 });
+    bound
+}
+
+fn start_bound(start: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
+    match start {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(internal_bound(key, true)),
+        Bound::Excluded(key) => Some(internal_bound(key, false)),
+    }
+}
+
+fn end_bound(end: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
+    match end {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(internal_bound(key, false)),
+        Bound::Excluded(key) => Some(internal_bound(key, true)),
+    }
+}
+
+fn within_start(start: &Bound<Vec<u8>>, key: &[u8]) -> bool {
+    match start {
+        Bound::Unbounded => true,
+        Bound::Included(start) => key >= &start[..],
+        Bound::Excluded(start) => key > &start[..],
+    }
+}
+
+fn within_end(end: &Bound<Vec<u8>>, key: &[u8]) -> bool {
+    match end {
+        Bound::Unbounded => true,
+        Bound::Included(end) => key <= &end[..],
+        Bound::Excluded(end) => key < &end[..],
+    }
+}
+
+/// True if a table with these internal keys as fences may hold keys of the range.
+pub fn overlaps(bounds: &KeyBounds, smallest: &[u8], largest: &[u8]) -> bool {
+    within_end(&bounds.end, user_key(smallest)) && within_start(&bounds.start, user_key(largest))
+}

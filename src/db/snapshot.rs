@@ -1,1 +1,86 @@
-//! (being written)
+//! [`Snapshot`]: the database as it was at one moment, owned and `Send`.
+//!
+//! A snapshot is a registered sequence number: flushes and compactions keep the versions it sees
+//! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It reads
+//! on after `Db::close`, and until it is dropped the directory stays locked.
+
+use crate::db::range::{KeyBounds, KeyRange};
+use crate::db::read;
+use crate::db::scan::Iter;
+use crate::db::state::Shared;
+use crate::error::Result;
+use crate::key::SequenceNumber;
+use crate::options::access::ReadOptions;
+use crate::sync::Arc;
+use crate::value::Value;
+
+/// The database as it was when the snapshot was taken. Reads see neither later writes nor part of
+/// a batch. Dropping it lets compactions drop what only it saw.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = siftdb::Db::open(directory.path().join("db"))?;
+/// db.put("k", "old")?;
+/// let snapshot = db.snapshot();
+/// db.put("k", "new")?;
+/// assert_eq!(snapshot.get("k")?.unwrap(), "old");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a snapshot that is dropped at once keeps nothing"]
+pub struct Snapshot {
+    shared: Arc<Shared>,
+    sequence: SequenceNumber,
+}
+
+impl Snapshot {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        let sequence = shared.snapshots.register(&shared.published.0);
+        Snapshot { shared: Arc::clone(shared), sequence }
+    }
+
+    /// The value of `key` then, or `None`.
+    ///
+    /// # Errors
+    /// An unreadable or damaged file on the way of the key.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Snapshot::get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
+    }
+
+    /// All entries then.
+    pub fn iter(&self) -> Iter {
+        self.range(..)
+    }
+
+    /// The entries then of a range of keys.
+    pub fn range(&self, range: impl KeyRange) -> Iter {
+        self.range_with(range, &ReadOptions::new())
+    }
+
+    /// As [`Snapshot::range`], with options.
+    pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
+        Iter::new(&self.shared, range.into_bounds(), Some(self.sequence), options)
+    }
+
+    /// The entries then whose keys start with `prefix`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        let bounds = KeyBounds::of_prefix(prefix.as_ref());
+        Iter::new(&self.shared, bounds, Some(self.sequence), &ReadOptions::new())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.shared.snapshots.release(self.sequence);
+    }
+}

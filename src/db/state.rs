@@ -1,1 +1,230 @@
-//! (being written)
+//! What everything in `db` shares, and the order of its locks.
+//!
+//! | lock | guards | held during I/O |
+//! |---|---|---|
+//! | `queue` (its own) | who leads | no |
+//! | `log` | the logs being written; taken by the leader | yes |
+//! | `versions` | manifest and current version | yes |
+//! | `view_update` | replacing the read view | no |
+//! | `snapshots` | live snapshots | no |
+//! | `jobs` | what background work is wanted or running | no |
+//!
+//! Locks are taken in this order; none is taken by a point lookup. A lookup loads `view`, then
+//! `published`: a writer applies, then publishes with `Release`, and a switch stores the new view
+//! before the first write into the new memtable, so whatever the sequence covers is in the view
+//! (I3).
+
+use crate::db::queue::WriteQueue;
+use crate::env::api::{Env, FileLock};
+use crate::error::{Error, Result};
+use crate::key::SequenceNumber;
+use crate::memtable::Memtable;
+use crate::options::database::Options;
+use crate::stats::counters::Counters;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::table::fetch::BlockCache;
+use crate::version::set::{SharedNumbers, VersionSet};
+use crate::version::version::Version;
+use crate::wal::writer::WalWriter;
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A full memtable and the log that holds its writes.
+#[derive(Clone, Debug)]
+pub struct ImmutableMemtable {
+    /// The memtable; nothing writes to it any more.
+    pub memtable: Arc<Memtable>,
+    /// Its log.
+    pub log_number: u64,
+    /// The last sequence in it: with its table durable, everything up to here is.
+    pub last_sequence: SequenceNumber,
+}
+
+/// Where a read looks: one consistent set of places.
+#[derive(Debug)]
+pub struct ReadView {
+    /// Takes the writes.
+    pub active: Arc<Memtable>,
+    /// The log of the active memtable; 0 before its first write.
+    pub active_log: u64,
+    /// Memtables that wait for their flush, newest first.
+    pub immutables: Vec<ImmutableMemtable>,
+    /// The tables.
+    pub version: Arc<Version>,
+}
+
+/// The logs that are being written; belongs to the leader of the write queue.
+#[derive(Debug, Default)]
+pub struct LogState {
+    /// The log of the active memtable; none before the first write.
+    pub current: Option<WalWriter>,
+    /// Logs of immutable memtables with writes that were never synced, oldest first.
+    pub unsynced: Vec<WalWriter>,
+    /// The last sequence of the history: the last one written.
+    pub last_sequence: SequenceNumber,
+    /// What the next entry gets: above `last_sequence`, and by more than one only where recovery
+    /// saw numbers that are not part of the history.
+    pub next_sequence: SequenceNumber,
+    /// The last sequence known to be synced.
+    pub synced_through: SequenceNumber,
+    /// Number of the log before the current one, or of the last one that was recovered; 0 if
+    /// there was none.
+    pub previous_log: u64,
+}
+
+/// What background work is wanted or running.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    /// A memtable waits for its flush.
+    pub flush_wanted: bool,
+    /// The tree may need a compaction.
+    pub compaction_wanted: bool,
+    /// Someone compacts: the worker or a caller of `compact_range`.
+    pub compacting: bool,
+    /// Workers end as soon as they can.
+    pub stopping: bool,
+}
+
+/// Live snapshots and how many hold each sequence.
+#[derive(Debug, Default)]
+pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
+
+impl SnapshotList {
+    /// Reads the published sequence and registers it, in one step.
+    pub fn register(&self, published: &AtomicU64) -> SequenceNumber {
+        let mut live = self.0.lock();
+        let sequence = published.load(Ordering::Acquire);
+        *live.entry(sequence).or_insert(0) += 1;
+        sequence
+    }
+
+    /// Takes one registration back.
+    pub fn release(&self, sequence: SequenceNumber) {
+        let mut live = self.0.lock();
+        if let Some(count) = live.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&sequence);
+            }
+        }
+    }
+
+    /// The sequences at which a reader may look from now on, ascending: every snapshot's, and the
+    /// published one. Taken under the lock that registers, before a job reads its input.
+    pub fn needed(&self, published: &AtomicU64) -> Vec<SequenceNumber> {
+        let live = self.0.lock();
+        let mut needed: Vec<_> = live.keys().copied().collect();
+        let published = published.load(Ordering::Acquire);
+        if needed.last() != Some(&published) {
+            needed.push(published);
+        }
+        needed
+    }
+
+    /// Number of snapshots.
+    pub fn len(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+}
+
+/// An atomic on a cache line of its own: every writer stores to it, every reader loads it.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct Published(pub AtomicU64);
+
+/// What everything in `db` shares. Owned by handles, workers, iterators and snapshots; the
+/// directory's lock is let go when the last of them goes.
+#[derive(Debug)]
+pub struct Shared {
+    /// How the database was opened.
+    pub options: Options,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// The file system.
+    pub env: Arc<dyn Env>,
+    /// All counters.
+    pub counters: Counters,
+    /// When counting began, seconds since 1970.
+    pub counting_since: u64,
+    /// Blocks, filters, indexes.
+    pub cache: Arc<BlockCache>,
+    /// Where reads look.
+    pub view: ArcSwap<ReadView>,
+    /// Serializes replacements of `view`.
+    pub view_update: Mutex<()>,
+    /// The last sequence that reads may see.
+    pub published: Published,
+    /// Live snapshots.
+    pub snapshots: SnapshotList,
+    /// Writers in line.
+    pub queue: WriteQueue,
+    /// The logs being written.
+    pub log: Mutex<LogState>,
+    /// Manifest and current version.
+    pub versions: Mutex<VersionSet>,
+    /// File numbers and the manifest's position.
+    pub numbers: Arc<SharedNumbers>,
+    /// Background work.
+    pub jobs: Mutex<Jobs>,
+    /// Signalled when `jobs` wants work or stops.
+    pub work: Condvar,
+    /// Signalled when background work was done, or failed.
+    pub done: Condvar,
+    /// Replaced memtables: freed by the background once nobody reads them.
+    pub retired: Mutex<Vec<Arc<Memtable>>>,
+    /// `close` was called.
+    pub closed: AtomicBool,
+    /// Set once, by the first failure of a write, flush or compaction.
+    pub failure: std::sync::OnceLock<Error>,
+    /// The directory's lock.
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+impl Shared {
+    /// Latches `error`: from now on the database takes no writes (I8). Answers the error.
+    pub fn latch(&self, error: Error) -> Error {
+        let _first_wins = self.failure.set(error.clone());
+        // Under the lock, so that nobody checks before the latch and waits after this signal.
+        let _jobs = self.jobs.lock();
+        self.work.notify_all();
+        self.done.notify_all();
+        error
+    }
+
+    /// `Closed` or `ReadOnly` if writes are no longer taken.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.failure.get() {
+            Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause.clone()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// `Closed` after `close`.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Replaces the read view by what `change` makes of the current one.
+    pub fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
+        let _one_at_a_time = self.view_update.lock();
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    /// Asks the workers for a flush, a compaction, or both.
+    pub fn want(&self, flush: bool, compaction: bool) {
+        let mut jobs = self.jobs.lock();
+        jobs.flush_wanted |= flush;
+        jobs.compaction_wanted |= compaction;
+        self.work.notify_all();
+    }
+
+    /// A new active memtable.
+    #[must_use]
+    pub fn new_memtable(options: &Options) -> Arc<Memtable> {
+        Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))
+    }
+}

@@ -1,1 +1,320 @@
-//! (being written)
+//! The trip of a write: join the queue; the leader of a group makes room, numbers the entries,
+//! appends them to the log (and syncs if asked), applies them to the memtable, publishes.
+//!
+//! One leader at a time, so one appender, one applier, and sequences published in order. An error
+//! means "not acknowledged": the group is invisible until reopen, and then there whole or not at
+//! all; the error is latched and every later write answers it (I8). A sync covers every write
+//! before it: older logs with unsynced writes are synced first (rule 9 in reliability terms: no
+//! hole between logs).
+//!
+//! Stalls: a write that needs a new memtable waits while too many wait for their flush or level 0
+//! is full; each wait is counted with its reason and duration.
+
+use crate::db::queue::{Joined, Request};
+use crate::db::state::{ImmutableMemtable, LogState, ReadView, Shared};
+use crate::error::{Error, Result};
+use crate::key::SEQUENCE_MAX;
+use crate::options::access::WriteOptions;
+use crate::stats::counters::Counter;
+use crate::sync::{Arc, Ordering};
+use crate::version::set::ManifestPosition;
+use crate::wal::format::{WalEnd, WalStart};
+use crate::wal::writer::WalWriter;
+use crate::write_batch::{DecodedBatch, WriteBatch};
+use std::time::{Duration, Instant};
+
+/// A write waits this long, once a group, while level 0 grows faster than it is compacted.
+const SLOWDOWN: Duration = Duration::from_millis(1);
+
+/// Writes a batch.
+///
+/// # Errors
+/// `InvalidArgument` for a batch beyond a limit, `Closed`, `ReadOnly`, or the failure of the log.
+pub fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+    batch.check()?;
+    shared.check_writable()?;
+    if batch.is_empty() && !options.sync {
+        return Ok(());
+    }
+    submit(shared, Request { batch, sync: options.sync, switch: false })
+}
+
+/// Makes every write acknowledged so far durable.
+///
+/// # Errors
+/// As for [`write`].
+pub fn sync(shared: &Shared) -> Result<()> {
+    write(shared, WriteBatch::new(), &WriteOptions::new().sync(true))
+}
+
+/// Turns the active memtable into an immutable one, unless it is empty.
+///
+/// # Errors
+/// As for [`write`].
+pub fn switch(shared: &Shared) -> Result<()> {
+    shared.check_writable()?;
+    submit(shared, Request { batch: WriteBatch::new(), sync: false, switch: true })
+}
+
+fn submit(shared: &Shared, request: Request) -> Result<()> {
+    match shared.queue.join(request) {
+        Joined::Done(result) => result,
+        Joined::Lead(mut leadership, own) => {
+            let latch = LatchOnPanic(shared);
+            let mut group = leadership.take_group(&own);
+            group.insert(0, own);
+            let result = commit(shared, &group);
+            drop(latch);
+            leadership.complete(&result);
+            result
+        }
+    }
+}
+
+/// A leader that unwinds leaves log and memtable in an unknown state: no more writes.
+struct LatchOnPanic<'a>(&'a Shared);
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = std::io::Error::other("a thread panicked while it wrote");
+            self.0.latch(Error::io("write", &self.0.directory, cause));
+        }
+    }
+}
+
+fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
+    let switch = group.iter().any(|request| request.switch);
+    let sync = group.iter().any(|request| request.sync);
+    let count: usize = group.iter().map(|request| request.batch.len()).sum();
+    make_room(shared, switch, count > 0)?;
+    let mut log = shared.log.lock();
+    // Under the lock: `close` marks the database closed before it ends the log.
+    shared.check_writable()?;
+    if must_switch(shared, switch) {
+        switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+    }
+    if count > 0 {
+        append(shared, &mut log, group, count).map_err(|error| shared.latch(error))?;
+    }
+    if sync {
+        sync_logs(shared, &mut log).map_err(|error| shared.latch(error))?;
+    }
+    if count > 0 {
+        apply(shared, &log, group, count);
+    }
+    Ok(())
+}
+
+/// Appends the group to the log as one record and numbers its entries.
+fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) -> Result<()> {
+    let first = log.next_sequence;
+    let last = first + count as u64 - 1;
+    if last > SEQUENCE_MAX {
+        return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
+    }
+    start_session(shared, log)?;
+    let entries: Vec<&[u8]> = group.iter().map(|request| request.batch.entries()).collect();
+    let Some(wal) = log.current.as_mut() else { return Ok(()) };
+    let bytes = wal.append(log.synced_through, first, count as u32, &entries)?;
+    log.last_sequence = last;
+    log.next_sequence = last + 1;
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::WalBytes, bytes);
+    stripe.add(Counter::WriteGroups, 1);
+    stripe.add(Counter::Entries, count as u64);
+    stripe.add(Counter::EntryBytes, entries.iter().map(|bytes| bytes.len() as u64).sum());
+    let batches = group.iter().filter(|request| !request.batch.is_empty()).count();
+    stripe.add(Counter::Batches, batches as u64);
+    Ok(())
+}
+
+/// Puts the group into the memtable, then makes it visible.
+fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
+    let view = shared.view.load();
+    let mut sequence = log.last_sequence + 1 - count as u64;
+    for request in group {
+        let entries = request.batch.len() as u32;
+        view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
+        sequence += u64::from(entries);
+    }
+    shared.published.0.store(log.last_sequence, Ordering::Release);
+}
+
+/// Ends the current log for good: everything synced, and its end record written.
+///
+/// # Errors
+/// The failure of a sync or of the record.
+pub fn finish_log(shared: &Shared) -> Result<()> {
+    let mut log = shared.log.lock();
+    sync_logs(shared, &mut log)?;
+    match log.current.take() {
+        Some(mut wal) => {
+            let manifest = *shared.numbers.position.lock();
+            wal.finish(&WalEnd {
+                last_sequence: log.last_sequence,
+                manifest_number: manifest.number,
+                manifest_synced_bytes: manifest.synced_bytes,
+            })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Syncs every log with unsynced writes, oldest first.
+fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+    for wal in &mut log.unsynced {
+        wal.sync()?;
+        shared.counters.add(Counter::WalSyncs, 1);
+    }
+    log.unsynced.clear();
+    if let Some(wal) = log.current.as_mut()
+        && log.synced_through < log.last_sequence
+    {
+        wal.sync()?;
+        shared.counters.add(Counter::WalSyncs, 1);
+    }
+    log.synced_through = log.last_sequence;
+    Ok(())
+}
+
+fn must_switch(shared: &Shared, asked: bool) -> bool {
+    let active = &shared.view.load().active;
+    !active.is_empty() && (asked || active.bytes() >= shared.options.write_buffer_bytes)
+}
+
+/// Waits until the group may go on: called by the leader, holding no lock.
+fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
+    let level0 = || shared.view.load().version.level(0).len();
+    if writes && level0() >= shared.options.level0_slowdown() {
+        let started = Instant::now();
+        std::thread::sleep(SLOWDOWN);
+        shared.counters.add(Counter::Level0Slowdowns, 1);
+        shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
+    }
+    if !must_switch(shared, asked) {
+        return Ok(());
+    }
+    let memtables_full =
+        || shared.view.load().immutables.len() >= shared.options.immutable_memtables_max;
+    let reasons: [(&dyn Fn() -> bool, Counter, Counter); 2] = [
+        (&memtables_full, Counter::MemtableStalls, Counter::MemtableStallNanos),
+        (
+            &|| level0() >= shared.options.level0_stop(),
+            Counter::Level0Stalls,
+            Counter::Level0StallNanos,
+        ),
+    ];
+    for (full, stalls, stall_nanos) in reasons {
+        if !full() {
+            continue;
+        }
+        let started = Instant::now();
+        let mut jobs = shared.jobs.lock();
+        jobs.flush_wanted = true;
+        jobs.compaction_wanted = true;
+        shared.work.notify_all();
+        while full() && shared.failure.get().is_none() && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+        drop(jobs);
+        shared.counters.add(stalls, 1);
+        shared.counters.add(stall_nanos, nanos(started));
+        shared.check_writable()?;
+    }
+    Ok(())
+}
+
+fn nanos(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
+}
+
+/// A new memtable and its log; the old memtable waits for its flush.
+fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
+    let number = shared.numbers.take_file_number();
+    if let Some(old) = &log.current {
+        log.previous_log = old.number();
+    }
+    // The log first: an edit may name it as soon as it is in the view, and a log that an edit
+    // names must be there after a crash.
+    let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+    let last_sequence = log.last_sequence;
+    shared.update_view(|view| {
+        let old = ImmutableMemtable {
+            memtable: Arc::clone(&view.active),
+            log_number: view.active_log,
+            last_sequence,
+        };
+        ReadView {
+            active: Shared::new_memtable(&shared.options),
+            active_log: number,
+            immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
+            version: Arc::clone(&view.version),
+        }
+    });
+    if let Some(old) = log.current.replace(wal)
+        && log.synced_through < log.last_sequence
+    {
+        log.unsynced.push(old);
+    }
+    shared.want(true, false);
+    Ok(())
+}
+
+/// Makes sure that this session has a manifest and a log of its own: before the first write is
+/// acknowledged, before the first edit, and not before, so that opening writes nothing.
+///
+/// # Errors
+/// The failure of either file; it is latched.
+pub fn activate(shared: &Shared) -> Result<()> {
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    start_session(shared, &mut log).map_err(|error| shared.latch(error))
+}
+
+fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
+    if log.current.is_some() {
+        return Ok(());
+    }
+    let number = shared.numbers.take_file_number();
+    let mut versions = shared.versions.lock();
+    let wal = if versions.is_active() {
+        create_log(shared, log, number, *shared.numbers.position.lock())?
+    } else {
+        // The log first, naming the manifest to come: should a crash come between, recovery sees
+        // a log of a session that never began.
+        let manifest = shared.numbers.take_file_number();
+        let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
+        let wal = create_log(shared, log, number, coming)?;
+        versions.activate(manifest)?;
+        wal
+    };
+    drop(versions);
+    log.current = Some(wal);
+    shared.update_view(|view| ReadView {
+        active: Arc::clone(&view.active),
+        active_log: number,
+        immutables: view.immutables.clone(),
+        version: Arc::clone(&view.version),
+    });
+    // What recovery left as immutable memtables can now be flushed.
+    shared.want(true, true);
+    Ok(())
+}
+
+fn create_log(
+    shared: &Shared,
+    log: &LogState,
+    number: u64,
+    manifest: ManifestPosition,
+) -> Result<WalWriter> {
+    let start = WalStart {
+        synced_through: log.synced_through,
+        previous_log: log.previous_log,
+        previous_last_sequence: log.last_sequence,
+        first_sequence: log.next_sequence,
+        manifest_number: manifest.number,
+        manifest_synced_bytes: manifest.synced_bytes,
+    };
+    WalWriter::create(&*shared.env, &shared.directory, number, &start)
+}

@@ -96,6 +96,18 @@ impl Encoding {
         }
     }
 
+    /// The built-in encoding that a table's properties describe: by the name its filter persists
+    /// and its thousandths of bits per key. `None` for the policies of users.
+    #[must_use]
+    pub fn of_table(persisted_name: &str, millibits: u64) -> Option<Self> {
+        let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
+        let leveldb = Encoding::LevelDbBloom { bits_per_key: millibits / 1_000 };
+        let fast_local = Encoding::FastLocalBloom { millibits };
+        [leveldb, fast_local].into_iter().find(|encoding| {
+            encoding.full_name() == persisted_name || encoding.block_based_name() == persisted_name
+        })
+    }
+
     /// The share of absent keys that a filter of many keys lets through.
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {

@@ -32,7 +32,7 @@ use crate::value::{COPY_BYTES, SharedBytes, Value};
 use std::path::Path;
 
 /// What all tables of a database share.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TableContext {
     /// Descriptors.
     pub files: Arc<FilePool>,

@@ -1,1 +1,308 @@
-//! (being written)
+//! `VersionSet`: the current version, and the only way to the next one.
+//!
+//! `apply(edit)`: open the tables that the edit adds, log the edit, sync it, then swap the version.
+//! One caller at a time (the set stands behind one lock). The tables of an edit, and their names,
+//! are durable before the edit is logged (the jobs that write them see to it).
+//!
+//! The manifest of a session is created by [`VersionSet::activate`], before its first edit, as a
+//! snapshot of the whole version; so opening and closing writes nothing. After a
+//! failed manifest write nothing is deleted any more, since the record may have reached the disk:
+//! the set refuses further edits and the database is reopened (I8).
+
+use crate::env::api::{Env, FileKind};
+use crate::error::{Error, Result};
+use crate::filename::{FileName, parse};
+use crate::key::SequenceNumber;
+use crate::stats::counters::LEVELS;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::table::reader::{Expect, Table, TableContext};
+use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
+use crate::version::version::{Graveyard, TableHandle, Version};
+use std::path::{Path, PathBuf};
+
+/// The manifest in force and how much of it is durable: what a new log's first record carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManifestPosition {
+    /// Number of the manifest.
+    pub number: u64,
+    /// Bytes of it known to be durable.
+    pub synced_bytes: u64,
+}
+
+/// What other threads read of the set without waiting for its lock.
+#[derive(Debug, Default)]
+pub struct SharedNumbers {
+    /// The next file number; taking one is `fetch_add(1)`.
+    pub next_file: AtomicU64,
+    /// The manifest in force.
+    pub position: Mutex<ManifestPosition>,
+}
+
+impl SharedNumbers {
+    /// A file number that nothing else has or had.
+    pub fn take_file_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The current version and its manifest.
+#[derive(Debug)]
+pub struct VersionSet {
+    env: Arc<dyn Env>,
+    directory: PathBuf,
+    context: TableContext,
+    current: Arc<Version>,
+    manifest: Option<ManifestWriter>,
+    failed: bool,
+    first_log: FirstLog,
+    last_sequence: SequenceNumber,
+    synced_through: SequenceNumber,
+    numbers: Arc<SharedNumbers>,
+    graveyard: Arc<Graveyard>,
+}
+
+impl VersionSet {
+    /// Opens the tables that a replayed manifest names. Writes nothing.
+    ///
+    /// # Errors
+    /// A table is missing, of another size, foreign or damaged.
+    pub fn open(
+        env: Arc<dyn Env>,
+        directory: &Path,
+        context: TableContext,
+        state: &ManifestState,
+        numbers: Arc<SharedNumbers>,
+    ) -> Result<Self> {
+        let graveyard = Arc::new(Graveyard::default());
+        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
+        for (handles, metas) in levels.iter_mut().zip(&state.levels) {
+            for meta in metas {
+                let table = open_table(&context, directory, meta)?;
+                handles.push(TableHandle::new(Arc::new(meta.clone()), table, &graveyard));
+            }
+        }
+        Ok(VersionSet {
+            env,
+            directory: directory.to_path_buf(),
+            context,
+            current: Arc::new(Version::new(levels)),
+            manifest: None,
+            failed: false,
+            first_log: FirstLog {
+                number: state.log_number,
+                flushed_through: state.flushed_through,
+            },
+            last_sequence: state.last_sequence,
+            synced_through: state.synced_through,
+            numbers,
+            graveyard,
+        })
+    }
+
+    /// The current version.
+    #[must_use]
+    pub fn current(&self) -> &Arc<Version> {
+        &self.current
+    }
+
+    /// Where numbers of unneeded table files collect.
+    #[must_use]
+    pub fn graveyard(&self) -> &Arc<Graveyard> {
+        &self.graveyard
+    }
+
+    /// The oldest log that recovery would need.
+    #[must_use]
+    pub fn log_number(&self) -> u64 {
+        self.first_log.number
+    }
+
+    /// Logs `edit`, syncs it, and makes the version it leads to the current one. Needs an active
+    /// session. `last_sequence` is the last one given to a write.
+    ///
+    /// # Errors
+    /// Tables that cannot be opened leave all as it was. A failed manifest write is final: the set
+    /// takes no edits after it.
+    pub fn apply(
+        &mut self,
+        mut edit: VersionEdit,
+        last_sequence: SequenceNumber,
+    ) -> Result<Arc<Version>> {
+        let next = self.next_version(&edit)?;
+        self.last_sequence = self.last_sequence.max(last_sequence);
+        if let Some(first_log) = edit.first_log {
+            self.first_log = first_log;
+            // What is in tables is durable.
+            self.synced_through = self.synced_through.max(first_log.flushed_through);
+        }
+        edit.last_sequence = Some(self.last_sequence);
+        edit.synced_through = Some(self.synced_through);
+        edit.next_file_number = Some(self.numbers.next_file.load(Ordering::Relaxed));
+        self.append(&edit)?;
+        for &(level, number) in &edit.deleted {
+            // A table that only moved to another level is still named.
+            let moved = edit.added.iter().any(|(_, meta)| meta.number == number);
+            let handles = self.current.level(level);
+            let gone = handles.iter().find(|handle| handle.meta.number == number);
+            if let Some(handle) = gone.filter(|_| !moved) {
+                handle.mark_obsolete();
+            }
+        }
+        self.current = Arc::new(next);
+        self.rewrite_if_large()?;
+        Ok(Arc::clone(&self.current))
+    }
+
+    /// Creates this session's manifest as file `number` and makes it the one in force.
+    ///
+    /// # Errors
+    /// As for `apply`.
+    pub fn activate(&mut self, number: u64) -> Result<()> {
+        self.check_not_failed()?;
+        self.start_manifest(number)
+    }
+
+    /// True once this session has a manifest of its own.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Files of ours in the directory that neither the durable manifest nor recovery needs. Empty
+    /// unless this session's manifest is in force (rule 12: never before).
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn orphans(&self) -> Result<Vec<FileName>> {
+        let Some(manifest) = self.manifest.as_ref().filter(|_| !self.failed) else {
+            return Ok(Vec::new());
+        };
+        let entries = self.env.list(&self.directory);
+        let entries = entries.map_err(|error| Error::io("list", &self.directory, error))?;
+        let live: Vec<u64> = (0..LEVELS)
+            .flat_map(|level| self.current.level(level).iter().map(|handle| handle.meta.number))
+            .collect();
+        let files = entries.iter().filter(|entry| entry.kind == FileKind::File);
+        let ours = files.filter_map(|entry| parse(&entry.name));
+        Ok(ours
+            .filter(|name| match name {
+                FileName::Current | FileName::Lock | FileName::Stats => false,
+                FileName::Manifest(number) => *number < manifest.number(),
+                FileName::Wal(number) => *number < self.first_log.number,
+                FileName::Table(number) => !live.contains(number),
+                FileName::Temporary(_) => true,
+            })
+            .collect())
+    }
+
+    fn next_version(&self, edit: &VersionEdit) -> Result<Version> {
+        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
+            std::array::from_fn(|level| self.current.level(level).to_vec());
+        let mut removed = Vec::new();
+        for &(level, number) in &edit.deleted {
+            let handles = &mut levels[level];
+            let place = handles.iter().position(|handle| handle.meta.number == number);
+            match place {
+                Some(place) => removed.push(handles.remove(place)),
+                None => {
+                    let what = format!("edit removes table {number}, not at level {level}");
+                    return Err(Error::corruption(&self.directory, 0, what));
+                }
+            }
+        }
+        for (level, meta) in &edit.added {
+            let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
+            let handle = match moved {
+                Some(handle) => Arc::clone(handle),
+                None => {
+                    let table = open_table(&self.context, &self.directory, meta)?;
+                    TableHandle::new(Arc::new(meta.clone()), table, &self.graveyard)
+                }
+            };
+            levels[*level].push(handle);
+        }
+        Ok(Version::new(levels))
+    }
+
+    fn check_not_failed(&self) -> Result<()> {
+        if !self.failed {
+            return Ok(());
+        }
+        let path = FileName::Current.path(&self.directory);
+        let what = "an earlier write to the manifest failed; reopen the database";
+        Err(Error::io("append", path, std::io::Error::other(what)))
+    }
+
+    fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+        self.check_not_failed()?;
+        let Some(manifest) = self.manifest.as_mut() else {
+            let what = "the session has no manifest yet; this is a defect of siftdb";
+            return Err(Error::io("append", &self.directory, std::io::Error::other(what)));
+        };
+        let appended = manifest.append(edit);
+        let (number, synced_bytes) = (manifest.number(), manifest.bytes());
+        self.record(&appended, number, synced_bytes);
+        appended
+    }
+
+    /// A whole new manifest: the version as one edit, made durable, then named by CURRENT.
+    fn start_manifest(&mut self, number: u64) -> Result<()> {
+        let temporary = self.numbers.take_file_number();
+        let levels = 0..LEVELS;
+        let snapshot = VersionEdit {
+            ordinal: 0,
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(self.first_log),
+            next_file_number: Some(self.numbers.next_file.load(Ordering::Relaxed)),
+            last_sequence: Some(self.last_sequence),
+            synced_through: Some(self.synced_through),
+            deleted: Vec::new(),
+            added: levels
+                .flat_map(|level| {
+                    let handles = self.current.level(level).iter();
+                    handles.map(move |handle| (level, (*handle.meta).clone()))
+                })
+                .collect(),
+        };
+        let created = ManifestWriter::create(&*self.env, &self.directory, number, &snapshot);
+        let switched = created.and_then(|writer| {
+            set_current(&*self.env, &self.directory, number, temporary)?;
+            Ok(writer)
+        });
+        match switched {
+            Ok(writer) => {
+                let synced_bytes = writer.bytes();
+                self.manifest = Some(writer);
+                self.record(&Ok(()), number, synced_bytes);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed = true;
+                Err(error)
+            }
+        }
+    }
+
+    fn rewrite_if_large(&mut self) -> Result<()> {
+        let Some(old) = self.manifest.as_ref().filter(|manifest| manifest.needs_rewrite()) else {
+            return Ok(());
+        };
+        let old = FileName::Manifest(old.number()).path(&self.directory);
+        self.start_manifest(self.numbers.take_file_number())?;
+        self.env.remove(&old).map_err(|error| Error::io("remove", old, error))
+    }
+
+    fn record(&mut self, outcome: &Result<()>, number: u64, synced_bytes: u64) {
+        match outcome {
+            Ok(()) => *self.numbers.position.lock() = ManifestPosition { number, synced_bytes },
+            Err(_) => self.failed = true,
+        }
+    }
+}
+
+fn open_table(context: &TableContext, directory: &Path, meta: &FileMeta) -> Result<Arc<Table>> {
+    let path = FileName::Table(meta.number).path(directory);
+    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+    Ok(Arc::new(Table::open(context, &path, expect)?))
+}

@@ -1,0 +1,190 @@
+//! The jobs themselves: flush what waits, run one compaction, install the result, remove files.
+//!
+//! Called by the workers and by `flush`, `compact_range` and `open`. A job installs its result in
+//! this order: outputs and their names durable, the edit logged and synced (`VersionSet::apply`),
+//! the new view stored, only then old logs and tables removed. After a failure nothing is removed
+//! any more: the record may have reached the disk (I8).
+
+use crate::compaction::flush::{FlushJob, flush};
+use crate::compaction::merge::{MergeJob, merge};
+use crate::compaction::picker::{CompactionCursors, pick};
+use crate::compaction::task::{CompactionTask, JobContext};
+use crate::db::state::{ImmutableMemtable, ReadView, Shared};
+use crate::db::stats_file::{SavedStats, save};
+use crate::error::Result;
+use crate::filename::FileName;
+use crate::stats::counters::Counter;
+use crate::sync::{Arc, Ordering};
+use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
+
+fn job_context(shared: &Shared, level: usize) -> JobContext<'_> {
+    JobContext {
+        env: &shared.env,
+        directory: &shared.directory,
+        next_file_number: &shared.numbers.next_file,
+        table_options: shared.options.table_options(level),
+        stop: &shared.closed,
+    }
+}
+
+/// Flushes all immutable memtables into one table. False if there were none.
+///
+/// # Errors
+/// The failure of the table or of the manifest: nothing was removed.
+pub fn flush_pending(shared: &Shared) -> Result<bool> {
+    let view = shared.view.load_full();
+    let waiting = &view.immutables;
+    if waiting.is_empty() {
+        return Ok(false);
+    }
+    let memtables: Vec<_> = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
+    let snapshots = shared.snapshots.needed(&shared.published.0);
+    let levels = view.version.shape();
+    let job = FlushJob { memtables, snapshots, levels };
+    let outcome = flush(&job_context(shared, 0), job)?;
+    install_flush(shared, waiting, outcome.tables)?;
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Flushes, 1);
+    stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
+    shared.want(false, true);
+    save_stats(shared);
+    Ok(true)
+}
+
+/// Makes it durable that `flushed` are in `tables`, then lets their logs go. With nothing flushed
+/// it only lets the logs before the active one go, which recovery found to hold nothing more.
+///
+/// # Errors
+/// The failure of the manifest: nothing was removed.
+pub fn install_flush(
+    shared: &Shared,
+    flushed: &[ImmutableMemtable],
+    tables: Vec<FileMeta>,
+) -> Result<()> {
+    let is_flushed = |full: &ImmutableMemtable| {
+        flushed.iter().any(|other| Arc::ptr_eq(&full.memtable, &other.memtable))
+    };
+    {
+        let mut versions = shared.versions.lock();
+        let view = shared.view.load();
+        let oldest = view.immutables.iter().rev().find(|full| !is_flushed(full));
+        let published = shared.published.0.load(Ordering::Acquire);
+        let edit = VersionEdit {
+            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            first_log: Some(FirstLog {
+                number: oldest.map_or(view.active_log, |full| full.log_number),
+                flushed_through: flushed.first().map_or(published, |newest| newest.last_sequence),
+            }),
+            ..VersionEdit::default()
+        };
+        let version = versions.apply(edit, published)?;
+        shared.update_view(|view| ReadView {
+            active: Arc::clone(&view.active),
+            active_log: view.active_log,
+            immutables: view.immutables.iter().filter(|full| !is_flushed(full)).cloned().collect(),
+            version,
+        });
+    }
+    let logs: Vec<u64> = flushed.iter().map(|full| full.log_number).collect();
+    shared.log.lock().unsynced.retain(|wal| !logs.contains(&wal.number()));
+    for number in logs {
+        remove(shared, FileName::Wal(number));
+    }
+    let mut retired = shared.retired.lock();
+    retired.extend(flushed.iter().map(|full| Arc::clone(&full.memtable)));
+    // Freeing a memtable takes milliseconds: here, not in the reader that happens to be last.
+    retired.retain(|memtable| Arc::strong_count(memtable) > 1);
+    Ok(())
+}
+
+/// Removes a file that nothing needs. If that fails, the file is an orphan, and the next session
+/// sweeps it: its manifest does not name it.
+fn remove(shared: &Shared, name: FileName) {
+    if shared.failure.get().is_none() {
+        let _ = shared.env.remove(&name.path(&shared.directory));
+    }
+}
+
+/// Removes the files of tables that no version names any more.
+pub fn remove_tables(shared: &Shared) {
+    let graveyard = Arc::clone(shared.versions.lock().graveyard());
+    for number in graveyard.take() {
+        remove(shared, FileName::Table(number));
+    }
+}
+
+/// Removes what earlier sessions left behind. Only after this session's manifest is durable.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn sweep_orphans(shared: &Shared) -> Result<()> {
+    let versions = shared.versions.lock();
+    for name in versions.orphans()? {
+        remove(shared, name);
+    }
+    Ok(())
+}
+
+/// Runs the most urgent compaction. False if none is due.
+///
+/// # Errors
+/// The failure of the compaction or of the manifest.
+pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<bool> {
+    if !shared.options.auto_compaction {
+        return Ok(false);
+    }
+    let oldest = shared.snapshots.needed(&shared.published.0).first().copied().unwrap_or(0);
+    let shape = shared.view.load().version.shape();
+    let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
+        return Ok(false);
+    };
+    run_compaction(shared, &task)?;
+    cursors.advance(&task);
+    Ok(true)
+}
+
+/// Runs `task` and installs its result.
+///
+/// # Errors
+/// As for [`compact_once`].
+pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
+    let stripe = shared.counters.stripe();
+    let mut added = Vec::new();
+    if task.trivial_move {
+        stripe.add(Counter::TrivialMoves, 1);
+    } else {
+        let version = Arc::clone(&shared.view.load().version);
+        let snapshots = shared.snapshots.needed(&shared.published.0);
+        let options = shared.options.compaction_options();
+        let job = MergeJob { task, version: &version, snapshots, options };
+        let outcome = merge(&job_context(shared, task.output_level), job)?;
+        stripe.add(Counter::Compactions, 1);
+        stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
+        stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
+        stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
+        added = outcome.tables;
+    }
+    {
+        let mut versions = shared.versions.lock();
+        let published = shared.published.0.load(Ordering::Acquire);
+        let version = versions.apply(task.edit(added), published)?;
+        shared.update_view(|view| ReadView {
+            active: Arc::clone(&view.active),
+            active_log: view.active_log,
+            immutables: view.immutables.clone(),
+            version,
+        });
+    }
+    remove_tables(shared);
+    // Writers that stall on level 0 look again.
+    let _jobs = shared.jobs.lock();
+    shared.done.notify_all();
+    Ok(())
+}
+
+/// Saves the counters for the next session.
+pub fn save_stats(shared: &Shared) {
+    let stats =
+        SavedStats { since_unix_seconds: shared.counting_since, totals: shared.counters.totals() };
+    save(&*shared.env, &shared.directory, shared.numbers.take_file_number(), &stats);
+}

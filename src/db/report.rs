@@ -1,0 +1,38 @@
+//! What `Db::stats` answers: the counters, and what is held at this moment.
+
+use crate::db::state::Shared;
+use crate::filter::registry::Encoding;
+use crate::stats::counters::LEVELS;
+use crate::stats::report::Stats;
+
+/// The report for `Db::stats`.
+#[must_use]
+pub fn stats(shared: &Shared) -> Stats {
+    let mut stats = Stats::from_counters(&shared.counters);
+    let view = shared.view.load();
+    for level in 0..LEVELS {
+        let report = &mut stats.levels[level];
+        let mut weighted_fpr = 0.0;
+        for handle in view.version.level(level) {
+            let properties = handle.table.properties();
+            report.tables += 1;
+            report.bytes += handle.meta.bytes;
+            report.entries += handle.meta.entries;
+            report.filter_bytes += properties.filter_bytes;
+            let millibits = properties.filter_millibits_per_key;
+            let encoding = Encoding::of_table(&properties.filter_policy, millibits);
+            let fpr = encoding.and_then(|encoding| encoding.expected_fpr()).unwrap_or(0.0);
+            weighted_fpr += handle.meta.entries as f64 * fpr;
+        }
+        report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;
+    }
+    let immutables = view.immutables.iter().map(|full| full.memtable.bytes());
+    stats.memtable_bytes = (view.active.bytes() + immutables.sum::<usize>()) as u64;
+    stats.cache_capacity_bytes = shared.cache.capacity_bytes();
+    stats.cache_bytes = shared.cache.used_bytes();
+    stats.resident_bytes = shared.cache.reserved_bytes();
+    stats.pinned_bytes = shared.cache.pinned_bytes();
+    stats.snapshots = shared.snapshots.len() as u64;
+    stats.since_unix_seconds = shared.counting_since;
+    stats
+}

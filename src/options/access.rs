@@ -1,0 +1,57 @@
+//! [`ReadOptions`] and [`WriteOptions`]: how a single read or write is done.
+
+/// How one read is done.
+#[derive(Clone, Debug)]
+#[must_use = "read options do nothing until they are given to a read"]
+pub struct ReadOptions {
+    pub(crate) use_filters: bool,
+    pub(crate) fill_cache: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions::new()
+    }
+}
+
+impl ReadOptions {
+    /// Filters on, blocks are kept in the cache.
+    pub const fn new() -> Self {
+        ReadOptions { use_filters: true, fill_cache: true }
+    }
+
+    /// Ask filters before tables. Default: true. Off answers the same from the same files without
+    /// asking any: for comparisons.
+    pub const fn use_filters(mut self, yes: bool) -> Self {
+        self.use_filters = yes;
+        self
+    }
+
+    /// Keep the blocks that this read loads in the cache. Default: true. Off spares the cache a
+    /// large scan.
+    pub const fn fill_cache(mut self, yes: bool) -> Self {
+        self.fill_cache = yes;
+        self
+    }
+}
+
+/// How one write is done.
+#[derive(Clone, Debug, Default)]
+#[must_use = "write options do nothing until they are given to a write"]
+pub struct WriteOptions {
+    pub(crate) sync: bool,
+}
+
+impl WriteOptions {
+    /// The write survives the death of the process, not yet a power loss.
+    pub const fn new() -> Self {
+        WriteOptions { sync: false }
+    }
+
+    /// Wait until the write, and every write before it, would survive a power loss. Default:
+    /// false. Costs a sync of the log, shared with all writers of the same moment.
+    pub const fn sync(mut self, yes: bool) -> Self {
+        self.sync = yes;
+        self
+    }
+}

@@ -1,0 +1,373 @@
+//! [`Options`]: how a database is opened. Who wants to know what can be set reads this file.
+//!
+//! [`Options::validate`] runs at every open, before anything is created. The conversions at the
+//! end hand each lower layer the settings struct it defines.
+
+use crate::compaction::task::CompactionOptions;
+use crate::env::api::Env;
+use crate::env::disk::DiskEnv;
+use crate::error::{Error, Result};
+use crate::filter::policy::FilterPolicy;
+use crate::filter::registry::Encoding;
+use crate::options::filter::Filter;
+use crate::stats::counters::LEVELS;
+use crate::table::builder::TableOptions;
+use crate::table::format::Compression;
+use std::sync::Arc;
+
+/// How to open a database. Every setter says its default, its unit, and what more of it buys and
+/// costs.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = siftdb::Options::new()
+///     .block_cache_bytes(64 << 20)
+///     .filter(siftdb::Filter::bloom(12.0))
+///     .open(directory.path().join("people.sift"))?;
+/// # db.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until a database is opened with them"]
+pub struct Options {
+    pub(crate) create_if_missing: bool,
+    pub(crate) error_if_exists: bool,
+    pub(crate) write_buffer_bytes: usize,
+    pub(crate) immutable_memtables_max: usize,
+    pub(crate) memtable_filter: bool,
+    pub(crate) block_bytes: usize,
+    pub(crate) block_hash_index: bool,
+    pub(crate) compression: Compression,
+    pub(crate) filter: Filter,
+    pub(crate) filter_at_level: [Option<Filter>; LEVELS],
+    pub(crate) filter_resident_share: f64,
+    pub(crate) block_cache_bytes: u64,
+    pub(crate) max_open_files: usize,
+    pub(crate) table_bytes: u64,
+    pub(crate) level_base_bytes: u64,
+    pub(crate) level0_tables: usize,
+    pub(crate) auto_compaction: bool,
+    pub(crate) fresh_stats: bool,
+    pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
+    pub(crate) env: Arc<dyn Env>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options::new()
+    }
+}
+
+impl Options {
+    /// The defaults that [`Db::open`](crate::Db::open) uses.
+    pub fn new() -> Self {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            write_buffer_bytes: 64 << 20,
+            immutable_memtables_max: 2,
+            memtable_filter: true,
+            block_bytes: 4096,
+            block_hash_index: true,
+            compression: Compression::Snappy,
+            filter: Filter::bloom(10.0),
+            filter_at_level: [const { None }; LEVELS],
+            filter_resident_share: 0.5,
+            block_cache_bytes: 64 << 20,
+            max_open_files: 256,
+            table_bytes: 64 << 20,
+            level_base_bytes: 256 << 20,
+            level0_tables: 4,
+            auto_compaction: true,
+            fresh_stats: false,
+            policies: Vec::new(),
+            env: Arc::new(DiskEnv::new()),
+        }
+    }
+
+    /// Create the database if it is not there. Default: true.
+    pub fn create_if_missing(mut self, yes: bool) -> Self {
+        self.create_if_missing = yes;
+        self
+    }
+
+    /// Refuse to open a database that is there. Default: false.
+    pub fn error_if_exists(mut self, yes: bool) -> Self {
+        self.error_if_exists = yes;
+        self
+    }
+
+    /// Bytes that a memtable takes before it is flushed. Default: 64 MiB; 64 KiB to 4 GiB. More
+    /// means fewer, larger tables at level 0 and less rewriting; it costs that much memory up to
+    /// three times over (see [`Options::immutable_memtables_max`]), and longer recovery.
+    pub fn write_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.write_buffer_bytes = bytes;
+        self
+    }
+
+    /// Full memtables that may wait for their flush before writes stop. Default: 2; 1 to 16. More
+    /// rides out longer bursts and costs a write buffer each.
+    pub fn immutable_memtables_max(mut self, count: usize) -> Self {
+        self.immutable_memtables_max = count;
+        self
+    }
+
+    /// Give each memtable a filter of 1/64 of the write buffer, so that lookups of keys it does
+    /// not have skip its skip list. Default: true.
+    pub fn memtable_filter(mut self, yes: bool) -> Self {
+        self.memtable_filter = yes;
+        self
+    }
+
+    /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4 MiB.
+    /// Larger blocks compress better and need smaller indexes; each point lookup reads more.
+    pub fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// Give data blocks a hash index for point lookups: about 5 % more space, fewer cache misses
+    /// inside the block. Default: true.
+    pub fn block_hash_index(mut self, yes: bool) -> Self {
+        self.block_hash_index = yes;
+        self
+    }
+
+    /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
+    /// saves about 400 ns on each block that is read from a file.
+    pub fn snappy(mut self, yes: bool) -> Self {
+        self.compression = if yes { Compression::Snappy } else { Compression::None };
+        self
+    }
+
+    /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits let
+    /// fewer absent keys through and cost memory: at 10 bits, 1.25 MB a million keys.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// The filter of new tables at `level` (0 to 6), instead of [`Options::filter`]'s. A level
+    /// that does not exist is refused at open.
+    pub fn filter_at_level(mut self, level: usize, filter: Filter) -> Self {
+        match self.filter_at_level.get_mut(level) {
+            Some(slot) => *slot = Some(filter),
+            None => {
+                let what = format!("filter_at_level({level}): levels are 0 to {}", LEVELS - 1);
+                self.filter = Filter::refusing(what);
+            }
+        }
+        self
+    }
+
+    /// The share of the cache budget that filters and indexes may take for good, so that a probe
+    /// touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them come and go through
+    /// the cache like data.
+    pub fn filter_resident_share(mut self, share: f64) -> Self {
+        self.filter_resident_share = share;
+        self
+    }
+
+    /// Bytes for cached blocks, filters and indexes, resident ones included. Default: 64 MiB; 0
+    /// works and caches nothing. More saves reads; it is the one knob for read memory.
+    pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
+        self.block_cache_bytes = bytes;
+        self
+    }
+
+    /// Table files held open at a time. Default: 256; at least 1. Fewer means more `open` calls.
+    pub fn max_open_files(mut self, count: usize) -> Self {
+        self.max_open_files = count;
+        self
+    }
+
+    /// Bytes after which compaction starts the next table. Default: 64 MiB; 16 KiB to 4 GiB.
+    /// Larger tables mean fewer files and larger filters to load; smaller ones compact in smaller
+    /// steps.
+    pub fn table_bytes(mut self, bytes: u64) -> Self {
+        self.table_bytes = bytes;
+        self
+    }
+
+    /// Bytes that level 1 may hold; each level below may hold ten times the one above. Default:
+    /// 256 MiB; at least `table_bytes`. More means fewer levels and larger compactions.
+    pub fn level_base_bytes(mut self, bytes: u64) -> Self {
+        self.level_base_bytes = bytes;
+        self
+    }
+
+    /// Tables at level 0 that start a compaction. Default: 4; 1 to 64. Writes are slowed at five
+    /// times this number and stopped at nine times. More means less rewriting and more tables to
+    /// probe for each lookup.
+    pub fn level0_tables(mut self, count: usize) -> Self {
+        self.level0_tables = count;
+        self
+    }
+
+    /// Compact in the background. Default: true. When off, tables stay where flushes put them
+    /// until [`Db::compact_range`](crate::Db::compact_range), and level 0 never slows writes: for
+    /// tests and measurements.
+    pub fn auto_compaction(mut self, yes: bool) -> Self {
+        self.auto_compaction = yes;
+        self
+    }
+
+    /// Start all counters at zero instead of going on from the file `STATS`. Default: false.
+    pub fn fresh_stats(mut self, yes: bool) -> Self {
+        self.fresh_stats = yes;
+        self
+    }
+
+    /// A policy that tables written earlier may name, besides those in [`Options::filter`].
+    pub fn read_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
+        self.policies.push(policy);
+        self
+    }
+
+    /// The file system to use. Default: the real one. [`crate::env`] has one in memory, and one
+    /// that fails on demand.
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// `InvalidOptions`, naming the option, its value and the values it may have.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::InvalidOptions { what });
+        let ranges = [
+            ("write_buffer_bytes", self.write_buffer_bytes as u64, 64 << 10, 4 << 30),
+            ("immutable_memtables_max", self.immutable_memtables_max as u64, 1, 16),
+            ("block_bytes", self.block_bytes as u64, 64, 4 << 20),
+            ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
+            ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
+            ("level_base_bytes", self.level_base_bytes, self.table_bytes, 1 << 50),
+            ("level0_tables", self.level0_tables as u64, 1, 64),
+            ("block_cache_bytes", self.block_cache_bytes, 0, 1 << 50),
+        ];
+        for (name, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return refuse(format!("{name} is {value}; it may be {low} to {high}"));
+            }
+        }
+        if !(0.0..=1.0).contains(&self.filter_resident_share) {
+            let share = self.filter_resident_share;
+            return refuse(format!("filter_resident_share is {share}; it may be 0 to 1"));
+        }
+        if self.error_if_exists && !self.create_if_missing {
+            return refuse("error_if_exists without create_if_missing can open nothing".into());
+        }
+        let levels = self.filter_at_level.iter().flatten();
+        for filter in std::iter::once(&self.filter).chain(levels) {
+            filter.validate().or_else(refuse)?;
+        }
+        Ok(())
+    }
+
+    /// The settings of tables written at `level`.
+    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
+        let filter = self.filter_at_level.get(level).and_then(Option::as_ref);
+        TableOptions {
+            block_bytes: self.block_bytes,
+            restart_interval: 16,
+            hash_index: self.block_hash_index,
+            compression: self.compression,
+            filter: filter.unwrap_or(&self.filter).at_level(level),
+        }
+    }
+
+    /// When and how far tables are compacted.
+    pub(crate) fn compaction_options(&self) -> CompactionOptions {
+        CompactionOptions {
+            level0_tables: self.level0_tables,
+            level_base_bytes: self.level_base_bytes,
+            level_multiplier: 10,
+            table_bytes: self.table_bytes,
+        }
+    }
+
+    /// Every user policy these options name, for reading tables that name one of them.
+    pub(crate) fn custom_policies(&self) -> Vec<Arc<dyn FilterPolicy>> {
+        let levels = self.filter_at_level.iter().flatten();
+        let configured = std::iter::once(&self.filter).chain(levels);
+        let mut policies: Vec<_> = configured
+            .filter_map(|filter| match &filter.encoding {
+                Some(Encoding::Custom(policy)) => Some(Arc::clone(policy)),
+                _ => None,
+            })
+            .collect();
+        policies.extend(self.policies.iter().cloned());
+        policies
+    }
+
+    /// Tables at level 0 that slow writes down.
+    pub(crate) fn level0_slowdown(&self) -> usize {
+        if self.auto_compaction { 5 * self.level0_tables } else { usize::MAX }
+    }
+
+    /// Tables at level 0 that stop writes.
+    pub(crate) fn level0_stop(&self) -> usize {
+        if self.auto_compaction { 9 * self.level0_tables } else { usize::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::filter_block::layout::FilterLayout;
+
+    #[test]
+    fn defaults_are_valid_and_every_level_has_a_filter() {
+        let options = Options::new();
+        options.validate().unwrap();
+        for level in 0..LEVELS {
+            let filter = options.table_options(level).filter.unwrap();
+            assert_eq!(filter.layout == FilterLayout::Full, level < 2);
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        let base = Options::new;
+        let cases: Vec<(Options, &str)> = vec![
+            (base().block_bytes(0), "block_bytes"),
+            (base().write_buffer_bytes(0), "write_buffer_bytes"),
+            (base().immutable_memtables_max(0), "immutable_memtables_max"),
+            (base().max_open_files(0), "max_open_files"),
+            (base().table_bytes(1), "table_bytes"),
+            (base().level_base_bytes(1 << 20), "level_base_bytes"),
+            (base().level0_tables(0), "level0_tables"),
+            (base().filter_resident_share(f64::NAN), "filter_resident_share"),
+            (base().filter_resident_share(1.5), "filter_resident_share"),
+            (base().filter(Filter::bloom(0.0)), "bits per key"),
+            (base().filter(Filter::bloom(f64::NAN)), "bits per key"),
+            (base().filter(Filter::bloom(1000.0)), "bits per key"),
+            (base().filter(Filter::leveldb_bloom(9.5)), "whole bits"),
+            (base().filter_at_level(7, Filter::none()), "filter_at_level"),
+            (base().filter_at_level(2, Filter::leveldb_bloom(0.0)), "whole bits"),
+            (
+                base().filter(
+                    Filter::bloom(10.0).layout(FilterLayout::BlockBased { window_bytes: 1000 }),
+                ),
+                "window",
+            ),
+            (base().error_if_exists(true).create_if_missing(false), "error_if_exists"),
+        ];
+        for (options, name) in cases {
+            match options.validate() {
+                Err(Error::InvalidOptions { what }) => assert!(what.contains(name), "{what}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn level_filters_override_the_general_one() {
+        let options = Options::new().filter(Filter::none()).filter_at_level(3, Filter::bloom(5.0));
+        assert!(options.table_options(2).filter.is_none());
+        assert!(options.table_options(3).filter.is_some());
+    }
+}

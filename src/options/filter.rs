@@ -1,0 +1,101 @@
+//! [`Filter`]: which filter new tables get. Composed into `TableOptions` by `options/database.rs`.
+//!
+//! A setter cannot fail, so a value that cannot work is kept as its refusal and answers the open.
+
+use crate::filter::policy::FilterPolicy;
+use crate::filter::registry::Encoding;
+use crate::table::filter_block::layout::{FilterLayout, TableFilter};
+use std::sync::Arc;
+
+/// The filter that new tables get: how keys become bits, and where the bits live.
+///
+/// ```
+/// use siftdb::{Filter, FilterLayout};
+/// let whole = Filter::bloom(10.0);
+/// let cut = Filter::bloom(14.0).layout(FilterLayout::Partitioned { block_bytes: 4096 });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub(crate) encoding: Option<Encoding>,
+    layout: Option<FilterLayout>,
+    refused: Option<String>,
+}
+
+impl Filter {
+    /// No filter: every table whose key range covers a key is searched.
+    #[must_use]
+    pub fn none() -> Self {
+        Filter { encoding: None, layout: None, refused: None }
+    }
+
+    /// RocksDB's FastLocalBloom, one cache line a probe, with this many bits a key (0.5 to 100).
+    /// 10 bits let about 1 % of absent keys through, each further 5 bits a tenth of that.
+    #[must_use]
+    pub fn bloom(bits_per_key: f64) -> Self {
+        if !(0.5..=100.0).contains(&bits_per_key) {
+            return Filter::refusing(format!(
+                "{bits_per_key} bits per key; a Bloom filter takes 0.5 to 100 \
+                 (use Filter::none() for no filter)"
+            ));
+        }
+        // RocksDB's rounding: below 1 counts as 1, the rest to thousandths.
+        let millibits = (bits_per_key.max(1.0) * 1000.0 + 0.500_001) as u32;
+        Filter::of(Encoding::FastLocalBloom { millibits })
+    }
+
+    /// LevelDB's Bloom filter with this many whole bits a key (1 to 100).
+    #[must_use]
+    pub fn leveldb_bloom(bits_per_key: f64) -> Self {
+        if !(1.0..=100.0).contains(&bits_per_key) || bits_per_key.fract() != 0.0 {
+            return Filter::refusing(format!(
+                "{bits_per_key} bits per key; LevelDB's Bloom filter takes whole bits, 1 to 100"
+            ));
+        }
+        Filter::of(Encoding::LevelDbBloom { bits_per_key: bits_per_key as u32 })
+    }
+
+    /// A policy of the user's own. Tables built with it name it; opened without it they are read
+    /// as if they had no filter.
+    #[must_use]
+    pub fn custom(policy: Arc<dyn FilterPolicy>) -> Self {
+        Filter::of(Encoding::Custom(policy))
+    }
+
+    /// Where the bits live. Without this call: one filter for the whole table at levels 0 and 1,
+    /// partitions of 4 KiB below.
+    #[must_use]
+    pub fn layout(mut self, layout: FilterLayout) -> Self {
+        self.layout = Some(layout);
+        self
+    }
+
+    fn of(encoding: Encoding) -> Self {
+        Filter { encoding: Some(encoding), layout: None, refused: None }
+    }
+
+    pub(crate) fn refusing(what: String) -> Self {
+        Filter { encoding: None, layout: None, refused: Some(what) }
+    }
+
+    pub(crate) fn at_level(&self, level: usize) -> Option<TableFilter> {
+        let layout = self.layout.unwrap_or(if level < 2 {
+            FilterLayout::Full
+        } else {
+            FilterLayout::Partitioned { block_bytes: 4096 }
+        });
+        self.encoding.clone().map(|encoding| TableFilter { encoding, layout })
+    }
+
+    pub(crate) fn validate(&self) -> std::result::Result<(), String> {
+        if let Some(what) = &self.refused {
+            return Err(what.clone());
+        }
+        if let Some(encoding) = &self.encoding {
+            encoding.validate()?;
+        }
+        match &self.layout {
+            Some(layout) => layout.validate(),
+            None => Ok(()),
+        }
+    }
+}
