@@ -162,3 +162,68 @@ impl RecordWriter {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+    use std::iter;
+
+    fn writer(env: &MemEnv) -> RecordWriter {
+        RecordWriter::create(env, Path::new("/file"), RecordFile::Wal, 0x0102_0304).unwrap()
+    }
+
+    #[test]
+    fn a_small_file_is_these_bytes() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        assert_eq!(writer.append([&b"a re"[..], b"", b"cord"].into_iter()).unwrap(), 39);
+        let bytes = env.read_file(Path::new("/file")).unwrap();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Magic, version, number, checksum; then checksum, length, type, number, payload.
+        let expected = [
+            "73696674646257",
+            "4c",
+            "01000000",
+            "04030201",
+            "45b3b1e7",
+            "305660f3",
+            "0800",
+            "01",
+            "04030201",
+            "61207265636f7264",
+        ];
+        assert_eq!(hex, expected.concat());
+    }
+
+    #[test]
+    fn a_record_is_one_write() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        let before = env.log_len();
+        writer.append(iter::once(&[1; 100_000][..])).unwrap();
+        assert_eq!(env.log_len(), before + 1);
+        writer.append(iter::once(&[1; 3 << 20][..])).unwrap();
+        assert!(env.log_len() <= before + 5);
+    }
+
+    #[test]
+    fn space_ahead_grows_by_steps_and_reads_as_zeros() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        let length = |env: &MemEnv| env.read_file(Path::new("/file")).unwrap().len() as u64;
+        assert_eq!(length(&env), writer.bytes());
+        writer.allocate_ahead(4096);
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        let first = length(&env);
+        assert!(first >= writer.bytes() && first < writer.bytes() + 4096);
+        let calls = env.log_len();
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        assert_eq!((length(&env), env.log_len()), (first, calls + 1));
+        writer.append(iter::once(&[1; 10_000][..])).unwrap();
+        assert!(length(&env) >= writer.bytes() && length(&env) < writer.bytes() + 4096);
+        let bytes = env.read_file(Path::new("/file")).unwrap();
+        assert!(bytes[writer.bytes() as usize..].iter().all(|&byte| byte == 0));
+    }
+}

@@ -334,3 +334,143 @@ fn check_level(level: u64) -> Result<usize, Undecodable> {
     let known = usize::try_from(level).ok().filter(|&level| level < LEVELS);
     known.ok_or_else(|| damaged(&format!("level {level}; there are {LEVELS}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{ValueKind, put_internal_key};
+    use proptest::prelude::*;
+
+    fn key(user_key: &[u8], sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_internal_key(&mut bytes, user_key, sequence, ValueKind::Put);
+        bytes
+    }
+
+    fn file() -> FileMeta {
+        FileMeta {
+            number: 12,
+            table_id: 0x1122_3344_5566_7788,
+            bytes: 1000,
+            smallest: key(b"a", 9),
+            largest: key(b"b", 7),
+            entries: 3,
+            smallest_sequence: 7,
+            largest_sequence: 9,
+        }
+    }
+
+    fn encoded(edit: &VersionEdit) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        edit.encode(edit.ordinal, &mut bytes);
+        bytes
+    }
+
+    fn full() -> VersionEdit {
+        VersionEdit {
+            ordinal: 1,
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number: 11, flushed_through: 9 }),
+            next_file_number: Some(300),
+            last_sequence: Some(10),
+            synced_through: Some(8),
+            deleted: vec![(0, 5), (6, 6)],
+            added: vec![(2, file())],
+        }
+    }
+
+    #[test]
+    fn an_edit_is_these_bytes() {
+        let expected = [
+            "010f7369667464622e6279746577697365", // comparator
+            "020100",                             // keyspace
+            "03020b09",                           // first log
+            "0402ac02",                           // next file number
+            "05010a",                             // last sequence
+            "060108",                             // synced through
+            "07020005",                           // deleted
+            "07020606",                           // deleted
+            "082f020c",                           // added: level, number
+            "01088877665544332211",               //   table id
+            "0202e807",                           //   bytes
+            "0309610109000000000000",             //   smallest
+            "0409620107000000000000",             //   largest
+            "050103",                             //   entries
+            "060107",                             //   smallest sequence
+            "070109",                             //   largest sequence
+            "090101",                             // ordinal
+        ];
+        let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected.concat());
+        assert_eq!(VersionEdit::decode(&encoded(&full())).unwrap(), full());
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_unless_they_may_be_skipped() {
+        let with = |field: &[u8]| {
+            let mut bytes = field.to_vec();
+            bytes.extend_from_slice(&encoded(&full()));
+            VersionEdit::decode(&bytes)
+        };
+        assert_eq!(with(&[0x8a, 2, 1, 2]).unwrap(), full());
+        assert!(matches!(with(&[0x0a, 2, 1, 2]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[TAG_KEYSPACE, 1, 1]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[TAG_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
+    }
+
+    #[test]
+    fn fields_of_a_file_are_refused_alike() {
+        let with = |field: &[u8]| {
+            let mut description = vec![2, 12];
+            file().encode(&mut description);
+            description.extend_from_slice(field);
+            let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
+            put_field(&mut bytes, TAG_ADDED_FILE, &description);
+            VersionEdit::decode(&bytes)
+        };
+        assert_eq!(with(&[]).unwrap(), full());
+        assert_eq!(with(&[0xff, 0]).unwrap(), full());
+        assert!(matches!(with(&[0x0a, 0]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[FILE_GLOBAL_SEQUENCE, 1, 5]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
+    }
+
+    #[test]
+    fn impossible_files_are_refused() {
+        let refused = |change: &dyn Fn(&mut FileMeta)| {
+            let mut edit = full();
+            change(&mut edit.added[0].1);
+            matches!(VersionEdit::decode(&encoded(&edit)), Err(Undecodable::Damaged(_)))
+        };
+        assert!(!refused(&|_| {}));
+        assert!(refused(&|file| file.smallest.truncate(7)));
+        assert!(refused(&|file| file.smallest = key(b"c", 9)));
+        assert!(refused(&|file| file.smallest = key(b"a", 10)));
+        assert!(refused(&|file| file.largest[1] = 2), "an unknown kind");
+        assert!(refused(&|file| file.largest = key(&[b'z'; KEY_BYTES_MAX + 1], 9)));
+        assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
+        assert!(refused(&|file| file.entries = 0));
+        assert!(refused(&|file| file.bytes = 0));
+        let too_deep = VersionEdit { deleted: vec![(LEVELS, 1)], ..full() };
+        assert!(matches!(VersionEdit::decode(&encoded(&too_deep)), Err(Undecodable::Damaged(_))));
+    }
+
+    #[test]
+    fn every_cut_is_refused() {
+        let bytes = encoded(&full());
+        for cut in 0..bytes.len() {
+            assert!(VersionEdit::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>, at: prop::sample::Index, byte: u8) {
+            let _ = VersionEdit::decode(&bytes);
+            let mut edit = encoded(&full());
+            let at = at.index(edit.len());
+            edit[at] = byte;
+            let _ = VersionEdit::decode(&edit);
+        }
+    }
+}

@@ -390,21 +390,322 @@ impl ManifestWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::env::mem::MemEnv;
+    use crate::key::{ValueKind, put_internal_key};
+    use crate::sync::Arc;
+
+    const NUMBER: u64 = 7;
+
+    fn directory() -> &'static Path {
+        Path::new("/")
+    }
+
+    fn key(user_key: &str, sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_internal_key(&mut bytes, user_key.as_bytes(), sequence, ValueKind::Put);
+        bytes
+    }
+
+    /// A table with the keys from `smallest` to `largest`, all of sequence `sequence`.
+    fn file(number: u64, smallest: &str, largest: &str, sequence: u64) -> FileMeta {
+        FileMeta {
+            number,
+            table_id: number << 32,
+            bytes: 1000 + number,
+            smallest: key(smallest, sequence),
+            largest: key(largest, sequence),
+            entries: 2,
+            smallest_sequence: sequence,
+            largest_sequence: sequence,
+        }
+    }
+
+    fn snapshot() -> VersionEdit {
+        let state = ManifestState {
+            next_file_number: 100,
+            last_sequence: 50,
+            log_number: 8,
+            flushed_through: 40,
+            ..ManifestState::default()
+        };
+        state.snapshot()
+    }
+
+    fn adding(files: Vec<(usize, FileMeta)>) -> VersionEdit {
+        VersionEdit { added: files, ..VersionEdit::default() }
+    }
+
+    fn deleting(files: &[(usize, u64)]) -> VersionEdit {
+        VersionEdit { deleted: files.to_vec(), ..VersionEdit::default() }
+    }
+
+    fn written(edits: &[VersionEdit]) -> (Vec<u8>, Vec<u64>) {
+        let env = MemEnv::new();
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &edits[0]).unwrap();
+        let mut ends = vec![writer.bytes()];
+        for edit in &edits[1..] {
+            writer.append(edit).unwrap();
+            ends.push(writer.bytes());
+        }
+        let path = FileName::Manifest(NUMBER).path(directory());
+        (env.read_file(&path).unwrap(), ends)
+    }
+
+    fn replayed(bytes: &[u8]) -> Result<ManifestState> {
+        replay_bytes(Path::new("MANIFEST-000007"), NUMBER, bytes)
+    }
+
+    fn refusal(edits: &[VersionEdit]) -> String {
+        let (bytes, _) = written(edits);
+        match replayed(&bytes) {
+            Err(error @ (Error::Corruption { .. } | Error::UnsupportedFormat { .. })) => {
+                error.to_string()
+            }
+            result => panic!("{result:?}"),
+        }
+    }
+
+    fn sample() -> Vec<VersionEdit> {
+        vec![
+            snapshot(),
+            adding(vec![(0, file(10, "a", "m", 41)), (0, file(11, "b", "c", 42))]),
+            VersionEdit {
+                first_log: Some(FirstLog { number: 12, flushed_through: 45 }),
+                last_sequence: Some(60),
+                synced_through: Some(59),
+                ..adding(vec![(0, file(13, "x", "z", 45))])
+            },
+            VersionEdit {
+                added: vec![(1, file(15, "n", "z", 42)), (1, file(14, "a", "m", 41))],
+                deleted: vec![(0, 10), (0, 11)],
+                next_file_number: Some(120),
+                ..VersionEdit::default()
+            },
+            // The same file one level down.
+            VersionEdit { added: vec![(2, file(15, "n", "z", 42))], ..deleting(&[(1, 15)]) },
+        ]
+    }
 
     #[test]
-    fn current_and_manifest_come_back() {
+    fn edits_add_up() {
+        let (bytes, ends) = written(&sample());
+        let state = replayed(&bytes).unwrap();
+        let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
+        levels[0] = vec![file(13, "x", "z", 45)];
+        levels[1] = vec![file(14, "a", "m", 41)];
+        levels[2] = vec![file(15, "n", "z", 42)];
+        let expected = ManifestState {
+            number: NUMBER,
+            bytes: *ends.last().unwrap(),
+            dropped: None,
+            levels,
+            log_number: 12,
+            flushed_through: 45,
+            next_file_number: 120,
+            last_sequence: 60,
+            synced_through: 59,
+        };
+        assert_eq!(state, expected);
+        let (bytes, ends) = written(&[state.snapshot()]);
+        assert_eq!(replayed(&bytes).unwrap(), ManifestState { bytes: ends[0], ..expected });
+    }
+
+    #[test]
+    fn level_0_is_newest_first_and_other_levels_go_by_key() {
+        let files = [file(10, "a", "z", 3), file(11, "a", "z", 9), file(12, "a", "z", 5)];
+        let deeper = [file(20, "n", "z", 1), file(21, "a", "m", 1)];
+        let added = files.map(|file| (0, file)).into_iter().chain(deeper.map(|file| (3, file)));
+        let (bytes, _) = written(&[snapshot(), adding(added.collect())]);
+        let state = replayed(&bytes).unwrap();
+        let numbers =
+            |level: usize| state.levels[level].iter().map(|f| f.number).collect::<Vec<_>>();
+        assert_eq!((numbers(0), numbers(3)), (vec![11, 12, 10], vec![21, 20]));
+    }
+
+    #[test]
+    fn every_cut_drops_the_torn_edit_or_is_corruption() {
+        let (bytes, ends) = written(&sample());
+        for cut in 0..bytes.len() {
+            for zeros in [0, 700] {
+                let mut cut_bytes = bytes[..cut].to_vec();
+                cut_bytes.resize(cut + zeros, 0);
+                let whole = ends.iter().filter(|&&end| end <= cut as u64).count();
+                match replayed(&cut_bytes) {
+                    Ok(state) => {
+                        let (prefix, _) = written(&sample()[..whole]);
+                        let expected = replayed(&prefix).unwrap();
+                        assert_eq!(state.dropped.is_some(), !ends.contains(&(cut as u64)));
+                        assert_eq!(ManifestState { dropped: None, ..state }, expected);
+                    }
+                    Err(error) => {
+                        assert!(error.is_corruption() && whole == 0, "cut at {cut}: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_flip_is_refused() {
+        let (mut bytes, _) = written(&sample());
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                bytes[at] ^= 1 << bit;
+                let error = replayed(&bytes).unwrap_err();
+                assert!(error.is_corruption(), "byte {at}, bit {bit}: {error}");
+                bytes[at] ^= 1 << bit;
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_edit_with_others_behind_it_is_corruption() {
+        let big = (100..160).map(|i| {
+            let name = format!("{i}");
+            (1, file(i, &name, &name, 1))
+        });
+        let raised = VersionEdit { next_file_number: Some(200), ..adding(big.collect()) };
+        let (bytes, ends) = written(&[snapshot(), raised, adding(Vec::new())]);
+        let sector = (ends[0] as usize / 512 + 2) * 512;
+        let mut zeroed = bytes.clone();
+        zeroed[sector..sector + 512].fill(0);
+        assert!(replayed(&zeroed).unwrap_err().is_corruption());
+        // Without the edit behind it, it is the tail.
+        zeroed.truncate(ends[1] as usize);
+        assert_eq!(replayed(&zeroed).unwrap().bytes, ends[0]);
+    }
+
+    #[test]
+    fn edits_that_do_not_fit_are_corruption() {
+        let a = || file(10, "a", "m", 41);
+        let added = || adding(vec![(1, a())]);
+        let next = |edit: VersionEdit| refusal(&[snapshot(), added(), edit]);
+        assert!(next(added()).contains("file 10 is added twice"));
+        assert!(next(adding(vec![(2, a())])).contains("file 10 is added twice"));
+        assert!(next(deleting(&[(1, 11)])).contains("file 11 leaves level 1"));
+        assert!(next(deleting(&[(2, 10)])).contains("file 10 leaves level 2"));
+        let touching = next(adding(vec![(1, file(11, "m", "z", 2))]));
+        assert!(touching.contains("files 10 and 11 overlap in level 1"), "{touching}");
+        assert!(next(adding(vec![(0, file(11, "m", "z", 51))])).contains("sequence is 50 and 51"));
+        assert!(next(adding(vec![(0, file(100, "m", "z", 1))])).contains("number is 100 and 100"));
+        let log = |number, flushed_through| VersionEdit {
+            first_log: Some(FirstLog { number, flushed_through }),
+            ..VersionEdit::default()
+        };
+        assert!(next(log(7, 41)).contains("goes back"));
+        assert!(next(log(9, 39)).contains("goes back"));
+        assert!(next(log(100, 41)).contains("number is 100 and 100"));
+        assert!(next(log(9, 51)).contains("sequence is 50 and 51"));
+    }
+
+    #[test]
+    fn the_first_edit_is_a_snapshot_in_the_known_order() {
+        assert!(refusal(&[adding(Vec::new())]).contains("not a snapshot"));
+        let foreign = VersionEdit { comparator: Some("other.order".into()), ..snapshot() };
+        assert!(refusal(&[foreign]).contains("other.order"));
+        let (bytes, _) = written(&[snapshot()]);
+        assert!(replayed(&bytes[..20]).unwrap_err().is_corruption());
+        assert!(replayed(&[]).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn an_edit_left_out_is_noticed() {
+        let (bytes, ends) = written(&sample());
+        let mut without_second = bytes[..ends[0] as usize].to_vec();
+        without_second.extend_from_slice(&bytes[ends[1] as usize..]);
+        let error = replayed(&without_second).unwrap_err().to_string();
+        assert!(error.contains("edit 3 stands where 2 belongs"), "{error}");
+    }
+
+    #[test]
+    fn current_and_manifest_survive_every_crash() {
         let env = MemEnv::new();
-        let directory = Path::new("/db");
-        env.create_dir(directory).unwrap();
-        assert_eq!(read_current(&env, directory).unwrap(), None);
-        let state = ManifestState { next_file_number: 8, ..ManifestState::default() };
-        let mut writer = ManifestWriter::create(&env, directory, 7, &state.snapshot()).unwrap();
-        set_current(&env, directory, 7, 8).unwrap();
-        let edit = VersionEdit { last_sequence: Some(5), ..VersionEdit::default() };
+        assert_eq!(read_current(&env, directory()).unwrap(), None);
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+        set_current(&env, directory(), NUMBER, 9).unwrap();
+        let put_in_force = env.log_len();
+        let edit = VersionEdit { last_sequence: Some(70), ..VersionEdit::default() };
         writer.append(&edit).unwrap();
-        assert_eq!(read_current(&env, directory).unwrap(), Some(7));
-        let back = replay(&env, directory, 7).unwrap();
-        assert_eq!((back.last_sequence, back.bytes), (5, writer.bytes()));
+        ManifestWriter::create(&env, directory(), 20, &snapshot()).unwrap();
+        set_current(&env, directory(), 20, 21).unwrap();
+        use crate::env::mem::CrashModel::{Journal, Kill, Posix};
+        for calls in 0..=env.log_len() {
+            for (model, seed) in
+                [Kill, Journal, Posix].into_iter().flat_map(|m| (0..30).map(move |s| (m, s)))
+            {
+                let crashed = env.replay(calls, model, seed);
+                let current = read_current(&crashed, directory()).unwrap();
+                assert!(current.is_some() || calls < put_in_force, "{calls} {model:?} {seed}");
+                if let Some(number) = current {
+                    assert!(number == NUMBER || number == 20);
+                    replay(&crashed, directory(), number).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_change_of_current_is_refused() {
+        let good = encode_current(NUMBER);
+        assert_eq!(String::from_utf8_lossy(&good), "siftdb 1 MANIFEST-000007 0a163b71\n");
+        assert_eq!(decode_current(&good), Ok(NUMBER));
+        for cut in 0..good.len() {
+            assert!(decode_current(&good[..cut]).is_err(), "cut at {cut}");
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut flipped = good.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(decode_current(&flipped).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+        assert!(decode_current(&[&good[..], b"\n"].concat()).is_err());
+        assert!(decode_current(&[0; 16]).is_err());
+        let newer = "siftdb 2 MANIFEST-000007 ";
+        let newer = format!("{newer}{:08x}\n", masked(newer.as_bytes()));
+        assert!(matches!(decode_current(newer.as_bytes()), Err(Undecodable::Unknown(_))));
+        let env = MemEnv::new();
+        env.write_file(Path::new("/CURRENT"), &[b' '; 1000]);
+        assert!(read_current(&env, directory()).unwrap_err().is_corruption());
+        env.write_file(Path::new("/CURRENT"), &good);
+        assert!(replay(&env, directory(), NUMBER).unwrap_err().is_corruption(), "missing");
+    }
+
+    #[test]
+    fn after_a_failed_append_nothing_more_is_taken() {
+        for call in ["write_at", "sync_data"] {
+            let calls = Calls::Named(call);
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut writer =
+                ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+            let fault = Fault::once(FaultKind::Error(EIO)).among(calls);
+            env.fail_at(env.calls_of(calls), fault);
+            let first = writer.append(&adding(Vec::new())).unwrap_err();
+            let calls = memory.log_len();
+            let second = writer.append(&adding(Vec::new())).unwrap_err();
+            assert_eq!(first.to_string(), second.to_string());
+            assert_eq!(memory.log_len(), calls);
+        }
+    }
+
+    #[test]
+    fn a_long_manifest_asks_to_be_rewritten() {
+        let env = MemEnv::without_log();
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+        let name = "k".repeat(10_000);
+        let mut edits = 0;
+        while !writer.needs_rewrite() {
+            writer.append(&adding(vec![(0, file(10, &name, &name, 1))])).unwrap();
+            edits += 1;
+        }
+        assert!((50..55).contains(&edits), "{edits}");
+        let mut seen = 0;
+        let path = FileName::Manifest(NUMBER).path(directory());
+        let header = visit(&env.read_file(&path).unwrap(), NUMBER, &mut |_, edit| {
+            seen += usize::from(edit.is_ok());
+        });
+        assert_eq!((header, seen), (HeaderState::Good, edits + 1));
     }
 }

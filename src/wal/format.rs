@@ -182,3 +182,91 @@ pub fn visit(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write_batch::{WriteBatch, put_batch_header};
+    use proptest::prelude::*;
+
+    const START: WalStart = WalStart {
+        synced_through: 300,
+        previous_log: 4,
+        previous_last_sequence: 301,
+        first_sequence: 303,
+        manifest_number: 2,
+        manifest_synced_bytes: 1000,
+    };
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn batch_payload(synced_through: u64, sequence: u64, batch: &WriteBatch) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, synced_through);
+        put_batch_header(&mut bytes, sequence, batch.len() as u32);
+        bytes.extend_from_slice(batch.entries());
+        bytes.push(KIND_BATCH);
+        bytes
+    }
+
+    #[test]
+    fn payloads_are_these_bytes_and_come_back() {
+        let mut start = Vec::new();
+        put_start(&mut start, &START);
+        assert_eq!(hex(&start), "ac0204ad02af0202e80701");
+        let record = decode(&start).unwrap();
+        assert!(matches!(record.body, WalBody::Start(back) if back == START));
+        assert_eq!(record.synced_through, 300);
+
+        let mut end = Vec::new();
+        let what = WalEnd { last_sequence: 305, manifest_number: 2, manifest_synced_bytes: 1000 };
+        put_end(&mut end, &what);
+        assert_eq!(hex(&end), "b102b10202e80703");
+        let record = decode(&end).unwrap();
+        assert!(matches!(record.body, WalBody::End(back) if back == what));
+        assert_eq!(record.synced_through, 305);
+
+        let mut batch = WriteBatch::new();
+        batch.put("ada", "1815").delete("x");
+        let payload = batch_payload(300, 303, &batch);
+        assert_eq!(
+            hex(&payload),
+            "ac022f01000000000000020000000001036164610431383135000178 02".replace(' ', "")
+        );
+        let record = decode(&payload).unwrap();
+        let WalBody::Batch(back) = record.body else { panic!("{record:?}") };
+        assert_eq!((back.sequence, last_sequence(&back)), (303, Some(304)));
+    }
+
+    #[test]
+    fn impossible_records_are_refused() {
+        let mut one = WriteBatch::new();
+        one.put("key", "value");
+        let damaged = |bytes: &[u8]| matches!(decode(bytes), Err(Undecodable::Damaged(_)));
+        assert!(damaged(&[]) && damaged(&[KIND_BATCH]) && damaged(&[KIND_START]));
+        assert!(damaged(&batch_payload(5, 5, &one)), "durable before it was written");
+        assert!(damaged(&batch_payload(0, 0, &one)), "sequences begin at 1");
+        assert!(damaged(&batch_payload(0, SEQUENCE_MAX + 1, &one)));
+        assert!(damaged(&batch_payload(0, 1, &WriteBatch::new())), "no entries");
+        let mut backwards = Vec::new();
+        put_start(&mut backwards, &WalStart { first_sequence: 301, ..START });
+        assert!(damaged(&backwards));
+        let mut longer = Vec::new();
+        put_start(&mut longer, &START);
+        longer.insert(0, 1);
+        assert!(damaged(&longer));
+        for kind in [0, 4, 255] {
+            assert!(matches!(decode(&[1, 1, kind]), Err(Undecodable::Unknown(_))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_payloads_never_panic(mut bytes: Vec<u8>, kind in 0u8..5) {
+            bytes.push(kind);
+            let _ = decode(&bytes);
+        }
+    }
+}

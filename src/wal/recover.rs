@@ -394,54 +394,441 @@ impl Recovery<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::mem::MemEnv;
+    use crate::env::mem::{CrashModel, MemEnv};
+    use crate::record::format::SECTOR_BYTES;
     use crate::wal::format::WalEnd;
     use crate::wal::writer::WalWriter;
     use crate::write_batch::WriteBatch;
 
-    fn batch(keys: &[&str]) -> WriteBatch {
-        let mut batch = WriteBatch::new();
-        for key in keys {
-            batch.put(key, "value");
+    const MANIFEST: u64 = 2;
+    const MANIFEST_BYTES: u64 = 100;
+
+    fn directory() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn path_of(log: u64) -> PathBuf {
+        FileName::Wal(log).path(directory())
+    }
+
+    fn facts() -> ManifestFacts {
+        ManifestFacts {
+            number: MANIFEST,
+            bytes: MANIFEST_BYTES,
+            log_number: 3,
+            ..ManifestFacts::default()
         }
-        batch
+    }
+
+    fn new_env() -> MemEnv {
+        let env = MemEnv::new();
+        env.create_dir(directory()).unwrap();
+        env.sync_dir(Path::new("/")).unwrap();
+        env
+    }
+
+    fn start_of(synced_through: u64, previous_log: u64, previous_last: u64) -> WalStart {
+        WalStart {
+            synced_through,
+            previous_log,
+            previous_last_sequence: previous_last,
+            first_sequence: previous_last + 1,
+            manifest_number: MANIFEST,
+            manifest_synced_bytes: MANIFEST_BYTES,
+        }
+    }
+
+    fn end_of(last_sequence: u64) -> WalEnd {
+        WalEnd { last_sequence, manifest_number: MANIFEST, manifest_synced_bytes: MANIFEST_BYTES }
+    }
+
+    fn create(env: &MemEnv, log: u64, start: &WalStart) -> WalWriter {
+        WalWriter::create(env, directory(), log, start).unwrap()
+    }
+
+    /// Writes one batch of `count` entries; the value of each is as long as `bytes`.
+    fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64, count: u32, bytes: usize) {
+        let mut batch = WriteBatch::new();
+        for i in 0..u64::from(count) {
+            batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
+        }
+        wal.append(synced_through, sequence, count, &[batch.entries()]).unwrap();
+    }
+
+    /// Recovers and checks that what comes is consecutive: the keys are the sequences.
+    fn recover_in(env: &dyn Env, logs: &[u64], facts: &ManifestFacts) -> Result<RecoveredLogs> {
+        let mut last = 0;
+        let recovered = recover(env, directory(), logs, facts, &mut |_, batch| {
+            for (entry, sequence) in batch.iter().zip(batch.sequence..) {
+                assert!(sequence > last);
+                assert_eq!(entry.key, format!("{sequence:05}").as_bytes());
+                last = sequence;
+            }
+            Ok(())
+        })?;
+        assert_eq!(last.max(facts.flushed_through), recovered.last_sequence);
+        Ok(recovered)
+    }
+
+    /// A record of the sample history.
+    #[derive(Clone, Debug)]
+    struct Written {
+        log: u64,
+        start: u64,
+        end: u64,
+        synced_through: u64,
+        /// First and last sequence; 0 and 0 for a start or end record.
+        sequences: (u64, u64),
+    }
+
+    /// Three logs, the second of them allocated ahead, and all records in them.
+    fn sample(closed: bool) -> (MemEnv, Vec<Written>) {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 2, 40);
+        log3.sync().unwrap();
+        put(&mut log3, 2, 3, 1, 600);
+        put(&mut log3, 2, 4, 1, 10);
+        let mut log4 = create(&env, 4, &start_of(2, 3, 4));
+        put(&mut log4, 2, 5, 1, 700);
+        log3.sync().unwrap();
+        log4.sync().unwrap();
+        put(&mut log4, 5, 6, 3, 500);
+        put(&mut log4, 5, 9, 1, 0);
+        put(&mut log4, 5, 10, 1, 300);
+        let mut log6 = create(&env, 6, &start_of(5, 4, 10));
+        put(&mut log6, 5, 11, 1, 40_000);
+        put(&mut log6, 5, 12, 2, 100);
+        if closed {
+            log4.sync().unwrap();
+            log6.sync().unwrap();
+            put(&mut log6, 13, 14, 1, 5);
+            log6.finish(&end_of(14)).unwrap();
+        }
+        let mut written = Vec::new();
+        for log in [3, 4, 6] {
+            let mut bytes = env.read_file(&path_of(log)).unwrap();
+            // A shorter zero tail makes shorter loops.
+            let data = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+            bytes.truncate(data + 600);
+            env.write_file(&path_of(log), &bytes);
+            let mut reader = RecordReader::new(&bytes, log);
+            while let Step::Record(record) = reader.step() {
+                let decoded = decode(&record.payload).unwrap();
+                let sequences = match decoded.body {
+                    WalBody::Batch(batch) => (batch.sequence, last_sequence(&batch).unwrap()),
+                    _ => (0, 0),
+                };
+                let (start, end) = (record.start, record.end);
+                let synced_through = decoded.synced_through;
+                written.push(Written { log, start, end, synced_through, sequences });
+            }
+        }
+        (env, written)
+    }
+
+    /// What rule 7 makes of the sample when only `lost` records are gone: the last sequence that
+    /// comes back, or `None` for damage.
+    fn expected(written: &[Written], lost: impl Fn(&Written) -> bool) -> Option<u64> {
+        let unreadable = |w: &Written| {
+            // Without its start record nothing says where a log belongs.
+            lost(w) || written.iter().find(|start| start.log == w.log).is_some_and(&lost)
+        };
+        let batches = written.iter().filter(|w| w.sequences.0 > 0);
+        let Some(first) = batches.clone().find(|w| unreadable(w)) else {
+            return batches.last().map(|w| w.sequences.1);
+        };
+        let missing = first.sequences.0;
+        let proven = written.iter().any(|w| !lost(w) && w.synced_through >= missing);
+        (!proven).then_some(missing - 1)
+    }
+
+    fn check(env: &MemEnv, expected: Option<u64>, what: &str) {
+        match (recover_in(env, &[3, 4, 6], &facts()), expected) {
+            (Ok(recovered), Some(last)) => assert_eq!(recovered.last_sequence, last, "{what}"),
+            (Err(error), None) => assert!(error.is_corruption(), "{what}: {error}"),
+            (result, expected) => panic!("{what}: {result:?}, expected {expected:?}"),
+        }
+    }
+
+    /// Every offset of a log where records are small, and some of the large record.
+    fn offsets(bytes: &[u8]) -> impl Iterator<Item = usize> {
+        let stride = if bytes.len() > 10_000 { 37 } else { 1 };
+        (0..bytes.len()).filter(move |at| at % stride == 0 || (32_700..32_800).contains(at))
+    }
+
+    #[test]
+    fn every_cut_gives_the_right_prefix_or_corruption() {
+        for closed in [false, true] {
+            let (env, written) = sample(closed);
+            for log in [3, 4, 6] {
+                let bytes = env.read_file(&path_of(log)).unwrap();
+                for cut in offsets(&bytes) {
+                    env.write_file(&path_of(log), &bytes[..cut]);
+                    let lost = |w: &Written| w.log == log && w.end > cut as u64;
+                    check(&env, expected(&written, lost), &format!("log {log} cut at {cut}"));
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_zeroed_sector_gives_the_right_prefix_or_corruption() {
+        for closed in [false, true] {
+            let (env, written) = sample(closed);
+            for log in [3, 4, 6] {
+                let bytes = env.read_file(&path_of(log)).unwrap();
+                for sector in (0..bytes.len()).step_by(SECTOR_BYTES) {
+                    let end = (sector + SECTOR_BYTES).min(bytes.len());
+                    let mut zeroed = bytes.clone();
+                    zeroed[sector..end].fill(0);
+                    env.write_file(&path_of(log), &zeroed);
+                    let lost =
+                        |w: &Written| w.log == log && w.start < end as u64 && w.end > sector as u64;
+                    check(&env, expected(&written, lost), &format!("log {log} zero at {sector}"));
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_corruption_or_hits_no_record() {
+        for closed in [false, true] {
+            let (env, written) = sample(closed);
+            let last = written.iter().map(|w| w.sequences.1).max().unwrap();
+            for log in [3, 4, 6] {
+                let mut bytes = env.read_file(&path_of(log)).unwrap();
+                let data = written.iter().filter(|w| w.log == log).map(|w| w.end).max().unwrap();
+                for at in offsets(&bytes.clone()) {
+                    for flip in [1 << (at % 8), 0xff] {
+                        bytes[at] ^= flip;
+                        env.write_file(&path_of(log), &bytes);
+                        match recover_in(&env, &[3, 4, 6], &facts()) {
+                            Ok(found) => {
+                                assert_eq!(found.last_sequence, last, "log {log} at {at}");
+                                assert!(at as u64 >= data, "log {log} at {at} by {flip:#x}");
+                            }
+                            Err(error) => assert!(error.is_corruption(), "{error}"),
+                        }
+                        bytes[at] ^= flip;
+                    }
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_crash_keeps_what_was_synced() {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        // What is durable once that many calls were made.
+        let mut durable = vec![(env.log_len(), 0)];
+        put(&mut log3, 0, 1, 2, 40);
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 2));
+        for sequence in 3..9 {
+            put(&mut log3, 2, sequence, 1, 150 * sequence as usize % 1100);
+        }
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 8));
+        put(&mut log3, 8, 9, 1, 900);
+        let mut log4 = create(&env, 4, &start_of(8, 3, 9));
+        put(&mut log4, 8, 10, 1, 40);
+        put(&mut log4, 8, 11, 1, 40);
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 9));
+        log4.sync().unwrap();
+        durable.push((env.log_len(), 11));
+        for sequence in 12..18 {
+            put(&mut log4, 11, sequence, 1, 170 * sequence as usize % 1300);
+        }
+        log4.sync().unwrap();
+        durable.push((env.log_len(), 17));
+        put(&mut log4, 17, 18, 1, 5);
+        log4.finish(&end_of(18)).unwrap();
+        durable.push((env.log_len(), 18));
+        let mut dropped = 0;
+        for upto in durable[0].0..=env.log_len() {
+            let synced = durable.iter().rfind(|(calls, _)| *calls <= upto).unwrap().1;
+            for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+                for seed in 0..if model == CrashModel::Kill { 1 } else { 3 } {
+                    let crashed = env.replay(upto, model, seed);
+                    let exists = |log: &u64| crashed.read_file(&path_of(*log)).is_some();
+                    let logs: Vec<u64> = [3, 4].into_iter().filter(exists).collect();
+                    let recovered = recover_in(&crashed, &logs, &facts())
+                        .unwrap_or_else(|e| panic!("{upto} {model:?} {seed}: {e}"));
+                    assert!(recovered.last_sequence >= synced, "{upto} {model:?} {seed}");
+                    dropped += usize::from(recovered.dropped.is_some());
+                }
+            }
+        }
+        assert!(dropped > 15, "the crashes must tear something: {dropped}");
     }
 
     #[test]
     fn a_closed_log_comes_back_clean() {
-        let env = MemEnv::new();
-        let directory = Path::new("/db");
-        env.create_dir(directory).unwrap();
-        let facts = ManifestFacts { number: 1, bytes: 100, log_number: 2, ..Default::default() };
-        let start = WalStart {
-            first_sequence: 1,
-            manifest_number: 1,
-            manifest_synced_bytes: 100,
-            ..WalStart::default()
-        };
-        let mut wal = WalWriter::create(&env, directory, 2, &start).unwrap();
-        let (one, two) = (batch(&["a", "b"]), batch(&["c"]));
-        wal.append(0, 1, 3, &[one.entries(), two.entries()]).unwrap();
-        wal.sync().unwrap();
-        wal.append(3, 4, 1, &[two.entries()]).unwrap();
-        wal.finish(&WalEnd { last_sequence: 4, manifest_number: 1, manifest_synced_bytes: 100 })
-            .unwrap();
-        let mut keys = Vec::new();
-        let recovered = recover(&env, directory, &[2], &facts, &mut |log, batch| {
-            keys.extend(batch.iter().map(|entry| (log, entry.key.to_vec())));
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(keys.len(), 4);
+        let (env, _) = sample(true);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
         assert_eq!(
             recovered,
             RecoveredLogs {
-                last_sequence: 4,
-                highest_sequence: 4,
-                last_log: 2,
+                last_sequence: 14,
+                highest_sequence: 14,
+                last_log: 6,
                 clean: true,
                 dropped: None
             }
         );
+        let (env, _) = sample(false);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        assert_eq!((recovered.clean, recovered.dropped), (false, None));
+    }
+
+    #[test]
+    fn what_the_manifest_knows_to_be_durable_must_be_there() {
+        let (env, _) = sample(false);
+        let knows = |synced_through| ManifestFacts { synced_through, ..facts() };
+        assert!(recover_in(&env, &[3, 4, 6], &knows(13)).is_ok());
+        let error = recover_in(&env, &[3, 4, 6], &knows(14)).unwrap_err();
+        assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    }
+
+    #[test]
+    fn dropped_records_are_reported_and_their_numbers_are_not_given_again() {
+        let (env, _) = sample(false);
+        let mut bytes = env.read_file(&path_of(4)).unwrap();
+        bytes[1024..1536].fill(0);
+        env.write_file(&path_of(4), &bytes);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.highest_sequence), (5, 13));
+        assert!(recovered.dropped.unwrap().contains("000004.wal at byte"));
+        let known = ManifestFacts { last_sequence: 99, ..facts() };
+        assert_eq!(recover_in(&env, &[3, 4, 6], &known).unwrap().highest_sequence, 99);
+    }
+
+    #[test]
+    fn a_missing_log_is_corruption_that_names_it() {
+        let (env, _) = sample(false);
+        let named = |logs: &[u64], name: &str| {
+            let error = recover_in(&env, logs, &facts()).unwrap_err();
+            assert!(matches!(&error, Error::Corruption { path, .. } if path.ends_with(name)));
+        };
+        named(&[], "000003.wal");
+        named(&[4, 6], "000003.wal");
+        named(&[3, 6], "000004.wal");
+        named(&[3, 5], "000005.wal");
+    }
+
+    #[test]
+    fn the_logs_know_how_long_the_manifest_was() {
+        let (env, _) = sample(true);
+        let short = ManifestFacts { bytes: MANIFEST_BYTES - 1, ..facts() };
+        let error = recover_in(&env, &[3, 4, 6], &short).unwrap_err();
+        assert!(
+            matches!(&error, Error::Corruption { path, .. } if path.ends_with("MANIFEST-000002"))
+        );
+        let newer = ManifestFacts { number: MANIFEST + 5, bytes: 1, ..facts() };
+        assert!(recover_in(&env, &[3, 4, 6], &newer).is_ok());
+        let older = ManifestFacts { number: MANIFEST - 1, ..facts() };
+        assert!(recover_in(&env, &[3, 4, 6], &older).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn a_log_of_an_unfinished_opening_is_passed_over() {
+        let (env, _) = sample(false);
+        let start = WalStart {
+            synced_through: 99,
+            first_sequence: 100,
+            manifest_number: MANIFEST + 1,
+            manifest_synced_bytes: 1,
+            ..start_of(13, 6, 13)
+        };
+        let mut log9 = create(&env, 9, &start);
+        let recovered = recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.last_log), (13, 6));
+        // The same where history ends before it.
+        let log4 = env.read_file(&path_of(4)).unwrap();
+        let mut torn = log4.clone();
+        torn[1024..1536].fill(0);
+        env.write_file(&path_of(4), &torn);
+        assert_eq!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap().last_sequence, 5);
+        env.write_file(&path_of(4), &log4);
+        // Writes in it mean that its manifest was in force.
+        put(&mut log9, 99, 100, 1, 1);
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap_err().is_corruption());
+        env.write_file(&path_of(4), &torn);
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn a_recovered_tail_does_not_hide_the_log_behind_it() {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 1, 10);
+        put(&mut log3, 0, 2, 1, 10);
+        let bytes = env.read_file(&path_of(3)).unwrap();
+        env.write_file(&path_of(3), &bytes[..bytes.len() - 1]);
+        // An opening saw the torn tail, gave sequence 2 up and went on from 8.
+        let start = WalStart { first_sequence: 8, ..start_of(1, 3, 1) };
+        let mut log5 = create(&env, 5, &start);
+        let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.dropped), (1, None));
+        put(&mut log5, 7, 8, 1, 10);
+        let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.last_log), (8, 5));
+    }
+
+    #[test]
+    fn other_logs_under_a_logs_name_are_refused() {
+        let (env, _) = sample(false);
+        let log3 = env.read_file(&path_of(3)).unwrap();
+        env.write_file(&path_of(4), &log3);
+        assert!(recover_in(&env, &[3, 4, 6], &facts()).unwrap_err().is_corruption());
+        // Records of another log behind those of a recycled file.
+        let (env, _) = sample(false);
+        let mut log6 = env.read_file(&path_of(6)).unwrap();
+        let tail = log6.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        log6.truncate(tail);
+        log6.extend_from_slice(&log3[20..]);
+        env.write_file(&path_of(6), &log6);
+        assert!(recover_in(&env, &[3, 4, 6], &facts()).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn junk_behind_an_end_record_loses_nothing() {
+        let (env, _) = sample(true);
+        let mut log6 = env.read_file(&path_of(6)).unwrap();
+        log6.extend_from_slice(&[0x5a; 3000]);
+        env.write_file(&path_of(6), &log6);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.clean), (14, false));
+        assert!(recovered.dropped.is_some());
+    }
+
+    #[test]
+    fn a_log_that_contradicts_the_tables_is_corruption() {
+        let (env, _) = sample(false);
+        let flushed = |flushed_through, log_number| ManifestFacts {
+            flushed_through,
+            log_number,
+            last_sequence: flushed_through,
+            ..facts()
+        };
+        assert!(recover_in(&env, &[4, 6], &flushed(4, 4)).is_ok());
+        for flushed_through in [3, 5] {
+            let error = recover_in(&env, &[4, 6], &flushed(flushed_through, 4)).unwrap_err();
+            assert!(error.is_corruption());
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_caller_ends_recovery() {
+        let (env, _) = sample(false);
+        let result =
+            recover(&env, directory(), &[3, 4, 6], &facts(), &mut |_, _| Err(Error::Closed));
+        assert!(matches!(result, Err(Error::Closed)));
     }
 }

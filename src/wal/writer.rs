@@ -92,3 +92,115 @@ impl WalWriter {
         self.number
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+    use crate::env::mem::MemEnv;
+    use crate::sync::Arc;
+    use crate::wal::format::{WalBody, WalItem, visit};
+
+    const LOG: u64 = 7;
+
+    fn start() -> WalStart {
+        WalStart { first_sequence: 1, ..WalStart::default() }
+    }
+
+    fn contents(env: &MemEnv) -> Vec<u8> {
+        env.read_file(&FileName::Wal(LOG).path(Path::new("/"))).unwrap()
+    }
+
+    /// An entry with a key of one byte and an empty value.
+    const ENTRY: &[u8] = &[1, 1, b'k', 0];
+
+    #[test]
+    fn only_syncs_turn_on_space_ahead() {
+        let env = MemEnv::new();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        for sequence in 1..50 {
+            wal.append(0, sequence, 1, &[ENTRY]).unwrap();
+        }
+        assert_eq!(contents(&env).len() as u64, wal.bytes());
+        wal.sync().unwrap();
+        let before = wal.bytes();
+        let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
+        assert_eq!(wal.bytes(), before + grown);
+        assert!(contents(&env).len() as u64 >= ALLOCATION_STEP_BYTES);
+        wal.finish(&WalEnd { last_sequence: 51, ..WalEnd::default() }).unwrap();
+        let mut kinds = String::new();
+        visit(&contents(&env), LOG, &mut |_, _, item| {
+            kinds.push(match item {
+                WalItem::Record(record) => match record.body {
+                    WalBody::Start(_) => 's',
+                    WalBody::Batch(_) => 'b',
+                    WalBody::End(_) => 'e',
+                },
+                WalItem::Undecodable(_) | WalItem::Bad(_) => '!',
+            });
+        });
+        assert_eq!(kinds, format!("s{}e", "b".repeat(50)));
+    }
+
+    #[test]
+    fn the_name_is_durable_before_the_first_append_and_the_records_after_a_sync() {
+        let env = MemEnv::new();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        assert_eq!(env.power_cut().list_files().len(), 1);
+        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        wal.sync().unwrap();
+        assert_eq!(contents(&env.power_cut()), contents(&env));
+    }
+
+    #[test]
+    fn a_failure_answers_every_later_call() {
+        for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+            env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
+            let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
+            env.heal();
+            let after = contents(&memory);
+            for later in [wal.append(0, 2, 1, &[ENTRY]).map(|_| ()), wal.sync()] {
+                assert_eq!(later.unwrap_err().to_string(), first.to_string());
+            }
+            assert_eq!(contents(&memory), after);
+        }
+    }
+
+    #[test]
+    fn refused_space_ahead_is_no_failure() {
+        let env = FaultEnv::new(Arc::new(MemEnv::new()));
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        wal.sync().unwrap();
+        let calls = Calls::Named("allocate_zeroed");
+        env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
+        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        assert!(env.has_fired());
+        wal.append(0, 2, 1, &[ENTRY]).unwrap();
+        wal.sync().unwrap();
+    }
+
+    #[test]
+    fn half_a_write_is_torn_with_and_without_space_ahead() {
+        for synced in [false, true] {
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+            if synced {
+                wal.sync().unwrap();
+                wal.append(0, 1, 1, &[ENTRY]).unwrap();
+            }
+            let calls = Calls::Named("write_at");
+            let fault = Fault::once(FaultKind::ShortWrite).among(calls);
+            env.fail_at(env.calls_of(calls), fault);
+            wal.append(0, 2, 1, &[ENTRY]).unwrap_err();
+            let mut torn = Vec::new();
+            visit(&contents(&memory), LOG, &mut |_, _, item| {
+                torn.push(matches!(item, WalItem::Bad(bad) if bad.torn));
+            });
+            assert_eq!(torn.iter().position(|&torn| torn), Some(torn.len() - 1), "{synced}");
+        }
+    }
+}
