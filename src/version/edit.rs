@@ -76,8 +76,8 @@ pub struct FileMeta {
 /// The logs that are still needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstLog {
-    /// The oldest log of a memtable that is not in a table; it must exist, by a durable name,
-    /// before the edit is written. 0 if there is no log.
+    /// The oldest log of a memtable that is not in a table, 0 if there is no log. It must exist,
+    /// by a durable name, before the edit is in force.
     pub number: u64,
     /// The last sequence of the logs before it: everything up to here is in tables.
     pub flushed_through: SequenceNumber,
@@ -355,6 +355,7 @@ mod tests {
             smallest: key(b"a", 9),
             largest: key(b"b", 7),
             entries: 3,
+            garbage: 1,
             smallest_sequence: 7,
             largest_sequence: 9,
         }
@@ -390,7 +391,7 @@ mod tests {
             "060108",                             // synced through
             "07020005",                           // deleted
             "07020606",                           // deleted
-            "082f020c",                           // added: level, number
+            "0832020c",                           // added: level, number
             "01088877665544332211",               //   table id
             "0202e807",                           //   bytes
             "0309610109000000000000",             //   smallest
@@ -398,6 +399,7 @@ mod tests {
             "050103",                             //   entries
             "060107",                             //   smallest sequence
             "070109",                             //   largest sequence
+            "810101",                             //   garbage
             "090101",                             // ordinal
         ];
         let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -450,6 +452,7 @@ mod tests {
         assert!(refused(&|file| file.largest = key(&[b'z'; KEY_BYTES_MAX + 1], 9)));
         assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
         assert!(refused(&|file| file.entries = 0));
+        assert!(refused(&|file| file.garbage = 4));
         assert!(refused(&|file| file.bytes = 0));
         let too_deep = VersionEdit { deleted: vec![(LEVELS, 1)], ..full() };
         assert!(matches!(VersionEdit::decode(&encoded(&too_deep)), Err(Undecodable::Damaged(_))));
