@@ -13,17 +13,18 @@
 use crate::env::api::WritableFile;
 use crate::error::{Error, Result};
 use crate::key::{
-    KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key, put_key_with_trailer,
-    separator, split_internal_key, unpack_trailer, user_key,
+    KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key, split_internal_key,
+    unpack_trailer,
 };
 use crate::table::block_builder::BlockBuilder;
 use crate::table::filter_block::dispatch::FilterBlockBuilder;
 use crate::table::filter_block::layout::{BlockSink, FilterBlockSummary, TableFilter};
 use crate::table::format::{
-    BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, Compression, Footer, PROPERTIES_NAME,
-    block_trailer,
+    BLOCK_TRAILER_BYTES, BlockHandle, Compression, Footer, PROPERTIES_NAME,
 };
+use crate::table::index_builder::IndexBuilder;
 use crate::table::properties::Properties;
+use crate::table::writer::TableWriter;
 use std::path::PathBuf;
 
 /// How a table is written. Tables say themselves how they are to be read.
@@ -71,7 +72,7 @@ pub struct TableBuilder {
     encoder: snap::raw::Encoder,
     compressed: Vec<u8>,
     filter: Option<FilterBlockBuilder>,
-    index: IndexEntries,
+    index: IndexBuilder,
     /// A block whose separator waits for the next key.
     unseparated: Option<BlockHandle>,
     last_key: Vec<u8>,
@@ -93,13 +94,13 @@ impl TableBuilder {
         }
         let properties = Properties { compression: options.compression, ..Properties::default() };
         TableBuilder {
-            out: TableWriter { file, path, table_id, buffer: Vec::new(), written: 0 },
+            out: TableWriter::new(file, path, table_id),
             data: BlockBuilder::data(options.restart_interval, options.hash_index),
             options,
             encoder: snap::raw::Encoder::new(),
             compressed: Vec::new(),
             filter,
-            index: IndexEntries::default(),
+            index: IndexBuilder::default(),
             unseparated: None,
             last_key: Vec::new(),
             properties,
@@ -168,12 +169,12 @@ impl TableBuilder {
         let metaindex = self.write_metaindex(metaindex)?;
         let index = self.out.write_raw(&index)?;
         let mut footer = Vec::new();
-        let table_id = self.out.table_id;
+        let table_id = self.out.table_id();
         Footer { table_id, metaindex, index }.encode(&mut footer);
         self.out.put(&footer)?;
         self.out.finish()?;
         Ok(TableSummary {
-            bytes: self.out.written,
+            bytes: self.out.position(),
             table_id,
             smallest: self.properties.smallest_key,
             largest: self.properties.largest_key,
@@ -297,118 +298,111 @@ fn compress<'b>(
     }
 }
 
-/// The index in the making: separators as internal keys, until it is known whether user keys do.
-#[derive(Debug, Default)]
-struct IndexEntries {
-    keys: Vec<u8>,
-    /// End of each key in `keys`, and the block.
-    entries: Vec<(usize, BlockHandle)>,
-    need_internal_keys: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::masked;
+    use crate::env::api::Env;
+    use crate::env::mem::MemEnv;
+    use crate::filter::registry::Encoding;
+    use crate::key::{put_internal_key, put_key_with_trailer};
+    use crate::table::filter_block::layout::FilterLayout;
+    use std::path::Path;
 
-impl IndexEntries {
-    /// The block at `handle` ends with `last`, the following begins with `next`.
-    fn push(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
-        match next {
-            Some(next) if user_key(next) == user_key(last) => {
-                self.need_internal_keys = true;
-                self.keys.extend_from_slice(last);
+    const PATH: &str = "/000001.sst";
+
+    fn builder(env: &MemEnv, options: &TableOptions) -> TableBuilder {
+        let file = env.create_new(Path::new(PATH)).unwrap();
+        TableBuilder::new(file, PATH.into(), 0x0123_4567_89ab_cdef, options.clone())
+    }
+
+    fn options(filter: Option<TableFilter>) -> TableOptions {
+        TableOptions {
+            block_bytes: 20,
+            restart_interval: 16,
+            hash_index: false,
+            compression: Compression::None,
+            filter,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_in_a_table_is_refused() {
+        let env = MemEnv::new();
+        let mut table = builder(&env, &options(None));
+        let key = |user: &[u8], trailer: u64| {
+            let mut key = Vec::new();
+            put_key_with_trailer(&mut key, user, trailer);
+            key
+        };
+        table.add(&key(b"b", 5 << 8 | 1), b"v").unwrap();
+        let refused = [
+            key(b"a", 5 << 8 | 1),
+            key(b"b", 5 << 8 | 1),
+            key(b"b", 6 << 8 | 1),
+            key(b"c", 5 << 8 | 2),
+            b"short".to_vec(),
+            key(&[b'x'; 65_536], 1),
+        ];
+        for key in refused {
+            let error = table.add(&key, b"v").unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        }
+        table.add(&key(b"b", 4 << 8), b"").unwrap();
+        let summary = table.finish().unwrap();
+        assert_eq!((summary.entries, summary.tombstones), (2, 1));
+        assert_eq!((summary.smallest_sequence, summary.largest_sequence), (4, 5));
+        assert_eq!((summary.smallest, summary.largest), (key(b"b", 5 << 8 | 1), key(b"b", 4 << 8)));
+        let empty = builder(&MemEnv::new(), &options(None));
+        assert!(empty.finish().is_err(), "an empty table");
+    }
+
+    #[test]
+    fn golden_table() {
+        let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for (user, sequence, value) in [("deck", 3, "v1"), ("dock", 2, "v2"), ("duck", 1, "v3")] {
+            let mut key = Vec::new();
+            put_internal_key(&mut key, user.as_bytes(), sequence, ValueKind::Put);
+            entries.push((key, value.as_bytes().to_vec()));
+        }
+        let filter = TableFilter {
+            encoding: Encoding::LevelDbBloom { bits_per_key: 10 },
+            layout: FilterLayout::Full,
+        };
+        let bytes_of = |options: &TableOptions| {
+            let env = MemEnv::new();
+            let mut table = builder(&env, options);
+            for (key, value) in &entries {
+                table.add(key, value).unwrap();
             }
-            // Trailer 0 stands behind every version of the separator.
-            Some(next) => {
-                let short = separator(user_key(last), user_key(next));
-                put_key_with_trailer(&mut self.keys, &short, 0);
-            }
-            None => put_key_with_trailer(&mut self.keys, user_key(last), 0),
-        }
-        self.entries.push((self.keys.len(), handle));
-    }
-
-    fn user_keys_suffice(&self) -> bool {
-        !self.need_internal_keys
-    }
-
-    fn build(&self) -> Vec<u8> {
-        let mut builder = BlockBuilder::new(1);
-        let mut value = Vec::new();
-        let mut start = 0;
-        for &(end, handle) in &self.entries {
-            let key = self.keys.get(start..end).unwrap_or_default();
-            start = end;
-            value.clear();
-            handle.encode(&mut value);
-            builder.add(if self.user_keys_suffice() { user_key(key) } else { key }, &value);
-        }
-        builder.finish().to_vec()
-    }
-}
-
-/// The file, behind a write buffer.
-struct TableWriter {
-    file: Box<dyn WritableFile>,
-    path: PathBuf,
-    table_id: u64,
-    buffer: Vec<u8>,
-    /// Bytes that the file has; the buffer's come behind them.
-    written: u64,
-}
-
-impl TableWriter {
-    const BUFFER_BYTES: usize = 256 << 10;
-
-    fn position(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
-    fn write_block(&mut self, stored: &[u8], compression: Compression) -> Result<BlockHandle> {
-        if stored.len() > BLOCK_BYTES_MAX {
-            let what = format!("a block of {} bytes; make smaller tables", stored.len());
-            return Err(Error::InvalidArgument { what });
-        }
-        let handle = BlockHandle { offset: self.position(), size: stored.len() as u64 };
-        self.put(stored)?;
-        self.put(&block_trailer(stored, compression, self.table_id, handle.offset))?;
-        Ok(handle)
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() > Self::BUFFER_BYTES {
-            self.flush()?;
-        }
-        if bytes.len() > Self::BUFFER_BYTES {
-            return self.write(bytes);
-        }
-        self.buffer.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        self.write(&buffer)?;
-        buffer.clear();
-        self.buffer = buffer;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.file
-            .write_at(self.written, bytes)
-            .map_err(|error| Error::io("write_at", &self.path, error))?;
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.flush()?;
-        self.file.sync_all().map_err(|error| Error::io("sync_all", &self.path, error))
-    }
-}
-
-impl BlockSink for TableWriter {
-    fn write_raw(&mut self, contents: &[u8]) -> Result<BlockHandle> {
-        self.write_block(contents, Compression::None)
+            table.finish().unwrap();
+            env.read_file(Path::new(PATH)).unwrap()
+        };
+        let options = options(Some(filter));
+        let bytes = bytes_of(&options);
+        assert_eq!(bytes, bytes_of(&options), "the same bytes again");
+        let hex = |range: std::ops::Range<usize>| {
+            bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let data =
+            ["000c02", "6465636b", "0103000000000000", "7631", "00000000", "01000000"].concat();
+        assert_eq!(hex(0..30), data + "00e76e64b8", "deck; dock and duck have blocks like it");
+        let filter = ["21810211b018044b", "06"].concat();
+        assert_eq!(hex(90..104), filter + "000010dfac", "as LevelDB writes it");
+        let index = ["0002026466", "0019", "000202", "6470", "1e19", "000402", "6475636b", "3c19"];
+        let index_at = bytes.len() - 56 - 44;
+        assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
+        let footer = [
+            "8a02000000000000",
+            "4e00000000000000",
+            "dd02000000000000",
+            "2700000000000000",
+            "efcdab8967452301",
+            "f2bccc7b",
+            "01000000",
+            "7369667464625354",
+        ];
+        assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
+        assert_eq!((bytes.len(), masked(&bytes)), (833, 950_069_159));
     }
 }

@@ -4,7 +4,6 @@
 //! index, compression, every filter layout and encoding, resident or cached filters and indexes.
 
 use crate::cache::Cache;
-use crate::checksum::masked;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
@@ -312,38 +311,6 @@ fn each_cut_and_added_junk_is_noticed_at_open() {
 }
 
 #[test]
-fn what_cannot_be_in_a_table_is_refused() {
-    let env = new_env();
-    let file = env.create_new(Path::new(PATH)).unwrap();
-    let mut builder = TableBuilder::new(file, PATH.into(), TABLE_ID, options(None));
-    let key = |user: &[u8], trailer: u64| {
-        let mut key = Vec::new();
-        put_key_with_trailer(&mut key, user, trailer);
-        key
-    };
-    builder.add(&key(b"b", 5 << 8 | 1), b"v").unwrap();
-    let refused = [
-        key(b"a", 5 << 8 | 1),
-        key(b"b", 5 << 8 | 1),
-        key(b"b", 6 << 8 | 1),
-        key(b"c", 5 << 8 | 2),
-        b"short".to_vec(),
-        key(&[b'x'; 65_536], 1),
-    ];
-    for key in refused {
-        let error = builder.add(&key, b"v").unwrap_err();
-        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
-    }
-    builder.add(&key(b"b", 4 << 8), b"").unwrap();
-    let summary = builder.finish().unwrap();
-    assert_eq!((summary.entries, summary.tombstones), (2, 1));
-    assert_eq!((summary.smallest_sequence, summary.largest_sequence), (4, 5));
-    assert_eq!((summary.smallest, summary.largest), (key(b"b", 5 << 8 | 1), key(b"b", 4 << 8)));
-    env.remove(Path::new(PATH)).unwrap();
-    assert!(write(&env, &options(None), &Vec::new()).is_err(), "an empty table");
-}
-
-#[test]
 fn a_large_value_has_a_block_of_its_own_and_is_shared() {
     let mut entries = Entries::new();
     for i in 0..9u8 {
@@ -364,43 +331,4 @@ fn a_large_value_has_a_block_of_its_own_and_is_shared() {
     }
     drop(table);
     assert_eq!(from_walk, entries[4].1);
-}
-
-#[test]
-fn golden_table() {
-    let mut entries = Entries::new();
-    for (user, sequence, value) in [("deck", 3, "v1"), ("dock", 2, "v2"), ("duck", 1, "v3")] {
-        let mut key = Vec::new();
-        put_internal_key(&mut key, user.as_bytes(), sequence, ValueKind::Put);
-        entries.push((key, value.as_bytes().to_vec()));
-    }
-    let filter = TableFilter {
-        encoding: Encoding::LevelDbBloom { bits_per_key: 10 },
-        layout: FilterLayout::Full,
-    };
-    let options = TableOptions { block_bytes: 20, hash_index: false, ..options(Some(filter)) };
-    let bytes = bytes_of(&options, &entries);
-    assert_eq!(bytes, bytes_of(&options, &entries), "the same bytes again");
-    let hex = |range: std::ops::Range<usize>| {
-        bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-    };
-    let data = ["000c02", "6465636b", "0103000000000000", "7631", "00000000", "01000000"].concat();
-    assert_eq!(hex(0..30), data + "00e76e64b8", "deck; dock and duck have blocks like it");
-    let filter = ["21810211b018044b", "06"].concat();
-    assert_eq!(hex(90..104), filter + "000010dfac", "as LevelDB writes it");
-    let index = ["0002026466", "0019", "000202", "6470", "1e19", "000402", "6475636b", "3c19"];
-    let index_at = bytes.len() - 56 - 44;
-    assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
-    let footer = [
-        "8a02000000000000",
-        "4e00000000000000",
-        "dd02000000000000",
-        "2700000000000000",
-        "efcdab8967452301",
-        "f2bccc7b",
-        "01000000",
-        "7369667464625354",
-    ];
-    assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-    assert_eq!((bytes.len(), masked(&bytes)), (833, 950_069_159));
 }
