@@ -18,7 +18,7 @@
 //! ```text
 //! 00 0c 02                     shares 0 bytes, 12 of its own, 2 of value
 //! 64 65 63 6b                  "deck"
-//! 01 03 00 00 00 00 00 00 00   kind 1 (put), sequence 3: the internal key's trailer
+//! 01 03 00 00 00 00 00 00      kind 1 (put), sequence 3: the internal key's trailer
 //! 76 31                        "v1"
 //! 00 00 00 00  01 00 00 00     one restart point, at 0
 //! 00  e7 6e 64 b8              raw; checksum: the block's trailer, not counted in its size
