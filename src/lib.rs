@@ -1,4 +1,93 @@
-//! siftdb: a small embedded key-value store whose reads ask a filter first.
+//! siftdb: an embedded, persistent key-value store whose reads ask a filter first.
+//!
+//! Keys and values are bytes, sorted by key. Writes go to a log and to memory, and from there into
+//! sorted tables on disk; every table carries a filter that answers "certainly not here" for most
+//! keys it does not have. A lookup asks filters before it touches data, and in most layouts before
+//! it touches an index. Which filter, where its bits live, and what each one saved is yours to
+//! choose and to see.
+//!
+//! # Quick start
+//!
+//! ```
+//! use siftdb::{Db, WriteBatch};
+//!
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("people.sift");
+//! let db = Db::open(&path)?;
+//! db.put("ada", "1815")?;
+//! assert_eq!(db.get("ada")?.as_deref(), Some(&b"1815"[..]));
+//! assert_eq!(db.get("bob")?, None);
+//!
+//! let mut batch = WriteBatch::new();
+//! batch.put("alan", "1912").put("grace", "1906").delete("ada");
+//! db.write(batch)?; // all of it or nothing
+//!
+//! for entry in db.range("a".."h").rev() {
+//!     let (key, value) = entry?;
+//!     println!("{key:?} {value:?}");
+//! }
+//!
+//! println!("{}", db.stats()); // what the filters did, level by level
+//! println!("{}", db.explain("ada")?); // what one lookup touched
+//! db.close()
+//! # }
+//! ```
+//!
+//! [`Db`] is a cheap handle: clone it and use it from any thread. [`Snapshot`]s and [`Iter`]s own
+//! what they need and may outlive the handle they came from.
+//!
+//! # Choosing a filter
+//!
+//! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
+//! (RocksDB's FastLocalBloom, the default, 10 bits a key), [`Filter::leveldb_bloom`], or
+//! [`Filter::custom`] with a [`filter::FilterPolicy`] of your own. The *layout* says where the
+//! bits of one table live:
+//!
+//! | [`FilterLayout`] | a lookup of an absent key | must be in memory | choose it |
+//! |---|---|---|---|
+//! | `Full` | one probe, nothing else of the table | the whole filter | when filters fit into memory |
+//! | `Partitioned` | a small index, one partition | the index over the partitions | when they do not |
+//! | `BlockBased` | the table's index, then a probe | index and filter | to read, or compare with, what LevelDB does |
+//!
+//! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
+//! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by
+//! what they say of themselves, so the choice may change at every opening.
+//!
+//! ```
+//! use siftdb::{Filter, FilterLayout, Options};
+//!
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("big.sift");
+//! let db = Options::new()
+//!     .block_cache_bytes(256 << 20)
+//!     .filter(Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 4096 }))
+//!     .filter_at_level(0, Filter::bloom(14.0).layout(FilterLayout::Full))
+//!     .open(&path)?;
+//! # db.close()
+//! # }
+//! ```
+//!
+//! # Durability
+//!
+//! | after | what is there |
+//! |---|---|
+//! | the process dies | every acknowledged write |
+//! | power is lost | every write acknowledged with [`WriteOptions::sync`] or before a [`Db::sync`], and of later ones a prefix |
+//! | a sync or write fails | the error, on this call and as the cause of [`Error::ReadOnly`] on every later write; reads go on; reopening recovers |
+//! | a byte rots | [`Error::Corruption`] with file and offset where it matters; in a filter, a slower read; never a wrong answer |
+//!
+//! A batch is there whole or not at all. [`Db::close`] reports what dropping the last handle
+//! cannot: the errors of the last sync.
+//!
+//! # Limits
+//!
+//! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
+//! ordinary. The order is bytewise and cannot be changed. One process has a database open at a
+//! time. Unix is the supported platform.
+//!
+//! How it works, and why, stands in `DESIGN.md` of the repository.
 
 // The layers, top to bottom: a module may only use what stands below it in this list.
 // `tests/it/architecture.rs` holds everyone to it.
@@ -7,6 +96,8 @@
 pub mod lab;
 
 // -- engine: one user-visible database ----------------------------------------------------------
+#[doc(hidden)]
+pub mod format_examples;
 mod db;
 pub mod inspect;
 mod options;

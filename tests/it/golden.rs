@@ -1,0 +1,164 @@
+//! Holds the documents to the code: the worked examples of DESIGN.md are what the writers write,
+//! the example of README.md is the one that runs, and every file and test that a document names
+//! is there.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes the worked examples anew. Read the
+//! difference: a changed byte is a changed format.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+const MARKER: &str = "<!-- example: ";
+
+/// `document` with the text of each marked block replaced by its example, and what is amiss with
+/// the markers.
+fn with_examples(document: &str, examples: &[(&str, String)]) -> (String, Vec<String>) {
+    let mut amiss = Vec::new();
+    let mut missing: BTreeSet<&str> = examples.iter().map(|(name, _)| *name).collect();
+    let mut text = String::new();
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        text.push_str(line);
+        text.push('\n');
+        let Some(name) = line.strip_prefix(MARKER).and_then(|rest| rest.strip_suffix(" -->"))
+        else {
+            continue;
+        };
+        let Some((_, example)) = examples.iter().find(|(known, _)| *known == name) else {
+            amiss.push(format!("no example is called {name:?}"));
+            continue;
+        };
+        missing.remove(name);
+        if lines.next() != Some("```text") {
+            amiss.push(format!("no block follows the marker of {name:?}"));
+            continue;
+        }
+        lines.by_ref().find(|line| *line == "```");
+        text.push_str(&format!("```text\n{example}```\n"));
+    }
+    amiss.extend(missing.iter().map(|name| format!("the document has no example {name:?}")));
+    (text, amiss)
+}
+
+#[test]
+fn worked_examples_are_what_the_code_writes() {
+    let examples = siftdb::format_examples::format_examples().unwrap();
+    let document = read("DESIGN.md");
+    let (expected, amiss) = with_examples(&document, &examples);
+    assert!(amiss.is_empty(), "{amiss:#?}");
+    let marred: Vec<_> = examples.iter().filter(|(_, text)| text.contains("!!")).collect();
+    assert!(marred.is_empty(), "bytes and meanings differ in number: {marred:#?}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(root().join("DESIGN.md"), expected).unwrap();
+        return;
+    }
+    for (found, expected) in document.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "DESIGN.md differs from the code; see tests/it/golden.rs");
+    }
+    assert_eq!(document.len(), expected.len());
+}
+
+#[test]
+fn a_wrong_or_forgotten_example_is_found() {
+    let examples = [("a", "00\n".to_string()), ("b", "01\n".to_string())];
+    let document = "x\n<!-- example: a -->\n```text\nff\n```\n<!-- example: c -->\n";
+    let (text, amiss) = with_examples(document, &examples);
+    assert!(text.contains("```text\n00\n```\n") && !text.contains("ff"));
+    assert_eq!(amiss, ["no example is called \"c\"", "the document has no example \"b\""]);
+}
+
+/// What stands between backticks outside of fenced blocks.
+fn code_spans(document: &str) -> Vec<&str> {
+    let mut fenced = false;
+    let prose = document.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    });
+    prose.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files_below(&path, found),
+            false => found.push(path),
+        }
+    }
+}
+
+fn rust_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "examples", "benches"] {
+        files_below(&root().join(folder), &mut files);
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    files
+}
+
+#[test]
+fn files_named_in_documents_exist() {
+    let files = rust_files();
+    let exists = |named: &str| {
+        let below_src = root().join("src").join(named);
+        let below_root = root().join(named);
+        files.iter().any(|file| *file == below_src || *file == below_root)
+            // Short for a file of the folder that the text speaks of.
+            || (!named.contains('/') && files.iter().any(|file| file.ends_with(named)))
+    };
+    for document in ["DESIGN.md", "README.md", "CONTRIBUTING.md"] {
+        let text = read(document);
+        let named: Vec<_> = code_spans(&text).into_iter().filter(|s| s.ends_with(".rs")).collect();
+        for name in named {
+            assert!(exists(name), "{document} names {name}, which is not there");
+        }
+    }
+}
+
+/// The rows of the table of invariants: number, and what stands between backticks in the row.
+fn invariants(design: &str) -> Vec<(usize, Vec<&str>)> {
+    let rows = design.lines().filter_map(|line| {
+        let (number, rest) = line.strip_prefix("| I")?.split_once(' ')?;
+        Some((number.parse().ok()?, rest.split('`').skip(1).step_by(2).collect()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_invariant_has_a_file_and_a_test() {
+    let design = read("DESIGN.md");
+    let sources: String =
+        rust_files().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let invariants = invariants(&design);
+    assert!(invariants.len() > 10);
+    for (place, (number, spans)) in invariants.iter().enumerate() {
+        assert_eq!(*number, place + 1, "invariants are numbered in order");
+        assert!(spans.iter().any(|span| span.ends_with(".rs")), "I{number} names no file");
+        let tests = spans.iter().filter(|span| span.contains('_') && !span.ends_with(".rs"));
+        let tests: Vec<_> = tests.filter(|span| **span != "filter_key").collect();
+        assert!(!tests.is_empty(), "I{number} names no test");
+        for test in tests {
+            assert!(sources.contains(&format!("fn {test}(")), "I{number}: no test {test}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_shows_the_example_that_runs() {
+    let readme = read("README.md");
+    let example = read("examples/quickstart.rs");
+    // The header comment of the file is not part of what the README shows.
+    let code = example.split_once("\n\n").map_or("", |(_, code)| code).trim();
+    assert!(!code.is_empty() && readme.contains(code), "README.md differs from the quickstart");
+    assert!(readme.lines().count() < 150, "README.md is to be read in five minutes");
+}
