@@ -4,6 +4,6 @@
 //! can stand in for them in tests. A `Condvar` belongs to one `Mutex` for life. The order in which
 //! locks are taken stands in `db/state.rs`.
 
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Condvar, Mutex};
 pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

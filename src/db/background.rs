@@ -38,7 +38,8 @@ pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     }
 }
 
-/// Marks the database closed and joins its workers; a running job ends early.
+/// Marks the database closed, joins its workers and waits for a caller's own compaction; a
+/// running job ends early.
 ///
 /// # Errors
 /// A worker panicked outside of its jobs.
@@ -56,6 +57,11 @@ pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
             let cause = std::io::Error::other("a background thread panicked");
             outcome = Err(Error::io("join", &shared.directory, cause));
         }
+    }
+    // A `compact_range` on another thread must not log edits once the directory is unlocked.
+    let mut jobs = shared.jobs.lock();
+    while jobs.compacting {
+        shared.done.wait(&mut jobs);
     }
     outcome
 }
@@ -110,11 +116,11 @@ pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
     flush(shared)?;
     {
         let mut jobs = shared.jobs.lock();
-        while jobs.compacting {
-            if jobs.stopping {
-                return Err(Error::Closed);
-            }
+        while jobs.compacting && !jobs.stopping {
             shared.done.wait(&mut jobs);
+        }
+        if jobs.stopping {
+            return Err(Error::Closed);
         }
         jobs.compacting = true;
     }

@@ -112,12 +112,6 @@ impl VersionSet {
         &self.graveyard
     }
 
-    /// The oldest log that recovery would need.
-    #[must_use]
-    pub fn log_number(&self) -> u64 {
-        self.first_log.number
-    }
-
     /// Logs `edit`, syncs it, and makes the version it leads to the current one. Needs an active
     /// session. `last_sequence` is the last one given to a write.
     ///
