@@ -102,8 +102,6 @@ pub(crate) mod tests {
         model: BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>,
     }
 
-    pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-
     impl Tree {
         pub fn new() -> Self {
             let disk = MemEnv::new();

@@ -119,6 +119,7 @@ mod tests {
     use crate::compaction::flush::tests::{Tree, path_of};
     use crate::compaction::picker::{CompactionCursors, pick, score};
     use crate::compaction::range::RangeCompaction;
+    use crate::key::{ValueKind, put_internal_key};
     use crate::stats::counters::LEVELS;
     use crate::sync::{AtomicBool, Ordering};
     use proptest::prelude::*;
@@ -187,8 +188,12 @@ mod tests {
         }
     }
 
+    /// Keys in the order of their numbers, many of them a prefix of the next: there the order of
+    /// internal keys is not the order of their bytes.
     fn key(number: u16) -> Vec<u8> {
-        format!("{number:04}").into_bytes()
+        let mut key = format!("{:03}", number / 4).into_bytes();
+        key.extend(std::iter::repeat_n(0, usize::from(number % 4)));
+        key
     }
 
     #[derive(Clone, Debug)]
@@ -302,8 +307,10 @@ mod tests {
         assert_eq!(outputs(&task).len(), 1);
         let large = |first: u16, last: u16| {
             let mut meta = (*task.inputs[0]).clone();
-            meta.smallest.splice(..4, key(first));
-            meta.largest.splice(..4, key(last));
+            meta.smallest.clear();
+            meta.largest.clear();
+            put_internal_key(&mut meta.smallest, &key(first), 1, ValueKind::Put);
+            put_internal_key(&mut meta.largest, &key(last), 1, ValueKind::Put);
             meta.bytes = 6 << 20;
             Arc::new(meta)
         };

@@ -155,7 +155,7 @@ mod tests {
 
     fn key(number: u32) -> Vec<u8> {
         let mut key = Vec::new();
-        put_internal_key(&mut key, &number.to_be_bytes(), 5, ValueKind::Put);
+        put_internal_key(&mut key, format!("{number:04}").as_bytes(), 5, ValueKind::Put);
         key
     }
 

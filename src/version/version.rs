@@ -14,7 +14,7 @@
 use crate::error::Result;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::PreparedFilter;
-use crate::key::{Lookup, LookupKey, user_key};
+use crate::key::{Lookup, LookupKey, compare_internal, user_key};
 use crate::stats::counters::{Counter, Counters, LEVELS, LevelCounter, Stripe};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::table::fetch::TableIo;
@@ -177,7 +177,7 @@ impl Version {
                 // A later flush has the larger file number: newest first.
                 handles.sort_by_key(|handle| std::cmp::Reverse(handle.meta.number));
             } else {
-                handles.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+                handles.sort_by(|a, b| compare_internal(&a.meta.smallest, &b.meta.smallest));
             }
             number += 1;
             Level {
