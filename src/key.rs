@@ -127,6 +127,17 @@ pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
+/// The first eight bytes as a number that sorts like them; shorter keys as if zeros followed.
+/// Equal prefixes say nothing: the whole keys decide.
+#[inline]
+#[must_use]
+pub fn sort_prefix(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(head) => u64::from_le_bytes(*head).swap_bytes(),
+        None => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
+    }
+}
+
 /// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself where
 /// nothing shorter exists. Needs `a < b`.
 #[must_use]
@@ -250,6 +261,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn sort_prefixes_sort_like_keys(
+            a in proptest::collection::vec(0u8..3, 0..12),
+            b in proptest::collection::vec(0u8..3, 0..12),
+        ) {
+            match sort_prefix(&a).cmp(&sort_prefix(&b)) {
+                Ordering::Equal => prop_assert!(
+                    a.iter().chain(&[0; 8]).take(8).eq(b.iter().chain(&[0; 8]).take(8))
+                ),
+                unequal => prop_assert_eq!(unequal, a.cmp(&b)),
+            }
+        }
+
         #[test]
         fn separators_separate(a: Vec<u8>, b: Vec<u8>) {
             prop_assume!(a < b);

@@ -15,7 +15,9 @@
 use crate::error::Result;
 use crate::filter::hash::{KeyHash, xxph3_64};
 use crate::iterator::api::{Direction, InternalIterator};
-use crate::key::{Lookup, LookupKey, ValueKind, put_key_with_trailer, split_internal_key};
+use crate::key::{
+    Lookup, LookupKey, ValueKind, put_key_with_trailer, sort_prefix, split_internal_key,
+};
 use crate::memtable_filter::MemtableFilter;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 use crate::value::Value;
@@ -45,13 +47,6 @@ trait KeyView {
     fn prefix(&self) -> u64;
     fn user_key(&self) -> &[u8];
     fn trailer(&self) -> u64;
-}
-
-fn prefix_of(user_key: &[u8]) -> u64 {
-    match user_key.first_chunk::<8>() {
-        Some(head) => u64::from_le_bytes(*head).swap_bytes(),
-        None => user_key.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
-    }
 }
 
 /// User key ascending, then trailer descending.
@@ -87,7 +82,7 @@ impl MemKey {
         } else {
             KeyBytes::Heap(Box::from(user_key))
         };
-        MemKey { prefix: prefix_of(user_key), trailer, bytes }
+        MemKey { prefix: sort_prefix(user_key), trailer, bytes }
     }
 }
 
@@ -141,7 +136,7 @@ struct KeyRef<'a> {
 
 impl<'a> KeyRef<'a> {
     fn new(user_key: &'a [u8], trailer: u64) -> Self {
-        KeyRef { prefix: prefix_of(user_key), trailer, user_key }
+        KeyRef { prefix: sort_prefix(user_key), trailer, user_key }
     }
 
     /// Bounds are whole internal keys; anything shorter stands before all its versions.

@@ -10,7 +10,7 @@
 //! the file's data area, each behind the one before, so a walk over them ends.
 
 use crate::coding::{Decoder, get_u32};
-use crate::key::{LookupKey, compare_internal, split_internal_key};
+use crate::key::{LookupKey, compare_internal, sort_prefix, split_internal_key};
 use crate::table::block_builder::common_prefix;
 use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
@@ -92,7 +92,7 @@ impl Index {
         let last = self.len().saturating_sub(1);
         self.common = common_prefix(self.user_key(0), self.user_key(last));
         self.prefixes = (0..self.len())
-            .map(|i| prefix_of(self.user_key(i).get(self.common..).unwrap_or_default()))
+            .map(|i| sort_prefix(self.user_key(i).get(self.common..).unwrap_or_default()))
             .collect();
     }
 
@@ -163,7 +163,7 @@ impl Index {
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
         let shared = self.user_key(0).get(..self.common).unwrap_or_default();
         let wanted = match user_key.split_at_checked(self.common) {
-            Some((head, rest)) if head == shared => prefix_of(rest),
+            Some((head, rest)) if head == shared => sort_prefix(rest),
             // All keys are on one side of the wanted one.
             _ if user_key < shared => return 0,
             _ => return self.len(),
@@ -218,15 +218,6 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
     let end = contents.len().checked_sub(4)?;
     let restarts = get_u32(contents, end)? as usize;
     end.checked_sub(restarts.checked_mul(4)?)
-}
-
-/// The first eight bytes as a number that sorts like them.
-#[inline]
-fn prefix_of(bytes: &[u8]) -> u64 {
-    if let Some(head) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*head);
-    }
-    bytes.iter().enumerate().fold(0, |prefix, (i, &byte)| prefix | u64::from(byte) << (56 - 8 * i))
 }
 
 #[cfg(test)]

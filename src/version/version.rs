@@ -14,7 +14,7 @@
 use crate::error::Result;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::PreparedFilter;
-use crate::key::{Lookup, LookupKey, compare_internal, user_key};
+use crate::key::{Lookup, LookupKey, compare_internal, sort_prefix, user_key};
 use crate::stats::counters::{Counter, Counters, LEVELS, LevelCounter, Stripe};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::table::fetch::TableIo;
@@ -101,8 +101,8 @@ impl Fence {
     fn new(meta: &FileMeta) -> Self {
         let (smallest, largest) = (user_key(&meta.smallest), user_key(&meta.largest));
         Fence {
-            smallest_prefix: key_prefix(smallest),
-            largest_prefix: key_prefix(largest),
+            smallest_prefix: sort_prefix(smallest),
+            largest_prefix: sort_prefix(largest),
             smallest: smallest.into(),
             largest: largest.into(),
         }
@@ -117,15 +117,6 @@ impl Fence {
     fn ends_before(&self, prefix: u64, key: &[u8]) -> bool {
         self.largest_prefix < prefix || (self.largest_prefix == prefix && &*self.largest < key)
     }
-}
-
-/// The first eight bytes of a key as a number that sorts like them.
-#[inline]
-fn key_prefix(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let len = key.len().min(8);
-    bytes[..len].copy_from_slice(&key[..len]);
-    u64::from_le_bytes(bytes).swap_bytes()
 }
 
 #[derive(Debug, Default)]
@@ -217,7 +208,7 @@ impl Version {
         mut trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
         let user_key = key.user_key();
-        let prefix = key_prefix(user_key);
+        let prefix = sort_prefix(user_key);
         let stripe = counters.stripe();
         let newest_first = &self.levels[0];
         for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
@@ -250,7 +241,7 @@ impl Version {
     /// nothing. Tables without a resident filter count as "may contain".
     #[must_use]
     pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
-        let prefix = key_prefix(user_key);
+        let prefix = sort_prefix(user_key);
         self.levels.iter().any(|level| {
             level.fences.iter().zip(&level.slots).any(|(fence, slot)| {
                 !fence.starts_after(prefix, user_key)
@@ -353,20 +344,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_sort_like_keys_and_ties_are_settled_by_the_whole_key() {
-        let keys: [&[u8]; 7] =
-            [b"", b"\0", b"a", b"abcdefg", b"abcdefgh", b"abcdefghi", b"\xff\xff\xff"];
-        for pair in keys.windows(2) {
-            assert!(key_prefix(pair[0]) <= key_prefix(pair[1]), "{pair:?}");
-        }
+    fn fences_settle_equal_prefixes_by_the_whole_key() {
         let fence = Fence {
-            smallest_prefix: key_prefix(b"abcdefghb"),
-            largest_prefix: key_prefix(b"abcdefghy"),
+            smallest_prefix: sort_prefix(b"abcdefghb"),
+            largest_prefix: sort_prefix(b"abcdefghy"),
             smallest: b"abcdefghb".as_slice().into(),
             largest: b"abcdefghy".as_slice().into(),
         };
-        let starts_after = |key: &[u8]| fence.starts_after(key_prefix(key), key);
-        let ends_before = |key: &[u8]| fence.ends_before(key_prefix(key), key);
+        let starts_after = |key: &[u8]| fence.starts_after(sort_prefix(key), key);
+        let ends_before = |key: &[u8]| fence.ends_before(sort_prefix(key), key);
         assert!(starts_after(b"abcdefgha") && !starts_after(b"abcdefghb"));
         assert!(ends_before(b"abcdefghz") && !ends_before(b"abcdefghy"));
     }
