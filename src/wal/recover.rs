@@ -11,7 +11,7 @@
 //! place is damage.
 //!
 //! A log whose start continues exactly where good records ended settles that nothing is missing
-//! there: an earlier recovery judged that tail. A log of an opening that did not finish names a
+//! there: an earlier recovery judged what stands between. A log of an opening that did not finish names a
 //! manifest that is not in force yet; it holds no writes and is passed over.
 
 use crate::env::api::{Env, read_file};
@@ -85,7 +85,6 @@ pub fn recover(
         last_log: 0,
         closed: false,
         bad: None,
-        over: false,
         proof: Proof::default(),
         apply,
     };
@@ -151,8 +150,6 @@ struct Recovery<'a> {
     closed: bool,
     /// Set where the last log ends badly, until a later log settles that nothing is missing.
     bad: Option<BadEnd>,
-    /// Later logs belong to what is dropped.
-    over: bool,
     proof: Proof,
     apply: Apply<'a>,
 }
@@ -160,9 +157,6 @@ struct Recovery<'a> {
 impl Recovery<'_> {
     fn read_log(&mut self, log: &Log<'_>) -> Result<()> {
         let mut reader = RecordReader::new(log.bytes, log.number);
-        if self.over {
-            return self.read_dropped(log, reader);
-        }
         let first = match RecordFile::Wal.check_header(log.number, log.bytes) {
             HeaderState::Bad(bad) => return Err(bad.into_error(&log.path, 0)),
             HeaderState::Torn => return self.end_badly(log, reader, 0, "the log has no beginning"),
@@ -188,13 +182,11 @@ impl Recovery<'_> {
         }
         if self.follows(log, &first, &start)? {
             self.bad = None;
-            self.proof = Proof::default();
             self.closed = false;
             self.next = start.first_sequence;
             self.last_log = log.number;
             self.read_batches(log, reader)
         } else {
-            self.over = true;
             self.read_dropped(log, RecordReader::new(log.bytes, log.number))
         }
     }
@@ -779,6 +771,14 @@ mod tests {
         put(&mut log5, 7, 8, 1, 10);
         let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();
         assert_eq!((recovered.last_sequence, recovered.last_log), (8, 5));
+        // Nor does a log that was dropped with that tail.
+        let mut log4 = create(&env, 4, &start_of(1, 3, 2));
+        put(&mut log4, 1, 3, 1, 10);
+        let recovered = recover_in(&env, &[3, 4], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.highest_sequence), (1, 3));
+        assert!(recovered.dropped.is_some());
+        let recovered = recover_in(&env, &[3, 4, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.dropped), (8, None));
     }
 
     #[test]
