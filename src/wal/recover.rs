@@ -289,7 +289,6 @@ impl Recovery<'_> {
 
     /// Looks through records that are not part of history, for what they prove.
     fn read_dropped(&mut self, log: &Log<'_>, mut reader: RecordReader<'_>) -> Result<()> {
-        let mut unfinished = false;
         loop {
             let record = match reader.step() {
                 Step::Record(record) => record,
@@ -297,12 +296,7 @@ impl Recovery<'_> {
                 Step::End => return Ok(()),
             };
             let decoded = self.decode(log, &record)?;
-            match decoded.body {
-                WalBody::Start(start) => unfinished = start.manifest_number > self.facts.number,
-                _ if unfinished => return Err(newer_manifest(log, &record)),
-                _ => {}
-            }
-            if !unfinished && decoded.synced_through > self.proof.synced_through {
+            if decoded.synced_through > self.proof.synced_through {
                 self.proof = Proof {
                     synced_through: decoded.synced_through,
                     place: format!("{} at byte {}", log.path.display(), record.start),
