@@ -2,6 +2,7 @@
 //!
 //! A setter cannot fail, so a value that cannot work is kept as its refusal and answers the open.
 
+use crate::filter::fast_local_bloom::millibits;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::registry::Encoding;
 use crate::table::filter_block::layout::{FilterLayout, TableFilter};
@@ -38,9 +39,7 @@ impl Filter {
                  (use Filter::none() for no filter)"
             ));
         }
-        // RocksDB's rounding: below 1 counts as 1, the rest to thousandths.
-        let millibits = (bits_per_key.max(1.0) * 1000.0 + 0.500_001) as u32;
-        Filter::of(Encoding::FastLocalBloom { millibits })
+        Filter::of(Encoding::FastLocalBloom { millibits: millibits(bits_per_key) })
     }
 
     /// LevelDB's Bloom filter with this many whole bits a key (1 to 100).
@@ -90,12 +89,6 @@ impl Filter {
         if let Some(what) = &self.refused {
             return Err(what.clone());
         }
-        if let Some(encoding) = &self.encoding {
-            encoding.validate()?;
-        }
-        match &self.layout {
-            Some(layout) => layout.validate(),
-            None => Ok(()),
-        }
+        self.at_level(0).map_or(Ok(()), |filter| filter.validate())
     }
 }
