@@ -1,13 +1,17 @@
 //! Holds the documents to the code: the worked examples of DESIGN.md are what the writers write,
 //! the example of README.md is the one that runs, and every file and test that a document names
-//! is there.
+//! is there. `golden/files.txt` has the files of three small databases as `inspect` prints them.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes the worked examples anew. Read the
+//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes examples and text anew. Read the
 //! difference: a changed byte is a changed format.
 
+use siftdb::env::{Env, MemEnv};
+use siftdb::inspect::{self, DumpOptions};
+use siftdb::{Filter, FilterLayout, Options};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -57,14 +61,71 @@ fn worked_examples_are_what_the_code_writes() {
     assert!(amiss.is_empty(), "{amiss:#?}");
     let marred: Vec<_> = examples.iter().filter(|(_, text)| text.contains("!!")).collect();
     assert!(marred.is_empty(), "bytes and meanings differ in number: {marred:#?}");
+    compare_or_update("DESIGN.md", &expected);
+}
+
+/// Fails where the file differs from `expected`, or rewrites it if that is asked for.
+fn compare_or_update(name: &str, expected: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(root().join("DESIGN.md"), expected).unwrap();
+        fs::write(root().join(name), expected).unwrap();
         return;
     }
-    for (found, expected) in document.lines().zip(expected.lines()) {
-        assert_eq!(found, expected, "DESIGN.md differs from the code; see tests/it/golden.rs");
+    let found = read(name);
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "{name} differs from the code; see tests/it/golden.rs");
     }
-    assert_eq!(document.len(), expected.len());
+    assert_eq!(found.len(), expected.len(), "{name} differs in length");
+}
+
+/// `text` with the random table ids blanked.
+fn without_ids(text: &str) -> String {
+    let mut pieces = text.split(" id ");
+    let mut masked = pieces.next().unwrap_or_default().to_string();
+    for piece in pieces {
+        let id = piece.chars().take_while(char::is_ascii_hexdigit).count();
+        assert_eq!(id, 16, "a table id has 16 digits: {piece}");
+        masked.push_str(" id ................");
+        masked.push_str(&piece[id..]);
+    }
+    masked
+}
+
+/// Every file of a small database that is not empty or full of times, as text.
+fn files_as_text(layout: FilterLayout) -> String {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let options = Options::new().env(Arc::clone(&env)).snappy(false).block_bytes(512);
+    let db = options.filter(Filter::bloom(10.0).layout(layout)).open("/db").unwrap();
+    for number in 0..300 {
+        db.put(format!("key{number:03}"), format!("value {number}")).unwrap();
+    }
+    db.delete("key007").unwrap();
+    db.flush().unwrap();
+    db.put("key008", "newer").unwrap();
+    db.close().unwrap();
+    let mut text = format!("= {layout}\n").into_bytes();
+    let mut names: Vec<String> =
+        env.list(Path::new("/db")).unwrap().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    for name in names.iter().filter(|name| *name != "LOCK" && *name != "STATS") {
+        let path = Path::new("/db").join(name);
+        text.extend_from_slice(format!("\n== {name}\n").as_bytes());
+        match name.ends_with(".sst") {
+            true => inspect::layout(&env, &path, &mut text).unwrap(),
+            false => inspect::dump(&env, &path, &DumpOptions::default(), &mut text).unwrap(),
+        }
+    }
+    without_ids(&String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn files_print_as_they_did() {
+    let layouts = [
+        FilterLayout::BlockBased { window_bytes: FilterLayout::WINDOW_BYTES_DEFAULT },
+        FilterLayout::Full,
+        FilterLayout::Partitioned { block_bytes: 128 },
+    ];
+    let texts = layouts.map(files_as_text);
+    compare_or_update("tests/it/golden/files.txt", &texts.join("\n"));
 }
 
 #[test]
