@@ -1,0 +1,319 @@
+//! Tables: what stands where, every entry, every filter.
+
+use crate::cache::Cache;
+use crate::coding::get_u32;
+use crate::env::api::Env;
+use crate::env::handle::FilePool;
+use crate::error::Result;
+use crate::inspect::text::{DumpOptions, Printer, Quoted, TableFacts, quoted};
+use crate::iterator::api::Direction;
+use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
+use crate::table::block::Block;
+use crate::table::block_cursor::BlockCursor;
+use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::format::{
+    BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
+};
+use crate::table::index::Index;
+use crate::table::reader::{Expect, Table, TableContext};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Table> {
+    let context = TableContext {
+        files: FilePool::new(Arc::clone(env), 1),
+        cache: Cache::new(0, 0.0),
+        custom_policies: Vec::new(),
+    };
+    Table::open(&context, path, Expect::default())
+}
+
+/// What the table at `path` says of itself; footer, metaindex, properties and index are read.
+///
+/// # Errors
+/// `Io`, `Corruption` or `UnsupportedFormat`.
+pub fn table_facts(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
+    open(env, path).map(|table| facts_of(&table))
+}
+
+/// Checks every block, entry and filter of the table at `path` against everything else in it.
+///
+/// # Errors
+/// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
+pub fn verify_table(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
+    let table = open(env, path)?;
+    table.verify(&mut |_| {})?;
+    Ok(facts_of(&table))
+}
+
+fn facts_of(table: &Table) -> TableFacts {
+    let properties = table.properties();
+    TableFacts {
+        bytes: table.file().bytes(),
+        table_id: table.table_id(),
+        entries: properties.entries,
+        tombstones: properties.tombstones,
+        data_blocks: properties.data_blocks,
+        data_bytes: properties.data_bytes,
+        index_bytes: properties.index_bytes,
+        filter_bytes: properties.filter_bytes,
+        filter_partitions: properties.filter_partitions,
+        filter_policy: properties.filter_policy.clone(),
+        filter_layout: properties.filter_layout.clone(),
+        smallest_sequence: properties.smallest_sequence,
+        largest_sequence: properties.largest_sequence,
+    }
+}
+
+/// Prints what stands where in the table at `path`.
+///
+/// # Errors
+/// As for [`table_facts`], and of the output.
+pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()> {
+    print_layout(&open(env, path)?, &mut Printer::new(out))
+}
+
+/// Prints layout, filters and entries of the table at `path`.
+///
+/// # Errors
+/// As for [`layout`].
+pub fn dump_table(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let table = open(env, path)?;
+    if options.block.is_none() {
+        print_layout(&table, printer)?;
+    }
+    let index = data_index(&table)?;
+    let mut left = options.entries_max;
+    for number in 0..index.len() {
+        if left == 0 {
+            break;
+        }
+        if options.block.is_none_or(|wanted| wanted == number)
+            && let Some(handle) = index.handle(number)
+        {
+            print_block(&table, number, handle, index.key(number), options, &mut left, printer)?;
+        }
+    }
+    Ok(())
+}
+
+fn data_index(table: &Table) -> Result<Index> {
+    table.file().read_index(table.footer().index, BlockKind::Index, &mut TableIo::default())
+}
+
+/// `from..to`, block trailer included.
+fn place(handle: BlockHandle) -> String {
+    format!("{:>10}..{}", handle.offset, handle.offset + stored_bytes(handle))
+}
+
+fn stored_bytes(handle: BlockHandle) -> u64 {
+    handle.size.saturating_add(BLOCK_TRAILER_BYTES as u64)
+}
+
+fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
+    let properties = table.properties();
+    let name = table.path().file_name().unwrap_or_default().to_string_lossy();
+    printer.line(format_args!(
+        "{name}  {} B  format {TABLE_VERSION}  id {:016x}  {}",
+        table.file().bytes(),
+        table.table_id(),
+        properties.compression.name()
+    ))?;
+    printer.line(format_args!(
+        "  entries     {} ({} tombstones), sequences {}..={}",
+        properties.entries,
+        properties.tombstones,
+        properties.smallest_sequence,
+        properties.largest_sequence
+    ))?;
+    printer.line(format_args!(
+        "  keys        {} ..= {}",
+        quoted(user_key(&properties.smallest_key)),
+        quoted(user_key(&properties.largest_key))
+    ))?;
+    printer.line(format_args!(
+        "  data        {:>10}..{}  {} blocks, {} B each on average; {} B of keys, {} B of values",
+        0,
+        properties.data_bytes,
+        properties.data_blocks,
+        properties.mean_block_bytes(),
+        properties.raw_key_bytes,
+        properties.raw_value_bytes
+    ))?;
+    for (name, handle) in metaindex(table)? {
+        if name == PROPERTIES_NAME {
+            let bytes = stored_bytes(handle);
+            printer.line(format_args!("  properties  {}  {bytes} B", place(handle)))?;
+        } else {
+            print_filter(table, &name, handle, printer)?;
+        }
+    }
+    let metaindex = table.footer().metaindex;
+    let bytes = stored_bytes(metaindex);
+    printer.line(format_args!("  metaindex   {}  {bytes} B", place(metaindex)))?;
+    let keys = if properties.index_key_is_user_key { "user keys" } else { "internal keys" };
+    let index = table.footer().index;
+    let entries = data_index(table)?.len();
+    printer.line(format_args!(
+        "  index       {}  {} B, {entries} entries, {keys}",
+        place(index),
+        stored_bytes(index)
+    ))?;
+    let end = table.file().bytes();
+    let start = table.file().blocks_end();
+    printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
+}
+
+fn metaindex(table: &Table) -> Result<Vec<(String, BlockHandle)>> {
+    let block = table.file().read_meta(table.footer().metaindex)?;
+    let mut cursor = BlockCursor::new(Direction::Forward);
+    let mut entries = Vec::new();
+    cursor.seek(&block, None);
+    while cursor.valid() {
+        let name = String::from_utf8_lossy(cursor.key()).into_owned();
+        // `Table::open` has refused malformed handles.
+        entries.extend(BlockHandle::decode(cursor.value(&block)).map(|handle| (name, handle)));
+        cursor.next(&block);
+    }
+    Ok(entries)
+}
+
+fn print_filter(
+    table: &Table,
+    name: &str,
+    handle: BlockHandle,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let properties = table.properties();
+    let bits = properties.filter_millibits_per_key as f64 / 1000.0;
+    printer.line(format_args!(
+        "  filter      {}  {} {}, {} keys, {bits} bits a key, {} B",
+        place(handle),
+        name.escape_debug(),
+        properties.filter_layout.escape_debug(),
+        properties.filter_entries,
+        properties.filter_bytes
+    ))?;
+    if table.filter().layout_name() == "none" {
+        let policy = table.filter().name().unwrap_or_default().escape_debug();
+        return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
+    }
+    // A damaged filter costs reads, never answers: it is said and the rest is printed.
+    let damage = match table.filter().layout_name() {
+        "partitioned" => print_partitions(table, handle, printer),
+        "block-based" => print_windows(table, handle, printer),
+        _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),
+    };
+    match damage {
+        Err(error) if error.is_corruption() => {
+            printer.line(format_args!("    not consulted: {error}"))
+        }
+        other => other,
+    }
+}
+
+fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
+    let mut io = TableIo::default();
+    let index = table.file().read_index(handle, BlockKind::FilterIndex, &mut io)?;
+    let bytes = stored_bytes(handle);
+    printer.line(format_args!("    top-level index {bytes} B, {} partitions", index.len()))?;
+    for number in 0..index.len() {
+        let Some(partition) = index.handle(number) else { continue };
+        let separator = separator_of(table, index.key(number));
+        printer.line(format_args!(
+            "    {number:>8}  {}  {} B  to {}",
+            place(partition),
+            stored_bytes(partition),
+            quoted(separator)
+        ))?;
+        table.file().read_raw(partition, BlockKind::Filter, &mut io)?;
+    }
+    Ok(())
+}
+
+fn print_windows(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
+    let mut io = TableIo::default();
+    let contents = table.file().read_raw(handle, BlockKind::Filter, &mut io)?;
+    let Some((base_lg, offsets)) = window_offsets(&contents) else {
+        return Err(table.file().corruption(handle.offset, "a malformed block-based filter"));
+    };
+    let empty = offsets.windows(2).filter(|pair| matches!(pair, [from, to] if from == to)).count();
+    let windows = offsets.len().saturating_sub(1);
+    printer.line(format_args!(
+        "    {windows} windows of 2^{base_lg} B, {empty} of them empty: no data block starts there"
+    ))
+}
+
+/// The logarithm of the window and where each window's filter begins, the end of the last included:
+/// see `table/filter_block/block_based.rs`.
+fn window_offsets(contents: &[u8]) -> Option<(u8, Vec<u32>)> {
+    let (&base_lg, front) = contents.split_last()?;
+    let array = get_u32(front, front.len().checked_sub(4)?)? as usize;
+    let offsets = front.get(array..)?.chunks_exact(4).map(|word| get_u32(word, 0));
+    Some((base_lg, offsets.collect::<Option<Vec<u32>>>()?))
+}
+
+/// A separator's user key: of an index, the bytes as stored may be an internal key.
+fn separator_of<'k>(table: &Table, stored: &'k [u8]) -> &'k [u8] {
+    if table.properties().index_key_is_user_key { stored } else { user_key(stored) }
+}
+
+fn print_block(
+    table: &Table,
+    number: usize,
+    handle: BlockHandle,
+    separator: &[u8],
+    options: &DumpOptions,
+    left: &mut u64,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let mut io = TableIo::default();
+    let cached = table.file().fetch(handle, BlockKind::Data, false, &mut io)?;
+    let block: Option<&Block> = CachedBlock::data(&cached);
+    let Some(block) = block else {
+        return Err(table.file().corruption(handle.offset, "the data index names no data block"));
+    };
+    printer.line(format_args!(
+        "block {number}  {}  {} B stored, {} B; to {}",
+        place(handle),
+        stored_bytes(handle),
+        block.contents().len(),
+        quoted(separator_of(table, separator))
+    ))?;
+    let mut cursor = BlockCursor::new(Direction::Forward);
+    cursor.seek(block, None);
+    while cursor.valid() && *left > 0 {
+        *left -= 1;
+        print_entry(cursor.key(), cursor.value(block), options, printer)?;
+        cursor.next(block);
+    }
+    Ok(())
+}
+
+fn print_entry(
+    internal_key: &[u8],
+    value: &[u8],
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let Some((key, trailer)) = split_internal_key(internal_key) else {
+        return printer.line(format_args!("  malformed key {}", quoted(internal_key)));
+    };
+    let key = quoted(key);
+    match unpack_trailer(trailer) {
+        Some((sequence, ValueKind::Put)) => {
+            let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
+            printer.line(format_args!("  {key} @{sequence} = {value}"))
+        }
+        Some((sequence, ValueKind::Tombstone)) => {
+            printer.line(format_args!("  {key} @{sequence} deleted"))
+        }
+        None => printer.line(format_args!("  {key} of an unknown kind {}", trailer as u8)),
+    }
+}

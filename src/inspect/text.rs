@@ -1,0 +1,111 @@
+//! What the parts of `inspect` share: options, facts, and how bytes are written.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+
+/// How much of a file to print.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DumpOptions {
+    /// Of a table, only the data block of this number, counted from 0. Default: all.
+    pub block: Option<usize>,
+    /// Entries at most. Default: all.
+    pub entries_max: u64,
+    /// Bytes of each value at most. Default: 64.
+    pub value_bytes_max: usize,
+}
+
+impl Default for DumpOptions {
+    fn default() -> Self {
+        DumpOptions { block: None, entries_max: u64::MAX, value_bytes_max: 64 }
+    }
+}
+
+/// What a table says of itself. Sizes are as stored, block trailers included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableFacts {
+    /// Length of the file.
+    pub bytes: u64,
+    /// The random number that ties its blocks and the manifest together.
+    pub table_id: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Entries that delete their key.
+    pub tombstones: u64,
+    /// Data blocks.
+    pub data_blocks: u64,
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes of the data index.
+    pub index_bytes: u64,
+    /// Bytes of the filter, all partitions and their index included.
+    pub filter_bytes: u64,
+    /// Partitions of the filter; 0 in the other layouts.
+    pub filter_partitions: u64,
+    /// The filter policy as persisted; empty without a filter.
+    pub filter_policy: String,
+    /// The layout of the filter; empty without a filter.
+    pub filter_layout: String,
+    /// Smallest sequence number.
+    pub smallest_sequence: u64,
+    /// Largest sequence number.
+    pub largest_sequence: u64,
+}
+
+/// Where text goes. A failed write is an `Io` error with the operation `print`.
+pub struct Printer<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl<'a> Printer<'a> {
+    /// Prints to `out`.
+    pub fn new(out: &'a mut dyn Write) -> Self {
+        Printer { out }
+    }
+
+    /// Prints one line.
+    pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
+        let printed = self.out.write_fmt(line).and_then(|()| self.out.write_all(b"\n"));
+        printed.map_err(|error| Error::io("print", Path::new("output"), error))
+    }
+}
+
+/// Bytes in quotes and escaped, cut after `bytes_max`.
+pub struct Quoted<'a> {
+    /// What to print.
+    pub bytes: &'a [u8],
+    /// How much of it.
+    pub bytes_max: usize,
+}
+
+/// All of `bytes` in quotes.
+pub fn quoted(bytes: &[u8]) -> Quoted<'_> {
+    Quoted { bytes, bytes_max: usize::MAX }
+}
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bytes.get(..self.bytes_max) {
+            Some(front) if front.len() < self.bytes.len() => {
+                write!(f, "\"{}\"... ({} B)", front.escape_ascii(), self.bytes.len())
+            }
+            _ => write!(f, "\"{}\"", self.bytes.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_quoted_and_cut() {
+        assert_eq!(quoted(b"a\"b\xff\n").to_string(), r#""a\"b\xff\n""#);
+        let cut = |bytes_max| Quoted { bytes: b"abc", bytes_max }.to_string();
+        assert_eq!(cut(3), "\"abc\"");
+        assert_eq!(cut(2), "\"ab\"... (3 B)");
+    }
+}
