@@ -1,0 +1,117 @@
+//! The main job: what filters save, measured, has to come out as promised.
+
+use siftdb::env::MemEnv;
+use siftdb::lab::{Act, ActKind, Column, KeySet, Report, Settings, run};
+use siftdb::{Error, Filter};
+use std::sync::Arc;
+
+const WITH_FILTERS: [Column; 3] = [Column::BlockBased, Column::Full, Column::Partitioned];
+
+fn settings(filter: Filter) -> Settings {
+    let mut settings = Settings::new("/lab");
+    settings.env = Arc::new(MemEnv::without_log());
+    settings.lookups = 4_000;
+    settings.filter = filter;
+    settings
+}
+
+fn act(report: &Report, kind: ActKind) -> &Act {
+    report.acts.iter().find(|act| act.kind == kind).unwrap()
+}
+
+fn check(report: &Report, keys: &KeySet) {
+    assert_eq!(report.faults, Vec::<String>::new(), "{report}");
+    for facts in &report.databases {
+        assert_eq!(facts.entries, keys.len() as u64, "{facts:?}");
+        assert_eq!(facts.data_blocks, report.databases[0].data_blocks, "{facts:?}");
+        assert_eq!(facts.tables[0], 3, "{facts:?}");
+        assert!(facts.tables[1] > 0 && facts.tables[2] > 1, "{facts:?}");
+        assert!(facts.tables[3..].iter().all(|tables| *tables == 0), "{facts:?}");
+        assert_eq!(facts.filter_bytes == 0, facts.column == Column::NoFilter);
+    }
+    for (kind, least) in
+        [(ActKind::Absent, 0.95), (ActKind::Present, 0.5), (ActKind::Starved, 0.95)]
+    {
+        let act = act(report, kind);
+        for column in WITH_FILTERS {
+            let saved = act.data_reads_saved(column).unwrap();
+            assert!(saved >= least, "{kind:?} {column}: {saved}\n{report}");
+            let measured = act.column(column).unwrap();
+            let (observed, expected) =
+                (measured.observed_fpr.unwrap(), measured.expected_fpr.unwrap());
+            // Five standard deviations of that many answers, and a tenth for the estimate.
+            let deviation = (expected / measured.filter_answers_absent as f64).sqrt();
+            let band = 0.1 * expected + 5.0 * deviation;
+            assert!(observed - expected < band, "{column}: {observed} {expected}");
+            // Small filters of whole cache lines have more bits than they were asked for.
+            if column != Column::BlockBased {
+                assert!(expected - observed < band, "{column}: {observed} {expected}");
+            }
+            assert_eq!(
+                measured.data_blocks + measured.data_blocks_avoided,
+                act.column(Column::NoFilter).unwrap().data_blocks,
+                "{kind:?} {column}: one block looked at or avoided for each table"
+            );
+        }
+        // The same files with and without asking the filter.
+        let unasked = act.column(Column::FullNotAsked).unwrap();
+        assert_eq!(unasked.data_blocks, act.column(Column::NoFilter).unwrap().data_blocks);
+        assert_eq!(unasked.observed_fpr, None);
+    }
+    // Block-based filters are asked behind the index, the others before it.
+    let absent = act(report, ActKind::Absent);
+    let seeks = |column| absent.column(column).unwrap().index_seeks;
+    assert_eq!(seeks(Column::BlockBased), seeks(Column::NoFilter));
+    assert!(seeks(Column::Full) * 20 < seeks(Column::NoFilter));
+    assert!(seeks(Column::Partitioned) * 20 < seeks(Column::NoFilter));
+}
+
+#[test]
+fn filters_save_what_the_demonstration_promises() {
+    let keys = KeySet::generate(60_000, 42);
+    let mut last = 0;
+    let mut calls = 0;
+    let report = run(&settings(Filter::bloom(10.0)), &keys, &mut |progress| {
+        assert!(progress.done <= progress.total);
+        calls += 1;
+        last = progress.done;
+    });
+    let report = report.unwrap();
+    check(&report, &keys);
+    // A filter read whole to save one block costs more than one read in part.
+    let starved = act(&report, ActKind::Starved);
+    let filter_bytes = |column| starved.column(column).unwrap().filter_bytes_read;
+    assert!(filter_bytes(Column::Full) > filter_bytes(Column::Partitioned), "{report}");
+    assert!(calls > 100 && last == 15 * 4_000);
+}
+
+#[test]
+fn leveldb_bloom_saves_as_much() {
+    // Real keys are not of one length.
+    let paths = (0..30_000u64).map(|i| format!("/usr/share/{}/{}", i % 97, i * i).into_bytes());
+    let keys = KeySet::new(paths);
+    check(&run(&settings(Filter::leveldb_bloom(10.0)), &keys, &mut |_| {}).unwrap(), &keys);
+}
+
+#[test]
+fn a_run_is_the_same_again() {
+    let keys = KeySet::generate(2_000, 7);
+    let run = || run(&settings(Filter::bloom(10.0)), &keys, &mut |_| {}).unwrap();
+    let counts = |report: Report| -> Vec<_> {
+        let columns = report.acts.into_iter().flat_map(|act| act.columns);
+        // What the cache holds depends on its shards, and those on the tables' random ids.
+        columns.map(|m| (m.data_blocks, m.index_seeks, m.false_positives)).collect()
+    };
+    assert_eq!(counts(run()), counts(run()));
+}
+
+#[test]
+fn too_few_keys_and_databases_in_the_way_are_refused() {
+    let few = KeySet::generate(99, 1);
+    let settings = settings(Filter::bloom(10.0));
+    let refused = run(&settings, &few, &mut |_| {});
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })));
+    let enough = KeySet::generate(100, 1);
+    assert_eq!(run(&settings, &enough, &mut |_| {}).unwrap().faults, Vec::<String>::new());
+    assert!(run(&settings, &enough, &mut |_| {}).is_err(), "there is a database already");
+}
