@@ -1,3 +1,5 @@
 //! All integration tests in one binary.
 
+#[cfg(feature = "cli")]
+mod cli;
 mod demo;

@@ -1,1 +1,71 @@
-fn main() {}
+//! The `siftdb` command. This file only dispatches: each subcommand is a file of its own.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 not
+//! found, 2 usage, 3 corruption, 4 I/O or locked. A closed output (`| head`) ends a command
+//! quietly.
+
+mod args;
+mod bars;
+mod delete;
+mod demo;
+mod explain;
+mod failure;
+mod get;
+mod load;
+mod put;
+mod scan;
+mod sst;
+mod stats;
+mod text;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// An embedded key-value store whose reads ask a filter first, from the command line.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure what filters save: four databases of the same keys, the same lookups in each
+    Demo(demo::Demo),
+    /// Write lines of KEY TAB VALUE into a database
+    Load(load::Load),
+    /// Print the value of a key
+    Get(get::Get),
+    /// Write a value under a key
+    Put(put::Put),
+    /// Delete a key
+    Delete(delete::Delete),
+    /// Print the entries of a range of keys
+    Scan(scan::Scan),
+    /// Print what a database holds and did, level by level
+    Stats(stats::Stats),
+    /// Look a key up and print what that touched, table by table
+    Explain(explain::Explain),
+    /// Look into single files, without the database and without its lock
+    #[command(subcommand)]
+    Sst(sst::Sst),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(command) => command.run(),
+        Command::Load(command) => command.run(),
+        Command::Get(command) => command.run(),
+        Command::Put(command) => command.run(),
+        Command::Delete(command) => command.run(),
+        Command::Scan(command) => command.run(),
+        Command::Stats(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Sst(command) => command.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,46 @@
+//! Arguments that several commands share: which database, which key.
+
+use crate::failure::Outcome;
+use crate::text::unescaped;
+use clap::Args;
+use siftdb::{Db, Options};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// A database that has to be there.
+#[derive(Args)]
+pub struct Database {
+    /// Directory of the database
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl Database {
+    /// Opens it to look: nothing is created, nothing is compacted.
+    pub fn open_to_read(&self) -> Outcome<Db> {
+        let options = Options::new().create_if_missing(false).auto_compaction(false);
+        Ok(options.open(&self.directory)?)
+    }
+
+    /// Opens it to write, creating it if `create`.
+    pub fn open_to_write(&self, create: bool) -> Outcome<Db> {
+        Ok(Options::new().create_if_missing(create).open(&self.directory)?)
+    }
+}
+
+/// How bytes are spelled on the command line.
+#[derive(Args)]
+pub struct Spelling {
+    /// Read \t, \n, \\ and \xNN in keys and values given to this command
+    #[arg(long)]
+    pub escaped: bool,
+}
+
+impl Spelling {
+    /// The bytes of an argument.
+    pub fn bytes(&self, argument: OsString) -> Outcome<Vec<u8>> {
+        let bytes = argument.into_vec();
+        if self.escaped { unescaped(&bytes) } else { Ok(bytes) }
+    }
+}

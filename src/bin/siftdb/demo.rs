@@ -1,0 +1,217 @@
+//! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::lab`.
+
+use crate::bars::Bar;
+use crate::failure::{Failure, Outcome};
+use crate::load::{next_line, open_lines};
+use crate::text::{output, print_json};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use siftdb::Filter;
+use siftdb::lab::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Demo {
+    /// Take the keys from this file, one a line, instead of making them up; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// How many keys to make up
+    #[arg(long, default_value_t = 500_000, conflicts_with = "input")]
+    keys: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// Bits of filter for each key
+    #[arg(long, default_value_t = 10.0)]
+    bits: f64,
+    /// How keys become bits
+    #[arg(long, value_enum, default_value_t = Encoding::FastLocalBloom)]
+    encoding: Encoding,
+    /// Lookups of each act in each column
+    #[arg(long, default_value_t = 50_000)]
+    lookups: usize,
+    /// Decides made-up keys, values, and which keys are looked up
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Keep the databases, and say where they are
+    #[arg(long)]
+    keep: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Encoding {
+    FastLocalBloom,
+    LeveldbBloom,
+}
+
+impl Demo {
+    pub fn run(self) -> Outcome {
+        if self.lookups == 0 {
+            return Err(Failure::Usage("--lookups 0: there is nothing to measure".into()));
+        }
+        let keys = self.key_set()?;
+        let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
+        let mut directory =
+            directory.map_err(|source| Failure::io(&std::env::temp_dir(), source))?;
+        directory.disable_cleanup(self.keep);
+        let mut settings = Settings::new(directory.path());
+        settings.value_bytes = self.value_bytes;
+        settings.lookups = self.lookups;
+        settings.seed = self.seed;
+        settings.filter = match self.encoding {
+            Encoding::FastLocalBloom => Filter::bloom(self.bits),
+            Encoding::LeveldbBloom => Filter::leveldb_bloom(self.bits),
+        };
+        let report = measure(&settings, &keys)?;
+        if self.json {
+            print_json(&self.report_json(&keys, &report))?;
+        } else {
+            let mut out = output();
+            writeln!(out, "siftdb {} demo: {}\n", env!("CARGO_PKG_VERSION"), self.heading(&keys))?;
+            writeln!(out, "{report}")?;
+            out.flush()?;
+        }
+        if self.keep {
+            let full = settings.database(Column::Full);
+            let key = keys.absent(1, self.seed).pop().unwrap_or_default();
+            let key = String::from_utf8_lossy(&key).into_owned();
+            let mut stderr = std::io::stderr();
+            let _ = writeln!(stderr, "databases kept in {}", directory.path().display());
+            let _ = writeln!(stderr, "next: siftdb explain {} '{key}'", full.display());
+        }
+        if report.faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Fault(format!("{} counts do not agree", report.faults.len())))
+        }
+    }
+
+    fn key_set(&self) -> Outcome<KeySet> {
+        let Some(path) = &self.input else {
+            return Ok(KeySet::generate(self.keys, self.seed));
+        };
+        let (mut lines, _) = open_lines(path)?;
+        let (mut keys, mut line) = (Vec::new(), Vec::new());
+        while next_line(&mut lines, &mut line, path)?.is_some() {
+            if !line.is_empty() {
+                keys.push(line.clone());
+            }
+        }
+        Ok(KeySet::new(keys))
+    }
+
+    fn heading(&self, keys: &KeySet) -> String {
+        let mean = keys.bytes() as f64 / keys.len().max(1) as f64;
+        let source = match &self.input {
+            Some(path) => format!("keys of {}", path.display()),
+            None => "keys".into(),
+        };
+        let encoding = match self.encoding {
+            Encoding::FastLocalBloom => "FastLocalBloom",
+            Encoding::LeveldbBloom => "LevelDB Bloom",
+        };
+        format!(
+            "{} {source}, {mean:.0} B on average, values of {} B; {encoding}, {} bits a key; \
+             seed {}; {} lookups each",
+            keys.len(),
+            self.value_bytes,
+            self.bits,
+            self.seed,
+            self.lookups
+        )
+    }
+
+    fn report_json(&self, keys: &KeySet, report: &Report) -> Value {
+        let databases = report.databases.iter().map(|facts| {
+            json!({
+                "column": facts.column.name(),
+                "tables": facts.tables,
+                "entries": facts.entries,
+                "data_blocks": facts.data_blocks,
+                "data_bytes": facts.data_bytes,
+                "filter_bytes": facts.filter_bytes,
+                "index_bytes": facts.index_bytes,
+            })
+        });
+        json!({
+            "format": 1,
+            "siftdb": env!("CARGO_PKG_VERSION"),
+            "keys": keys.len(),
+            "key_bytes": keys.bytes(),
+            "value_bytes": self.value_bytes,
+            "bits": self.bits,
+            "seed": self.seed,
+            "lookups": self.lookups,
+            "databases": databases.collect::<Vec<_>>(),
+            "acts": report.acts.iter().map(act_json).collect::<Vec<_>>(),
+            "faults": report.faults,
+        })
+    }
+}
+
+fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {
+    let mut bars: Option<(Stage, Bar)> = None;
+    let report = run(settings, keys, &mut |progress| {
+        let name = match progress.stage {
+            Stage::Load => "load",
+            Stage::LookUp => "look up",
+        };
+        match &bars {
+            Some((stage, bar)) if *stage == progress.stage => bar.set(progress.done),
+            _ => {
+                if let Some((_, finished)) = bars.take() {
+                    finished.finish("done");
+                }
+                bars = Some((progress.stage, Bar::keys(name, progress.total)));
+            }
+        }
+    });
+    if let Some((_, bar)) = bars {
+        bar.finish("done");
+    }
+    Ok(report?)
+}
+
+fn act_json(act: &Act) -> Value {
+    let kind = match act.kind {
+        ActKind::Absent => "absent",
+        ActKind::Present => "present",
+        ActKind::Starved => "starved",
+    };
+    let columns = act.columns.iter().map(|measured| column_json(act, measured));
+    json!({
+        "act": kind,
+        "cache_bytes": act.cache_bytes,
+        "columns": columns.collect::<Vec<_>>(),
+    })
+}
+
+fn column_json(act: &Act, measured: &Measurement) -> Value {
+    json!({
+        "column": measured.column.name(),
+        "lookups": measured.lookups,
+        "found": measured.found,
+        "data_blocks": measured.data_blocks,
+        "data_blocks_read": measured.data_blocks_read,
+        "data_reads_saved": act.data_reads_saved(measured.column),
+        "data_bytes_read": measured.data_bytes_read,
+        "index_seeks": measured.index_seeks,
+        "index_blocks_read": measured.index_blocks_read,
+        "index_bytes_read": measured.index_bytes_read,
+        "filter_blocks_read": measured.filter_blocks_read,
+        "filter_bytes_read": measured.filter_bytes_read,
+        "data_blocks_avoided": measured.data_blocks_avoided,
+        "false_positives": measured.false_positives,
+        "filter_answers_absent": measured.filter_answers_absent,
+        "observed_fpr": measured.observed_fpr,
+        "expected_fpr": measured.expected_fpr,
+        "p50_nanos": measured.p50_nanos,
+        "p99_nanos": measured.p99_nanos,
+        "env_read_calls": measured.env_read_calls,
+        "env_bytes_read": measured.env_bytes_read,
+    })
+}

@@ -1,0 +1,112 @@
+//! `siftdb stats DIR`
+
+use crate::args::Database;
+use crate::failure::Outcome;
+use crate::text::{output, print_json};
+use clap::Args;
+use serde_json::{Value, json};
+use siftdb::stats::{LevelStats, Stats as Figures};
+use std::io::Write;
+
+#[derive(Args)]
+pub struct Stats {
+    #[command(flatten)]
+    database: Database,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stats {
+    pub fn run(self) -> Outcome {
+        let db = self.database.open_to_read()?;
+        let stats = db.stats();
+        if self.json {
+            print_json(&stats_json(&stats))?;
+        } else {
+            let mut out = output();
+            writeln!(out, "{stats}")?;
+            if stats.since_unix_seconds > 0 {
+                writeln!(out, "counted since {}", date(stats.since_unix_seconds))?;
+            }
+            out.flush()?;
+        }
+        Ok(db.close()?)
+    }
+}
+
+/// An object of the named fields.
+macro_rules! object {
+    ($from:expr; $($field:ident),* $(,)?) => {{
+        let mut object = serde_json::Map::new();
+        $(object.insert(stringify!($field).into(), Value::from($from.$field));)*
+        object
+    }};
+}
+
+fn stats_json(stats: &Figures) -> Value {
+    let mut object = object!(stats;
+        gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, batches, entries,
+        entry_bytes, write_groups, wal_bytes, wal_syncs, flushes, flush_bytes, compactions,
+        compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
+        trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
+        level0_stall_nanos, memtable_stalls, memtable_stall_nanos, filter_errors,
+        cache_capacity_bytes, cache_bytes, resident_bytes, pinned_bytes, snapshots,
+        since_unix_seconds,
+    );
+    let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
+    object.insert("levels".into(), json!(levels));
+    object.insert("total".into(), level_json(&stats.total()));
+    Value::Object(object)
+}
+
+fn level_json(level: &LevelStats) -> Value {
+    let mut object = object!(level;
+        tables, bytes, entries, filter_bytes, expected_fpr, negatives, true_positives,
+        false_positives, unresolved, not_consulted, bytes_avoided, index_seeks,
+        data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
+        filter_blocks_read, filter_bytes_read, index_blocks_read, index_bytes_read,
+    );
+    object.insert("observed_fpr".into(), json!(level.observed_fpr()));
+    Value::Object(object)
+}
+
+/// Seconds since 1970 as a date and a time of day (UTC), by the proleptic Gregorian calendar.
+fn date(unix_seconds: u64) -> String {
+    let (mut days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    // Whole cycles of 400 years first, so that no stored number makes the loop long.
+    let mut year = 1970 + 400 * (days / 146_097);
+    days %= 146_097;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_come_out_right() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(4_102_444_800), "2100-01-01 00:00 UTC");
+        assert_eq!(date(1_735_689_599), "2024-12-31 23:59 UTC");
+        assert!(date(u64::MAX).ends_with("UTC"));
+    }
+}

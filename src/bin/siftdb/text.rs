@@ -1,0 +1,112 @@
+//! Bytes as text and back, and the output.
+//!
+//! What is UTF-8 without control characters and backslashes is printed as it is; anything else
+//! with `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back. So every key has one spelling.
+
+use crate::failure::{Failure, Outcome};
+use std::io::{BufWriter, StdoutLock, Write};
+
+/// Buffered standard output; flush it to see its errors.
+pub fn output() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
+}
+
+/// Prints a JSON value on a line of its own.
+pub fn print_json(value: &serde_json::Value) -> Outcome {
+    let mut out = output();
+    writeln!(out, "{value:#}")?;
+    Ok(out.flush()?)
+}
+
+/// The spelling of `bytes`.
+pub fn escaped(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(|c| c.is_control() || c == '\\') => text.into(),
+        Ok(text) => {
+            let mut spelled = String::new();
+            for character in text.chars() {
+                if character.is_control() || character == '\\' {
+                    let mut utf8 = [0; 4];
+                    let bytes = character.encode_utf8(&mut utf8).as_bytes();
+                    bytes.iter().for_each(|byte| spell(*byte, &mut spelled));
+                } else {
+                    spelled.push(character);
+                }
+            }
+            spelled
+        }
+        Err(_) => {
+            let mut spelled = String::new();
+            bytes.iter().for_each(|byte| spell(*byte, &mut spelled));
+            spelled
+        }
+    }
+}
+
+fn spell(byte: u8, spelled: &mut String) {
+    match byte {
+        b'\t' => spelled.push_str("\\t"),
+        b'\n' => spelled.push_str("\\n"),
+        b'\\' => spelled.push_str("\\\\"),
+        b' '..=b'~' => spelled.push(byte as char),
+        _ => spelled.push_str(&format!("\\x{byte:02x}")),
+    }
+}
+
+/// The bytes of a spelling.
+pub fn unescaped(spelled: &[u8]) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(spelled.len());
+    let mut rest = spelled;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'\\' {
+            bytes.push(first);
+            continue;
+        }
+        let (byte, used) = match *rest {
+            [b't', ..] => (Some(b'\t'), 1),
+            [b'n', ..] => (Some(b'\n'), 1),
+            [b'\\', ..] => (Some(b'\\'), 1),
+            [b'x', high, low, ..] => (hex(high).zip(hex(low)).map(|(h, l)| 16 * h + l), 3),
+            _ => (None, 0),
+        };
+        let Some(byte) = byte else {
+            let what = "an escape that is none of \\t \\n \\\\ \\xNN in";
+            return Err(Failure::Usage(format!("{what} {}", spelled.escape_ascii())));
+        };
+        bytes.push(byte);
+        rest = rest.get(used..).unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_reads_back() {
+        let cases: [(&[u8], &str); 6] = [
+            (b"plain key", "plain key"),
+            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
+            (b"tab\tline\n", "tab\\tline\\n"),
+            (b"back\\slash", "back\\\\slash"),
+            (b"\xff\x00A", "\\xff\\x00A"),
+            ("\u{85}".as_bytes(), "\\xc2\\x85"),
+        ];
+        for (bytes, spelled) in cases {
+            assert_eq!(escaped(bytes), spelled);
+            assert_eq!(unescaped(spelled.as_bytes()).unwrap(), bytes);
+        }
+        for byte in 0..=255u8 {
+            assert_eq!(unescaped(escaped(&[byte]).as_bytes()).unwrap(), [byte]);
+        }
+        for wrong in ["\\", "\\q", "\\x", "\\x1", "\\xg0"] {
+            assert!(unescaped(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

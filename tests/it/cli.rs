@@ -1,0 +1,323 @@
+//! The `siftdb` command end to end: output, exit codes, pipes, and what it leaves behind.
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siftdb"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn siftdb(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// Standard output of a command that has to succeed.
+fn ok(arguments: &[&str]) -> String {
+    let output = siftdb(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    assert!(stderr.is_empty(), "{arguments:?}: no terminal, so nothing is drawn: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Standard error of a command that has to fail with `code`.
+fn fails(code: i32, arguments: &[&str]) -> String {
+    let output = siftdb(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert!(!stderr.contains("panicked"), "{arguments:?}: {stderr}");
+    stderr
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(arguments)).unwrap()
+}
+
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Place { directory: TempDir::new().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().into()
+    }
+
+    /// A database of 3,000 entries in one table.
+    fn database(&self) -> String {
+        let (db, lines) = (self.path("db"), self.path("lines"));
+        let text: String = (0..3_000).map(|i| format!("key{i:04}\tvalue {i}\n")).collect();
+        write(&lines, text.as_bytes());
+        ok(&["load", &db, &lines]);
+        let opened = siftdb::Db::open(&db).unwrap();
+        opened.compact_range(..).unwrap();
+        opened.close().unwrap();
+        db
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own files")]
+fn write(path: &str, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own files")]
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own files")]
+fn files(directory: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.to_str().unwrap().ends_with(extension)).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn values_are_written_read_deleted_and_scanned() {
+    let place = Place::new();
+    let db = place.path("db");
+    ok(&["put", &db, "b", "2"]);
+    ok(&["put", &db, "a", "1"]);
+    ok(&["put", &db, "c", "3"]);
+    assert_eq!(ok(&["get", &db, "a"]), "1\n");
+    assert_eq!(ok(&["get", &db, "a", "--raw"]), "1");
+    ok(&["delete", &db, "b"]);
+    assert!(fails(1, &["get", &db, "b"]).contains("not found"));
+    assert_eq!(ok(&["scan", &db]), "a\t1\nc\t3\n");
+    assert_eq!(ok(&["scan", &db, "--reverse", "--limit", "1"]), "c\t3\n");
+    assert_eq!(ok(&["scan", &db, "--from", "b"]), "c\t3\n");
+    assert_eq!(ok(&["scan", &db, "--to", "c"]), "a\t1\n");
+    assert_eq!(ok(&["scan", &db, "--prefix", "x"]), "");
+    assert_eq!(ok(&["scan", &db, "--count"]), "2\n");
+    assert_eq!(json(&["scan", &db, "--count", "--json"])["count"], 2);
+    let line = ok(&["scan", &db, "--limit", "1", "--json"]);
+    assert_eq!(line, "{\"key\":\"a\",\"value\":\"1\"}\n");
+}
+
+#[test]
+fn any_bytes_go_through_the_shell_and_back() {
+    let place = Place::new();
+    let (db, copy, lines) = (place.path("db"), place.path("copy"), place.path("lines"));
+    let key = "tab\\tnul\\x00back\\\\high\\xff";
+    ok(&["put", "--escaped", &db, key, "\\xfe\\n"]);
+    ok(&["put", &db, "gr\u{fc}n", "plain"]);
+    assert_eq!(ok(&["get", "--escaped", &db, key]), "\\xfe\\n\n");
+    let raw = siftdb(&["get", "--escaped", "--raw", &db, key]);
+    assert_eq!(raw.stdout, b"\xfe\n");
+    let scanned = ok(&["scan", &db]);
+    assert_eq!(scanned, format!("gr\u{fc}n\tplain\n{key}\t\\xfe\\n\n"));
+    write(&lines, scanned.as_bytes());
+    ok(&["load", "--escaped", &copy, &lines]);
+    assert_eq!(ok(&["scan", &copy]), scanned);
+    fails(2, &["get", "--escaped", &db, "\\q"]);
+}
+
+#[test]
+fn load_reads_standard_input_and_names_the_line_it_cannot_use() {
+    let place = Place::new();
+    let db = place.path("db");
+    let mut child = command(&["load", &db, "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"a\t1\nb\t2\twith a tab\n\tempty key").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(figures["entries"], 3);
+    assert_eq!(ok(&["get", &db, "b"]), "2\\twith a tab\n");
+    assert_eq!(ok(&["get", &db, ""]), "empty key\n");
+    let lines = place.path("lines");
+    write(&lines, b"a\t1\nno tab\n");
+    assert!(fails(2, &["load", &db, &lines]).contains("line 2"));
+    fails(4, &["load", &db, &place.path("missing")]);
+}
+
+#[test]
+fn looking_creates_and_changes_nothing() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    for arguments in [
+        &["get", &missing, "k"][..],
+        &["scan", &missing],
+        &["stats", &missing],
+        &["explain", &missing, "k"],
+        &["delete", &missing, "k"],
+        &["sst", "verify", &missing],
+        &["sst", "layout", &missing],
+        &["sst", "dump", &missing],
+    ] {
+        fails(4, arguments);
+        assert!(!Path::new(&missing).exists(), "{arguments:?}");
+    }
+    let db = place.database();
+    let contents = || -> Vec<_> {
+        let all = files(&db, "").into_iter().filter(|path| !path.ends_with("STATS"));
+        all.map(|path| (path.clone(), read(&path))).collect()
+    };
+    let before = contents();
+    ok(&["get", &db, "key0007"]);
+    ok(&["scan", &db, "--count"]);
+    ok(&["stats", &db]);
+    ok(&["explain", &db, "key0007x"]);
+    ok(&["sst", "verify", &db]);
+    assert_eq!(contents(), before);
+}
+
+#[test]
+fn usage_and_locks_have_exit_codes_of_their_own() {
+    let place = Place::new();
+    let db = place.database();
+    fails(2, &[]);
+    fails(2, &["no-such-command"]);
+    fails(2, &["get", &db]);
+    fails(2, &["demo", "--bits", "0", "--keys", "1000"]);
+    fails(2, &["demo", "--keys", "5"]);
+    fails(2, &["demo", "--encoding", "leveldb-bloom", "--bits", "9.5", "--keys", "1000"]);
+    fails(2, &["scan", &db, "--prefix", "a", "--from", "b"]);
+    let held = siftdb::Db::open(&db).unwrap();
+    assert!(fails(4, &["get", &db, "key0001"]).contains("locked"));
+    // Single files need no lock.
+    let table = files(&db, ".sst").remove(0);
+    ok(&["sst", "layout", table.to_str().unwrap()]);
+    held.close().unwrap();
+    drop(held);
+    ok(&["get", &db, "key0001"]);
+}
+
+#[test]
+fn stats_and_explain_say_what_filters_did() {
+    let place = Place::new();
+    let db = place.database();
+    let explained = ok(&["explain", &db, "key0007x"]);
+    assert!(
+        explained.contains("not found") && explained.contains("without filters"),
+        "{explained}"
+    );
+    let explained = json(&["explain", &db, "key0007", "--json"]);
+    assert_eq!((&explained["found"], &explained["value_bytes"]), (&true.into(), &7.into()));
+    assert_eq!(explained["steps"].as_array().unwrap().last().unwrap()["outcome"], "FOUND");
+    let unasked = json(&["explain", &db, "key0007x", "--no-filters", "--json"]);
+    assert_eq!(unasked["data_blocks"], 1);
+    let stats = json(&["stats", &db, "--json"]);
+    assert_eq!(stats["gets"], 3, "counters outlive the process: {stats}");
+    assert_eq!(stats["total"]["entries"], 3_000);
+    assert_eq!(stats["levels"].as_array().unwrap().len(), 7);
+    let text = ok(&["stats", &db]);
+    assert!(text.contains("counted since 20"), "{text}");
+}
+
+#[test]
+fn tables_are_laid_out_dumped_and_verified() {
+    let place = Place::new();
+    let db = place.database();
+    let table = files(&db, ".sst").remove(0);
+    let table = table.to_str().unwrap();
+    let layout = ok(&["sst", "layout", table]);
+    assert!(layout.contains("3000 (0 tombstones)") && layout.contains("filter"), "{layout}");
+    assert_eq!(json(&["sst", "layout", table, "--json"])["entries"], 3_000);
+    let dump = ok(&["sst", "dump", table]);
+    assert!(dump.contains("\"key2999\" @"), "{dump}");
+    let block = ok(&["sst", "dump", table, "--block", "0", "--limit", "5"]);
+    assert_eq!(block.lines().count(), 6, "{block}");
+    for other in ["CURRENT", "MANIFEST"] {
+        let file = files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains(other));
+        assert!(!ok(&["sst", "dump", file.unwrap().to_str().unwrap()]).is_empty());
+    }
+    assert!(ok(&["sst", "verify", &db]).contains("ok, 3000 entries"));
+    assert_eq!(json(&["sst", "verify", table, "--json"])["tables"][0]["ok"], true);
+
+    let mut bytes = read(Path::new(table));
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 4;
+    write(table, &bytes);
+    assert!(fails(3, &["sst", "verify", &db]).contains("damaged at byte"));
+    let report = siftdb(&["sst", "verify", &db, "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["tables"][0]["ok"], false);
+    fails(3, &["scan", &db, "--count"]);
+    write(table, &bytes[..100]);
+    fails(3, &["sst", "layout", table]);
+    fails(3, &["get", &db, "key0001"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let place = Place::new();
+    let db = place.database();
+    let big = place.path("big");
+    let text: String = (0..20_000).map(|i| format!("key{i:05}\t{}\n", "v".repeat(50))).collect();
+    write(&place.path("lines"), text.as_bytes());
+    ok(&["load", &big, &place.path("lines")]);
+    let table = files(&db, ".sst").remove(0);
+    for arguments in [&["scan", &big][..], &["sst", "dump", table.to_str().unwrap()]] {
+        let mut child =
+            command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 10];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn the_demonstration_prints_its_tables_and_leaves_nothing_behind() {
+    let temporary = TempDir::new().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = command(&["demo", "--keys", "3000", "--lookups", "1000"])
+            .args(arguments)
+            .env("TMPDIR", temporary.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        (String::from_utf8(output.stdout).unwrap(), stderr.into_owned())
+    };
+    let (text, stderr) = run(&[]);
+    assert!(text.contains("Keys that are not there") && text.contains("partitioned"), "{text}");
+    assert!(text.contains("checked: ") && stderr.is_empty(), "{text}{stderr}");
+    let (text, _) = run(&["--json", "--encoding", "leveldb-bloom"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["faults"].as_array().unwrap().len(), 0);
+    let acts = report["acts"].as_array().unwrap();
+    assert_eq!(acts.len(), 3);
+    for column in acts[0]["columns"].as_array().unwrap() {
+        let reads: u64 = ["data_blocks_read", "index_blocks_read", "filter_blocks_read"]
+            .iter()
+            .map(|name| column[name].as_u64().unwrap())
+            .sum();
+        assert_eq!(column["env_read_calls"], reads);
+    }
+    assert_eq!(files(temporary.path().to_str().unwrap(), ""), Vec::<PathBuf>::new());
+    let (_, stderr) = run(&["--keep"]);
+    assert!(stderr.contains("databases kept in") && stderr.contains("siftdb explain"), "{stderr}");
+    let kept = files(temporary.path().to_str().unwrap(), "").remove(0);
+    assert!(ok(&["stats", kept.join("full").to_str().unwrap()]).contains("level"));
+}
+
+#[test]
+fn the_demonstration_takes_keys_of_ones_own() {
+    let place = Place::new();
+    let lines = place.path("keys");
+    let text: String = (0..2_500).map(|i| format!("/usr/lib/file-{}\n", i % 2_000)).collect();
+    write(&lines, text.as_bytes());
+    let report = json(&["demo", "--input", &lines, "--lookups", "500", "--json"]);
+    assert_eq!(report["keys"], 2_000, "each key once");
+    fails(4, &["demo", "--input", &place.path("missing")]);
+    fails(2, &["demo", "--input", &lines, "--keys", "5"]);
+}
