@@ -1,9 +1,9 @@
 //! Keys and values as they are handed out: owned, cheap to clone, without a lifetime.
 //!
-//! Up to [`INLINE_BYTES`] stand in the `Value` itself; up to [`COPY_BYTES`] are a copy of their
-//! own; larger ones share what already holds them: the cached block, or the memtable entry's own
-//! `Arc`, never a whole memtable. A shared value keeps its block in memory for as long as it
-//! lives, evicted or not; [`Value::detach`] ends that.
+//! Up to [`INLINE_BYTES`] stand in the `Value` itself; point lookups copy up to [`COPY_BYTES`];
+//! larger ones, and whatever an iterator hands out, share what already holds them: the cached
+//! block, or the memtable entry's own `Arc`, never a whole memtable. A shared value keeps its
+//! block in memory for as long as it lives, evicted or not; [`Value::detach`] ends that.
 
 use crate::sync::Arc;
 use std::borrow::Borrow;
@@ -13,8 +13,10 @@ use std::ops::Deref;
 /// Values up to this size need no allocation.
 pub const INLINE_BYTES: usize = 30;
 
-/// Values up to this size are copied out of their block; larger ones share it. Measured in
-/// `benches/point_lookup.rs`: below it a copy is cheaper than the reference count it saves.
+/// Point lookups copy values up to this size out of their block; larger ones share it. A lookup's
+/// value may outlive its block by far, and two threads that read one hot block would contend for
+/// its reference count. A scan has the block at hand and passes on: there sharing saves an
+/// allocation an entry (`benches/scan.rs`).
 pub const COPY_BYTES: usize = 256;
 
 /// A value, or the key of an iterated entry. Dereferences to `[u8]`.
@@ -41,11 +43,11 @@ enum Repr {
 }
 
 impl Value {
-    /// The bytes `start..start + len` of `owner`: a copy when small, shared when large. `None` if
-    /// they do not lie in `owner`.
+    /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
+    /// not lie in `owner`.
     pub(crate) fn from_shared(owner: &SharedBytes, start: usize, len: usize) -> Option<Self> {
         let bytes = (**owner).as_ref().get(start..start.checked_add(len)?)?;
-        if len <= COPY_BYTES {
+        if len <= INLINE_BYTES {
             return Some(Value::from(bytes));
         }
         let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
@@ -174,10 +176,10 @@ mod tests {
     fn every_size_reads_the_same_and_only_large_ones_pin() {
         let block: Vec<u8> = (0..2000u32).map(|i| i as u8).collect();
         let owner: SharedBytes = Arc::new(block.clone());
-        for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES, COPY_BYTES + 1, 1990] {
+        for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
             let value = Value::from_shared(&owner, 7, len).unwrap();
             assert_eq!(&value[..], &block[7..7 + len]);
-            assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > COPY_BYTES));
+            assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
             let kept = value.detach();
             assert_eq!(Arc::strong_count(&owner), 1);
             assert_eq!(kept.into_vec(), &block[7..7 + len]);

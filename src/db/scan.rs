@@ -167,7 +167,7 @@ struct Forward {
     merge: MergingIter,
     /// The user key last looked at: its other versions are older, and the back end must not come
     /// down to it.
-    last: Option<Vec<u8>>,
+    last: Option<Key>,
 }
 
 impl Forward {
@@ -187,15 +187,13 @@ impl Forward {
             if !within(key) {
                 return Ok(None);
             }
-            let last = self.last.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(key);
-            if kind == ValueKind::Put {
-                let entry = (Key::from(key), self.merge.value_owned());
-                self.merge.next();
-                return Ok(Some(entry));
-            }
+            let key = Key::from(key);
+            self.last = Some(key.clone());
+            let value = (kind == ValueKind::Put).then(|| self.merge.value_owned());
             self.merge.next();
+            if let Some(value) = value {
+                return Ok(Some((key, value)));
+            }
         }
         self.merge.status()?;
         Ok(None)
@@ -206,7 +204,7 @@ impl Forward {
 struct Backward {
     merge: MergingIter,
     /// The user key last handed out: the front end must stay below it.
-    handed_out: Option<Vec<u8>>,
+    handed_out: Option<Key>,
 }
 
 impl Backward {
@@ -245,9 +243,7 @@ impl Backward {
         }
         self.merge.status()?;
         let Some((key, Some(value))) = candidate else { return Ok(None) };
-        let handed_out = self.handed_out.get_or_insert_default();
-        handed_out.clear();
-        handed_out.extend_from_slice(&key);
+        self.handed_out = Some(key.clone());
         Ok(Some((key, value)))
     }
 }

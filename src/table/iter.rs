@@ -14,7 +14,7 @@ use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
 use crate::table::index::Index;
 use crate::table::reader::{PinnedIndex, Table, value_in};
-use crate::value::Value;
+use crate::value::{INLINE_BYTES, Value};
 
 /// A position in a table; see `iterator::api` for the legal calls.
 pub struct TableIter {
@@ -169,7 +169,8 @@ impl InternalIterator for TableIter {
 
     fn value_owned(&self) -> Value {
         let (start, len) = self.cursor.value_place();
-        let value = self.block.as_ref().and_then(|cached| value_in(cached, start, len));
+        let value =
+            self.block.as_ref().and_then(|cached| value_in(cached, start, len, INLINE_BYTES));
         value.unwrap_or_else(|| Value::from(&[][..]))
     }
 

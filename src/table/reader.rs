@@ -300,18 +300,25 @@ impl Table {
         };
         match unpack_trailer(found.trailer) {
             Some((_, ValueKind::Tombstone)) => Ok(Lookup::Deleted),
-            Some((_, ValueKind::Put)) => value_in(cached, found.value_start, found.value_len)
-                .map(Lookup::Found)
-                .ok_or_else(wrong),
+            Some((_, ValueKind::Put)) => {
+                value_in(cached, found.value_start, found.value_len, COPY_BYTES)
+                    .map(Lookup::Found)
+                    .ok_or_else(wrong)
+            }
             None => Err(wrong()),
         }
     }
 }
 
-/// The value at a place of a data block: a copy when small, else it shares the block.
+/// The value at a place of a data block: a copy up to `copy_bytes`, else it shares the block.
 #[must_use]
-pub fn value_in(cached: &Arc<Cached<CachedBlock>>, start: usize, len: usize) -> Option<Value> {
-    if len <= COPY_BYTES {
+pub fn value_in(
+    cached: &Arc<Cached<CachedBlock>>,
+    start: usize,
+    len: usize,
+    copy_bytes: usize,
+) -> Option<Value> {
+    if len <= copy_bytes {
         let contents = cached.data().map(Block::contents)?;
         return contents.get(start..start.checked_add(len)?).map(Value::from);
     }
