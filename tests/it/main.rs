@@ -1,5 +1,27 @@
-//! All integration tests in one binary.
+//! The integration tests, one binary.
+//!
+//! | module | what it holds the store to |
+//! |---|---|
+//! | `architecture` | imports go downward, files and functions stay small, no dead file |
+//! | `model` | random operations against a `BTreeMap`, in every filter layout and encoding |
+//! | `crash` | power lost after each call on a file: a prefix of the writes, synced ones included |
+//! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
+//! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
+//! | `filters` | no false negatives, false positives as expected, exact counters |
+//! | `concurrency` | many threads, background jobs, locks, a killed process |
+//! | `regressions` | defects that were found, each with its story |
+//!
+//! A failed random test prints its seed; the same seed runs the same operations again.
 
-#[cfg(feature = "cli")]
-mod cli;
-mod demo;
+// Tests look at files from outside; the library goes through `env`.
+#![allow(clippy::disallowed_methods)]
+
+mod architecture;
+mod concurrency;
+mod corruption;
+mod crash;
+mod faults;
+mod filters;
+mod model;
+mod regressions;
+mod support;

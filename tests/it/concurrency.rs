@@ -1,0 +1,401 @@
+//! Many threads at once, on the real file system: readers and iterators while tables are written
+//! and removed, group commit, exact counters, closing under load, locks, and a killed process.
+
+use crate::support::data::{bytes, key};
+use crate::support::rng::Rng;
+use crate::support::stores::{as_env, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Error, Options, WriteBatch, WriteOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::tempdir;
+
+/// How long threads are let loose.
+const RUN: Duration = Duration::from_millis(1200);
+
+fn number_in(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+/// One writer a key, so each key is a register: a read may give nothing older than what was
+/// acknowledged before it began, and nothing newer than what was begun before it ended.
+#[test]
+fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
+    let directory = tempdir().unwrap();
+    let options = small_options().max_open_files(2);
+    let db = options.open(directory.path().join("db")).unwrap();
+    let keys = 64;
+    let begun: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+    let acknowledged: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+    for place in 0..keys {
+        db.put(key(place), bytes(0, 300)).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let (reads, walks) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for writer in 0..2usize {
+            let (db, begun, acknowledged, stop) = (&db, &begun, &acknowledged, &stop);
+            scope.spawn(move || {
+                let mut rng = Rng::new(writer as u64);
+                for number in 1.. {
+                    if stop.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let place = rng.below(keys / 2) * 2 + writer;
+                    begun[place].store(number, Ordering::SeqCst);
+                    db.put(key(place), bytes(number, 300)).unwrap();
+                    acknowledged[place].store(number, Ordering::SeqCst);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut rng = Rng::new(77);
+            while !stop.load(Ordering::SeqCst) {
+                let place = rng.below(keys);
+                let least = acknowledged[place].load(Ordering::SeqCst);
+                let found = number_in(&db.get(key(place)).unwrap().expect("never deleted"));
+                let most = begun[place].load(Ordering::SeqCst);
+                assert!((least..=most).contains(&found), "{found}, not {least} to {most}");
+                reads.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                let least: Vec<u64> =
+                    acknowledged.iter().map(|number| number.load(Ordering::SeqCst)).collect();
+                let backwards = walks.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+                let entries: Vec<_> = if backwards {
+                    db.iter().rev().collect::<siftdb::Result<_>>().unwrap()
+                } else {
+                    db.iter().collect::<siftdb::Result<_>>().unwrap()
+                };
+                assert_eq!(entries.len(), keys);
+                for (at, (found, value)) in entries.iter().enumerate() {
+                    let place = if backwards { keys - 1 - at } else { at };
+                    assert_eq!(*found, key(place));
+                    assert!(number_in(value) >= least[place]);
+                }
+            }
+        });
+        std::thread::sleep(RUN);
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert!(reads.into_inner() > 100 && walks.into_inner() > 5);
+    db.compact_range(..).unwrap();
+    let stats = db.stats();
+    assert!(stats.flushes > 1 && stats.compactions > 0, "nothing happened below:\n{stats}");
+    db.close().unwrap();
+    drop(db);
+    // Space was given back: what is there is what the manifest names.
+    let tables = std::fs::read_dir(directory.path().join("db")).unwrap();
+    let tables = tables.filter(|entry| {
+        entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".sst")
+    });
+    assert_eq!(tables.count() as u64, stats.total().tables);
+}
+
+#[test]
+fn snapshots_and_iterators_keep_their_moment_while_their_files_are_replaced() {
+    let directory = tempdir().unwrap();
+    let db = small_options().max_open_files(2).open(directory.path().join("db")).unwrap();
+    let keys = 200;
+    let write_round = |round: u64| {
+        for place in 0..keys {
+            db.put(key(place), bytes(round, 200)).unwrap();
+        }
+    };
+    write_round(1);
+    db.flush().unwrap();
+    let snapshot = db.snapshot();
+    let (mut fresh, mut started) = (db.iter(), db.iter());
+    started.next().unwrap().unwrap();
+    started.next_back().unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 2..12 {
+                write_round(round);
+                db.compact_range(..).unwrap();
+            }
+        });
+        let mut looks = 0;
+        while !writer.is_finished() || looks < 3 {
+            for place in 0..keys {
+                assert_eq!(number_in(&snapshot.get(key(place)).unwrap().unwrap()), 1);
+            }
+            let forwards = snapshot.iter().map(|entry| number_in(&entry.unwrap().1));
+            assert!(forwards.eq(std::iter::repeat_n(1, keys)));
+            looks += 1;
+        }
+    });
+    for (iter, expected) in [(&mut fresh, keys), (&mut started, keys - 2)] {
+        let numbers: Vec<u64> = iter.map(|entry| number_in(&entry.unwrap().1)).collect();
+        assert_eq!(numbers, vec![1; expected]);
+    }
+    assert_eq!(number_in(&db.get(key(0)).unwrap().unwrap()), 11);
+}
+
+#[test]
+fn a_batch_is_seen_whole_or_not_at_all() {
+    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let (stop, sides) = (AtomicBool::new(false), 20);
+    let write = |number: u64| {
+        let mut batch = WriteBatch::new();
+        for side in 0..sides {
+            batch.put(key(side), bytes(number, 50));
+        }
+        db.write(batch).unwrap();
+    };
+    write(0);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (write, stop) = (&write, &stop);
+            scope.spawn(move || {
+                for number in 1.. {
+                    if stop.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    write(number * 2 + writer);
+                }
+            });
+        }
+        for reader in 0..2 {
+            let (db, stop) = (&db, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let numbers: Vec<u64> = if reader == 0 {
+                        let snapshot = db.snapshot();
+                        let get = |side| number_in(&snapshot.get(key(side)).unwrap().unwrap());
+                        (0..sides).rev().map(get).collect()
+                    } else {
+                        db.iter().map(|entry| number_in(&entry.unwrap().1)).collect()
+                    };
+                    assert_eq!(numbers, vec![numbers[0]; sides]);
+                }
+            });
+        }
+        std::thread::sleep(RUN / 2);
+        stop.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn writers_of_one_moment_share_a_group_and_all_are_counted() {
+    let directory = tempdir().unwrap();
+    let db = Options::new().open(directory.path().join("db")).unwrap();
+    let (writers, batches) = (8, 60);
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let db = db.clone();
+            scope.spawn(move || {
+                for number in 0..batches {
+                    let mut batch = WriteBatch::new();
+                    let place = writer * batches + number;
+                    batch.put(key(place), bytes(place as u64, 20)).delete("absent");
+                    db.write_with(batch, &WriteOptions::new().sync(number % 2 == 0)).unwrap();
+                }
+            });
+        }
+    });
+    let stats = db.stats();
+    let total = (writers * batches) as u64;
+    assert_eq!((stats.batches, stats.entries), (total, 2 * total));
+    assert!(stats.write_groups <= total && stats.write_groups >= total / writers as u64);
+    assert!(stats.wal_syncs <= total / 2 + 1, "{} syncs", stats.wal_syncs);
+    for place in 0..writers * batches {
+        assert_eq!(number_in(&db.get(key(place)).unwrap().unwrap()), place as u64);
+    }
+}
+
+#[test]
+fn lookups_are_counted_exactly_under_threads() {
+    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    for place in 0..1000 {
+        db.put(key(place * 2), bytes(place as u64, 60)).unwrap();
+    }
+    db.compact_range(..).unwrap();
+    let before = db.stats();
+    let (threads, gets) = (6u64, 2000u64);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let db = &db;
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                for get in 0..gets {
+                    let place = rng.below(999) * 2 + usize::from(get % 2 == 1);
+                    assert_eq!(db.get(key(place)).unwrap().is_some(), get % 2 == 0);
+                }
+            });
+        }
+    });
+    let stats = db.stats().since(&before);
+    assert_eq!((stats.gets, stats.gets_found), (threads * gets, threads * gets / 2));
+    let total = stats.total();
+    assert_eq!(total.true_positives, threads * gets / 2);
+    // Absent keys may fall between two tables, where no filter is asked.
+    assert!(total.negatives + total.false_positives <= threads * gets / 2);
+    assert!(total.negatives + total.false_positives >= threads * gets / 3);
+    assert_eq!(total.data_blocks(), total.true_positives + total.false_positives);
+}
+
+#[test]
+fn closing_while_others_write_keeps_what_was_acknowledged() {
+    for round in 0..8 {
+        let env = MemEnv::new();
+        let db = open(&env, &small_options()).unwrap();
+        let acknowledged: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for (writer, acknowledged) in acknowledged.iter().enumerate() {
+                let db = db.clone();
+                scope.spawn(move || {
+                    for number in 1.. {
+                        match db.put(format!("{writer}-{number:08}"), bytes(number, 200)) {
+                            Ok(()) => acknowledged.store(number, Ordering::SeqCst),
+                            Err(Error::Closed) => return,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10 + 7 * round));
+            db.close().unwrap();
+            assert!(matches!(db.close(), Err(Error::Closed)));
+        });
+        for refused in [db.get("k").map(drop), db.flush(), db.sync(), db.compact_range(..)] {
+            assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+        }
+        assert!(matches!(db.iter().next(), Some(Err(Error::Closed))));
+        drop(db);
+        // A close is durable: power may fail now.
+        let db = open(&env.power_cut(), &small_options()).unwrap();
+        for (writer, acknowledged) in acknowledged.iter().enumerate() {
+            let last = acknowledged.load(Ordering::SeqCst);
+            let found = db.prefix(format!("{writer}-")).map(|entry| entry.unwrap().0);
+            let expected = (1..=last).map(|number| format!("{writer}-{number:08}").into_bytes());
+            assert!(found.map(|key| key.into_vec()).eq(expected), "writer {writer}");
+        }
+    }
+}
+
+#[test]
+fn dropping_without_close_loses_nothing_acknowledged() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("db");
+    for round in 0..5 {
+        let db = small_options().open(&path).unwrap();
+        for place in 0..round * 100 {
+            assert_eq!(number_in(&db.get(key(place)).unwrap().unwrap()), place as u64);
+        }
+        for place in round * 100..(round + 1) * 100 {
+            db.put(key(place), bytes(place as u64, 400)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_second_opening_is_refused_until_the_last_reader_is_gone() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = small_options().open(&path).unwrap();
+    db.put("k", "v").unwrap();
+    let is_locked = || matches!(small_options().open(&path), Err(Error::Locked { .. }));
+    assert!(is_locked());
+    let (snapshot, mut iter) = (db.snapshot(), db.iter());
+    db.close().unwrap();
+    assert!(is_locked(), "a snapshot and an iterator still read");
+    assert_eq!(snapshot.get("k").unwrap().unwrap(), "v");
+    drop(snapshot);
+    assert!(is_locked(), "an iterator still reads");
+    assert_eq!(iter.next().unwrap().unwrap().1, "v");
+    drop(iter);
+    let again = small_options().open(&path).unwrap();
+    assert_eq!(again.get("k").unwrap().unwrap(), "v");
+    drop(db);
+}
+
+#[test]
+fn two_disks_in_memory_do_not_lock_each_other() {
+    let (first, second) = (MemEnv::new(), MemEnv::new());
+    let _one = open(&first, &small_options()).unwrap();
+    let _two = open(&second, &small_options()).unwrap();
+    assert!(matches!(small_options().env(as_env(&first)).open("/db"), Err(Error::Locked { .. })));
+}
+
+/// Set for the process that is to be killed: where its database is.
+const CHILD_DIRECTORY: &str = "SIFTDB_TEST_CHILD_DIRECTORY";
+
+/// No test of its own: what the killed process runs. Says each acknowledged number on standard
+/// output.
+#[test]
+fn the_process_that_is_killed() {
+    let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
+    let db = small_options().open(Path::new(&directory)).unwrap();
+    let mut out = std::io::stdout();
+    let first = db.last().unwrap().map_or(0, |(key, _)| number_of(&key) + 1);
+    for place in first.. {
+        let mut batch = WriteBatch::new();
+        batch.put(key(place), bytes(place as u64, 500)).put("count", place.to_string());
+        db.write_with(batch, &WriteOptions::new().sync(place % 50 == 0)).unwrap();
+        writeln!(out, "acknowledged {place}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+fn number_of(key: &[u8]) -> usize {
+    let digits = key.strip_prefix(b"key-").expect("the last key is numbered");
+    std::str::from_utf8(digits).unwrap().parse().unwrap()
+}
+
+#[test]
+fn killing_a_process_loses_nothing_acknowledged() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("db");
+    let mut rng = Rng::new(std::process::id().into());
+    let mut last = 0;
+    for _ in 0..6 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "concurrency::the_process_that_is_killed", "--nocapture"])
+            .env(CHILD_DIRECTORY, &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let kill_after = last + 100 + rng.below(900);
+        let mut killed = false;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for line in lines {
+            let line = line.unwrap();
+            let Some(place) = line.strip_prefix("acknowledged ") else { continue };
+            last = place.parse().unwrap();
+            if !killed && (last >= kill_after || Instant::now() > deadline) {
+                let locked = small_options().open(&path);
+                assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
+                child.kill().unwrap();
+                killed = true;
+            }
+        }
+        child.wait().unwrap();
+        assert!(killed, "the child ended by itself after {last}");
+        let db = small_options().open(&path).unwrap();
+        let count: usize =
+            std::str::from_utf8(&db.get("count").unwrap().unwrap()).unwrap().parse().unwrap();
+        assert!(count >= last, "{last} was acknowledged, {count} is there");
+        check_numbers(&db, count);
+        db.close().unwrap();
+    }
+}
+
+/// All numbers up to `last` are there, and the batch of the last one is whole.
+fn check_numbers(db: &Db, last: usize) {
+    let mut expected = 0;
+    for entry in db.prefix("key-") {
+        let (key, value) = entry.unwrap();
+        assert_eq!(number_of(&key), expected);
+        assert_eq!(value, bytes(expected as u64, 500));
+        expected += 1;
+    }
+    assert_eq!(expected, last + 1);
+}

@@ -1,0 +1,536 @@
+//! Damaged files: each byte flipped, each length cut, files missing, swapped, extended, foreign.
+//!
+//! Every read gives the right answer or an error that names a file; nothing is quietly wrong,
+//! nothing panics; an opening that is refused leaves all files as they are, so that undoing the
+//! damage brings everything back. For a log the right answer is a prefix of its writes, by the
+//! rule that what was durable, and is known to have been, must not go missing without a word.
+//!
+//! The store is small, so that every byte of it can be tried, and is damaged in two states: as a
+//! clean close leaves it, and as the death of its process does.
+
+use crate::support::data::bytes;
+use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout};
+use crate::support::model::{Entries, Map, apply, batch_of};
+use crate::support::rng::{Rng, setting};
+use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::env::mem::CrashModel;
+use siftdb::{Db, Error, Iter, Options, WriteOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Holds the number of the last batch.
+const NUMBER_KEY: &[u8] = b"~number";
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A store as files, with everything that may be read from it.
+struct Image {
+    name: String,
+    options: Options,
+    files: Files,
+    /// The state after each batch; the first is empty.
+    states: Vec<Map>,
+    /// Every key that was ever written, and some that were not.
+    keys: Vec<Vec<u8>>,
+    /// Batches that are known, from what other places say, to have been durable.
+    known_durable: usize,
+    /// In the log: where the records of the last batches end, with the batch's number.
+    record_ends: Vec<(usize, usize)>,
+}
+
+impl Image {
+    fn last(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    fn with(&self, path: &Path, bytes: Option<Vec<u8>>) -> MemEnv {
+        let mut files = self.files.clone();
+        match bytes {
+            Some(bytes) => files.insert(path.to_path_buf(), bytes),
+            None => files.remove(path),
+        };
+        copy_of(&files)
+    }
+
+    fn paths(&self, end: &str) -> Vec<PathBuf> {
+        self.files.keys().filter(|path| name(path).ends_with(end)).cloned().collect()
+    }
+}
+
+/// Writes batches and keeps account.
+struct Writer {
+    states: Vec<Map>,
+    rng: Rng,
+}
+
+impl Writer {
+    fn write(&mut self, db: &Db, count: usize, sync: bool) {
+        let number = self.states.len() as u64;
+        let mut entries: Entries =
+            vec![(NUMBER_KEY.to_vec(), Some(number.to_le_bytes().to_vec()))];
+        for _ in 0..count {
+            let unique = self.rng.next();
+            let key = format!("key{:02}", unique % 30).into_bytes();
+            let size = 10 + self.rng.below(40);
+            entries.push((key, self.rng.chance(85).then(|| bytes(unique, size))));
+        }
+        let mut state = self.states[self.states.len() - 1].clone();
+        apply(&mut state, &entries);
+        self.states.push(state);
+        db.write_with(batch_of(&entries), &WriteOptions::new().sync(sync)).unwrap();
+    }
+}
+
+/// A store with a table at level 1, one at level 0 that shadows part of it, and a log with synced
+/// and unsynced batches, as its process left it when it died, and as it left it when it closed.
+fn images(filter: &NamedFilter) -> [Image; 2] {
+    let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
+    let env = MemEnv::new();
+    let db = open(&env, &options).unwrap();
+    let mut writer = Writer { states: vec![Map::new()], rng: Rng::new(5) };
+    writer.write(&db, 25, false);
+    writer.write(&db, 15, false);
+    db.compact_range(..).unwrap();
+    writer.write(&db, 12, false);
+    db.flush().unwrap();
+    let mut record_ends = Vec::new();
+    for sync in [false, true, false, true, false, false] {
+        writer.write(&db, 2, sync);
+        let log = files_ending(&env, ".wal").pop().unwrap();
+        let bytes = env.read_file(&log).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        record_ends.push((end, writer.states.len() - 1));
+    }
+    let killed = files(&env.replay(env.log_len(), CrashModel::Kill, 0));
+    db.close().unwrap();
+    let image = |state: &str, files: Files, known_durable: usize| Image {
+        name: format!("{}, {state}", filter.name),
+        options: options.clone(),
+        files,
+        states: writer.states.clone(),
+        keys: (0..32).map(|number| format!("key{number:02}").into_bytes()).collect(),
+        known_durable,
+        record_ends: record_ends.clone(),
+    };
+    let last = writer.states.len() - 1;
+    let images = [image("killed", killed, last - 2), image("closed", files(&env), last)];
+    for image in &images {
+        assert_eq!(image.paths(".sst").len(), 2, "{}", image.name);
+        assert_eq!(image.paths(".wal").len(), 1, "{}", image.name);
+        let undamaged = examine(image, &copy_of(&image.files), image.last(), "undamaged");
+        assert!(undamaged.errors.is_empty(), "{:?}", undamaged.errors);
+    }
+    images
+}
+
+/// What looking at a store gave.
+#[derive(Default)]
+struct Seen {
+    refused: bool,
+    errors: Vec<Error>,
+    filter_errors: u64,
+}
+
+/// Opens the store and reads everything in every way. Panics at a wrong answer.
+fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
+    let before = files(env);
+    let mut seen = Seen::default();
+    let place = format!("{}: {place}", image.name);
+    let db = match open(env, &image.options) {
+        Ok(db) => db,
+        Err(error) => {
+            assert!(is_honest(&error), "{place}: {error}");
+            assert!(files(env) == before, "{place}: a refused opening changed files");
+            return Seen { refused: true, errors: vec![error], ..seen };
+        }
+    };
+    // In the log or in a table that recovery has just made, unless a table is damaged.
+    let number = match db.get(NUMBER_KEY) {
+        Ok(value) => value.map_or(0, |value| {
+            u64::from_le_bytes(value.as_ref().try_into().expect("eight bytes")) as usize
+        }),
+        Err(error) => {
+            seen.errors.push(error);
+            image.last()
+        }
+    };
+    assert!(
+        (least..=image.last()).contains(&number),
+        "{place}: batch {number} is the last, {least} to {} may be",
+        image.last()
+    );
+    let state = &image.states[number];
+    for key in &image.keys {
+        match db.get(key) {
+            Ok(value) => assert_eq!(
+                value.as_deref(),
+                state.get(key).map(Vec::as_slice),
+                "{place}: {}",
+                key.escape_ascii()
+            ),
+            Err(error) => seen.errors.push(error),
+        }
+    }
+    walk(db.iter(), false, state, &mut seen, &place);
+    walk(db.iter(), true, state, &mut seen, &place);
+    for error in &seen.errors {
+        assert!(is_honest(error), "{place}: {error}");
+    }
+    seen.filter_errors = db.stats().filter_errors;
+    seen
+}
+
+/// Entries are right and complete, up to the first error.
+fn walk(mut iter: Iter, backwards: bool, state: &Map, seen: &mut Seen, place: &str) {
+    let mut expected = state.iter();
+    loop {
+        let (found, wanted) = if backwards {
+            (iter.next_back(), expected.next_back())
+        } else {
+            (iter.next(), expected.next())
+        };
+        match found {
+            Some(Err(error)) => {
+                seen.errors.push(error);
+                assert!(iter.next().is_none() && iter.next_back().is_none(), "{place}: not fused");
+                return;
+            }
+            Some(Ok((key, value))) => {
+                let (wanted_key, wanted_value) = wanted.expect(place);
+                assert_eq!(&key[..], &wanted_key[..], "{place}, backwards {backwards}");
+                assert_eq!(&value[..], &wanted_value[..], "{place}, backwards {backwards}");
+            }
+            None => {
+                assert!(wanted.is_none(), "{place}, backwards {backwards}: {wanted:?} is missing");
+                return;
+            }
+        }
+    }
+}
+
+/// What many trials gave.
+#[derive(Default)]
+struct Tally {
+    trials: AtomicUsize,
+    refused: AtomicUsize,
+    /// Trials with an error, and those whose first error names the damaged file.
+    failed: AtomicUsize,
+    named: AtomicUsize,
+    /// Trials in which a damaged filter was noticed and cost nothing.
+    filters: AtomicUsize,
+}
+
+impl Tally {
+    fn add(&self, seen: &Seen, damaged: &Path) {
+        let count = |counter: &AtomicUsize, yes: bool| {
+            counter.fetch_add(usize::from(yes), Ordering::Relaxed);
+        };
+        count(&self.trials, true);
+        count(&self.refused, seen.refused);
+        count(&self.failed, !seen.errors.is_empty());
+        count(&self.filters, seen.filter_errors > 0 && seen.errors.is_empty());
+        let names_it = |error: &Error| match error {
+            Error::Corruption { path, .. }
+            | Error::UnsupportedFormat { path, .. }
+            | Error::Io { path, .. } => path == damaged,
+            _ => false,
+        };
+        count(&self.named, seen.errors.first().is_some_and(names_it));
+    }
+
+    fn get(counter: &AtomicUsize) -> usize {
+        counter.load(Ordering::Relaxed)
+    }
+}
+
+/// Damage to one file: which, how, and how many batches must still be there if nobody complains.
+struct Damage {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    least: usize,
+    what: String,
+}
+
+/// Tries every damage on two threads.
+fn try_all(image: &Image, damages: &[Damage], tally: &Tally) {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(damage) = damages.get(number) else { return };
+            let place = format!("{} {}", name(&damage.path), damage.what);
+            let env = image.with(&damage.path, Some(damage.bytes.clone()));
+            let seen = examine(image, &env, damage.least, &place);
+            tally.add(&seen, &damage.path);
+            if seen.refused && number % 8 == 0 {
+                env.write_file(&damage.path, &image.files[&damage.path]);
+                let again = examine(image, &env, image.last(), &format!("{place}, undone"));
+                assert!(again.errors.is_empty(), "{place}, undone: {:?}", again.errors);
+            }
+            if !seen.refused && number % 8 == 0 {
+                rewrite(image, &env, damage.least, &place);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Compactions must not give a damaged block a good checksum.
+fn rewrite(image: &Image, env: &MemEnv, least: usize, place: &str) {
+    if let Ok(db) = open(env, &image.options) {
+        if let Err(error) = db.compact_range(..) {
+            assert!(is_honest(&error), "{place}: {error}");
+        }
+    }
+    examine(image, env, least, &format!("{place}, compacted"));
+}
+
+/// The places in a file that are worth damage: all that are not in a long run of zeros, every
+/// `stride`-th, and some of the zeros.
+fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let zeros = (used..bytes.len()).step_by((bytes.len() / 16).max(1));
+    (0..used).step_by(stride).chain(zeros).collect()
+}
+
+fn flips(image: &Image, stride: usize) -> Vec<Damage> {
+    let damaged = image.files.iter().flat_map(|(path, bytes)| {
+        let is_table = name(path).ends_with(".sst");
+        let least = if is_table { image.last() } else { image.known_durable };
+        let places = places(bytes, if is_table { stride } else { 1 });
+        places.into_iter().map(move |at| {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << (at % 8);
+            Damage { path: path.clone(), bytes, least, what: format!("byte {at} flipped") }
+        })
+    });
+    damaged.collect()
+}
+
+fn cuts(image: &Image, stride: usize) -> Vec<Damage> {
+    let damaged = image.files.iter().flat_map(|(path, bytes)| {
+        let is_table = name(path).ends_with(".sst");
+        let is_log = name(path).ends_with(".wal");
+        places(bytes, if is_table { stride } else { 1 }).into_iter().map(move |len| {
+            let whole = image.record_ends.iter().rev().find(|(end, _)| *end <= len);
+            let least = match whole {
+                _ if !is_log => image.last(),
+                Some((_, number)) => *number,
+                None => image.record_ends[0].1 - 1,
+            };
+            let bytes = bytes[..len].to_vec();
+            Damage { path: path.clone(), bytes, least, what: format!("cut to {len} bytes") }
+        })
+    });
+    damaged.collect()
+}
+
+#[test]
+fn a_flipped_byte_anywhere_gives_the_right_answer_or_an_error() {
+    let tally = Tally::default();
+    let stride = setting("SIFTDB_CORRUPTION_STRIDE", 9);
+    for filter in all_filters() {
+        for image in images(&filter) {
+            try_all(&image, &flips(&image, stride), &tally);
+        }
+    }
+    report("flips", &tally);
+    let (failed, named) = (Tally::get(&tally.failed), Tally::get(&tally.named));
+    assert!(named * 100 >= failed * 95, "{named} of {failed} errors name the damaged file");
+    assert!(Tally::get(&tally.filters) > 0, "no damaged filter was noticed");
+}
+
+#[test]
+fn every_byte_of_a_store_in_each_layout() {
+    let tally = Tally::default();
+    for filter in one_of_each_layout() {
+        let [_, closed] = images(&filter);
+        try_all(&closed, &flips(&closed, 1), &tally);
+    }
+    report("flips of every byte", &tally);
+}
+
+#[test]
+fn a_file_cut_at_any_length_gives_the_right_answer_or_an_error() {
+    let tally = Tally::default();
+    let stride = setting("SIFTDB_CORRUPTION_STRIDE", 9);
+    for filter in one_of_each_layout() {
+        for image in images(&filter) {
+            let damages = cuts(&image, stride);
+            try_all(&image, &damages, &tally);
+        }
+    }
+    report("cuts", &tally);
+}
+
+fn report(what: &str, tally: &Tally) {
+    println!(
+        "{what}: {} trials, {} refused, {} with an error, {} of them name the file, \
+         {} with a filter passed over",
+        Tally::get(&tally.trials),
+        Tally::get(&tally.refused),
+        Tally::get(&tally.failed),
+        Tally::get(&tally.named),
+        Tally::get(&tally.filters)
+    );
+}
+
+/// A store with several logs, killed while their memtables waited to be flushed.
+#[test]
+fn damage_to_an_earlier_log_is_no_end_of_history() {
+    let options = small_options().immutable_memtables_max(4);
+    let env = MemEnv::new();
+    let db = open(&env, &options).unwrap();
+    let mut writer = Writer { states: vec![Map::new()], rng: Rng::new(11) };
+    let mut begun = vec![0];
+    for _ in 0..60 {
+        begun.push(env.log_len());
+        writer.write(&db, 60, false);
+    }
+    db.sync().unwrap();
+    let synced_at = env.log_len();
+    begun.push(env.log_len());
+    writer.write(&db, 1, false);
+    drop(db);
+    // The first moment after the last write at which most logs are there.
+    let candidates = (begun[20]..synced_at).step_by(3);
+    let states = candidates.map(|call| env.replay(call, CrashModel::Kill, 0));
+    let most = states.max_by_key(|env| files_ending(env, ".wal").len()).unwrap();
+    let logs = files_ending(&most, ".wal");
+    assert!(logs.len() >= 2, "{logs:?}");
+    let found = open(&copy_of(&files(&most)), &options).unwrap();
+    let number = found.get(NUMBER_KEY).unwrap().unwrap();
+    let number = u64::from_le_bytes(number.as_ref().try_into().unwrap()) as usize;
+    writer.states.truncate(number + 1);
+    let image = Image {
+        name: "several logs".into(),
+        options,
+        files: files(&most),
+        states: writer.states,
+        keys: (0..32).map(|number| format!("key{number:02}").into_bytes()).collect(),
+        known_durable: 0,
+        record_ends: Vec::new(),
+    };
+    let tally = Tally::default();
+    let mut rng = Rng::new(3);
+    let mut damages = Vec::new();
+    for path in &logs {
+        let bytes = &image.files[path];
+        for _ in 0..60 {
+            let at = rng.below(bytes.len());
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x40;
+            let what = format!("byte {at} flipped");
+            damages.push(Damage { path: path.clone(), bytes: flipped, least: 0, what });
+            let what = format!("cut to {at} bytes");
+            let cut = bytes[..at].to_vec();
+            damages.push(Damage { path: path.clone(), bytes: cut, least: 0, what });
+        }
+    }
+    try_all(&image, &damages, &tally);
+    // The next log says where its predecessor ended: without it history has a hole.
+    let seen = examine(&image, &image.with(&logs[0], None), number, "first log missing");
+    assert!(seen.refused);
+    report("several logs", &tally);
+}
+
+#[test]
+fn missing_files_are_missed() {
+    for image in images(&all_filters()[0]) {
+        for path in image.files.keys().filter(|path| !path.ends_with("STATS")) {
+            let env = image.with(path, None);
+            let place = format!("{} missing", name(path));
+            let seen = examine(&image, &env, image.last(), &place);
+            assert!(seen.refused, "{}: {place}", image.name);
+            assert!(seen.errors[0].to_string().contains(name(path)), "{}", seen.errors[0]);
+            env.write_file(path, &image.files[path]);
+            let again = examine(&image, &env, image.last(), &format!("{place}, put back"));
+            assert!(again.errors.is_empty(), "{place}, put back: {:?}", again.errors);
+        }
+    }
+}
+
+#[test]
+fn swapped_emptied_and_extended_files_are_noticed() {
+    for image in images(&all_filters()[0]) {
+        for end in [".sst", ".wal", "CURRENT", "000001", "000002", "000003"] {
+            for path in image.paths(end) {
+                let empty = image.with(&path, Some(Vec::new()));
+                let place = format!("{} empty", name(&path));
+                let least = if end == ".wal" { image.record_ends[0].1 - 1 } else { image.last() };
+                let seen = examine(&image, &empty, least, &place);
+                assert!(seen.refused || end == ".wal", "{}: {place}", image.name);
+
+                let mut longer = image.files[&path].clone();
+                longer.extend_from_slice(b"junk that nobody wrote");
+                let extended = image.with(&path, Some(longer));
+                let place = format!("{} extended", name(&path));
+                let seen = examine(&image, &extended, image.known_durable, &place);
+                let must_refuse = end == ".sst" || end == "CURRENT";
+                assert!(seen.refused || !must_refuse, "{}: {place}", image.name);
+            }
+        }
+        let tables = image.paths(".sst");
+        let mut swapped = image.files.clone();
+        swapped.insert(tables[0].clone(), image.files[&tables[1]].clone());
+        swapped.insert(tables[1].clone(), image.files[&tables[0]].clone());
+        let seen = examine(&image, &copy_of(&swapped), image.last(), "tables swapped");
+        assert!(seen.refused, "{}: tables swapped", image.name);
+    }
+}
+
+#[test]
+fn foreign_files_stay_and_orphans_go() {
+    let [killed, _] = images(&all_filters()[0]);
+    let env = copy_of(&killed.files);
+    let foreign = ["notes.txt", "7.sst", "000007.sst.bak", "CURRENT~", "sub/000001.sst"];
+    let unbelievable = "18446744073709551615.sst";
+    for name in foreign.iter().chain([&unbelievable]) {
+        env.write_file(&Path::new("/db").join(name), b"mine");
+    }
+    let orphans = ["099990.sst", "099991.tmp"];
+    for name in orphans {
+        env.write_file(&Path::new("/db").join(name), b"left behind");
+    }
+    let db = open(&env, &killed.options).unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    for name in foreign {
+        let path = Path::new("/db").join(name);
+        assert_eq!(env.read_file(&path).as_deref(), Some(b"mine".as_slice()), "{name}");
+    }
+    for name in orphans {
+        assert_eq!(env.read_file(&Path::new("/db").join(name)), None, "{name}");
+    }
+}
+
+#[test]
+fn a_store_without_current_is_not_taken_for_a_new_one() {
+    let [_, closed] = images(&all_filters()[0]);
+    let current = closed.paths("CURRENT").remove(0);
+    let env = closed.with(&current, None);
+    let error = open(&env, &closed.options).expect_err("files of a store are there");
+    assert!(error.is_corruption() && error.to_string().contains("CURRENT"), "{error}");
+}
+
+#[test]
+fn a_store_that_is_closed_well_is_opened_without_writing() {
+    for image in images(&all_filters()[4]) {
+        let env = copy_of(&image.files);
+        let before = files(&env);
+        let db = open(&env, &image.options).unwrap();
+        db.get("key01").unwrap();
+        if image.name.ends_with("closed") {
+            assert!(files(&env) == before, "opening wrote");
+        }
+        drop(db);
+        let seen = examine(&image, &env, image.last(), "opened again");
+        assert!(seen.errors.is_empty(), "{:?}", seen.errors);
+    }
+}

@@ -1,0 +1,99 @@
+//! The store that siftdb is compared with: a `BTreeMap`, and what was written to it in order.
+
+use siftdb::WriteBatch;
+use std::collections::BTreeMap;
+
+/// Keys and values as they should be.
+pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The entries of one batch; `None` is a deletion.
+pub type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// What should be in the database, and every state that a power cut may bring back.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// What should be there now.
+    pub map: Map,
+    /// What is certainly there after a power cut.
+    durable: Map,
+    /// Batches since then, in order.
+    unsynced: Vec<Entries>,
+}
+
+impl Model {
+    pub fn new() -> Self {
+        Model::default()
+    }
+
+    /// A batch was acknowledged.
+    pub fn write(&mut self, entries: Entries) {
+        apply(&mut self.map, &entries);
+        self.unsynced.push(entries);
+    }
+
+    /// Everything so far would survive a power cut.
+    pub fn synced(&mut self) {
+        self.durable.clone_from(&self.map);
+        self.unsynced.clear();
+    }
+
+    /// What a power cut left. Goes on from there, or says why it is no prefix of the writes.
+    pub fn recover(&mut self, found: &Map) -> Result<(), String> {
+        let mut state = self.durable.clone();
+        let mut prefix = 0;
+        // The longest prefix that fits: writes that change nothing fit several.
+        let mut fits = (state == *found).then_some(prefix);
+        for entries in &self.unsynced {
+            apply(&mut state, entries);
+            prefix += 1;
+            if state == *found {
+                fits = Some(prefix);
+            }
+        }
+        if fits.is_none() {
+            return Err(format!(
+                "{} entries found are no prefix of the writes: {} durable, then {} batches; \
+                 first difference to the durable state: {:?}, to the last: {:?}",
+                found.len(),
+                self.durable.len(),
+                self.unsynced.len(),
+                first_difference(found, &self.durable),
+                first_difference(found, &self.map)
+            ));
+        }
+        self.map.clone_from(found);
+        self.synced();
+        Ok(())
+    }
+}
+
+/// Puts the entries of a batch into a map.
+pub fn apply(map: &mut Map, entries: &Entries) {
+    for (key, value) in entries {
+        match value {
+            Some(value) => map.insert(key.clone(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+}
+
+/// The batch with these entries.
+pub fn batch_of(entries: &Entries) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for (key, value) in entries {
+        match value {
+            Some(value) => batch.put(key, value),
+            None => batch.delete(key),
+        };
+    }
+    batch
+}
+
+/// The first key in which two maps differ, with the lengths of both values.
+pub fn first_difference(found: &Map, expected: &Map) -> Option<String> {
+    let keys = found.keys().chain(expected.keys());
+    let key = keys.filter(|key| found.get(*key) != expected.get(*key)).min()?;
+    let length = |map: &Map| map.get(key).map(Vec::len);
+    let (found, expected) = (length(found), length(expected));
+    Some(format!("\"{}\": {found:?} bytes, not {expected:?}", key.escape_ascii()))
+}

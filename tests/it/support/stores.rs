@@ -1,0 +1,79 @@
+//! Databases in memory with options that make several levels of a few hundred kilobytes, and ways
+//! to look at all of one.
+
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, Error, Options, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the tests' databases are on their disk in memory.
+pub const HOME: &str = "/db";
+
+/// Everything small: blocks, tables, levels, write buffer, cache. All that reads and writes of a
+/// large database meet comes up with little data.
+pub fn small_options() -> Options {
+    Options::new()
+        .write_buffer_bytes(64 << 10)
+        .block_bytes(512)
+        .table_bytes(16 << 10)
+        .level_base_bytes(64 << 10)
+        .level0_tables(2)
+        .block_cache_bytes(128 << 10)
+        .max_open_files(8)
+}
+
+/// A disk with its log of calls.
+pub fn as_env(env: &MemEnv) -> Arc<dyn Env> {
+    Arc::new(env.clone())
+}
+
+/// Opens the database in [`HOME`] on `env`.
+pub fn open(env: &MemEnv, options: &Options) -> Result<Db> {
+    options.clone().env(as_env(env)).open(HOME)
+}
+
+/// All there is, forwards.
+pub fn scan(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    db.iter().map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
+}
+
+/// All there is, backwards, in the order of the walk.
+pub fn scan_back(db: &Db) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let entries = db.iter().rev();
+    entries.map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
+}
+
+/// The files of the database and what they hold; locks are no contents.
+pub fn files(env: &MemEnv) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = env.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
+    paths.map(|path| (path.clone(), env.read_file(&path).unwrap())).collect()
+}
+
+/// Files of a kind, by the end of their names, sorted.
+pub fn files_ending(env: &MemEnv, end: &str) -> Vec<PathBuf> {
+    env.list_files().into_iter().filter(|path| name(path).ends_with(end)).collect()
+}
+
+/// The last part of a path as text.
+pub fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("")
+}
+
+/// A disk of its own with the same files, all durable.
+pub fn copy_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> MemEnv {
+    let env = MemEnv::without_log();
+    for (path, bytes) in files {
+        env.write_file(path, bytes);
+    }
+    env
+}
+
+/// True for the errors that damaged or missing files may lead to.
+pub fn is_honest(error: &Error) -> bool {
+    match error {
+        Error::Io { .. } => true,
+        Error::ReadOnly { cause } => is_honest(cause),
+        error => error.is_corruption(),
+    }
+}
