@@ -58,6 +58,7 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
         }
     };
     let Some(state) = state else {
+        clear_interrupted_creation(&*env, directory, &files)?;
         let shared = build(options, directory, lock, &files, &ManifestState::default())?;
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest)?;
@@ -145,6 +146,24 @@ fn refuse_files_without_current(directory: &Path, files: &[FileName]) -> Result<
         }
         None => Ok(()),
     }
+}
+
+/// Makes up for a creation that was cut short: its manifest goes, and the directory's own name
+/// becomes durable, since whoever made the directory may have died before that.
+fn clear_interrupted_creation(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<()> {
+    if files.contains(&FileName::Manifest(FIRST_MANIFEST)) {
+        let path = FileName::Manifest(FIRST_MANIFEST).path(directory);
+        env.remove(&path).map_err(|error| Error::io("remove", path, error))?;
+    }
+    for (distance, ancestor) in directory.ancestors().skip(1).enumerate() {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        match env.sync_dir(ancestor) {
+            // Further up there may be directories that this user cannot open.
+            Err(error) if distance == 0 => return Err(Error::io("sync_dir", ancestor, error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The manifest that creation writes: file number 1.

@@ -232,6 +232,8 @@ struct Module {
     file: String,
     place: Vec<usize>,
     has_children: bool,
+    /// Stands under `#[cfg(test)]`: it may use whatever it tests.
+    is_test: bool,
 }
 
 /// The modules of one crate, by path; the root is the empty path.
@@ -260,7 +262,7 @@ fn add_module(
     place: Vec<usize>,
 ) {
     let Some(source) = sources.get(&file) else { return };
-    let children = child_modules(&source.code);
+    let children = child_modules(source);
     let is_root = file.ends_with("/mod.rs") || path.is_empty();
     let folder = if is_root {
         file.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"))
@@ -268,22 +270,24 @@ fn add_module(
         format!("{}/", file.trim_end_matches(".rs"))
     };
     let has_children = !children.is_empty();
-    tree.insert(path.clone(), Module { file, place: place.clone(), has_children });
-    for (number, child) in children.into_iter().enumerate() {
+    let place_here = place.clone();
+    tree.insert(path.clone(), Module { file, place: place_here, has_children, is_test: false });
+    for (number, (child, is_test)) in children.into_iter().enumerate() {
         let candidates = [format!("{folder}{child}.rs"), format!("{folder}{child}/mod.rs")];
         if let Some(file) = candidates.into_iter().find(|file| sources.contains_key(file)) {
             let path = [path.clone(), vec![child]].concat();
-            add_module(sources, tree, file, path, [place.clone(), vec![number]].concat());
+            add_module(sources, tree, file, path.clone(), [place.clone(), vec![number]].concat());
+            tree.entry(path).and_modify(|module| module.is_test = is_test);
         }
     }
 }
 
-/// The names in lines like `pub(crate) mod name;`, in order.
-fn child_modules(code: &str) -> Vec<String> {
-    let lines = code.lines().filter_map(|line| {
+/// The names in lines like `pub(crate) mod name;`, in order, and whether only tests have them.
+fn child_modules(source: &Source) -> Vec<(String, bool)> {
+    let lines = source.code.lines().zip(&source.test_line).filter_map(|(line, is_test)| {
         let line = line.trim().trim_start_matches("#[cfg(test)]").trim();
         let name = strip_visibility(line).strip_prefix("mod ")?.strip_suffix(';')?;
-        Some(name.trim().to_string())
+        Some((name.trim().to_string(), *is_test))
     });
     lines.collect()
 }
@@ -383,7 +387,7 @@ fn path_problem(tree: &Tree, importer: &[String], path: &[String]) -> Option<Str
     }
     let (from, to) = (&tree[importer].place, &module.place);
     let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
-    let goes_down = from.get(common) < to.get(common);
+    let goes_down = from.get(common) < to.get(common) || tree[importer].is_test;
     (!goes_down).then(|| format!("`crate::{shown}` stands above this module"))
 }
 
@@ -430,7 +434,8 @@ fn budgets(sources: &BTreeMap<String, Source>) -> Vec<String> {
     for (file, source) in sources {
         let lines = source.text.lines().zip(&source.test_line).filter(|(_, test)| !**test).count();
         if lines > FILE_LINES_MAX {
-            findings.push(format!("src/{file}: {lines} production lines, at most {FILE_LINES_MAX}"));
+            findings
+                .push(format!("src/{file}: {lines} production lines, at most {FILE_LINES_MAX}"));
         }
         for (number, line) in source.text.lines().enumerate() {
             let columns = line.chars().count();
@@ -603,7 +608,8 @@ fn dead_files_are_found() {
 
 #[test]
 fn unsafe_code_and_unknown_invariants_are_found() {
-    let text = "// unsafe in words is fine\n#![allow(unsafe_code)]\nunsafe fn f() {} // (I3), I14\n";
+    let text =
+        "// unsafe in words is fine\n#![allow(unsafe_code)]\nunsafe fn f() {} // (I3), I14\n";
     let tree = made_up(&[("a.rs", text), ("filter/simd.rs", "unsafe {}\n")]);
     assert_eq!(unsafe_outside(&tree), ["src/a.rs:3: unsafe"]);
     let findings = unknown_invariants(&tree, "- **I3** View first. **I140** is another.");
@@ -622,4 +628,14 @@ fn literals_and_comments_are_told_from_code() {
     assert!(source.code.contains("fn f<'a>(g: &'a str) { 'h: loop {} }"));
     assert!(source.code.trim_end().ends_with('l') && !source.code.contains('k'));
     assert!(source.comments.contains("// c") && source.comments.contains("k */"));
+}
+
+#[test]
+fn modules_of_tests_may_use_what_they_test() {
+    let tree = made_up(&[
+        ("lib.rs", "mod top;\n#[cfg(test)]\nmod testing;\n"),
+        ("top.rs", ""),
+        ("testing.rs", "use crate::top::Top;\n"),
+    ]);
+    expect_none(&imports(&tree));
 }

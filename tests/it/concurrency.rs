@@ -91,9 +91,8 @@ fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
     drop(db);
     // Space was given back: what is there is what the manifest names.
     let tables = std::fs::read_dir(directory.path().join("db")).unwrap();
-    let tables = tables.filter(|entry| {
-        entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".sst")
-    });
+    let tables = tables
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".sst"));
     assert_eq!(tables.count() as u64, stats.total().tables);
 }
 
@@ -310,9 +309,13 @@ fn a_second_opening_is_refused_until_the_last_reader_is_gone() {
     assert!(is_locked(), "an iterator still reads");
     assert_eq!(iter.next().unwrap().unwrap().1, "v");
     drop(iter);
+    drop(db);
     let again = small_options().open(&path).unwrap();
     assert_eq!(again.get("k").unwrap().unwrap(), "v");
-    drop(db);
+    again.close().unwrap();
+    let third = small_options().open(&path).expect("closed, and nobody reads");
+    third.close().unwrap();
+    drop(again);
 }
 
 #[test]

@@ -68,8 +68,7 @@ struct Writer {
 impl Writer {
     fn write(&mut self, db: &Db, count: usize, sync: bool) {
         let number = self.states.len() as u64;
-        let mut entries: Entries =
-            vec![(NUMBER_KEY.to_vec(), Some(number.to_le_bytes().to_vec()))];
+        let mut entries: Entries = vec![(NUMBER_KEY.to_vec(), Some(number.to_le_bytes().to_vec()))];
         for _ in 0..count {
             let unique = self.rng.next();
             let key = format!("key{:02}", unique % 30).into_bytes();
@@ -397,20 +396,28 @@ fn damage_to_an_earlier_log_is_no_end_of_history() {
     begun.push(env.log_len());
     writer.write(&db, 1, false);
     drop(db);
-    // The first moment after the last write at which most logs are there.
     let candidates = (begun[20]..synced_at).step_by(3);
-    let states = candidates.map(|call| env.replay(call, CrashModel::Kill, 0));
-    let most = states.max_by_key(|env| files_ending(env, ".wal").len()).unwrap();
-    let logs = files_ending(&most, ".wal");
-    assert!(logs.len() >= 2, "{logs:?}");
-    let found = open(&copy_of(&files(&most)), &options).unwrap();
+    let several: Vec<MemEnv> = candidates
+        .map(|call| env.replay(call, CrashModel::Kill, 0))
+        .filter(|env| files_ending(env, ".wal").len() >= 2)
+        .collect();
+    // The first log may be one that was flushed and not yet removed: then nothing misses it.
+    let needed = several.into_iter().find(|env| {
+        let first = files_ending(env, ".wal").remove(0);
+        let mut files = files(env);
+        files.remove(&first);
+        open(&copy_of(&files), &options).is_err()
+    });
+    let needed = needed.expect("a moment at which two logs are needed");
+    let logs = files_ending(&needed, ".wal");
+    let found = open(&copy_of(&files(&needed)), &options).unwrap();
     let number = found.get(NUMBER_KEY).unwrap().unwrap();
     let number = u64::from_le_bytes(number.as_ref().try_into().unwrap()) as usize;
     writer.states.truncate(number + 1);
     let image = Image {
         name: "several logs".into(),
         options,
-        files: files(&most),
+        files: files(&needed),
         states: writer.states,
         keys: (0..32).map(|number| format!("key{number:02}").into_bytes()).collect(),
         known_durable: 0,
@@ -433,9 +440,6 @@ fn damage_to_an_earlier_log_is_no_end_of_history() {
         }
     }
     try_all(&image, &damages, &tally);
-    // The next log says where its predecessor ended: without it history has a hole.
-    let seen = examine(&image, &image.with(&logs[0], None), number, "first log missing");
-    assert!(seen.refused);
     report("several logs", &tally);
 }
 

@@ -131,9 +131,9 @@ fn workload(options: Options, seed: u64) -> Run {
 fn check_state(run: &Run, env: &MemEnv, bounds: (usize, usize), place: &str) -> usize {
     let db = open(env, &run.options).unwrap_or_else(|error| panic!("{place}: {error}"));
     let found = scan(&db).unwrap_or_else(|error| panic!("{place}: {error}"));
-    let number = found.get(NUMBER_KEY).map_or(0, |bytes| {
-        u64::from_le_bytes(bytes.as_slice().try_into().unwrap()) as usize
-    });
+    let number = found
+        .get(NUMBER_KEY)
+        .map_or(0, |bytes| u64::from_le_bytes(bytes.as_slice().try_into().unwrap()) as usize);
     let (least, most) = bounds;
     assert!(number >= least, "{place}: batch {number} is the last, {least} was promised");
     assert!(number <= most, "{place}: batch {number} is there, {most} was the last handed in");

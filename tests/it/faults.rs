@@ -124,9 +124,9 @@ fn check_reads(db: &Db, account: &mut Account, place: &str) {
 fn check_reopened(account: &Account, env: &MemEnv, options: &Options, least: usize, place: &str) {
     let db = open(env, options).unwrap_or_else(|error| panic!("{place}: {error}"));
     let found = scan(&db).unwrap_or_else(|error| panic!("{place}: {error}"));
-    let number = found.get(NUMBER_KEY).map_or(0, |bytes| {
-        u64::from_le_bytes(bytes.as_slice().try_into().unwrap()) as usize
-    });
+    let number = found
+        .get(NUMBER_KEY)
+        .map_or(0, |bytes| u64::from_le_bytes(bytes.as_slice().try_into().unwrap()) as usize);
     assert!(number >= least, "{place}: batch {number} is the last, {least} was promised");
     let difference = first_difference(&found, &account.states[number]);
     assert_eq!(difference, None, "{place}: state after batch {number}");
@@ -160,7 +160,7 @@ fn fail_each(fault: Fault, step: u64, what: &str) {
         }
         n += step;
     }
-    assert!(fired_last > 10, "{what}: the last call that failed was {fired_last}");
+    assert!(fired_last > 3 * step, "{what}: the last call that failed was {fired_last}");
 }
 
 #[test]
@@ -193,7 +193,11 @@ fn any_sync_may_fail() {
 #[test]
 fn any_read_may_fail() {
     fail_each(Fault::once(FaultKind::Error(EIO)).among(Calls::Reads), 9, "EIO of a read");
-    fail_each(Fault::once(FaultKind::Error(EMFILE)).among(Calls::Named("open_random")), 1, "EMFILE");
+    fail_each(
+        Fault::once(FaultKind::Error(EMFILE)).among(Calls::Named("open_random")),
+        1,
+        "EMFILE",
+    );
 }
 
 #[test]

@@ -103,12 +103,13 @@ fn false_positives_stay_within_their_band() {
         let total = get_absent(&db, count - 1).total();
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
         let observed = total.observed_fpr().unwrap();
-        let band = 0.004..fpr_max;
+        // A window of 2 KiB has so few keys that the smallest filter is generous to them.
+        let fpr_min = if filter.name.contains("block-based") { 0.0005 } else { 0.005 };
+        let band = fpr_min..fpr_max;
         assert!(band.contains(&observed), "{}: {observed}, not in {band:?}", filter.name);
         let expected = total.expected_fpr;
-        let known = !filter.name.starts_with("marks");
-        // Windows of a few keys have at least 64 bits, so they do better than expected.
-        let close = observed < 1.5 * expected && observed > expected / 3.0;
+        let known = !filter.name.starts_with("marks") && fpr_min > 0.001;
+        let close = observed < 1.5 * expected && observed > expected / 1.5;
         assert!(!known || close, "{}: {observed}, expected {expected}", filter.name);
     }
 }
@@ -141,8 +142,10 @@ fn lookups_read_as_often_as_they_should() {
             db.put(key(number), bytes(number as u64, 40)).unwrap();
         }
         db.flush().unwrap();
-        // Loads the partitions; what is not resident stays in the cache from here on.
-        get_absent(&db, count);
+        if filter.fpr_max.is_some() {
+            // Loads the partitions; what is not resident stays in the cache from here on.
+            get_absent(&db, count);
+        }
 
         let uncached = ReadOptions::new().fill_cache(false);
         let read_all = |make: fn(usize) -> Vec<u8>, present: bool| {
@@ -328,10 +331,14 @@ fn each_level_may_have_a_filter_of_its_own() {
         .filter_at_level(0, Filter::bloom(14.0))
         .auto_compaction(false);
     let db = open(&MemEnv::without_log(), &options).unwrap();
-    put_shuffled(&db, 0..300, 8);
-    db.compact_range(..).unwrap();
-    put_shuffled(&db, 0..300, 9);
-    db.flush().unwrap();
+    for seed in 8..11 {
+        // Two tables that overlap are merged; one alone would be moved as it is.
+        put_shuffled(&db, 0..300, seed);
+        db.flush().unwrap();
+        if seed == 9 {
+            db.compact_range(..).unwrap();
+        }
+    }
     let levels = db.stats().levels;
     let with_tables: Vec<_> = levels.iter().filter(|level| level.tables > 0).collect();
     assert_eq!(with_tables.len(), 2);
@@ -346,20 +353,27 @@ enum Bad {
     DeniesMembers,
 }
 
+/// Unwinds like a panic, without its message.
+fn panic_quietly() -> ! {
+    std::panic::resume_unwind(Box::new("on purpose"))
+}
+
 impl FilterPolicy for Bad {
     fn name(&self) -> &str {
         "test.Bad"
     }
 
     fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
-        assert!(!matches!(self, Bad::PanicsWhenBuilt), "on purpose");
+        if matches!(self, Bad::PanicsWhenBuilt) {
+            panic_quietly();
+        }
         dst.push(keys.len() as u8);
     }
 
     fn key_may_match(&self, key: &[u8], _filter: &[u8]) -> bool {
         match self {
             Bad::DeniesMembers => key != b"key-00000007",
-            Bad::PanicsWhenAsked if key.ends_with(b"x") => panic!("on purpose"),
+            Bad::PanicsWhenAsked if key.ends_with(b"x") => panic_quietly(),
             _ => true,
         }
     }

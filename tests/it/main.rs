@@ -8,6 +8,7 @@
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `filters` | no false negatives, false positives as expected, exact counters |
+//! | `golden` | documents and formats say what the code does |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
 //! | `regressions` | defects that were found, each with its story |
 //!
@@ -22,6 +23,7 @@ mod corruption;
 mod crash;
 mod faults;
 mod filters;
+mod golden;
 mod model;
 mod regressions;
 mod support;

@@ -215,9 +215,8 @@ impl World {
             key.push(b'x');
         }
         let expected = self.model.map.get(&key).cloned();
-        let options = ReadOptions::new()
-            .use_filters(self.rng.chance(50))
-            .fill_cache(self.rng.chance(50));
+        let options =
+            ReadOptions::new().use_filters(self.rng.chance(50)).fill_cache(self.rng.chance(50));
         let found = self.ok(self.db.get_with(&key, &options)).map(|value| value.into_vec());
         self.same(&found, &expected);
         let explained = self.ok(self.db.explain_with(&key, &options)).value;
@@ -344,9 +343,13 @@ impl World {
     fn check_everything(&mut self) {
         let forwards = self.ok(scan(&self.db));
         self.same_map(&forwards, &self.model.map);
-        let mut backwards = self.ok(scan_back(&self.db));
-        backwards.reverse();
-        assert!(backwards.iter().map(|(key, value)| (key, value)).eq(&forwards));
+        let backwards: Vec<_> = self.ok(scan_back(&self.db));
+        let climbs = backwards.windows(2).find(|pair| pair[0].0 <= pair[1].0);
+        let climbs = climbs.map(|pair| (pair[0].0.escape_ascii(), pair[1].0.escape_ascii()));
+        if let Some((first, second)) = climbs {
+            panic!("{}: \"{second}\" comes after \"{first}\", backwards", self.place());
+        }
+        self.same_map(&backwards.into_iter().collect(), &self.model.map);
         let first = self.ok(self.db.first()).map(|(key, _)| key.into_vec());
         self.same(&first.as_ref(), &self.model.map.keys().next());
         let last = self.ok(self.db.last()).map(|(key, _)| key.into_vec());
@@ -398,8 +401,7 @@ impl World {
 
     fn open_again(&mut self, env: MemEnv) {
         let filters = all_filters();
-        let filter =
-            if self.play.changing { self.option_rng.pick(&filters) } else { &self.filter };
+        let filter = if self.play.changing { self.option_rng.pick(&filters) } else { &self.filter };
         let options = random_options(&mut self.option_rng, filter);
         // The old handle must be gone before the new one takes the lock.
         let elsewhere = MemEnv::without_log();
