@@ -182,7 +182,8 @@ mod tests {
             let drawn: String = older.iter().map(|key| format!(" {key}[{key}..{key}]")).collect();
             let mut retention = Retention::new(&snapshots, below(&format!("L5:{drawn}")));
 
-            let base: History = older.iter().map(|&k| (k, BTreeMap::from([(1, Some(k))]))).collect();
+            let old = |&key: &u8| (key, BTreeMap::from([(1, Some(key))]));
+            let base: History = older.iter().map(old).collect();
             let (mut before, mut after) = (base.clone(), base);
             let mut dropped = 0;
             for (&key, versions) in &merged {
@@ -199,7 +200,8 @@ mod tests {
             }
             for key in 0..6 {
                 for at in snapshots.iter().copied().chain(published..80) {
-                    prop_assert_eq!(read(&before, key, at), read(&after, key, at), "{} {}", key, at);
+                    let (expected, found) = (read(&before, key, at), read(&after, key, at));
+                    prop_assert_eq!(expected, found, "{} {}", key, at);
                 }
             }
             if snapshots.len() == 1 && published == 70 && older.is_empty() {

@@ -94,6 +94,10 @@ pub fn flush(shared: &Shared) -> Result<()> {
         let waiting = &shared.view.load().immutables;
         waiting.iter().any(|other| full.iter().any(|one| Arc::ptr_eq(one, &other.memtable)))
     };
+    if !full.is_empty() {
+        // What a clean opening left in memtables, with nothing written since.
+        write::activate(shared)?;
+    }
     let mut jobs = shared.jobs.lock();
     jobs.flush_wanted = true;
     shared.work.notify_all();

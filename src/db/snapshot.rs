@@ -1,8 +1,8 @@
 //! [`Snapshot`]: the database as it was at one moment, owned and `Send`.
 //!
 //! A snapshot is a registered sequence number: flushes and compactions keep the versions it sees
-//! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It reads
-//! on after `Db::close`, and until it is dropped the directory stays locked.
+//! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It
+//! reads on after `Db::close`, and until it is dropped the directory stays locked.
 
 use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;

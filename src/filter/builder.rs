@@ -222,6 +222,7 @@ mod tests {
     use crate::coding::{Decoder, put_length_prefixed};
     use crate::filter::hash::KeyHash;
     use crate::filter::registry::{FilterReader, PreparedFilter};
+    use proptest::collection::vec;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -282,7 +283,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_member_is_ever_denied(
-            mut keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..60),
+            mut keys in vec(vec(any::<u8>(), 0..40), 1..60),
             millibits in 1_000u32..=100_000,
             bits_per_key in 1u32..=100,
         ) {

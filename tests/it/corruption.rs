@@ -94,6 +94,10 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
     db.compact_range(..).unwrap();
     writer.write(&db, 12, false);
     db.flush().unwrap();
+    // The flush is done; its log goes a moment later.
+    while files_ending(&env, ".wal").len() > 1 {
+        std::thread::yield_now();
+    }
     let mut record_ends = Vec::new();
     for sync in [false, true, false, true, false, false] {
         writer.write(&db, 2, sync);
@@ -301,8 +305,7 @@ fn flips(image: &Image, stride: usize) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
         let is_table = name(path).ends_with(".sst");
         let least = if is_table { image.last() } else { image.known_durable };
-        let places = places(bytes, if is_table { stride } else { 1 });
-        places.into_iter().map(move |at| {
+        places(bytes, stride).into_iter().map(move |at| {
             let mut bytes = bytes.clone();
             bytes[at] ^= 1 << (at % 8);
             Damage { path: path.clone(), bytes, least, what: format!("byte {at} flipped") }
@@ -313,9 +316,8 @@ fn flips(image: &Image, stride: usize) -> Vec<Damage> {
 
 fn cuts(image: &Image, stride: usize) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
-        let is_table = name(path).ends_with(".sst");
         let is_log = name(path).ends_with(".wal");
-        places(bytes, if is_table { stride } else { 1 }).into_iter().map(move |len| {
+        places(bytes, stride).into_iter().map(move |len| {
             let whole = image.record_ends.iter().rev().find(|(end, _)| *end <= len);
             let least = match whole {
                 _ if !is_log => image.last(),
@@ -329,13 +331,17 @@ fn cuts(image: &Image, stride: usize) -> Vec<Damage> {
     damaged.collect()
 }
 
+/// Every how many bytes a file is damaged, where not every byte is.
+fn stride() -> usize {
+    setting("SIFTDB_CORRUPTION_STRIDE", 13)
+}
+
 #[test]
 fn a_flipped_byte_anywhere_gives_the_right_answer_or_an_error() {
     let tally = Tally::default();
-    let stride = setting("SIFTDB_CORRUPTION_STRIDE", 9);
     for filter in all_filters() {
         for image in images(&filter) {
-            try_all(&image, &flips(&image, stride), &tally);
+            try_all(&image, &flips(&image, stride()), &tally);
         }
     }
     report("flips", &tally);
@@ -344,12 +350,21 @@ fn a_flipped_byte_anywhere_gives_the_right_answer_or_an_error() {
     assert!(Tally::get(&tally.filters) > 0, "no damaged filter was noticed");
 }
 
+/// The layout decides what stands in a table only; the other files are the same in all.
 #[test]
 fn every_byte_of_a_store_in_each_layout() {
     let tally = Tally::default();
-    for filter in one_of_each_layout() {
-        let [_, closed] = images(&filter);
-        try_all(&closed, &flips(&closed, 1), &tally);
+    for (number, filter) in one_of_each_layout().iter().enumerate() {
+        for (state, image) in images(filter).iter().enumerate() {
+            let of_tables = state == 1;
+            let mut damages = flips(image, 1);
+            damages.retain(|damage| match name(&damage.path) {
+                "STATS" => false,
+                path if path.ends_with(".sst") => of_tables,
+                _ => number == 0,
+            });
+            try_all(image, &damages, &tally);
+        }
     }
     report("flips of every byte", &tally);
 }
@@ -357,14 +372,16 @@ fn every_byte_of_a_store_in_each_layout() {
 #[test]
 fn a_file_cut_at_any_length_gives_the_right_answer_or_an_error() {
     let tally = Tally::default();
-    let stride = setting("SIFTDB_CORRUPTION_STRIDE", 9);
-    for filter in one_of_each_layout() {
-        for image in images(&filter) {
-            let damages = cuts(&image, stride);
-            try_all(&image, &damages, &tally);
+    for (number, filter) in one_of_each_layout().iter().enumerate() {
+        for image in images(filter) {
+            let stride = if number == 0 { 1 } else { stride() };
+            try_all(&image, &cuts(&image, stride), &tally);
         }
     }
     report("cuts", &tally);
+    // Where a manifest is cut between two records, the log that knows better is named instead.
+    let (failed, named) = (Tally::get(&tally.failed), Tally::get(&tally.named));
+    assert!(named * 100 >= failed * 70, "{named} of {failed} errors name the cut file");
 }
 
 fn report(what: &str, tally: &Tally) {

@@ -23,7 +23,6 @@ mod corruption;
 mod crash;
 mod faults;
 mod filters;
-mod golden;
 mod model;
 mod regressions;
 mod support;

@@ -22,7 +22,7 @@ const OPERATIONS: usize = 350;
 #[test]
 fn random_operations_agree_with_a_map_under_every_filter() {
     for filter in all_filters() {
-        for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 3) as u64) {
+        for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 8) as u64) {
             let mut world = World::new(seed, &filter, Play { changing: true, power_cuts: true });
             world.run(OPERATIONS);
         }
@@ -31,7 +31,7 @@ fn random_operations_agree_with_a_map_under_every_filter() {
 
 #[test]
 fn the_same_operations_give_the_same_answers_under_all_options() {
-    for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 2) as u64) {
+    for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 3) as u64) {
         let seed = seed + 1000;
         let mut first: Option<(String, u64)> = None;
         for filter in all_filters() {

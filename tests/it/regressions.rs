@@ -60,3 +60,21 @@ fn a_directory_that_was_found_is_made_durable_before_a_store_is_created_in_it() 
     open(&env).write_with(batch, &WriteOptions::new().sync(true)).unwrap();
     assert_eq!(open(&env.power_cut()).get("k").unwrap().unwrap(), "v");
 }
+
+/// After a clean close, opening writes nothing: what the log held waits in memtables, and the
+/// session has no manifest before its first write. A flush without a write came too early for it
+/// and made the database read-only. Found by the model.
+#[test]
+fn a_flush_may_be_the_first_thing_after_opening() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    db.put("k", "v").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = open(&env, &small_options()).unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.stats().total().tables, 1);
+    assert_eq!(db.get("k").unwrap().unwrap(), "v");
+    db.put("k", "w").unwrap();
+    db.close().unwrap();
+}
