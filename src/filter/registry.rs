@@ -71,7 +71,8 @@ impl Encoding {
                 let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
                 if name.is_empty() || name.len() > 255 || !printable {
                     return Err(format!(
-                        "a filter policy's name has 1 to 255 printable ASCII characters, not {name:?}"
+                        "a filter policy's name has 1 to 255 printable ASCII characters, \
+                         not {name:?}"
                     ));
                 }
                 let reserved = ["leveldb.", "rocksdb.", "siftdb."];

@@ -5,7 +5,7 @@ use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
 use crate::env::disk::DiskEnv;
 use crate::error::{Error, Result};
-use crate::inspect::table_facts;
+use crate::inspect::tables::table_facts;
 use crate::lab::keys::KeySet;
 use crate::lab::load::{KEYS_MIN, Load};
 use crate::lab::probe::probe;

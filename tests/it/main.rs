@@ -10,6 +10,7 @@
 //! | `filters` | no false negatives, false positives as expected, exact counters |
 //! | `golden` | documents and formats say what the code does |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
+//! | `cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
 //!
 //! A failed random test prints its seed; the same seed runs the same operations again.
@@ -18,11 +19,15 @@
 #![allow(clippy::disallowed_methods)]
 
 mod architecture;
+#[cfg(feature = "cli")]
+mod cli;
 mod concurrency;
 mod corruption;
 mod crash;
+mod demo;
 mod faults;
 mod filters;
+mod golden;
 mod model;
 mod regressions;
 mod support;

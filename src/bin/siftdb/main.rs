@@ -4,19 +4,21 @@
 //! found, 2 usage, 3 corruption, 4 I/O or locked. A closed output (`| head`) ends a command
 //! quietly.
 
-mod args;
-mod bars;
-mod delete;
+// Subcommands first, then what they share: a module uses only what stands below it.
 mod demo;
+mod delete;
 mod explain;
-mod failure;
 mod get;
 mod load;
 mod put;
 mod scan;
 mod sst;
 mod stats;
+
+mod args;
+mod bars;
 mod text;
+mod failure;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
