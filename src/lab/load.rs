@@ -6,7 +6,8 @@
 //!
 //! 1. A single large entry goes down to level 2 by itself, since levels are set to hold less. It
 //!    is there only to make level 2 the deepest level, and is deleted with the first keys.
-//! 2. Half of the keys are flushed; `compact_range` takes them, the whole of it at once, to level 2.
+//! 2. Half of the keys are flushed; `compact_range` takes them, the whole of it at once, down to
+//!    level 2.
 //! 3. 29 % are flushed while a single table at level 0 is one too many, and level 1 never is full.
 //! 4. The rest stays where three flushes put it, compaction off.
 
