@@ -42,13 +42,15 @@
 //! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
 //! (RocksDB's FastLocalBloom, the default, 10 bits a key), [`Filter::leveldb_bloom`], or
 //! [`Filter::custom`] with a [`filter::FilterPolicy`] of your own. The *layout* says where the
-//! bits of one table live:
+//! bits of one table live, see [`FilterLayout`]:
 //!
-//! | [`FilterLayout`] | a lookup of an absent key | must be in memory | choose it |
-//! |---|---|---|---|
-//! | `Full` | one probe, nothing else of the table | the whole filter | when filters fit into memory |
-//! | `Partitioned` | a small index, one partition | the index over the partitions | when they do not |
-//! | `BlockBased` | the table's index, then a probe | index and filter | to read, or compare with, what LevelDB does |
+//! - **Full**, one filter for the table. A lookup of an absent key is one probe and touches nothing
+//!   else of the table; the whole filter must be in memory. For filters that fit.
+//! - **Partitioned**, one filter for each run of keys. A lookup searches a small index over the
+//!   partitions and asks one of them; only that index must be in memory. For filters that do not
+//!   fit.
+//! - **Block-based**, one filter for each 2 KiB of the file, as in LevelDB. A lookup searches the
+//!   table's index first and then asks. For comparisons.
 //!
 //! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
 //! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by
@@ -74,9 +76,13 @@
 //! | after | what is there |
 //! |---|---|
 //! | the process dies | every acknowledged write |
-//! | power is lost | every write acknowledged with [`WriteOptions::sync`] or before a [`Db::sync`], and of later ones a prefix |
-//! | a sync or write fails | the error, on this call and as the cause of [`Error::ReadOnly`] on every later write; reads go on; reopening recovers |
-//! | a byte rots | [`Error::Corruption`] with file and offset where it matters; in a filter, a slower read; never a wrong answer |
+//! | power is lost | every write up to the last [`Db::sync`] or [`WriteOptions::sync`] |
+//! | a sync or write fails | what was acknowledged; later writes answer [`Error::ReadOnly`] |
+//! | a byte rots | [`Error::Corruption`] where it matters; in a filter, a slower read |
+//!
+//! What comes back after a power loss is always the database after some prefix of its writes.
+//! After a failed write reads go on, and reopening is the way out; the error says which file.
+//! A damaged byte never gives an older value, and never "not found" for a key that is there.
 //!
 //! A batch is there whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
@@ -92,29 +98,29 @@
 // The layers, top to bottom: a module may only use what stands below it in this list.
 // `tests/it/architecture.rs` holds everyone to it.
 
-// -- lab: measure -------------------------------------------------------------------------------
+// -- lab: measure --------------------------------------------------------------------------------
 pub mod lab;
 
-// -- engine: one user-visible database ----------------------------------------------------------
+// -- engine: one user-visible database -----------------------------------------------------------
 #[doc(hidden)]
 pub mod format_examples;
 mod db;
 pub mod inspect;
 mod options;
 
-// -- jobs: rewrite the tree -----------------------------------------------------------------------
+// -- jobs: rewrite the tree ----------------------------------------------------------------------
 mod compaction;
 
-// -- tree: which tables exist -----------------------------------------------------------------------
+// -- tree: which tables exist --------------------------------------------------------------------
 mod version;
 
-// -- containers: where keys live ------------------------------------------------------------------
+// -- containers: where keys live -----------------------------------------------------------------
 mod table;
 mod memtable;
 mod memtable_filter;
 mod wal;
 
-// -- services ---------------------------------------------------------------------------------------
+// -- services ------------------------------------------------------------------------------------
 mod record;
 mod cache;
 mod single_flight;
@@ -122,7 +128,7 @@ mod iterator;
 pub mod filter;
 pub mod env;
 
-// -- vocabulary: knows nothing of the engine ----------------------------------------------------
+// -- vocabulary: knows nothing of the engine -----------------------------------------------------
 mod write_batch;
 mod key;
 mod value;
