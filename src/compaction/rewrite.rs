@@ -44,7 +44,7 @@ impl Rewrite<'_> {
         let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
         merged.seek(None);
         while merged.valid() {
-            if counts.entries_in % STOP_CHECK_ENTRIES == 0
+            if counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES)
                 && self.context.stop.load(Ordering::Relaxed)
             {
                 return Err(Error::Closed);

@@ -1,12 +1,13 @@
 //! From a directory to [`Shared`]: create a database, or recover the one that is there.
 //!
-//! 1. Options are validated; the directory is looked at; nothing is written if open is refused.
-//! 2. LOCK, before anything is read. 3. CURRENT names the manifest. Without CURRENT the directory
-//! must hold nothing but remnants of an interrupted creation: other files of ours without CURRENT
-//! are damage, never a new database (I7). 4. The manifest is replayed and its tables opened.
-//! 5. The logs are replayed into memtables, one each. 6. After a clean close that is all: nothing
-//! was written. Otherwise what the logs gave is flushed into tables at once, since the page cache
-//! may show what the disk does not have, and only then old files go.
+//! 1. Options are validated and the directory is looked at; nothing is written if open is refused.
+//! 2. LOCK is taken before anything is read.
+//! 3. CURRENT names the manifest. Without CURRENT the directory must hold nothing but remnants of
+//!    an interrupted creation: other files of ours are damage, never a new database (I7).
+//! 4. The manifest is replayed and its tables are opened.
+//! 5. The logs are replayed into memtables, one each.
+//! 6. After a clean close that is all. Otherwise what the logs gave is flushed into tables at
+//!    once, since the page cache may show what the disk does not have; only then old files go.
 //!
 //! Creation writes everything before the one rename that makes the database exist, so a crash in
 //! its middle leaves a directory that opens as new.

@@ -30,6 +30,7 @@ pub fn stats(shared: &Shared) -> Stats {
     stats.memtable_bytes = (view.active.bytes() + immutables.sum::<usize>()) as u64;
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
+    stats.cache_uncached = shared.cache.uncached();
     stats.resident_bytes = shared.cache.reserved_bytes();
     stats.pinned_bytes = shared.cache.pinned_bytes();
     stats.snapshots = shared.snapshots.len() as u64;

@@ -67,6 +67,8 @@ pub struct Stats {
     pub cache_capacity_bytes: u64,
     /// Bytes in the cache now, resident reservations not included.
     pub cache_bytes: u64,
+    /// Blocks that were served without being kept, since each is over a quarter of the capacity.
+    pub cache_uncached: u64,
     /// Bytes of filters and indexes that live in their tables, charged to the same budget.
     pub resident_bytes: u64,
     /// Bytes evicted from the cache that a value or iterator still holds.

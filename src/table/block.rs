@@ -157,12 +157,6 @@ impl Block {
         &self.contents
     }
 
-    /// Whether there is a hash index.
-    #[must_use]
-    pub fn has_hash_index(&self) -> bool {
-        self.buckets > 0
-    }
-
     /// The newest version of the key that its sequence can see, in a block of internal keys.
     /// `xxph3` is the hash of the user key.
     ///

@@ -126,12 +126,6 @@ impl BlockBuilder {
         self.buffer.len() + 4 * (self.restarts.len() + 1) + hash_index
     }
 
-    /// Memory held.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.buffer.capacity() + 4 * self.restarts.capacity() + 8 * self.hashed.capacity()
-    }
-
     /// Completes the block. Call `reset` before the next `add`.
     pub fn finish(&mut self) -> &[u8] {
         for &restart in &self.restarts {

@@ -138,12 +138,6 @@ impl TableBuilder {
         self.out.position() + pending as u64
     }
 
-    /// Entries added.
-    #[must_use]
-    pub fn entries(&self) -> u64 {
-        self.properties.entries
-    }
-
     /// Writes what is left (filter, properties, metaindex, index, footer) and syncs the file.
     pub fn finish(mut self) -> Result<TableSummary> {
         if self.properties.entries == 0 {

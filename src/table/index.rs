@@ -103,12 +103,6 @@ impl Index {
         self.keys.len()
     }
 
-    /// True without blocks.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// The handle of block `i`.
     #[inline]
     #[must_use]
@@ -141,6 +135,7 @@ impl Index {
 
     /// Whether an entry with this internal key may stand in block `i`, as far as block `i`'s
     /// separator says.
+    #[cfg(test)]
     #[must_use]
     pub fn reaches(&self, i: usize, internal_key: &[u8]) -> bool {
         let (user_key, trailer) =

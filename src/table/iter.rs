@@ -49,12 +49,6 @@ impl Table {
 }
 
 impl TableIter {
-    /// What the walk has touched so far.
-    #[must_use]
-    pub fn io(&self) -> TableIo {
-        self.io
-    }
-
     fn index(&self) -> Option<&Index> {
         self.table.pinned_index(self.index.as_ref()?)
     }

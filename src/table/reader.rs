@@ -241,6 +241,7 @@ impl Table {
     }
 
     /// Memory of the resident index and filter.
+    #[cfg(test)]
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         let index = match &self.index {

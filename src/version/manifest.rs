@@ -22,7 +22,7 @@ use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{RecordReader, Step};
 use crate::record::writer::RecordWriter;
 use crate::stats::counters::LEVELS;
-use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::version::edit::{COMPARATOR, FileMeta, VersionEdit};
 use crate::wal::recover::ManifestFacts;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -63,27 +63,6 @@ pub struct ManifestState {
 }
 
 impl ManifestState {
-    /// The one edit that makes this state from nothing.
-    #[must_use]
-    pub fn snapshot(&self) -> VersionEdit {
-        let added = self.levels.iter().enumerate();
-        VersionEdit {
-            ordinal: 0,
-            comparator: Some(COMPARATOR.into()),
-            first_log: Some(FirstLog {
-                number: self.log_number,
-                flushed_through: self.flushed_through,
-            }),
-            next_file_number: Some(self.next_file_number),
-            last_sequence: Some(self.last_sequence),
-            synced_through: Some(self.synced_through),
-            deleted: Vec::new(),
-            added: added
-                .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
-                .collect(),
-        }
-    }
-
     /// What recovery of the logs must know.
     #[must_use]
     pub fn facts(&self) -> ManifestFacts {
@@ -395,6 +374,30 @@ mod tests {
     use crate::env::mem::{CrashModel, MemEnv};
     use crate::key::{ValueKind, put_internal_key};
     use crate::sync::Arc;
+    use crate::version::edit::FirstLog;
+
+    impl ManifestState {
+        /// The one edit that makes this state from nothing.
+        #[must_use]
+        pub fn snapshot(&self) -> VersionEdit {
+            let added = self.levels.iter().enumerate();
+            VersionEdit {
+                ordinal: 0,
+                comparator: Some(COMPARATOR.into()),
+                first_log: Some(FirstLog {
+                    number: self.log_number,
+                    flushed_through: self.flushed_through,
+                }),
+                next_file_number: Some(self.next_file_number),
+                last_sequence: Some(self.last_sequence),
+                synced_through: Some(self.synced_through),
+                deleted: Vec::new(),
+                added: added
+                    .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
+                    .collect(),
+            }
+        }
+    }
 
     const NUMBER: u64 = 7;
 

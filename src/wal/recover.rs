@@ -520,9 +520,9 @@ mod tests {
             // Without its start record nothing says where a log belongs.
             lost(w) || written.iter().find(|start| start.log == w.log).is_some_and(&lost)
         };
-        let batches = written.iter().filter(|w| w.sequences.0 > 0);
+        let mut batches = written.iter().filter(|w| w.sequences.0 > 0);
         let Some(first) = batches.clone().find(|w| unreadable(w)) else {
-            return batches.last().map(|w| w.sequences.1);
+            return batches.next_back().map(|w| w.sequences.1);
         };
         let missing = first.sequences.0;
         let proven = written.iter().any(|w| !lost(w) && w.synced_through >= missing);

@@ -80,12 +80,6 @@ impl WalWriter {
         self.records.sync_all()
     }
 
-    /// Bytes up to the end of the last record.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.records.bytes()
-    }
-
     /// The number in the log's name.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -121,11 +115,11 @@ mod tests {
         for sequence in 1..50 {
             wal.append(0, sequence, 1, &[ENTRY]).unwrap();
         }
-        assert_eq!(contents(&env).len() as u64, wal.bytes());
+        assert_eq!(contents(&env).len() as u64, wal.records.bytes());
         wal.sync().unwrap();
-        let before = wal.bytes();
+        let before = wal.records.bytes();
         let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
-        assert_eq!(wal.bytes(), before + grown);
+        assert_eq!(wal.records.bytes(), before + grown);
         assert!(contents(&env).len() as u64 >= ALLOCATION_STEP_BYTES);
         wal.finish(&WalEnd { last_sequence: 51, ..WalEnd::default() }).unwrap();
         let mut kinds = String::new();

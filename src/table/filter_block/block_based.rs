@@ -69,11 +69,6 @@ impl BlockBasedBuilder {
         self.window.add_key(user_key);
     }
 
-    /// Memory held.
-    pub fn memory_bytes(&self) -> usize {
-        self.window.memory_bytes() + self.filters.capacity() + 4 * self.offsets.capacity()
-    }
-
     /// Writes the block; nothing if no key came.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
         let contents = self.finish_contents();
@@ -138,6 +133,7 @@ impl BlockBasedReader {
     }
 
     /// Memory held.
+    #[cfg(test)]
     pub fn resident_bytes(&self) -> u64 {
         self.resident.as_ref().map_or(0, |bytes| bytes.len() as u64)
     }

@@ -64,15 +64,6 @@ impl FilterBlockBuilder {
         }
     }
 
-    /// Memory held.
-    pub fn memory_bytes(&self) -> usize {
-        match self {
-            Self::BlockBased(builder) => builder.memory_bytes(),
-            Self::Full(builder) => builder.memory_bytes(),
-            Self::Partitioned(builder) => builder.memory_bytes(),
-        }
-    }
-
     /// Writes the filter; `None` if no key came, and then there is no metaindex entry. An error is
     /// the sink's, or says that a user's policy broke its contract.
     pub fn finish(
@@ -146,6 +137,7 @@ impl FilterBlockReader {
     }
 
     /// Memory held by what is resident.
+    #[cfg(test)]
     pub fn resident_bytes(&self) -> u64 {
         match &self.layout {
             Layout::None => 0,

@@ -39,11 +39,6 @@ impl FullBuilder {
         self.keys.add_key(user_key);
     }
 
-    /// Memory held.
-    pub fn memory_bytes(&self) -> usize {
-        self.keys.memory_bytes()
-    }
-
     /// Writes the block; nothing if no key came.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
         let entries = self.keys.entries() as u64;

@@ -115,6 +115,7 @@ impl TableFilter {
     }
 
     /// The name its tables persist for the encoding.
+    #[cfg(test)]
     pub fn policy_name(&self) -> String {
         match self.layout {
             FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),

@@ -75,15 +75,6 @@ impl PartitionedBuilder {
         self.previous_key.extend_from_slice(user_key);
     }
 
-    /// Memory held.
-    pub fn memory_bytes(&self) -> usize {
-        let keys: usize = self.partitions.iter().map(|(key, _)| key.capacity()).sum();
-        self.keys.memory_bytes()
-            + self.filters.capacity()
-            + keys
-            + self.partitions.capacity() * size_of::<(Vec<u8>, usize)>()
-    }
-
     /// Writes the partitions, then their index; nothing if no key came.
     pub fn finish(
         &mut self,
@@ -169,6 +160,7 @@ impl PartitionedReader {
     }
 
     /// Memory held.
+    #[cfg(test)]
     pub fn resident_bytes(&self) -> u64 {
         self.resident.as_ref().map_or(0, |index| index.memory_bytes() as u64)
     }
