@@ -267,12 +267,12 @@ fn try_all(image: &Image, damages: &[Damage], tally: &Tally) {
             let env = image.with(&damage.path, Some(damage.bytes.clone()));
             let seen = examine(image, &env, damage.least, &place);
             tally.add(&seen, &damage.path);
-            if seen.refused && number % 8 == 0 {
+            if seen.refused && number.is_multiple_of(8) {
                 env.write_file(&damage.path, &image.files[&damage.path]);
                 let again = examine(image, &env, image.last(), &format!("{place}, undone"));
                 assert!(again.errors.is_empty(), "{place}, undone: {:?}", again.errors);
             }
-            if !seen.refused && number % 8 == 0 {
+            if !seen.refused && number.is_multiple_of(8) {
                 rewrite(image, &env, damage.least, &place);
             }
         }
@@ -285,10 +285,10 @@ fn try_all(image: &Image, damages: &[Damage], tally: &Tally) {
 
 /// Compactions must not give a damaged block a good checksum.
 fn rewrite(image: &Image, env: &MemEnv, least: usize, place: &str) {
-    if let Ok(db) = open(env, &image.options) {
-        if let Err(error) = db.compact_range(..) {
-            assert!(is_honest(&error), "{place}: {error}");
-        }
+    if let Ok(db) = open(env, &image.options)
+        && let Err(error) = db.compact_range(..)
+    {
+        assert!(is_honest(&error), "{place}: {error}");
     }
     examine(image, env, least, &format!("{place}, compacted"));
 }

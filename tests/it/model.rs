@@ -58,7 +58,7 @@ struct Play {
 /// Something that still reads an earlier state.
 enum Held {
     Snapshot(Snapshot, Map),
-    Iter(Iter, VecDeque<(Vec<u8>, Vec<u8>)>),
+    Iter(Box<Iter>, VecDeque<(Vec<u8>, Vec<u8>)>),
 }
 
 struct World {
@@ -289,7 +289,7 @@ impl World {
                 let found = found.map(|(key, value)| (key.into_vec(), value.into_vec()));
                 self.same(&found, &expected.pop_front());
             }
-            Held::Iter(iter, expected)
+            Held::Iter(Box::new(iter), expected)
         };
         self.held.push(held);
     }
@@ -313,7 +313,7 @@ impl World {
                 self.walk(snapshot.range(bounds), expected);
                 self.held.push(Held::Snapshot(snapshot, map));
             }
-            Held::Iter(iter, expected) => self.walk(iter, expected),
+            Held::Iter(iter, expected) => self.walk(*iter, expected),
         }
     }
 

@@ -18,7 +18,7 @@ pub fn odd_keys(count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     ];
     for number in 0..count as u32 {
         keys.push(match number % 6 {
-            0 => number.to_be_bytes().to_vec(),
+            0 => number.swap_bytes().to_le_bytes().to_vec(),
             1 => u64::from(number).to_le_bytes().to_vec(),
             2 => format!("user:{number:08}").into_bytes(),
             3 => format!("a/rather/long/path/that/many/keys/share/{}", number % 97).into_bytes(),

@@ -82,7 +82,7 @@ impl FilterPolicy for Marks {
     fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
         let mark = Marks::mark(key);
         let (marks, rest) = filter.as_chunks::<4>();
-        if !rest.is_empty() || mark % 50 == 0 {
+        if !rest.is_empty() || mark.is_multiple_of(50) {
             return true;
         }
         marks.binary_search_by_key(&mark, |bytes| u32::from_le_bytes(*bytes)).is_ok()
