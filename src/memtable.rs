@@ -457,13 +457,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_at_every_sequence(writes in writes(), others in proptest::collection::vec(key(), 5)) {
+        fn every_key_at_every_sequence(
+            writes in writes(),
+            others in proptest::collection::vec(key(), 5),
+        ) {
             let memtable = Memtable::new(64 << 10, true);
             prop_assert!(memtable.is_empty());
             let (model, last) = build(&memtable, &writes);
             prop_assert_eq!(memtable.entries(), model.len());
             let mut keys: BTreeSet<&[u8]> = model.iter().map(|(k, _)| user_key(k)).collect();
-            for (key, sequence) in keys.iter().flat_map(|key| (0..=last + 1).map(move |s| (key, s))) {
+            let sequences = |key| (0..=last + 1).map(move |sequence| (key, sequence));
+            for (key, sequence) in keys.iter().flat_map(sequences) {
                 let lookup = LookupKey::new(key, sequence);
                 let at = model.partition_point(|(k, _)| {
                     compare_internal(k, lookup.internal_key()).is_lt()

@@ -4,8 +4,8 @@
 //! One leader at a time, so one appender, one applier, and sequences published in order. An error
 //! means "not acknowledged": the group is invisible until reopen, and then there whole or not at
 //! all; the error is latched and every later write answers it (I8). A sync covers every write
-//! before it: older logs with unsynced writes are synced first (rule 9 in reliability terms: no
-//! hole between logs).
+//! before it: older logs with unsynced writes are synced first (there must be
+//! no hole between logs).
 //!
 //! Stalls: a write that needs a new memtable waits while too many wait for their flush or level 0
 //! is full; each wait is counted with its reason and duration.
@@ -147,7 +147,7 @@ fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
 /// The failure of a sync or of the record.
 pub fn finish_log(shared: &Shared) -> Result<()> {
     let mut log = shared.log.lock();
-    sync_logs(shared, &mut log)?;
+    sync_older_logs(shared, &mut log)?;
     match log.current.take() {
         Some(mut wal) => {
             let manifest = *shared.numbers.position.lock();
@@ -161,13 +161,18 @@ pub fn finish_log(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Syncs every log with unsynced writes, oldest first.
-fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
     for wal in &mut log.unsynced {
         wal.sync()?;
         shared.counters.add(Counter::WalSyncs, 1);
     }
     log.unsynced.clear();
+    Ok(())
+}
+
+/// Syncs every log with unsynced writes, oldest first.
+fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+    sync_older_logs(shared, log)?;
     if let Some(wal) = log.current.as_mut()
         && log.synced_through < log.last_sequence
     {

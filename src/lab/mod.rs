@@ -2,8 +2,9 @@
 //!
 //! [`run`] loads the same keys in the same order into one database for each filter layout, so that
 //! all have the same data blocks at the same levels, and then makes the same lookups in each, in
-//! three acts: keys that are not there, keys that are there, and again keys that are not there with
-//! a cache too small for the filters. The answer, a [`Report`], is plain data that prints as tables.
+//! three acts: keys that are not there, keys that are there, and again keys that are not there
+//! with a cache too small for the filters. The answer, a [`Report`], is plain data that prints as
+//! tables.
 //!
 //! ```
 //! use siftdb::lab::{KeySet, Settings, run};

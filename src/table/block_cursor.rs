@@ -1,7 +1,7 @@
 //! Walking one block in key order, for `iter` and for reading properties.
 //!
-//! A [`BlockCursor`] holds positions and decoded keys, no block: the caller passes the same block to
-//! every call until the next seek. Forward it rebuilds one key in place; in reverse it decodes a
+//! A [`BlockCursor`] holds positions and decoded keys, no block: the caller passes the same block
+//! to every call until the next seek. Forward it rebuilds one key in place; in reverse it decodes a
 //! restart interval once, so that each step back costs no more than a pop. Nothing is allocated per
 //! entry. Blocks were checked at load, so there is no error path: where nothing sound stands, the
 //! walk ends.

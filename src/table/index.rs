@@ -1,9 +1,9 @@
 //! A table's index in memory: from a key to the block that may hold it.
 //!
-//! On disk an index is one block whose keys share no prefixes: `separator -> handle`, each separator
-//! at or above every key of its block and below every key of the next. Separators are user keys
-//! where no user key stands in two adjacent blocks, else internal keys; a property says which. Both
-//! the data index and the top-level index of filter partitions have this form.
+//! On disk an index is one block whose keys share no prefixes: `separator -> handle`, each
+//! separator at or above every key of its block and below every key of the next. Separators are
+//! user keys where no user key stands in two adjacent blocks, else internal keys; a property says
+//! which. Both the data index and the top-level index of filter partitions have this form.
 //!
 //! In memory, the first 8 bytes of each key behind the prefix that all share stand in one flat
 //! array; the keys themselves are looked at only where those tie. Handles are checked at load: in

@@ -1,7 +1,7 @@
 //! Walks over a table, in one direction each.
 //!
-//! [`Table::iter`] gives a [`TableIter`]: the index is held for the walk's life, one data block at a
-//! time; within a block a step takes no lock and allocates nothing. Blocks read with `fill_cache`
+//! [`Table::iter`] gives a [`TableIter`]: the index is held for the walk's life, one data block at
+//! a time; within a block a step takes no lock and allocates nothing. Blocks read with `fill_cache`
 //! off (compaction) use what the cache has and leave it as it is. The first failure ends the walk
 //! and stays in `status`; a table is never skipped or cut short without one.
 

@@ -1,9 +1,9 @@
 //! An open table and the point lookup in it.
 //!
-//! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, index
-//! and filter, which then stay ("resident"); else they come through the cache at each use. It checks
-//! the file's size and id against what the manifest expects, so that a swapped or cut file is found
-//! before anything is asked of it.
+//! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory,
+//! index and filter, which then stay ("resident"); else they come through the cache at each use. It
+//! checks the file's size and id against what the manifest expects, so that a swapped or cut file
+//! is found before anything is asked of it.
 //!
 //! [`Table::get`] tells the story of a lookup: may the table contain the key? which block? may that
 //! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
@@ -168,7 +168,8 @@ impl Table {
         Ok((self.search_block(&block, handle, key, hash)?, verdict))
     }
 
-    /// Whether the filter lets the key pass, without a look at data: for `may_contain` and `verify`.
+    /// Whether the filter lets the key pass, without a look at data: for `may_contain` and
+    /// `verify`.
     pub fn may_contain(
         &self,
         key: &LookupKey,
@@ -238,17 +239,6 @@ impl Table {
     #[must_use]
     pub fn footer(&self) -> &Footer {
         &self.footer
-    }
-
-    /// Memory of the resident index and filter.
-    #[cfg(test)]
-    #[must_use]
-    pub fn resident_bytes(&self) -> u64 {
-        let index = match &self.index {
-            TableIndex::Resident { index, .. } => index.memory_bytes() as u64,
-            TableIndex::Cached(_) => 0,
-        };
-        index + self.filter.resident_bytes()
     }
 
     /// Holds the index for a walk.

@@ -1,10 +1,10 @@
 //! Reads a whole table and holds everything it says against everything else.
 //!
-//! [`Table::verify`] is what `Db::verify` and the command `sst verify` call. It reads past the cache
-//! and checks: every block's checksum and structure (by reading it), order across blocks, each block
-//! within its separators, blocks one behind the other without a gap, counts, sizes, key and sequence
-//! range against the properties, that every key is found by a lookup and passes the filter, and that
-//! the filter could be read at all. The first contradiction is a `Corruption`.
+//! [`Table::verify`] is what `Db::verify` and the command `sst verify` call. It reads past the
+//! cache and checks: every block's checksum and structure (by reading it), order across blocks,
+//! each block within its separators, blocks one behind the other without a gap, counts, sizes, key
+//! and sequence range against the properties, that every key is found by a lookup and passes the
+//! filter, and that the filter could be read at all. The first contradiction is a `Corruption`.
 
 use crate::error::Result;
 use crate::filter::hash::KeyHash;

@@ -164,7 +164,7 @@ impl VersionSet {
     }
 
     /// Files of ours in the directory that neither the durable manifest nor recovery needs. Empty
-    /// unless this session's manifest is in force (rule 12: never before).
+    /// unless this session's manifest is in force (never before).
     ///
     /// # Errors
     /// The directory cannot be listed.

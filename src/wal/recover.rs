@@ -11,8 +11,8 @@
 //! place is damage.
 //!
 //! A log whose start continues exactly where good records ended settles that nothing is missing
-//! there: an earlier recovery judged what stands between. A log of an opening that did not finish names a
-//! manifest that is not in force yet; it holds no writes and is passed over.
+//! there: an earlier recovery judged what stands between. A log of an opening that did not finish
+//! names a manifest that is not in force yet; it holds no writes and is passed over.
 
 use crate::env::api::{Env, read_file};
 use crate::error::{Error, Result};
@@ -513,7 +513,7 @@ mod tests {
         (env, written)
     }
 
-    /// What rule 7 makes of the sample when only `lost` records are gone: the last sequence that
+    /// What recovery makes of the sample when only `lost` records are gone: the last sequence that
     /// comes back, or `None` for damage.
     fn expected(written: &[Written], lost: impl Fn(&Written) -> bool) -> Option<u64> {
         let unreadable = |w: &Written| {

@@ -437,7 +437,8 @@ fn budgets(sources: &BTreeMap<String, Source>) -> Vec<String> {
             findings
                 .push(format!("src/{file}: {lines} production lines, at most {FILE_LINES_MAX}"));
         }
-        for (number, line) in source.text.lines().enumerate() {
+        let lines = source.text.lines().zip(&source.test_line).enumerate();
+        for (number, (line, _)) in lines.filter(|(_, (_, test))| !**test) {
             let columns = line.chars().count();
             if columns > COLUMNS_MAX {
                 findings.push(format!("src/{file}:{}: {columns} columns", number + 1));
