@@ -45,13 +45,13 @@ enum Repr {
 impl Value {
     /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
     /// not lie in `owner`.
-    pub(crate) fn from_shared(owner: &SharedBytes, start: usize, len: usize) -> Option<Self> {
-        let bytes = (**owner).as_ref().get(start..start.checked_add(len)?)?;
+    pub(crate) fn from_shared(owner: SharedBytes, start: usize, len: usize) -> Option<Self> {
+        let bytes = (*owner).as_ref().get(start..start.checked_add(len)?)?;
         if len <= INLINE_BYTES {
             return Some(Value::from(bytes));
         }
         let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
-        Some(Value(Repr::Shared { owner: Arc::clone(owner), start, len }))
+        Some(Value(Repr::Shared { owner, start, len }))
     }
 
     /// The bytes of a memtable entry: a copy when they fit inline, else the entry's own `Arc`.
@@ -93,11 +93,15 @@ impl Value {
 }
 
 impl From<&[u8]> for Value {
+    #[inline]
     fn from(source: &[u8]) -> Self {
         if source.len() <= INLINE_BYTES {
-            let mut bytes = [0; INLINE_BYTES];
-            bytes[..source.len()].copy_from_slice(source);
-            return Value(Repr::Inline { len: source.len() as u8, bytes });
+            // Filled in place: a copy of a half-written array costs a stall per value.
+            let mut repr = Repr::Inline { len: source.len() as u8, bytes: [0; INLINE_BYTES] };
+            if let Repr::Inline { bytes, .. } = &mut repr {
+                bytes[..source.len()].copy_from_slice(source);
+            }
+            return Value(repr);
         }
         Value(Repr::Owned(Arc::from(source)))
     }
@@ -177,15 +181,15 @@ mod tests {
         let block: Vec<u8> = (0..2000u32).map(|i| i as u8).collect();
         let owner: SharedBytes = Arc::new(block.clone());
         for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
-            let value = Value::from_shared(&owner, 7, len).unwrap();
+            let value = Value::from_shared(Arc::clone(&owner), 7, len).unwrap();
             assert_eq!(&value[..], &block[7..7 + len]);
             assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
             let kept = value.detach();
             assert_eq!(Arc::strong_count(&owner), 1);
             assert_eq!(kept.into_vec(), &block[7..7 + len]);
         }
-        assert!(Value::from_shared(&owner, 1999, 2).is_none());
-        assert!(Value::from_shared(&owner, usize::MAX, 2).is_none());
+        assert!(Value::from_shared(Arc::clone(&owner), 1999, 2).is_none());
+        assert!(Value::from_shared(Arc::clone(&owner), usize::MAX, 2).is_none());
     }
 
     #[test]

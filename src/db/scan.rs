@@ -167,7 +167,7 @@ struct Forward {
     merge: MergingIter,
     /// The user key last looked at: its other versions are older, and the back end must not come
     /// down to it.
-    last: Option<Key>,
+    last: Option<Vec<u8>>,
 }
 
 impl Forward {
@@ -187,13 +187,15 @@ impl Forward {
             if !within(key) {
                 return Ok(None);
             }
-            let key = Key::from(key);
-            self.last = Some(key.clone());
-            let value = (kind == ValueKind::Put).then(|| self.merge.value_owned());
-            self.merge.next();
-            if let Some(value) = value {
-                return Ok(Some((key, value)));
+            let last = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            if kind == ValueKind::Put {
+                let entry = (Key::from(key), self.merge.value_owned());
+                self.merge.next();
+                return Ok(Some(entry));
             }
+            self.merge.next();
         }
         self.merge.status()?;
         Ok(None)

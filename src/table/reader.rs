@@ -314,7 +314,7 @@ pub fn value_in(
         return contents.get(start..start.checked_add(len)?).map(Value::from);
     }
     let owner: SharedBytes = Arc::<Cached<CachedBlock>>::clone(cached);
-    Value::from_shared(&owner, start, len)
+    Value::from_shared(owner, start, len)
 }
 
 impl TableIndex {
