@@ -2,7 +2,8 @@
 //! snapshots own the shared state.
 //!
 //! `close`, or the drop of the last `Db`, stops and joins the workers and syncs the log. The
-//! directory's lock goes at once if no iterator or snapshot lives, else with the last of them.
+//! directory's lock goes at once if no iterator or snapshot lives, else with the last of them and
+//! of the handles.
 
 use crate::db::background;
 use crate::db::explain::{Explain, explain};
@@ -236,8 +237,8 @@ impl Db {
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports what failed.
-    /// Later calls answer `Closed`; iterators and snapshots read on. The directory is unlocked
-    /// when the last of them is gone.
+    /// Later calls answer `Closed`; iterators and snapshots read on. The directory is unlocked at
+    /// once if there are none, else when the last of them and every `Db` of this database is gone.
     ///
     /// # Errors
     /// A failed sync, or the failure that had already made the database read-only.
