@@ -7,7 +7,9 @@
 
 use crate::compaction::picker::CompactionCursors;
 use crate::compaction::range::RangeCompaction;
-use crate::db::jobs::{compact_once, flush_pending, remove_tables, run_compaction, save_stats};
+use crate::db::jobs::{
+    compact_once, flush_pending, remove_orphans, remove_tables, run_compaction, save_stats,
+};
 use crate::db::range::KeyBounds;
 use crate::db::state::Shared;
 use crate::db::write;
@@ -77,6 +79,7 @@ pub fn finish(shared: &Shared) -> Result<()> {
     }
     write::finish_log(shared).map_err(|error| shared.latch(error))?;
     shared.retired.lock().clear();
+    remove_orphans(shared);
     remove_tables(shared);
     save_stats(shared);
     Ok(())
@@ -157,7 +160,7 @@ fn flush_worker(shared: &Shared) {
     loop {
         {
             let mut jobs = shared.jobs.lock();
-            while !jobs.flush_wanted && !jobs.stopping {
+            while !jobs.flush_wanted && jobs.orphans.is_empty() && !jobs.stopping {
                 shared.work.wait(&mut jobs);
             }
             if jobs.stopping {
@@ -165,6 +168,7 @@ fn flush_worker(shared: &Shared) {
             }
             jobs.flush_wanted = false;
         }
+        remove_orphans(shared);
         run_job(shared, &mut || flush_pending(shared));
     }
 }

@@ -3,7 +3,7 @@
 //! `explain` runs `read::get` itself, with a trace, so it can neither drift from the lookup nor
 //! flatter it; it counts in the statistics and warms the cache like any other lookup.
 
-use crate::db::read::{self, LookupTrace};
+use crate::db::read::{self, LookupTrace, MemtableStep};
 use crate::db::state::Shared;
 use crate::error::Result;
 use crate::key::Lookup;
@@ -27,7 +27,8 @@ pub struct Explain {
     pub value: Option<Value>,
     /// Places in the order they were asked.
     pub steps: Vec<ExplainStep>,
-    /// Tables by level whose key range does not cover the key.
+    /// Tables by level that were not asked: their key range does not cover the key, or the answer
+    /// was found above them.
     pub out_of_range: Vec<u64>,
     /// Data blocks looked at.
     pub data_blocks: u64,
@@ -58,11 +59,19 @@ pub struct ExplainStep {
 pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Explain> {
     let mut trace = LookupTrace::default();
     let value = read::get(shared, key, None, options, Some(&mut trace))?;
-    let memtables = trace.memtables.iter().enumerate().map(|(place, searched)| ExplainStep {
-        place: if place == 0 { "memtable".into() } else { format!("memtable -{place}") },
-        filter: if searched.is_none() { "NO".into() } else { "searched".into() },
-        touched: String::new(),
-        outcome: searched.as_ref().map_or("skipped", outcome),
+    let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
+        let (filter, found) = match step {
+            MemtableStep::Empty => ("none asked", "empty"),
+            MemtableStep::Skipped => ("NO", "skipped"),
+            MemtableStep::Searched(lookup) if options.use_filters => ("MAYBE", outcome(lookup)),
+            MemtableStep::Searched(lookup) => ("none asked", outcome(lookup)),
+        };
+        ExplainStep {
+            place: if age == 0 { "memtable".into() } else { format!("memtable, {age} older") },
+            filter: filter.into(),
+            touched: String::new(),
+            outcome: found,
+        }
     });
     let mut steps: Vec<_> = memtables.collect();
     let (mut data_blocks, mut bytes_read, mut avoided) = (0, 0, 0);
@@ -113,7 +122,8 @@ fn outcome(lookup: &Lookup) -> &'static str {
 
 fn filter_text(verdict: FilterVerdict, resident: bool, io: &TableIo) -> String {
     let answer = match verdict {
-        FilterVerdict::NotConsulted => return "no filter asked".into(),
+        FilterVerdict::NotConsulted if io.filter_errors > 0 => return "damaged, not asked".into(),
+        FilterVerdict::NotConsulted => return "none asked".into(),
         FilterVerdict::No => "NO",
         FilterVerdict::Maybe => "MAYBE",
     };
@@ -153,7 +163,7 @@ impl fmt::Display for Explain {
         writeln!(f, "get \"{key}\" at sequence {}: {result}\n", self.sequence)?;
         for step in &self.steps {
             let ExplainStep { place, filter, touched, outcome } = step;
-            writeln!(f, "  {place:<12}  filter {filter:<20}  {touched:<44}  {outcome}")?;
+            writeln!(f, "  {place:<17}  filter {filter:<20}  {touched:<44}  {outcome}")?;
         }
         for (level, count) in self.out_of_range.iter().enumerate().filter(|(_, count)| **count > 0)
         {

@@ -113,16 +113,12 @@ pub fn remove_tables(shared: &Shared) {
     }
 }
 
-/// Removes what earlier sessions left behind. Only after this session's manifest is durable.
-///
-/// # Errors
-/// The directory cannot be listed.
-pub fn sweep_orphans(shared: &Shared) -> Result<()> {
-    let versions = shared.versions.lock();
-    for name in versions.orphans()? {
+/// Removes what earlier sessions left behind: found when this session's manifest was in force.
+pub fn remove_orphans(shared: &Shared) {
+    let orphans = std::mem::take(&mut shared.jobs.lock().orphans);
+    for name in orphans {
         remove(shared, name);
     }
-    Ok(())
 }
 
 /// Runs the most urgent compaction. False if none is due.

@@ -13,7 +13,7 @@
 //! its middle leaves a directory that opens as new.
 
 use crate::cache::Cache;
-use crate::db::jobs::{flush_pending, install_flush, sweep_orphans};
+use crate::db::jobs::{flush_pending, install_flush};
 use crate::db::state::{ImmutableMemtable, LogState, Published, ReadView, Shared};
 use crate::db::stats_file::load;
 use crate::db::write;
@@ -30,7 +30,7 @@ use crate::version::set::{SharedNumbers, VersionSet};
 use crate::wal::recover::{RecoveredLogs, recover};
 use crate::write_batch::DecodedBatch;
 use arc_swap::ArcSwap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -72,7 +72,10 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
 
 /// Makes sure that the directory is there, or refuses without having made anything.
 fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
-    let missing = || Error::io("open", directory, ErrorKind::NotFound.into());
+    let missing = || {
+        let what = "no siftdb database is here, and options forbid to create one";
+        Error::io("open", directory, io::Error::new(ErrorKind::NotFound, what))
+    };
     match env.metadata(directory) {
         Ok(metadata) if metadata.kind == FileKind::File => {
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
@@ -93,6 +96,7 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
         Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {
             create_directories(env, directory)
         }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing()),
         Err(error) => Err(Error::io("open", directory, error)),
     }
 }
@@ -271,7 +275,9 @@ fn recover_logs(shared: &Arc<Shared>, files: &[FileName], state: &ManifestState)
         let mut log = shared.log.lock();
         log.synced_through = log.last_sequence;
         drop(log);
-        sweep_orphans(shared)?;
+        // Again, now that the logs are not needed any more; the worker removes them.
+        let orphans = shared.versions.lock().orphans()?;
+        shared.jobs.lock().orphans = orphans;
     }
     Ok(())
 }

@@ -18,13 +18,24 @@ use crate::sync::{Arc, Ordering};
 use crate::value::Value;
 use crate::version::version::{TableStep, VersionRead};
 
+/// What one lookup did in a memtable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemtableStep {
+    /// There is nothing in it.
+    Empty,
+    /// Its filter said that it does not have the key.
+    Skipped,
+    /// It was searched, with this result.
+    Searched(Lookup),
+}
+
 /// What one lookup did, step by step: filled by the walk when `explain` asks for it.
 #[derive(Debug, Default)]
 pub struct LookupTrace {
     /// The sequence it read at.
     pub sequence: SequenceNumber,
-    /// Memtables, newest first: skipped by the filter, or searched with this result.
-    pub memtables: Vec<Option<Lookup>>,
+    /// Memtables, newest first.
+    pub memtables: Vec<MemtableStep>,
     /// Tables whose key range covers the key, in the order they were asked.
     pub tables: Vec<TableStep>,
     /// The view that was read, to say which tables were out of range.
@@ -81,19 +92,18 @@ fn search_memtables(
     let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
     for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
         // An empty memtable is not worth a look at its filter's cold cache line.
-        let empty = memtable.is_empty();
-        let skipped = empty || (options.use_filters && !memtable.may_contain(hash));
-        let lookup = if empty {
-            Lookup::Absent
-        } else if skipped {
+        let step = if memtable.is_empty() {
+            MemtableStep::Empty
+        } else if options.use_filters && !memtable.may_contain(hash) {
             stripe.add(Counter::MemtableNegatives, 1);
-            Lookup::Absent
+            MemtableStep::Skipped
         } else {
-            memtable.get(key)
+            MemtableStep::Searched(memtable.get(key))
         };
         if let Some(trace) = trace.as_deref_mut() {
-            trace.memtables.push((!skipped).then(|| lookup.clone()));
+            trace.memtables.push(step.clone());
         }
+        let MemtableStep::Searched(lookup) = step else { continue };
         if lookup != Lookup::Absent {
             return lookup;
         }

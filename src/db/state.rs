@@ -17,6 +17,7 @@
 use crate::db::queue::WriteQueue;
 use crate::env::api::{Env, FileLock};
 use crate::error::{Error, Result};
+use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::options::database::Options;
@@ -82,6 +83,8 @@ pub struct Jobs {
     pub compaction_wanted: bool,
     /// Someone compacts: the worker or a caller of `compact_range`.
     pub compacting: bool,
+    /// Files that earlier sessions left behind, to be removed.
+    pub orphans: Vec<FileName>,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }

@@ -292,6 +292,9 @@ fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(shared, log, number, coming)?;
         versions.activate(manifest)?;
+        // Now, while every table that anyone may read is in the version; removed in the background.
+        let orphans = versions.orphans()?;
+        shared.jobs.lock().orphans = orphans;
         wal
     };
     drop(versions);

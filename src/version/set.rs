@@ -55,6 +55,8 @@ pub struct VersionSet {
     current: Arc<Version>,
     manifest: Option<ManifestWriter>,
     failed: bool,
+    /// Numbers below are from earlier sessions.
+    session_start: u64,
     first_log: FirstLog,
     last_sequence: SequenceNumber,
     synced_through: SequenceNumber,
@@ -89,6 +91,7 @@ impl VersionSet {
             current: Arc::new(Version::new(levels)),
             manifest: None,
             failed: false,
+            session_start: 0,
             first_log: FirstLog {
                 number: state.log_number,
                 flushed_through: state.flushed_through,
@@ -154,6 +157,7 @@ impl VersionSet {
     /// As for `apply`.
     pub fn activate(&mut self, number: u64) -> Result<()> {
         self.check_not_failed()?;
+        self.session_start = number;
         self.start_manifest(number)
     }
 
@@ -163,8 +167,9 @@ impl VersionSet {
         self.manifest.is_some()
     }
 
-    /// Files of ours in the directory that neither the durable manifest nor recovery needs. Empty
-    /// unless this session's manifest is in force (never before).
+    /// Files of earlier sessions that neither the durable manifest nor recovery needs. Empty unless
+    /// this session's manifest is in force. Call it before any job of the session can take a table
+    /// out of the version: an iterator may still read that table.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -184,8 +189,8 @@ impl VersionSet {
                 FileName::Current | FileName::Lock | FileName::Stats => false,
                 FileName::Manifest(number) => *number < manifest.number(),
                 FileName::Wal(number) => *number < self.first_log.number,
-                FileName::Table(number) => !live.contains(number),
-                FileName::Temporary(_) => true,
+                FileName::Table(number) => *number < self.session_start && !live.contains(number),
+                FileName::Temporary(number) => *number < self.session_start,
             })
             .collect())
     }
@@ -284,7 +289,9 @@ impl VersionSet {
         };
         let old = FileName::Manifest(old.number()).path(&self.directory);
         self.start_manifest(self.numbers.take_file_number())?;
-        self.env.remove(&old).map_err(|error| Error::io("remove", old, error))
+        // If this fails the old manifest is an orphan, which the next session sweeps.
+        let _ = self.env.remove(&old);
+        Ok(())
     }
 
     fn record(&mut self, outcome: &Result<()>, number: u64, synced_bytes: u64) {

@@ -178,7 +178,7 @@ fn lookups_read_as_often_as_they_should() {
 }
 
 #[test]
-fn filters_spare_the_blocks_that_the_issue_promises() {
+fn filters_spare_the_blocks_that_they_promise_to() {
     for filter in one_of_each_layout().into_iter().skip(1) {
         let options = Options::new().filter(filter.filter.clone()).auto_compaction(false);
         let db = open(&MemEnv::without_log(), &options).unwrap();

@@ -78,3 +78,24 @@ fn a_flush_may_be_the_first_thing_after_opening() {
     db.put("k", "w").unwrap();
     db.close().unwrap();
 }
+
+/// Every session that writes begins a manifest of its own. After clean closes nobody removed the
+/// one before, so they piled up, each a description of the whole tree. What such a session finds
+/// to be an orphan goes, and nothing that an iterator still reads.
+#[test]
+fn sessions_that_close_cleanly_leave_no_manifests_behind() {
+    let env = MemEnv::new();
+    for session in 0..20 {
+        let db = open(&env, &small_options()).unwrap();
+        let before = db.iter();
+        db.put(format!("k{session:02}"), "v").unwrap();
+        db.compact_range(..).unwrap();
+        assert_eq!(before.map(Result::unwrap).count(), session);
+        db.close().unwrap();
+    }
+    let files = env.list_files();
+    let count =
+        |part: &str| files.iter().filter(|path| path.to_string_lossy().contains(part)).count();
+    // The log that the last clean close ended, and the one of the session before it.
+    assert!(count("MANIFEST") == 1 && count(".wal") <= 2, "{files:?}");
+}
