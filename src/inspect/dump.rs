@@ -1,4 +1,13 @@
-//! One way in for every kind of file.
+//! One way in for every kind of file that can be printed: `siftdb sst dump` and golden tests call
+//! [`dump()`].
+//!
+//! A file whose name is one of siftdb's is taken for what the name says, so that a damaged header
+//! is reported and not guessed around; any other name is judged by contents: tables by the magic
+//! number at their end, logs, manifests and CURRENT by how they begin.
+//!
+//! Invariants: any bytes are an answer or an error, never a panic; what could be printed before
+//! the first damage has been printed. LOCK is empty and STATS is for `siftdb stats`: neither is
+//! printed.
 
 use crate::env::api::{Env, read_file};
 use crate::error::{Error, Result};

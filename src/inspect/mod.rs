@@ -2,16 +2,19 @@
 //!
 //! Works on a single file, without the rest of its database and without its lock, and on any
 //! bytes: what cannot be read is said, or is an error that names file and offset. Whether the
-//! files of a database fit together is not asked here.
+//! files of a database fit together is asked only by [`live_tables`] and [`verify_live_table`],
+//! for tables.
 //!
 //! [`dump()`] goes by the file's name where it is one of siftdb's, else by how the file begins or
 //! ends. Keys and values are printed as Rust's byte-string escapes.
 
 pub mod dump;
+pub mod live;
 pub mod records;
 pub mod tables;
 pub mod text;
 
 pub use dump::dump;
+pub use live::{LiveTable, live_tables, verify_live_table};
 pub use tables::{layout, table_facts, verify_table};
 pub use text::{DumpOptions, TableFacts};

@@ -1,4 +1,12 @@
 //! Write-ahead logs and manifests: every record, and every place where one should be and is not.
+//!
+//! `dump` calls this with the whole file in memory. A line begins with the bytes that the record
+//! takes up (`start..end`), then says what it is; entries of a batch follow, indented. A manifest
+//! ends with what its edits come to.
+//!
+//! Invariants: reading goes on behind damage as far as the framing allows, and the first damage is
+//! the error at the end. Torn is not damaged: a crash may leave it. What recovery would make of a
+//! log depends on the other logs and the manifest, and is not decided here.
 
 use crate::error::Result;
 use crate::inspect::text::{DumpOptions, Printer, Quoted, quoted};

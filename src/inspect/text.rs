@@ -1,4 +1,9 @@
 //! What the parts of `inspect` share: options, facts, and how bytes are written.
+//!
+//! [`DumpOptions`] and [`TableFacts`] are the public part; both may grow fields. `dump`, `tables`
+//! and `records` print through a [`Printer`], so that a failed output is told apart from a failed
+//! file. Keys and values are Rust's byte-string escapes in quotes: every byte has one spelling, in
+//! ASCII, so no key can break a line or a terminal.
 
 use crate::error::{Error, Result};
 use std::fmt;

@@ -4,6 +4,7 @@
 //! that it lies inside the key range of tables and only a filter, or a data block, can tell that
 //! it is not there. Each is checked against the set.
 
+use crate::key::KEY_BYTES_MAX;
 use std::collections::BTreeSet;
 
 /// The splitmix64 generator: one step from `state`, which it moves on.
@@ -28,6 +29,9 @@ pub struct KeySet {
 }
 
 impl KeySet {
+    /// Bytes of the longest key that a database takes; loading a longer one fails.
+    pub const KEY_BYTES_MAX: usize = KEY_BYTES_MAX;
+
     /// The different ones among `keys`.
     pub fn new(keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let mut keys: Vec<Vec<u8>> = keys.into_iter().collect();

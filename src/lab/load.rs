@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// Fewer keys than this make no tree worth probing.
 pub const KEYS_MIN: usize = 100;
 
+/// More keys than this are not numbered here.
+pub const KEYS_MAX: usize = u32::MAX as usize;
+
 /// Keys in one batch.
 const BATCH_KEYS: usize = 500;
 

@@ -1,4 +1,9 @@
 //! What a run found: plain data, and its tables for people.
+//!
+//! `probe` fills a [`Measurement`], `experiment` puts the [`Report`] together; the demonstration
+//! prints it by `Display` or takes the fields for its JSON, and tests hold bounds against them.
+//! Counts are exact and come out the same for the same keys and seed; times do not. A row of a
+//! table that says nothing in any column is left out, and a dash stands for "does not apply".
 
 use crate::stats::report::bytes;
 use std::fmt;

@@ -1,4 +1,9 @@
 //! [`ReadOptions`] and [`WriteOptions`]: how a single read or write is done.
+//!
+//! They go to the methods of `Db` that end in `_with`; the others use the defaults. Each setter
+//! takes and gives back the value, and is `const`, so that a program may keep its options in
+//! constants. None of them changes what a read answers or whether a write is atomic: only what it
+//! costs, and what a power loss may take. What holds for a whole database is in `database`.
 
 /// How one read is done.
 #[derive(Clone, Debug)]

@@ -1,4 +1,14 @@
-//! Which tables exist.
+//! Which tables exist: the tree as a value, and its history on disk.
+//!
+//! | module | what |
+//! |---|---|
+//! | `set` | the current version, and the only way to the next one |
+//! | `level_iter` | a walk over one sorted level |
+//! | `version` | the tables at one moment, immutable, and the point lookup in them |
+//! | `manifest`, `edit` | the log of changes, CURRENT, and how one change is written |
+//!
+//! A reader takes a version and keeps it as long as it likes; a writer of tables makes an edit and
+//! gives it to the set. When to flush or compact is decided above, in `db` and `compaction`.
 
 pub mod set;
 pub mod level_iter;

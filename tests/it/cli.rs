@@ -70,6 +70,11 @@ fn write(path: &str, bytes: &[u8]) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test's own files")]
+fn remove(path: &str) {
+    std::fs::remove_file(path).unwrap();
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own files")]
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
@@ -186,6 +191,10 @@ fn usage_and_locks_have_exit_codes_of_their_own() {
     fails(2, &["get", &db]);
     fails(2, &["demo", "--bits", "0", "--keys", "1000"]);
     fails(2, &["demo", "--keys", "5"]);
+    // Refused at once, not after making them up.
+    fails(2, &["demo", "--keys", "99999999999999"]);
+    fails(2, &["demo", "--keys", "1000", "--lookups", "0"]);
+    assert!(ok(&["--help"]).contains("Exit codes:"));
     fails(2, &["demo", "--encoding", "leveldb-bloom", "--bits", "9.5", "--keys", "1000"]);
     fails(2, &["scan", &db, "--prefix", "a", "--from", "b"]);
     let held = siftdb::Db::open(&db).unwrap();
@@ -233,6 +242,11 @@ fn tables_are_laid_out_dumped_and_verified() {
     assert!(dump.contains("\"key2999\" @"), "{dump}");
     let block = ok(&["sst", "dump", table, "--block", "0", "--limit", "5"]);
     assert_eq!(block.lines().count(), 6, "{block}");
+    let none = fails(2, &["sst", "dump", table, "--block", "99999999"]);
+    let blocks = json(&["sst", "layout", table, "--json"])["data_blocks"].as_u64().unwrap();
+    assert!(none.contains(&format!("of {blocks} data blocks")), "{none}");
+    ok(&["sst", "dump", table, "--block", &(blocks - 1).to_string()]);
+    fails(2, &["sst", "dump", table, "--block", &blocks.to_string()]);
     for other in ["CURRENT", "MANIFEST"] {
         let file = files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains(other));
         assert!(!ok(&["sst", "dump", file.unwrap().to_str().unwrap()]).is_empty());
@@ -244,7 +258,13 @@ fn tables_are_laid_out_dumped_and_verified() {
     let middle = bytes.len() / 3;
     bytes[middle] ^= 4;
     write(table, &bytes);
-    assert!(fails(3, &["sst", "verify", &db]).contains("damaged at byte"));
+    let damaged = siftdb(&["sst", "verify", &db]);
+    assert_eq!(damaged.status.code(), Some(3));
+    let both = [damaged.stdout, damaged.stderr].concat();
+    let both = String::from_utf8(both).unwrap();
+    assert_eq!(both.matches("damaged at byte").count(), 1, "{both}");
+    assert_eq!(both.matches(table).count(), 1, "{both}");
+    assert!(both.contains("1 table, 1 not in order"), "{both}");
     let report = siftdb(&["sst", "verify", &db, "--json"]);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert_eq!(report["tables"][0]["ok"], false);
@@ -252,6 +272,80 @@ fn tables_are_laid_out_dumped_and_verified() {
     write(table, &bytes[..100]);
     fails(3, &["sst", "layout", table]);
     fails(3, &["get", &db, "key0001"]);
+}
+
+#[test]
+fn verify_holds_a_directory_against_its_manifest() {
+    let place = Place::new();
+    let db = place.database();
+    let tables = files(&db, ".sst");
+    let [table] = &tables[..] else { panic!("{tables:?}") };
+    let table = table.to_str().unwrap();
+    let good = read(Path::new(table));
+    // What the manifest does not name is not the database's.
+    for foreign in ["foreign.sst", "999999.sst"] {
+        write(&format!("{db}/{foreign}"), b"no table at all");
+    }
+    let text = ok(&["sst", "verify", &db]);
+    assert!(text.ends_with("\n1 table, all in order\n"), "{text}");
+
+    // Longer by a byte; another good table in its place; none at all.
+    write(table, &[&good[..], b"\0"].concat());
+    assert!(fails(3, &["sst", "verify", &db]).contains("the manifest says"));
+    let other = Place::new();
+    write(table, &read(&files(&other.database(), ".sst")[0]));
+    ok(&["sst", "verify", table]);
+    assert!(fails(3, &["sst", "verify", &db]).contains("the manifest says"));
+    remove(table);
+    let missing = fails(3, &["sst", "verify", &db]);
+    assert!(missing.contains("the file is missing; MANIFEST-"), "{missing}");
+    assert!(missing.contains(table), "{missing}");
+
+    let current = format!("{db}/CURRENT");
+    write(table, &good);
+    write(&current, b"siftdb 1 MANIFEST-000001 00000000\n");
+    fails(3, &["sst", "verify", &db]);
+    remove(&current);
+    assert!(fails(3, &["sst", "verify", &db]).contains("CURRENT"));
+    let empty = TempDir::new().unwrap();
+    let empty = empty.path().to_str().unwrap();
+    write(&format!("{empty}/foreign.sst"), &good);
+    let none = fails(4, &["sst", "verify", empty]);
+    assert_eq!(none, format!("siftdb: no siftdb database in {empty}\n"));
+    // A database without tables is one.
+    let young = place.path("young");
+    siftdb::Db::open(&young).unwrap().close().unwrap();
+    assert_eq!(ok(&["sst", "verify", &young]), "0 tables, all in order\n");
+    assert_eq!(json(&["sst", "verify", &young, "--json"])["tables"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_load_that_stops_says_where_and_what_stays() {
+    let place = Place::new();
+    let (db, lines) = (place.path("db"), place.path("lines"));
+    let long_key = format!("{}\tvalue\n", "k".repeat(65_536));
+    let wrong: [(&str, &str, &[&str]); 3] = [
+        ("no tab\n", "no TAB", &[]),
+        (&long_key, "a key of 65536 bytes", &[]),
+        ("a\\q\tb\n", "an escape", &["--escaped"]),
+    ];
+    for (line, reason, options) in wrong {
+        write(&lines, format!("first\t1\nsecond\t2\n{line}fourth\t4\n").as_bytes());
+        let arguments = [&["load", &db, &lines][..], options].concat();
+        let message = fails(2, &arguments);
+        assert!(message.contains(&format!("{lines}: line 3: ")), "{message}");
+        assert!(message.contains(reason) && message.contains("nothing was written"), "{message}");
+        assert_eq!(ok(&["scan", &db, "--count"]), "0\n");
+    }
+    // Enough for some batches before the wrong line; these stay, and it says how many.
+    let mut text: String = (0..9_000).map(|i| format!("key{i:05}\t{}\n", "v".repeat(90))).collect();
+    text.push_str("no tab\n");
+    write(&lines, text.as_bytes());
+    let message = fails(2, &["load", &db, &lines]);
+    assert!(message.contains("line 9001"), "{message}");
+    let said: u64 = message.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(said > 1_000, "{message}");
+    assert_eq!(ok(&["scan", &db, "--count"]), format!("{said}\n"));
 }
 
 #[test]
@@ -294,6 +388,7 @@ fn the_demonstration_prints_its_tables_and_leaves_nothing_behind() {
     let (text, _) = run(&["--json", "--encoding", "leveldb-bloom"]);
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["faults"].as_array().unwrap().len(), 0);
+    assert_eq!((&report["encoding"], &report["input"]), (&"leveldb-bloom".into(), &Value::Null));
     let acts = report["acts"].as_array().unwrap();
     assert_eq!(acts.len(), 3);
     for column in acts[0]["columns"].as_array().unwrap() {
@@ -305,9 +400,39 @@ fn the_demonstration_prints_its_tables_and_leaves_nothing_behind() {
     }
     assert_eq!(files(temporary.path().to_str().unwrap(), ""), Vec::<PathBuf>::new());
     let (_, stderr) = run(&["--keep"]);
-    assert!(stderr.contains("databases kept in") && stderr.contains("siftdb explain"), "{stderr}");
+    assert!(stderr.contains("databases kept in"), "{stderr}");
+    let hint = stderr.lines().find_map(|line| line.strip_prefix("next: ")).unwrap();
+    assert!(explained(hint).contains("not found"), "{hint}");
     let kept = files(temporary.path().to_str().unwrap(), "").remove(0);
     assert!(ok(&["stats", kept.join("full").to_str().unwrap()]).contains("level"));
+}
+
+/// What the shell makes of the hint, this build in the place of what cargo would run.
+fn explained(hint: &str) -> String {
+    let (program, arguments) = hint.split_once(" explain ").unwrap();
+    assert!(program.starts_with("cargo run") || program.ends_with("siftdb"), "{hint}");
+    let script = format!("exec \"$0\" explain {arguments}");
+    let bin = env!("CARGO_BIN_EXE_siftdb");
+    let output = Command::new("sh").args(["-c", &script, bin]).output().unwrap();
+    assert!(output.status.success(), "{hint}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_hint_of_the_demonstration_survives_the_shell() {
+    let place = Place::new();
+    let lines = place.path("keys");
+    let text: String = (0..1_500).map(|i| format!("-it's \\ $HOME\t{i:04}\n")).collect();
+    write(&lines, text.as_bytes());
+    let output = command(&["demo", "--input", &lines, "--lookups", "100", "--keep"])
+        .env("TMPDIR", place.directory.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let hint = stderr.lines().find_map(|line| line.strip_prefix("next: ")).unwrap();
+    let text = explained(hint);
+    assert!(text.contains("not found") && text.contains(r#""-it\'s \\ $HOME\t"#), "{hint}: {text}");
 }
 
 #[test]
@@ -318,6 +443,13 @@ fn the_demonstration_takes_keys_of_ones_own() {
     write(&lines, text.as_bytes());
     let report = json(&["demo", "--input", &lines, "--lookups", "500", "--json"]);
     assert_eq!(report["keys"], 2_000, "each key once");
+    assert_eq!(
+        (&report["encoding"], &report["input"]),
+        (&"fast-local-bloom".into(), &lines.clone().into())
+    );
     fails(4, &["demo", "--input", &place.path("missing")]);
     fails(2, &["demo", "--input", &lines, "--keys", "5"]);
+    write(&lines, format!("{text}{}\n", "k".repeat(65_536)).as_bytes());
+    let message = fails(2, &["demo", "--input", &lines]);
+    assert!(message.contains("line 2501: a key of 65536 bytes"), "{message}");
 }

@@ -1,4 +1,8 @@
 //! Arguments that several commands share: which database, which key.
+//!
+//! Commands flatten [`Database`] and [`Spelling`] into their own arguments. A command that looks
+//! never creates a database, and starts no compaction; a command that writes uses the defaults of
+//! the library. Options for tuning have no place here: they belong to programs.
 
 use crate::failure::Outcome;
 use crate::text::unescaped;
@@ -17,7 +21,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens it to look: nothing is created, nothing is compacted.
+    /// Opens it to look: no database is created and nothing is compacted. Counters are kept, and
+    /// after a crash opening recovers, which writes tables and removes the logs they replace.
     pub fn open_to_read(&self) -> Outcome<Db> {
         let options = Options::new().create_if_missing(false).auto_compaction(false);
         Ok(options.open(&self.directory)?)

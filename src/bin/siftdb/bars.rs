@@ -1,4 +1,8 @@
 //! Progress bars on standard error; nothing is drawn when that is not a terminal.
+//!
+//! `load` and `demo` use them. A bar is only ever told how much is done; whoever finishes it says
+//! what is left in its place. Results never go through here: those are for standard output, and a
+//! script that reads both streams sees no drawing.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,4 +1,8 @@
-//! `siftdb delete DIR KEY`
+//! `siftdb delete DIR KEY`: deletes one key of a database that exists.
+//!
+//! A key that is not there is no error, as in the library: to know, `get` it before. The database
+//! has to exist, unlike for `put` and `load`: deleting from nothing is more likely a wrong path.
+//! Closing reports what a failed sync would otherwise hide.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;

@@ -1,15 +1,22 @@
 //! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::lab`.
+//!
+//! Keys are made up from the seed or read from `--input`, and refused before anything is created.
+//! The databases live in a temporary directory, which goes at the end unless `--keep` is given.
+//! Figures go to standard output, as tables or as JSON (format 1: fields are added, never changed);
+//! the hint of `--keep` goes to standard error. Counts that do not agree end it with code 4, after
+//! everything is printed.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::load::{next_line, open_lines};
-use crate::text::{output, print_json};
-use clap::{Args, ValueEnum};
+use crate::text::{escaped, output, print_json, shell_word};
+use clap::{Args, ValueEnum, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
+use siftdb::lab::load::{KEYS_MAX, KEYS_MIN};
 use siftdb::lab::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Demo {
@@ -18,7 +25,8 @@ pub struct Demo {
     input: Option<PathBuf>,
     /// How many keys to make up
     #[arg(long, default_value_t = 500_000, conflicts_with = "input")]
-    keys: usize,
+    #[arg(value_parser = value_parser!(u64).range(KEYS_MIN as u64..=KEYS_MAX as u64))]
+    keys: u64,
     /// Bytes of each value
     #[arg(long, default_value_t = 100)]
     value_bytes: usize,
@@ -29,8 +37,8 @@ pub struct Demo {
     #[arg(long, value_enum, default_value_t = Encoding::FastLocalBloom)]
     encoding: Encoding,
     /// Lookups of each act in each column
-    #[arg(long, default_value_t = 50_000)]
-    lookups: usize,
+    #[arg(long, default_value_t = 50_000, value_parser = value_parser!(u32).range(1..))]
+    lookups: u32,
     /// Decides made-up keys, values, and which keys are looked up
     #[arg(long, default_value_t = 42)]
     seed: u64,
@@ -50,9 +58,6 @@ enum Encoding {
 
 impl Demo {
     pub fn run(self) -> Outcome {
-        if self.lookups == 0 {
-            return Err(Failure::Usage("--lookups 0: there is nothing to measure".into()));
-        }
         let keys = self.key_set()?;
         let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
         let mut directory =
@@ -60,7 +65,7 @@ impl Demo {
         directory.disable_cleanup(self.keep);
         let mut settings = Settings::new(directory.path());
         settings.value_bytes = self.value_bytes;
-        settings.lookups = self.lookups;
+        settings.lookups = self.lookups as usize;
         settings.seed = self.seed;
         settings.filter = match self.encoding {
             Encoding::FastLocalBloom => Filter::bloom(self.bits),
@@ -76,27 +81,33 @@ impl Demo {
             out.flush()?;
         }
         if self.keep {
-            let full = settings.database(Column::Full);
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
-            let key = String::from_utf8_lossy(&key).into_owned();
+            let next = explain_command(&settings.database(Column::Full), &key);
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "databases kept in {}", directory.path().display());
-            let _ = writeln!(stderr, "next: siftdb explain {} '{key}'", full.display());
+            let _ = writeln!(stderr, "next: {next}");
         }
         if report.faults.is_empty() {
             Ok(())
         } else {
-            Err(Failure::Fault(format!("{} counts do not agree", report.faults.len())))
+            Err(Failure::Fault(format!("counts that do not agree: {}", report.faults.len())))
         }
     }
 
     fn key_set(&self) -> Outcome<KeySet> {
         let Some(path) = &self.input else {
-            return Ok(KeySet::generate(self.keys, self.seed));
+            return Ok(KeySet::generate(self.keys as usize, self.seed));
         };
         let (mut lines, _) = open_lines(path)?;
-        let (mut keys, mut line) = (Vec::new(), Vec::new());
+        let (mut keys, mut line, mut number) = (Vec::new(), Vec::new(), 0);
         while next_line(&mut lines, &mut line, path)?.is_some() {
+            number += 1;
+            let (bytes, limit) = (line.len(), KeySet::KEY_BYTES_MAX);
+            if bytes > limit {
+                let what = format!("a key of {bytes} bytes; at most {limit} are allowed");
+                let (file, cause) = (path.clone(), Box::new(Failure::Usage(what)));
+                return Err(Failure::Line { file, line: number, cause, written: None });
+            }
             if !line.is_empty() {
                 keys.push(line.clone());
             }
@@ -143,6 +154,11 @@ impl Demo {
             "keys": keys.len(),
             "key_bytes": keys.bytes(),
             "value_bytes": self.value_bytes,
+            "input": self.input.as_ref().map(|path| path.to_string_lossy()),
+            "encoding": match self.encoding {
+                Encoding::FastLocalBloom => "fast-local-bloom",
+                Encoding::LeveldbBloom => "leveldb-bloom",
+            },
             "bits": self.bits,
             "seed": self.seed,
             "lookups": self.lookups,
@@ -151,6 +167,20 @@ impl Demo {
             "faults": report.faults,
         })
     }
+}
+
+/// A command for the shell that explains `key`, run the way that this one was.
+fn explain_command(database: &Path, key: &[u8]) -> String {
+    // Cargo sets this for what it runs; the command itself need not be on the path then.
+    let program = match std::env::var_os("CARGO") {
+        Some(_) => "cargo run --release --features cli --".into(),
+        None => shell_word(&std::env::args().next().unwrap_or_else(|| "siftdb".into())),
+    };
+    let spelled = escaped(key);
+    let option = if spelled.as_bytes() == key { "" } else { "--escaped " };
+    let database = shell_word(&database.to_string_lossy());
+    // Behind `--` a key may begin with a dash.
+    format!("{program} explain {option}-- {database} {}", shell_word(&spelled))
 }
 
 fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {

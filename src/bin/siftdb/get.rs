@@ -1,4 +1,8 @@
-//! `siftdb get DIR KEY`
+//! `siftdb get DIR KEY`: prints one value.
+//!
+//! A line of text by default, with what is not text escaped as `--escaped` reads it back; `--raw`
+//! prints the bytes and nothing else, for pipes. A key that is not there is exit code 1 with
+//! nothing on standard output, and never the answer to a failed read: that is 3 or 4.
 
 use crate::args::{Database, Spelling};
 use crate::failure::{Failure, Outcome};

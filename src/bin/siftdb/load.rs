@@ -1,4 +1,11 @@
-//! `siftdb load DIR FILE|-`
+//! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, and creates the database if need be.
+//!
+//! The key ends at the first TAB; without `--escaped` everything else is taken as it is. Lines are
+//! written in batches, each whole or not at all. The first line that cannot be used ends the
+//! command: the batches before it stay, the one it is in is not written, and the message names
+//! file, line and how many lines were written, so that the rest can be loaded after a correction.
+//!
+//! [`open_lines`] and [`next_line`] are also how `demo --input` reads.
 
 use crate::args::Database;
 use crate::bars::Bar;
@@ -55,6 +62,24 @@ pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<
 }
 
 impl Load {
+    fn put(&self, line: &[u8], batch: &mut WriteBatch) -> Outcome {
+        let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
+            return Err(Failure::Usage("no TAB between key and value".into()));
+        };
+        let (key, value) = (&line[..tab], &line[tab + 1..]);
+        if self.escaped {
+            batch.put(unescaped(key)?, unescaped(value)?);
+        } else {
+            batch.put(key, value);
+        }
+        Ok(())
+    }
+
+    fn at_line(&self, line: u64, written: u64, cause: Failure) -> Failure {
+        let (file, cause) = (self.file.clone(), Box::new(cause));
+        Failure::Line { file, line, cause, written: Some(written) }
+    }
+
     pub fn run(self) -> Outcome {
         let (mut lines, length) = open_lines(&self.file)?;
         let db = self.database.open_to_write(true)?;
@@ -62,26 +87,24 @@ impl Load {
         let bar = Bar::bytes("load", length);
         let mut batch = WriteBatch::new();
         let mut line = Vec::new();
-        let mut entries = 0u64;
-        while let Some(taken) = next_line(&mut lines, &mut line, &self.file)? {
+        let (mut entries, mut written) = (0u64, 0u64);
+        loop {
+            let at_line = |cause| self.at_line(entries + 1, written, cause);
+            let taken = next_line(&mut lines, &mut line, &self.file).map_err(at_line)?;
+            let Some(taken) = taken else { break };
+            self.put(&line, &mut batch).map_err(at_line)?;
             entries += 1;
-            let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
-                let place = format!("{}: line {entries}", self.file.display());
-                return Err(Failure::Usage(format!("{place}: no TAB between key and value")));
-            };
-            let (key, value) = (&line[..tab], &line[tab + 1..]);
-            if self.escaped {
-                batch.put(unescaped(key)?, unescaped(value)?);
-            } else {
-                batch.put(key, value);
-            }
-            if batch.bytes() >= BATCH_BYTES {
-                db.write(std::mem::take(&mut batch))?;
+            // A batch that refused the line has not grown, and says why when it is written.
+            let refused = written + batch.len() as u64 != entries;
+            if refused || batch.bytes() >= BATCH_BYTES {
+                let batch = std::mem::take(&mut batch);
+                db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
+                written = entries;
             }
             bar.add(taken);
         }
         if !batch.is_empty() {
-            db.write(batch)?;
+            db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
         }
         db.close()?;
         let seconds = started.elapsed().as_secs_f64();

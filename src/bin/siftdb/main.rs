@@ -1,4 +1,5 @@
-//! The `siftdb` command. This file only dispatches: each subcommand is a file of its own.
+//! The `siftdb` command. This file only dispatches: each subcommand is a file of its own, which
+//! takes apart its arguments, calls the library and prints. Nothing of the engine is decided here.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 not
 //! found, 2 usage, 3 corruption, 4 I/O or locked. A closed output (`| head`) ends a command
@@ -23,9 +24,17 @@ mod failure;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  `get`: the key is not there
+  2  usage: a wrong argument, or a line of input that makes no sense
+  3  damaged files, or files of an unknown format
+  4  anything else: I/O, no such database, a locked one, figures that do not agree";
+
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +45,10 @@ enum Command {
     /// Measure what filters save: four databases of the same keys, the same lookups in each
     Demo(demo::Demo),
     /// Write lines of KEY TAB VALUE into a database
+    ///
+    /// Lines are written in batches. A line that cannot be used ends the command: the message names
+    /// it and says how many lines before it were written. These stay; the others of the file are
+    /// not written.
     Load(load::Load),
     /// Print the value of a key
     Get(get::Get),

@@ -1,4 +1,8 @@
-//! `siftdb put DIR KEY VALUE`
+//! `siftdb put DIR KEY VALUE`: writes one value, and creates the database if there is none.
+//!
+//! Any bytes that the shell can pass are taken as they are; `--escaped` spells the others, a NUL
+//! for instance. Closing syncs, so the value is durable when the command has ended with 0.
+//! Many values are for `load`: opening and closing a database costs more than one write.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;

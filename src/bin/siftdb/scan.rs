@@ -1,4 +1,8 @@
-//! `siftdb scan DIR`
+//! `siftdb scan DIR`: prints a range of entries, or counts them.
+//!
+//! One line for each entry: key, TAB, value, escaped, which is what `load --escaped` reads; so a
+//! scan is a copy of a database in text. `--from` is included, `--to` is not, as in Rust's ranges.
+//! An error ends the scan with its code: what was printed before it stands.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;

@@ -1,7 +1,12 @@
-//! `siftdb sst layout|dump|verify`
+//! `siftdb sst layout|dump|verify`: looks into files, by `siftdb::inspect`, without the lock.
+//!
+//! `verify` of a directory asks CURRENT and the manifest which tables there have to be; files that
+//! they do not name are not counted, those that are missing are damage. Tables that are in order
+//! are listed on standard output with the count at the end; each one that is not is a sentence on
+//! standard error, and the exit code is 3 if any is damaged. `--json` has both in one object.
 
 use crate::failure::{Failure, Outcome};
-use crate::text::{output, print_json};
+use crate::text::{counted, output, print_json};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siftdb::env::{DiskEnv, Env, FileKind};
@@ -31,12 +36,12 @@ pub struct Layout {
 
 #[derive(Args)]
 pub struct Dump {
-    /// Any file of a database
+    /// A table, a write-ahead log, a manifest or CURRENT, also if renamed
     file: PathBuf,
-    /// Of a table, only the data block of this number
+    /// Of a table, only the data block of this number, counted from 0
     #[arg(long)]
     block: Option<usize>,
-    /// At most this many entries
+    /// Of a table or a log, at most this many entries
     #[arg(long)]
     limit: Option<u64>,
 }
@@ -89,53 +94,67 @@ impl Dump {
 
 impl Verify {
     fn run(self) -> Outcome {
-        let tables = tables_of(&self.path)?;
+        let checks = checks_of(&self.path)?;
         let mut out = output();
         let mut reports = Vec::new();
-        let mut first_failure = None;
-        for table in &tables {
-            let name = table.display().to_string();
-            match inspect::verify_table(&disk(), table) {
-                Ok(facts) => {
+        let mut failures = Vec::new();
+        for (path, check) in checks {
+            let name = path.display().to_string();
+            match check() {
+                Ok(None) => {}
+                Ok(Some(facts)) => {
                     if !self.json {
-                        let (entries, blocks) = (facts.entries, facts.data_blocks);
-                        writeln!(out, "{name}: ok, {entries} entries in {blocks} data blocks")?;
+                        let blocks = counted(facts.data_blocks, "data block");
+                        let entries = match facts.entries {
+                            1 => "1 entry".into(),
+                            entries => format!("{entries} entries"),
+                        };
+                        writeln!(out, "{name}: ok, {entries} in {blocks}")?;
                     }
                     reports.push(json!({ "file": name, "ok": true, "table": facts_json(&facts) }));
                 }
                 Err(error) => {
-                    if !self.json {
-                        writeln!(out, "{name}: {error}")?;
-                    }
                     let error_text = error.to_string();
                     reports.push(json!({ "file": name, "ok": false, "error": error_text }));
-                    first_failure.get_or_insert(error);
+                    failures.push(error);
                 }
             }
         }
         if !self.json {
-            writeln!(out, "{} tables", tables.len())?;
+            let tables = counted(reports.len() as u64, "table");
+            match failures.len() {
+                0 => writeln!(out, "{tables}, all in order")?,
+                bad => writeln!(out, "{tables}, {bad} not in order")?,
+            }
         }
         out.flush()?;
         drop(out);
         if self.json {
             print_json(&json!({ "tables": reports }))?;
         }
-        first_failure.map_or(Ok(()), |error| Err(Failure::Database(error)))
+        if failures.is_empty() { Ok(()) } else { Err(Failure::Tables(failures)) }
     }
 }
 
-fn tables_of(path: &Path) -> Outcome<Vec<PathBuf>> {
+/// A check to be done. `None`: a running database has replaced the table meanwhile.
+type Check = Box<dyn FnOnce() -> siftdb::Result<Option<inspect::TableFacts>>>;
+
+fn checks_of(path: &Path) -> Outcome<Vec<(PathBuf, Check)>> {
     let env = disk();
     let metadata = env.metadata(path).map_err(|source| Failure::io(path, source))?;
     if metadata.kind != FileKind::Directory {
-        return Ok(vec![path.to_path_buf()]);
+        let table = path.to_path_buf();
+        let check: Check = Box::new(move || inspect::verify_table(&env, &table).map(Some));
+        return Ok(vec![(path.to_path_buf(), check)]);
     }
-    let listed = env.list(path).map_err(|source| Failure::io(path, source))?;
-    let tables = listed.iter().filter(|file| file.name.ends_with(".sst"));
-    let mut tables: Vec<PathBuf> = tables.map(|file| path.join(&file.name)).collect();
-    tables.sort();
-    Ok(tables)
+    let tables = inspect::live_tables(&env, path)?;
+    let tables = tables.ok_or_else(|| Failure::NoDatabase(path.to_path_buf()))?;
+    let checks = tables.into_iter().map(|table| {
+        let (env, path) = (Arc::clone(&env), table.path.clone());
+        let check: Check = Box::new(move || inspect::verify_live_table(&env, &table));
+        (path, check)
+    });
+    Ok(checks.collect())
 }
 
 fn facts_json(facts: &inspect::TableFacts) -> serde_json::Value {

@@ -1,4 +1,9 @@
-//! `siftdb stats DIR`
+//! `siftdb stats DIR`: what a database holds and did.
+//!
+//! Counters are kept in the directory from opening to opening, so they tell of the programs that
+//! used the database before, from the date in the last line on. The text is the library's
+//! `Display`; the JSON has every counter by its name in `siftdb::Stats`, levels in order, and their
+//! total.
 
 use crate::args::Database;
 use crate::failure::Outcome;
@@ -51,7 +56,7 @@ fn stats_json(stats: &Figures) -> Value {
         compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, filter_errors,
-        cache_capacity_bytes, cache_bytes, resident_bytes, pinned_bytes, snapshots,
+        cache_capacity_bytes, cache_bytes, cache_uncached, resident_bytes, pinned_bytes, snapshots,
         since_unix_seconds,
     );
     let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();

@@ -1,4 +1,4 @@
-//! Bytes as text and back, and the output.
+//! Bytes as text and back, counts with their noun, and the output.
 //!
 //! What is UTF-8 without control characters and backslashes is printed as it is; anything else
 //! with `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back. So every key has one spelling.
@@ -16,6 +16,20 @@ pub fn print_json(value: &serde_json::Value) -> Outcome {
     let mut out = output();
     writeln!(out, "{value:#}")?;
     Ok(out.flush()?)
+}
+
+/// `1 table`, `2 tables`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `argument` as a word for the shell.
+pub fn shell_word(argument: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:+,@%".contains(&byte);
+    if !argument.is_empty() && argument.bytes().all(plain) {
+        return argument.into();
+    }
+    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 /// The spelling of `bytes`.
@@ -87,6 +101,15 @@ fn hex(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shell_words_are_quoted_where_need_be() {
+        let cases = [("user:1", "user:1"), ("", "''"), ("a b", "'a b'"), ("it's", "'it'\\''s'")];
+        for (argument, word) in cases {
+            assert_eq!(shell_word(argument), word);
+        }
+        assert_eq!((counted(0, "table"), counted(1, "key")), ("0 tables".into(), "1 key".into()));
+    }
 
     #[test]
     fn every_spelling_reads_back() {
