@@ -33,6 +33,7 @@ const HEADER_BYTES: usize = 8 + 4 + 1;
 pub struct WriteBatch {
     bytes: Vec<u8>,
     count: u32,
+    payload_bytes: usize,
     refused: Option<String>,
 }
 
@@ -45,7 +46,7 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0, refused: None }
+        WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0, payload_bytes: 0, refused: None }
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch wins over an earlier one.
@@ -82,6 +83,7 @@ impl WriteBatch {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
         self.count = 0;
+        self.payload_bytes = 0;
         self.refused = None;
     }
 
@@ -91,6 +93,11 @@ impl WriteBatch {
             Some(what) => Err(Error::InvalidArgument { what: what.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Bytes of user keys and values.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payload_bytes
     }
 
     /// The entries without the header, for joining batches of one group.
@@ -123,6 +130,7 @@ impl WriteBatch {
             put_length_prefixed(&mut self.bytes, value);
         }
         self.count += 1;
+        self.payload_bytes += key.len() + value.len();
     }
 }
 

@@ -8,7 +8,8 @@
 use crate::compaction::picker::CompactionCursors;
 use crate::compaction::range::RangeCompaction;
 use crate::db::jobs::{
-    compact_once, flush_pending, remove_orphans, remove_tables, run_compaction, save_stats,
+    compact_once, flush_pending, free_memtables, remove_orphans, remove_tables, run_compaction,
+    save_stats,
 };
 use crate::db::range::KeyBounds;
 use crate::db::state::Shared;
@@ -220,6 +221,7 @@ fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
             }
         }
     }
+    free_memtables(shared);
     remove_tables(shared);
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();

@@ -44,7 +44,7 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
     let outcome = flush(&job_context(shared, 0), job)?;
     install_flush(shared, waiting, outcome.tables)?;
     let stripe = shared.counters.stripe();
-    stripe.add(Counter::Flushes, 1);
+    stripe.add(Counter::Flushes, waiting.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
     shared.want(false, true);
     save_stats(shared);
@@ -90,11 +90,14 @@ pub fn install_flush(
     for number in logs {
         remove(shared, FileName::Wal(number));
     }
-    let mut retired = shared.retired.lock();
-    retired.extend(flushed.iter().map(|full| Arc::clone(&full.memtable)));
-    // Freeing a memtable takes milliseconds: here, not in the reader that happens to be last.
-    retired.retain(|memtable| Arc::strong_count(memtable) > 1);
+    shared.retired.lock().extend(flushed.iter().map(|full| Arc::clone(&full.memtable)));
     Ok(())
+}
+
+/// Frees flushed memtables that nobody reads any more. That takes milliseconds each: it is done
+/// here, by a worker behind its job, not in the reader that happens to be the last.
+pub fn free_memtables(shared: &Shared) {
+    shared.retired.lock().retain(|memtable| Arc::strong_count(memtable) > 1);
 }
 
 /// Removes a file that nothing needs. If that fails, the file is an orphan, and the next session
@@ -146,9 +149,7 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
 pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let stripe = shared.counters.stripe();
     let mut added = Vec::new();
-    if task.trivial_move {
-        stripe.add(Counter::TrivialMoves, 1);
-    } else {
+    if !task.trivial_move {
         let version = Arc::clone(&shared.view.load().version);
         let snapshots = shared.snapshots.needed(&shared.published.0);
         let options = shared.options.compaction_options();
@@ -171,6 +172,7 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
             version,
         });
     }
+    stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_tables(shared);
     // Writers that stall on level 0 look again.
     let _jobs = shared.jobs.lock();

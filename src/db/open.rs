@@ -6,8 +6,9 @@
 //!    an interrupted creation: other files of ours are damage, never a new database (I7).
 //! 4. The manifest is replayed and its tables are opened.
 //! 5. The logs are replayed into memtables, one each.
-//! 6. After a clean close that is all. Otherwise what the logs gave is flushed into tables at
-//!    once, since the page cache may show what the disk does not have; only then old files go.
+//! 6. After a clean close that is all, unless too many short sessions left a memtable each.
+//!    Otherwise what the logs gave is flushed into tables at once, since the page cache may show
+//!    what the disk does not have; only then old files go.
 //!
 //! Creation writes everything before the one rename that makes the database exist, so a crash in
 //! its middle leaves a directory that opens as new.
@@ -266,8 +267,11 @@ fn recover_logs(shared: &Arc<Shared>, files: &[FileName], state: &ManifestState)
     let recovered = recover(env, directory, &logs, &state.facts(), &mut apply)?;
     // Without any log nothing was ever written.
     let clean = recovered.clean || (logs.is_empty() && state.log_number == 0);
-    install_recovered(shared, oldest_first, &recovered, clean && state.dropped.is_none());
-    if !clean || state.dropped.is_some() {
+    let clean = clean && state.dropped.is_none();
+    // Sessions too short for a flush must not leave one more memtable each.
+    let too_many = oldest_first.len() >= shared.options.immutable_memtables_max.max(2);
+    install_recovered(shared, oldest_first, &recovered, clean);
+    if !clean || too_many {
         write::activate(shared)?;
         if !flush_pending(shared)? {
             install_flush(shared, &[], Vec::new())?;

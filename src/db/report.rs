@@ -1,7 +1,13 @@
 //! What `Db::stats` answers: the counters, and what is held at this moment.
+//!
+//! Called by `Db::stats` alone. Counters come from `stats::counters`; tables, bytes and filters of
+//! each level from the version in force; memory from the memtables and the cache. Each part is
+//! right by itself, but writes and lookups go on meanwhile: the parts are not of one instant.
+//!
+//! The expected rate of false positives of a level is that of its tables, weighted by entries.
+//! Nothing is read from files and no lock is held beyond what the parts take.
 
 use crate::db::state::Shared;
-use crate::filter::registry::Encoding;
 use crate::stats::counters::LEVELS;
 use crate::stats::report::Stats;
 
@@ -19,9 +25,7 @@ pub fn stats(shared: &Shared) -> Stats {
             report.bytes += handle.meta.bytes;
             report.entries += handle.meta.entries;
             report.filter_bytes += properties.filter_bytes;
-            let millibits = properties.filter_millibits_per_key;
-            let encoding = Encoding::of_table(&properties.filter_policy, millibits);
-            let fpr = encoding.and_then(|encoding| encoding.expected_fpr()).unwrap_or(0.0);
+            let fpr = properties.expected_fpr().unwrap_or(0.0);
             weighted_fpr += handle.meta.entries as f64 * fpr;
         }
         report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;

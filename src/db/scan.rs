@@ -21,6 +21,7 @@ use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, Ordering};
 use crate::value::{Key, Value};
 use crate::version::level_iter::LevelIter;
+use crate::version::version::TableHandle;
 use std::fmt;
 use std::ops::Bound;
 
@@ -72,21 +73,24 @@ impl Iter {
         }
     }
 
+    /// The tables of a level that may hold keys of the range: no other is touched.
+    fn overlapping(&self, level: usize) -> impl Iterator<Item = &Arc<TableHandle>> {
+        let handles = self.view.version.level(level).iter();
+        handles.filter(|handle| overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest))
+    }
+
     fn merge(&self, direction: Direction) -> MergingIter {
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
         children.push(Box::new(self.view.active.iter(direction)));
         for immutable in &self.view.immutables {
             children.push(Box::new(immutable.memtable.iter(direction)));
         }
-        for handle in self.view.version.level(0) {
-            if overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest) {
-                children.push(Box::new(handle.table.iter(direction, self.fill_cache)));
-            }
+        for handle in self.overlapping(0) {
+            children.push(Box::new(handle.table.iter(direction, self.fill_cache)));
         }
         for level in 1..LEVELS {
-            let handles = self.view.version.level(level);
-            if !handles.is_empty() {
-                let tables = handles.to_vec();
+            let tables: Vec<_> = self.overlapping(level).cloned().collect();
+            if !tables.is_empty() {
                 children.push(Box::new(LevelIter::new(direction, tables, self.fill_cache)));
             }
         }
@@ -290,6 +294,6 @@ fn within_end(end: &Bound<Vec<u8>>, key: &[u8]) -> bool {
 }
 
 /// True if a table with these internal keys as fences may hold keys of the range.
-pub fn overlaps(bounds: &KeyBounds, smallest: &[u8], largest: &[u8]) -> bool {
+fn overlaps(bounds: &KeyBounds, smallest: &[u8], largest: &[u8]) -> bool {
     within_end(&bounds.end, user_key(smallest)) && within_start(&bounds.start, user_key(largest))
 }

@@ -8,7 +8,7 @@ use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;
 use crate::db::scan::Iter;
 use crate::db::state::Shared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::options::access::ReadOptions;
 use crate::sync::Arc;
@@ -33,18 +33,23 @@ use crate::value::Value;
 pub struct Snapshot {
     shared: Arc<Shared>,
     sequence: SequenceNumber,
+    /// Set if it was taken of a closed database: nothing keeps the files for it.
+    refused: Option<Error>,
 }
 
 impl Snapshot {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let sequence = shared.snapshots.register(&shared.published.0);
-        Snapshot { shared: Arc::clone(shared), sequence }
+        let shared = Arc::clone(shared);
+        let refused = shared.check_open().err();
+        Snapshot { shared, sequence, refused }
     }
 
     /// The value of `key` then, or `None`.
     ///
     /// # Errors
-    /// An unreadable or damaged file on the way of the key.
+    /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
+    /// closed database.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_with(key, &ReadOptions::new())
     }
@@ -54,6 +59,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        self.refused.clone().map_or(Ok(()), Err)?;
         read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
     }
 
@@ -69,13 +75,19 @@ impl Snapshot {
 
     /// As [`Snapshot::range`], with options.
     pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
-        Iter::new(&self.shared, range.into_bounds(), Some(self.sequence), options)
+        self.iterate(range.into_bounds(), options)
     }
 
     /// The entries then whose keys start with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        let bounds = KeyBounds::of_prefix(prefix.as_ref());
-        Iter::new(&self.shared, bounds, Some(self.sequence), &ReadOptions::new())
+        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
+    }
+
+    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
+        match &self.refused {
+            Some(error) => Iter::refused(&self.shared, error.clone()),
+            None => Iter::new(&self.shared, bounds, Some(self.sequence), options),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::key::SEQUENCE_MAX;
 use crate::options::access::WriteOptions;
 use crate::stats::counters::Counter;
 use crate::sync::{Arc, Ordering};
+use crate::version::edit::{FirstLog, VersionEdit};
 use crate::version::set::ManifestPosition;
 use crate::wal::format::{WalEnd, WalStart};
 use crate::wal::writer::WalWriter;
@@ -119,13 +120,7 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     let bytes = wal.append(log.synced_through, first, count as u32, &entries)?;
     log.last_sequence = last;
     log.next_sequence = last + 1;
-    let stripe = shared.counters.stripe();
-    stripe.add(Counter::WalBytes, bytes);
-    stripe.add(Counter::WriteGroups, 1);
-    stripe.add(Counter::Entries, count as u64);
-    stripe.add(Counter::EntryBytes, entries.iter().map(|bytes| bytes.len() as u64).sum());
-    let batches = group.iter().filter(|request| !request.batch.is_empty()).count();
-    stripe.add(Counter::Batches, batches as u64);
+    shared.counters.add(Counter::WalBytes, bytes);
     Ok(())
 }
 
@@ -139,6 +134,13 @@ fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
         sequence += u64::from(entries);
     }
     shared.published.0.store(log.last_sequence, Ordering::Release);
+    let stripe = shared.counters.stripe();
+    let batches = group.iter().filter(|request| !request.batch.is_empty());
+    stripe.add(Counter::WriteGroups, 1);
+    stripe.add(Counter::Batches, batches.count() as u64);
+    stripe.add(Counter::Entries, count as u64);
+    let bytes = group.iter().map(|request| request.batch.payload_bytes() as u64);
+    stripe.add(Counter::EntryBytes, bytes.sum());
 }
 
 /// Ends the current log for good: everything synced, and its end record written.
@@ -284,7 +286,12 @@ fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
     let number = shared.numbers.take_file_number();
     let mut versions = shared.versions.lock();
     let wal = if versions.is_active() {
-        create_log(shared, log, number, *shared.numbers.position.lock())?
+        // The session that created the database: from now on a missing log is damage.
+        let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+        let first_log = FirstLog { number, flushed_through: log.last_sequence };
+        let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
+        versions.apply(edit, log.last_sequence)?;
+        wal
     } else {
         // The log first, naming the manifest to come: should a crash come between, recovery sees
         // a log of a session that never began.

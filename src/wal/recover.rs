@@ -84,6 +84,7 @@ pub fn recover(
         highest: facts.last_sequence.max(facts.flushed_through),
         last_log: 0,
         closed: false,
+        closed_under: 0,
         bad: None,
         proof: Proof::default(),
         apply,
@@ -148,6 +149,8 @@ struct Recovery<'a> {
     last_log: u64,
     /// The last log has its end record.
     closed: bool,
+    /// The manifest in force when that was written.
+    closed_under: u64,
     /// Set where the last log ends badly, until a later log settles that nothing is missing.
     bad: Option<BadEnd>,
     proof: Proof,
@@ -261,6 +264,7 @@ impl Recovery<'_> {
                 }
                 WalBody::End(end) if (self.last..self.next).contains(&end.last_sequence) => {
                     self.closed = true;
+                    self.closed_under = end.manifest_number;
                 }
                 WalBody::End(end) => {
                     let (found, last) = (end.last_sequence, self.last);
@@ -364,6 +368,13 @@ impl Recovery<'_> {
                     Error::corruption(FileName::Wal(number).path(self.directory), 0, lost)
                 }
             });
+        }
+        if self.closed && self.bad.is_none() && self.closed_under < self.facts.number {
+            // A session makes its log's name durable before its manifest.
+            let number = self.facts.number;
+            let what = format!("manifest {number} began a session whose log is missing");
+            let path = FileName::Manifest(number).path(self.directory);
+            return Err(Error::corruption(path, 0, what));
         }
         Ok(RecoveredLogs {
             last_sequence: last,
@@ -717,7 +728,9 @@ mod tests {
             matches!(&error, Error::Corruption { path, .. } if path.ends_with("MANIFEST-000002"))
         );
         let newer = ManifestFacts { number: MANIFEST + 5, bytes: 1, ..facts() };
-        assert!(recover_in(&env, &[3, 4, 6], &newer).is_ok());
+        let error = recover_in(&env, &[3, 4, 6], &newer).unwrap_err();
+        assert!(error.to_string().contains("a session whose log is missing"), "{error}");
+        assert!(recover_in(&sample(false).0, &[3, 4, 6], &newer).is_ok());
         let older = ManifestFacts { number: MANIFEST - 1, ..facts() };
         assert!(recover_in(&env, &[3, 4, 6], &older).unwrap_err().is_corruption());
     }
