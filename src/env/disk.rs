@@ -170,7 +170,7 @@ impl Env for DiskEnv {
             LockMode::Exclusive => file.try_lock(),
         };
         match result {
-            Ok(()) => Ok(Box::new(DiskLock { _file: file })),
+            Ok(()) => Ok(Box::new(DiskLock { file })),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -222,16 +222,37 @@ impl WritableFile for DiskFile {
 /// Closing the file, which dropping does, lets go of the lock.
 #[derive(Debug)]
 struct DiskLock {
-    _file: File,
+    file: File,
 }
 
 impl FileLock for DiskLock {}
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        // Closing alone does not let go while a child that this process just forked still has the
+        // descriptor. Should unlocking fail, closing is what is left.
+        let _ = self.file.unlock();
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+
+    /// A child that was just forked has every descriptor until it starts its program.
+    #[test]
+    fn a_dropped_lock_is_free_although_a_child_has_its_descriptor() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let file = open_lock(&path, LockMode::Exclusive).unwrap();
+        file.try_lock().unwrap();
+        let of_the_child = file.try_clone().unwrap();
+        drop(DiskLock { file });
+        assert!(DiskEnv::new().lock(&path, LockMode::Exclusive).is_ok());
+        drop(of_the_child);
+    }
 
     #[test]
     fn what_is_no_file_is_refused_without_blocking() {
