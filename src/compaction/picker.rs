@@ -113,14 +113,7 @@ fn pick_garbage(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::task::tests::{after, described, drawn_levels};
-
-    const OPTIONS: CompactionOptions = CompactionOptions {
-        level0_tables: 4,
-        level_base_bytes: 300,
-        level_multiplier: 10,
-        table_bytes: 100,
-    };
+    use crate::compaction::task::tests::{OPTIONS, after, described, drawn_levels};
 
     fn picked(drawing: &str, cursors: &CompactionCursors) -> String {
         described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10).as_ref())

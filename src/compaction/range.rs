@@ -130,14 +130,7 @@ fn touches(meta: &FileMeta, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::task::tests::{after, described, drawn_levels};
-
-    const OPTIONS: CompactionOptions = CompactionOptions {
-        level0_tables: 4,
-        level_base_bytes: 300,
-        level_multiplier: 10,
-        table_bytes: 100,
-    };
+    use crate::compaction::task::tests::{OPTIONS, after, described, drawn_levels};
 
     fn included(first: &str, last: &str) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         (Bound::Included(first.into()), Bound::Included(last.into()))

@@ -278,6 +278,14 @@ pub(crate) mod tests {
         })
     }
 
+    /// Limits that fit drawn trees, whose tables have some hundred bytes.
+    pub const OPTIONS: CompactionOptions = CompactionOptions {
+        level0_tables: 4,
+        level_base_bytes: 300,
+        level_multiplier: 10,
+        table_bytes: 100,
+    };
+
     /// The levels drawn as lines of `L1: 7[a..c] 8[d..f]:300`; level 0 newest first.
     pub fn drawn_levels(text: &str) -> LevelShape {
         let mut levels = LevelShape::default();
