@@ -1,10 +1,11 @@
-//! A flush: the oldest immutable memtables become one table of level 0.
+//! A flush: the oldest immutable memtables become a table of level 0.
 //!
 //! Called by the background with memtables that take no more writes, in the order of their age
 //! and without a gap, the oldest of all first: then everything older than their entries is in the
 //! tables, and `retention.rs` may drop a tombstone whose key no table can hold. Versions that
 //! another one of the same flush covers are dropped too, so writing one key over and over costs
-//! one entry a flush. Where nothing stays there is no table.
+//! one entry a flush. Where nothing stays there is no table; where the index of one would get too
+//! large there are several, disjoint by user key.
 
 use crate::compaction::retention::{KeysBelow, Retention};
 use crate::compaction::rewrite::Rewrite;
@@ -27,7 +28,7 @@ pub struct FlushJob {
     pub levels: LevelShape,
 }
 
-/// Writes the memtables into at most one table.
+/// Writes the memtables into a table.
 ///
 /// # Errors
 /// The table cannot be written, the entries read are not as many as the memtables hold, or the
@@ -53,7 +54,7 @@ pub fn flush(context: &JobContext<'_>, job: FlushJob) -> Result<JobOutcome> {
 pub(crate) mod tests {
     use super::*;
     use crate::cache::Cache;
-    use crate::compaction::task::JobCounts;
+    use crate::compaction::task::{INDEX_BYTES_MAX, JobCounts};
     use crate::env::api::Env;
     use crate::env::fault::{EIO, Fault, FaultEnv, FaultKind};
     use crate::env::handle::FilePool;
@@ -61,13 +62,13 @@ pub(crate) mod tests {
     use crate::error::Error;
     use crate::filename::FileName;
     use crate::iterator::merging::MergingIter;
-    use crate::key::{ValueKind, split_internal_key, unpack_trailer};
+    use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
     use crate::stats::counters::LEVELS;
     use crate::sync::{AtomicBool, AtomicU64};
     use crate::table::builder::TableOptions;
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
-    use crate::version::edit::VersionEdit;
+    use crate::version::edit::{FileMeta, VersionEdit};
     use crate::version::level_iter::LevelIter;
     use crate::version::version::{Graveyard, TableHandle, Version};
     use crate::write_batch::{DecodedBatch, WriteBatch};
@@ -99,6 +100,7 @@ pub(crate) mod tests {
         pub memtables: Vec<Arc<Memtable>>,
         pub sequence: SequenceNumber,
         pub snapshots: BTreeSet<SequenceNumber>,
+        pub index_bytes_max: u64,
         model: BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>,
     }
 
@@ -125,6 +127,7 @@ pub(crate) mod tests {
                 memtables: vec![Arc::new(Memtable::new(1 << 16, false))],
                 sequence: 0,
                 snapshots: BTreeSet::new(),
+                index_bytes_max: INDEX_BYTES_MAX,
                 model: BTreeMap::new(),
             }
         }
@@ -159,6 +162,7 @@ pub(crate) mod tests {
                 directory: Path::new(DIRECTORY),
                 next_file_number: &self.next_file_number,
                 table_options: table_options(),
+                index_bytes_max: self.index_bytes_max,
             }
         }
 
@@ -172,7 +176,7 @@ pub(crate) mod tests {
         pub fn flush(&mut self) -> JobCounts {
             self.seal();
             let output = self.run_flush().unwrap();
-            assert!(output.tables.len() <= 1);
+            assert!(output.tables.len() <= 1 || self.index_bytes_max < INDEX_BYTES_MAX);
             self.memtables.drain(..self.memtables.len() - 1);
             let added = output.tables.into_iter().map(|meta| (0, meta)).collect();
             self.install(VersionEdit { added, ..VersionEdit::default() });
@@ -289,6 +293,33 @@ pub(crate) mod tests {
         assert_eq!((meta.entries, meta.garbage), (4, 3));
         assert_eq!((meta.smallest_sequence, meta.largest_sequence), (1, 5));
         assert_eq!(counts.bytes_written, meta.bytes);
+    }
+
+    #[test]
+    fn an_index_too_large_for_one_block_is_spread_over_tables() {
+        let mut tree = Tree::new();
+        tree.index_bytes_max = 1000;
+        // Separators of long keys that differ at their end only: an index like the data.
+        for i in 0..60 {
+            let key = [&[b'k'; 200][..], &[i]].concat();
+            for value in 0..3 {
+                tree.write(key.clone(), Some(vec![value; 100]));
+                tree.snapshots.insert(tree.sequence);
+            }
+        }
+        tree.flush();
+        tree.check();
+        let tables = tree.version.level(0);
+        assert!(tables.len() > 10, "{} tables", tables.len());
+        for handle in tables {
+            let index_bytes = handle.table.properties().index_bytes;
+            assert!(index_bytes < 1000 + 3 * 300, "{index_bytes} bytes of index");
+        }
+        let mut keys: Vec<_> = tables.iter().map(|handle| &handle.meta).collect();
+        keys.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        let disjoint =
+            |pair: &[&Arc<FileMeta>]| user_key(&pair[0].largest) < user_key(&pair[1].smallest);
+        assert!(keys.windows(2).all(disjoint));
     }
 
     #[test]

@@ -57,6 +57,13 @@ impl<'a> OutputTables<'a> {
         self.open.as_ref().map_or(0, |open| open.builder.file_bytes())
     }
 
+    /// True if the index of the open table is as large as one may get.
+    #[must_use]
+    pub fn index_is_full(&self) -> bool {
+        let limit = self.context.index_bytes_max;
+        self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
+    }
+
     /// Ends the open table, if there is one; the next entry starts another.
     ///
     /// # Errors

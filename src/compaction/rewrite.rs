@@ -56,7 +56,9 @@ impl Rewrite<'_> {
                 return Err(self.damaged("a key without a known kind".to_string()));
             };
             let judgement = self.retention.judge(user_key, sequence, kind);
-            if judgement.first_of_key && cut_before(user_key, outputs.open_bytes()) {
+            if judgement.first_of_key
+                && (cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full())
+            {
                 outputs.cut()?;
             }
             if judgement.keep {

@@ -14,6 +14,7 @@ use crate::key::user_key;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 use crate::table::builder::TableOptions;
+use crate::table::format::BLOCK_BYTES_MAX;
 use crate::version::edit::{FileMeta, VersionEdit};
 use crate::version::version::LevelShape;
 use std::collections::hash_map::RandomState;
@@ -24,6 +25,11 @@ use std::time::SystemTime;
 /// An output, or a moved table, may overlap this many full tables one level further down: more
 /// would make its own compaction a long one.
 const GRANDPARENT_TABLES: u64 = 10;
+
+/// Size of a data index at which a job starts another table. An index is one block, and a quarter
+/// of what a block may have leaves room for the versions of the last key. Only very long keys in
+/// very small blocks ever get there.
+pub const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
 
 /// When tables are compacted, and how far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +85,8 @@ pub struct JobContext<'a> {
     pub next_file_number: &'a AtomicU64,
     /// The settings of tables at the output level.
     pub table_options: TableOptions,
+    /// Size of a table's data index at which another table is started.
+    pub index_bytes_max: u64,
     /// Set when the database closes: the job ends soon, with [`Error::Closed`].
     ///
     /// [`Error::Closed`]: crate::error::Error::Closed
@@ -88,7 +96,7 @@ pub struct JobContext<'a> {
 /// What a job made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
-    /// The new tables, by key; durable, but not yet part of the tree. At most one of a flush.
+    /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
     pub tables: Vec<FileMeta>,
     /// What it took.
     pub counts: JobCounts,

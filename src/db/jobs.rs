@@ -8,7 +8,7 @@
 use crate::compaction::flush::{FlushJob, flush};
 use crate::compaction::merge::{MergeJob, merge};
 use crate::compaction::picker::{CompactionCursors, pick};
-use crate::compaction::task::{CompactionTask, JobContext};
+use crate::compaction::task::{CompactionTask, INDEX_BYTES_MAX, JobContext};
 use crate::db::state::{ImmutableMemtable, ReadView, Shared};
 use crate::db::stats_file::{SavedStats, save};
 use crate::error::Result;
@@ -23,11 +23,12 @@ fn job_context(shared: &Shared, level: usize) -> JobContext<'_> {
         directory: &shared.directory,
         next_file_number: &shared.numbers.next_file,
         table_options: shared.options.table_options(level),
+        index_bytes_max: INDEX_BYTES_MAX,
         stop: &shared.closed,
     }
 }
 
-/// Flushes all immutable memtables into one table. False if there were none.
+/// Flushes all immutable memtables into a table. False if there were none.
 ///
 /// # Errors
 /// The failure of the table or of the manifest: nothing was removed.

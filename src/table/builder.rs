@@ -138,6 +138,13 @@ impl TableBuilder {
         self.out.position() + pending as u64
     }
 
+    /// About the size of the data index so far. One block holds it and must stay readable
+    /// (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.index.estimated_bytes() as u64
+    }
+
     /// Writes what is left (filter, properties, metaindex, index, footer) and syncs the file.
     pub fn finish(mut self) -> Result<TableSummary> {
         if self.properties.entries == 0 {

@@ -10,6 +10,9 @@ use crate::key::{put_key_with_trailer, separator, user_key};
 use crate::table::block_builder::BlockBuilder;
 use crate::table::format::BlockHandle;
 
+/// What an entry takes beside its key, at most or little less: lengths, handle, restart.
+const ENTRY_BYTES: usize = 24;
+
 /// The index in the making: separators as internal keys, until it is known whether user keys do.
 #[derive(Debug, Default)]
 pub struct IndexBuilder {
@@ -35,6 +38,12 @@ impl IndexBuilder {
             None => put_key_with_trailer(&mut self.keys, user_key(last), 0),
         }
         self.entries.push((self.keys.len(), handle));
+    }
+
+    /// About the size of the block so far, before prefix compression.
+    #[must_use]
+    pub fn estimated_bytes(&self) -> usize {
+        self.keys.len() + self.entries.len() * ENTRY_BYTES
     }
 
     /// Whether separators can be user keys: no user key stands in two adjacent blocks.
