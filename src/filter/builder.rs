@@ -1,13 +1,14 @@
 //! Builds the filter of one set of keys, in any encoding.
 //!
-//! Legal order: `(add_key* finish)*`, keys sorted. Called by the layouts, `table/filter_block/`.
-//! The built-in encodings keep one hash per key; a user's policy wants the keys, so their bytes
-//! are kept. A key equal to the one before it is dropped (several versions of one user key come in
-//! a row), except where LevelDB counts it and the bytes have to be LevelDB's.
+//! Legal order: `((add_key | add_key_and_alternate)* finish)*`, keys sorted. Called by the layouts,
+//! `table/filter_block/`. The built-in encodings keep one hash per key; a user's policy wants the
+//! keys, so their bytes are kept. Repeats are dropped (see `collected`), except where LevelDB
+//! counts them and the bytes have to be LevelDB's.
 //!
 //! A user's policy runs guarded and writes to a buffer of its own; its filter is asked for every
 //! member before it is used. Limits on memory are the caller's (see `memory_bytes`).
 
+use crate::filter::collected::{Hashes, Keys};
 use crate::filter::fast_local_bloom;
 use crate::filter::hash::{leveldb_hash, xxph3_64};
 use crate::filter::leveldb_bloom;
@@ -55,21 +56,17 @@ pub struct FilterBuilder {
 /// What an encoding needs to know of its keys.
 #[derive(Debug)]
 enum Collected {
-    LevelDb(Vec<u32>),
-    Xxph3(Vec<u64>),
-    /// Key bytes one after the other, and where each ends.
-    Keys {
-        bytes: Vec<u8>,
-        ends: Vec<usize>,
-    },
+    LevelDb(Hashes<u32>),
+    Xxph3(Hashes<u64>),
+    Keys(Keys),
 }
 
 impl FilterBuilder {
     fn new(encoding: Encoding, keep_repeats: bool) -> Self {
         let collected = match encoding {
-            Encoding::LevelDbBloom { .. } => Collected::LevelDb(Vec::new()),
-            Encoding::FastLocalBloom { .. } => Collected::Xxph3(Vec::new()),
-            Encoding::Custom(_) => Collected::Keys { bytes: Vec::new(), ends: Vec::new() },
+            Encoding::LevelDbBloom { .. } => Collected::LevelDb(Hashes::default()),
+            Encoding::FastLocalBloom { .. } => Collected::Xxph3(Hashes::default()),
+            Encoding::Custom(_) => Collected::Keys(Keys::default()),
         };
         FilterBuilder { encoding, keep_repeats, collected }
     }
@@ -77,24 +74,23 @@ impl FilterBuilder {
     /// Adds a user key. Keys come sorted, so that repeats are neighbours.
     pub fn add_key(&mut self, user_key: &[u8]) {
         match &mut self.collected {
+            Collected::LevelDb(hashes) => hashes.add(leveldb_hash(user_key), self.keep_repeats),
+            Collected::Xxph3(hashes) => hashes.add(xxph3_64(user_key), false),
+            Collected::Keys(keys) => keys.add(user_key, self.keep_repeats),
+        }
+    }
+
+    /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
+    /// name equal to that of the key before counts once. Not for the block-based layout.
+    pub fn add_key_and_alternate(&mut self, user_key: &[u8], alternate: &[u8]) {
+        match &mut self.collected {
             Collected::LevelDb(hashes) => {
-                let hash = leveldb_hash(user_key);
-                if self.keep_repeats || hashes.last() != Some(&hash) {
-                    hashes.push(hash);
-                }
+                hashes.add_with_alternate(leveldb_hash(user_key), leveldb_hash(alternate));
             }
             Collected::Xxph3(hashes) => {
-                let hash = xxph3_64(user_key);
-                if hashes.last() != Some(&hash) {
-                    hashes.push(hash);
-                }
+                hashes.add_with_alternate(xxph3_64(user_key), xxph3_64(alternate));
             }
-            Collected::Keys { bytes, ends } => {
-                if self.keep_repeats || last_key(bytes, ends) != Some(user_key) {
-                    bytes.extend_from_slice(user_key);
-                    ends.push(bytes.len());
-                }
-            }
+            Collected::Keys(keys) => keys.add_with_alternate(user_key, alternate),
         }
     }
 
@@ -102,9 +98,9 @@ impl FilterBuilder {
     #[must_use]
     pub fn entries(&self) -> usize {
         match &self.collected {
-            Collected::LevelDb(hashes) => hashes.len(),
-            Collected::Xxph3(hashes) => hashes.len(),
-            Collected::Keys { ends, .. } => ends.len(),
+            Collected::LevelDb(hashes) => hashes.as_slice().len(),
+            Collected::Xxph3(hashes) => hashes.as_slice().len(),
+            Collected::Keys(keys) => keys.len(),
         }
     }
 
@@ -112,11 +108,9 @@ impl FilterBuilder {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.collected {
-            Collected::LevelDb(hashes) => hashes.capacity() * size_of::<u32>(),
-            Collected::Xxph3(hashes) => hashes.capacity() * size_of::<u64>(),
-            Collected::Keys { bytes, ends } => {
-                bytes.capacity() + ends.capacity() * size_of::<usize>()
-            }
+            Collected::LevelDb(hashes) => hashes.memory_bytes(),
+            Collected::Xxph3(hashes) => hashes.memory_bytes(),
+            Collected::Keys(keys) => keys.memory_bytes(),
         }
     }
 
@@ -143,15 +137,15 @@ impl FilterBuilder {
         let result = match (&self.encoding, &self.collected) {
             _ if self.entries() == 0 => Ok(()),
             (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
-                leveldb_bloom::create_filter(hashes, *bits_per_key, dst);
+                leveldb_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
                 Ok(())
             }
             (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
-                fast_local_bloom::create_filter(hashes, *millibits, dst);
+                fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
                 Ok(())
             }
-            (Encoding::Custom(policy), Collected::Keys { bytes, ends }) => {
-                create_custom(&**policy, bytes, ends, dst)
+            (Encoding::Custom(policy), Collected::Keys(keys)) => {
+                create_custom(&**policy, &keys.sorted(), dst)
             }
             // `new` pairs them, and nothing changes either.
             _ => Err("a filter builder that holds the keys of another encoding".to_string()),
@@ -159,19 +153,10 @@ impl FilterBuilder {
         match &mut self.collected {
             Collected::LevelDb(hashes) => hashes.clear(),
             Collected::Xxph3(hashes) => hashes.clear(),
-            Collected::Keys { bytes, ends } => {
-                bytes.clear();
-                ends.clear();
-            }
+            Collected::Keys(keys) => keys.clear(),
         }
         result
     }
-}
-
-/// The last of the keys that end at `ends`.
-fn last_key<'b>(bytes: &'b [u8], ends: &[usize]) -> Option<&'b [u8]> {
-    let (_, before) = ends.split_last()?;
-    bytes.get(before.last().copied().unwrap_or(0)..)
 }
 
 /// A partition smaller than one line would hold no key at all; then one line is taken.
@@ -195,16 +180,12 @@ fn fast_local_keys_per_partition(partition_bytes: usize, millibits: u32) -> usiz
 /// rule of appending spoils nothing else, and asks it for every member.
 fn create_custom(
     policy: &dyn FilterPolicy,
-    bytes: &[u8],
-    ends: &[usize],
+    keys: &[&[u8]],
     dst: &mut Vec<u8>,
 ) -> Result<(), String> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let keys: Vec<&[u8]> =
-        starts.zip(ends).filter_map(|(start, &end)| bytes.get(start..end)).collect();
     let built = guarded(|| {
         let mut filter = Vec::new();
-        policy.create_filter(&keys, &mut filter);
+        policy.create_filter(keys, &mut filter);
         let denied = keys.iter().find(|key| !policy.key_may_match(key, &filter));
         match denied {
             Some(key) => Err(format!("denies the key {key:?} that its filter was built from")),
@@ -222,6 +203,7 @@ mod tests {
     use crate::coding::{Decoder, put_length_prefixed};
     use crate::filter::hash::KeyHash;
     use crate::filter::registry::{FilterReader, PreparedFilter};
+    use crate::filter::vectors;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -368,6 +350,47 @@ mod tests {
             builder.add_key(b"");
             builder.add_key(b"");
             assert_eq!(builder.entries(), 1);
+        }
+    }
+
+    #[test]
+    fn keys_with_alternates_give_the_filters_of_rocksdb() {
+        let Some(file) = vectors::load("rocksdb_fast_local_bloom.json") else { return };
+        let sequences = vectors::array(&file["add_key_and_alt"], "sequences");
+        assert_eq!(sequences.len(), 8);
+        for sequence in sequences {
+            let mut builder = Encoding::FastLocalBloom { millibits: 10_000 }.builder();
+            for call in vectors::array(sequence, "calls") {
+                let key = call["key"].as_str().expect("key").as_bytes();
+                match call["alt"].as_str() {
+                    Some(alternate) => builder.add_key_and_alternate(key, alternate.as_bytes()),
+                    None => builder.add_key(key),
+                }
+                assert_eq!(builder.entries() as u64, vectors::number(call, "entries"), "{call}");
+            }
+            let mut filter = Vec::new();
+            builder.finish(&mut filter).expect("built");
+            assert_eq!(filter, vectors::bytes(sequence, "filter"), "{sequence}");
+        }
+    }
+
+    #[test]
+    fn alternates_are_members_of_the_filter_they_were_added_to() {
+        for encoding in encodings() {
+            let mut builder = encoding.builder();
+            // The prefix of the first filter is added to the second one, too.
+            for keys in [["abc1", "abc2"], ["abc3", "abd1"]] {
+                for key in keys.map(str::as_bytes) {
+                    builder.add_key_and_alternate(key, &key[..3]);
+                }
+                let mut filter = Vec::new();
+                builder.finish(&mut filter).expect("built");
+                let reader = FilterReader::for_name(&encoding.full_name(), &custom());
+                let reader = reader.expect("a known name");
+                for member in keys.iter().flat_map(|key| [&key[..], &key[..3]]) {
+                    assert!(reader.may_contain(&filter, &KeyHash::new(member.as_bytes())));
+                }
+            }
         }
     }
 

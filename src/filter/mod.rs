@@ -17,6 +17,7 @@ pub(crate) mod registry;
 pub(crate) mod fast_local_bloom;
 pub(crate) mod leveldb_bloom;
 pub(crate) mod simd;
+pub(crate) mod collected;
 pub(crate) mod policy;
 pub(crate) mod hash;
 #[cfg(test)]
