@@ -201,7 +201,7 @@ fn block_example(block: &[u8]) -> String {
 }
 
 fn properties_example(properties: &[u8]) -> String {
-    let restarts = 4 * (22 + 1);
+    let restarts = 4 * (23 + 1);
     let shown = 3 + 11 + 4 + 3 + 11 + 1 + 3 + 10 + 1;
     Rows::of(properties)
         .row(3, "shared 0, non_shared 11, value 4 bytes")
@@ -218,7 +218,7 @@ fn properties_example(properties: &[u8]) -> String {
             "\"entries\" to \"whole_key_filtering\"",
         )
         .skip(restarts - 4, "restarts, one an entry")
-        .row(4, "22 restarts")
+        .row(4, "23 restarts")
         .finish()
 }
 

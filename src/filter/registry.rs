@@ -97,16 +97,40 @@ impl Encoding {
         }
     }
 
-    /// The built-in encoding that a table's properties describe: by the name its filter persists
-    /// and its thousandths of bits per key. `None` for the policies of users.
+    /// All built-in encodings with this many thousandths of a bit per key, or the nearest number
+    /// that they take.
+    ///
+    /// ```
+    /// let labels: Vec<_> =
+    ///     siftdb::filter::Encoding::built_in(9_900).iter().map(|encoding| encoding.label()).collect();
+    /// assert_eq!(labels[..2], ["leveldb-bloom", "fast-local-bloom"]);
+    /// ```
     #[must_use]
-    pub fn of_table(persisted_name: &str, millibits: u64) -> Option<Self> {
+    pub fn built_in(millibits: u32) -> Vec<Self> {
+        let millibits = millibits.clamp(1_000, 100_000);
+        vec![
+            Encoding::LevelDbBloom { bits_per_key: (millibits + 500) / 1_000 },
+            Encoding::FastLocalBloom { millibits },
+        ]
+    }
+
+    /// One word for it: what tables, the command and reports call it. Two encodings may persist
+    /// their filters under one name; no two have the same label.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Encoding::LevelDbBloom { .. } => "leveldb-bloom",
+            Encoding::FastLocalBloom { .. } => "fast-local-bloom",
+            Encoding::Custom(_) => "custom",
+        }
+    }
+
+    /// The built-in encoding that a table's properties describe, by label and thousandths of bits
+    /// per key. `None` for the policies of users.
+    #[must_use]
+    pub fn of_table(label: &str, millibits: u64) -> Option<Self> {
         let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
-        let leveldb = Encoding::LevelDbBloom { bits_per_key: millibits / 1_000 };
-        let fast_local = Encoding::FastLocalBloom { millibits };
-        [leveldb, fast_local].into_iter().find(|encoding| {
-            encoding.full_name() == persisted_name || encoding.block_based_name() == persisted_name
-        })
+        Encoding::built_in(millibits).into_iter().find(|encoding| encoding.label() == label)
     }
 
     /// The share of absent keys that a filter of many keys lets through.
@@ -341,6 +365,26 @@ mod tests {
 
         fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
             true
+        }
+    }
+
+    #[test]
+    fn labels_tell_the_built_in_encodings_apart() {
+        for millibits in [0, 1_000, 9_499, 9_500, 100_000, u32::MAX] {
+            let all = Encoding::built_in(millibits);
+            for encoding in &all {
+                assert!(encoding.validate().is_ok(), "{encoding:?}");
+                let bits = encoding.bits_per_key().expect("built in");
+                let asked = f64::from(millibits.clamp(1_000, 100_000)) / 1_000.0;
+                assert!((bits - asked).abs() <= 0.5, "{encoding:?}");
+                let stored = (1_000.0 * bits) as u64;
+                let read = Encoding::of_table(encoding.label(), stored).expect("known");
+                assert_eq!((read.label(), read.bits_per_key()), (encoding.label(), Some(bits)));
+                assert_eq!(all.iter().filter(|one| one.label() == encoding.label()).count(), 1);
+            }
+        }
+        for (label, millibits) in [("custom", 10_000), ("", 10_000), ("fast-local-bloom", 0)] {
+            assert!(Encoding::of_table(label, millibits).is_none());
         }
     }
 

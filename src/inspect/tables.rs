@@ -77,6 +77,7 @@ fn facts_of(table: &Table) -> TableFacts {
         filter_bytes: properties.filter_bytes,
         filter_partitions: properties.filter_partitions,
         filter_policy: properties.filter_policy.clone(),
+        filter_encoding: properties.filter_encoding.clone(),
         filter_layout: properties.filter_layout.clone(),
         smallest_sequence: properties.smallest_sequence,
         largest_sequence: properties.largest_sequence,
@@ -215,9 +216,10 @@ fn print_filter(
     let properties = table.properties();
     let bits = properties.filter_millibits_per_key as f64 / 1000.0;
     printer.line(format_args!(
-        "  filter      {}  {} {}, {} keys, {bits} bits a key, {} B",
+        "  filter      {}  {} {} {}, {} keys, {bits} bits a key, {} B",
         place(handle),
         name.escape_debug(),
+        properties.filter_encoding.escape_debug(),
         properties.filter_layout.escape_debug(),
         properties.filter_entries,
         properties.filter_bytes

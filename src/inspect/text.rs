@@ -52,6 +52,8 @@ pub struct TableFacts {
     pub filter_partitions: u64,
     /// The filter policy as persisted; empty without a filter.
     pub filter_policy: String,
+    /// The encoding of the filter by its label; empty without a filter.
+    pub filter_encoding: String,
     /// The layout of the filter; empty without a filter.
     pub filter_layout: String,
     /// Smallest sequence number.

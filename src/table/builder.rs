@@ -258,6 +258,7 @@ impl TableBuilder {
         properties.filter_policy =
             name.split_once('.').map_or(name.as_str(), |(_, policy)| policy).to_string();
         if let Some(filter) = &self.options.filter {
+            properties.filter_encoding = filter.encoding.label().to_string();
             properties.filter_layout = filter.layout.to_string();
             let bits = filter.encoding.bits_per_key().unwrap_or_default();
             properties.filter_millibits_per_key = (bits * 1000.0).round() as u64;

@@ -40,6 +40,9 @@ pub struct Properties {
     pub compression: Compression,
     /// Name of the filter policy as persisted; empty without a filter.
     pub filter_policy: String,
+    /// Encoding of the filter by its label, since two may persist their filters under one name;
+    /// empty without a filter.
+    pub filter_encoding: String,
     /// Layout of the filter in words; empty without a filter.
     pub filter_layout: String,
     /// Bits per key in thousandths; 0 where the policy does not say.
@@ -78,6 +81,7 @@ impl Default for Properties {
             index_key_is_user_key: true,
             compression: Compression::None,
             filter_policy: String::new(),
+            filter_encoding: String::new(),
             filter_layout: String::new(),
             filter_millibits_per_key: 0,
             filter_bytes: 0,
@@ -111,7 +115,7 @@ impl Properties {
     /// each window, a trailer for each filter, of which there is about one a block).
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
-        let encoding = Encoding::of_table(&self.filter_policy, self.filter_millibits_per_key)?;
+        let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;
         let window = self.filter_layout.strip_prefix("block-based:");
         let window = window.and_then(|bytes| bytes.parse().ok()).filter(|bytes: &u64| *bytes > 0);
         let (Encoding::FastLocalBloom { millibits }, Some(window)) = (&encoding, window) else {
@@ -128,7 +132,7 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 22] {
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 23] {
         use Field::{Bytes, Flag, Number, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
@@ -136,6 +140,7 @@ impl Properties {
             ("data_bytes", Number(&mut self.data_bytes)),
             ("entries", Number(&mut self.entries)),
             ("filter_bytes", Number(&mut self.filter_bytes)),
+            ("filter_encoding", Text(&mut self.filter_encoding)),
             ("filter_entries", Number(&mut self.filter_entries)),
             ("filter_layout", Text(&mut self.filter_layout)),
             ("filter_millibits_per_key", Number(&mut self.filter_millibits_per_key)),
@@ -249,6 +254,7 @@ mod tests {
             data_bytes: 28_000,
             compression: Compression::Snappy,
             filter_policy: "rocksdb.BuiltinBloomFilter".into(),
+            filter_encoding: "fast-local-bloom".into(),
             filter_layout: "full".into(),
             filter_millibits_per_key: 9_900,
             index_key_is_user_key: false,

@@ -169,6 +169,7 @@ fn facts_json(facts: &inspect::TableFacts) -> serde_json::Value {
         "filter_bytes": facts.filter_bytes,
         "filter_partitions": facts.filter_partitions,
         "filter_policy": facts.filter_policy,
+        "filter_encoding": facts.filter_encoding,
         "filter_layout": facts.filter_layout,
         "smallest_sequence": facts.smallest_sequence,
         "largest_sequence": facts.largest_sequence,
