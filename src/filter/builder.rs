@@ -10,7 +10,8 @@
 
 use crate::filter::collected::{Hashes, Keys};
 use crate::filter::fast_local_bloom;
-use crate::filter::hash::{leveldb_hash, xxph3_64};
+use crate::filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
+use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
 use crate::filter::registry::Encoding;
@@ -23,10 +24,11 @@ impl Encoding {
     }
 
     /// The builder for the block-based layout. LevelDB counts repeats of a key there, and the
-    /// bytes are LevelDB's: only FastLocalBloom drops them.
+    /// bytes are LevelDB's; RocksDB's encodings drop them in every layout.
     #[must_use]
     pub fn block_based_builder(&self) -> FilterBuilder {
-        FilterBuilder::new(self.clone(), !matches!(self, Encoding::FastLocalBloom { .. }))
+        let keep_repeats = matches!(self, Encoding::LevelDbBloom { .. } | Encoding::Custom(_));
+        FilterBuilder::new(self.clone(), keep_repeats)
     }
 }
 
@@ -57,6 +59,7 @@ pub struct FilterBuilder {
 #[derive(Debug)]
 enum Collected {
     LevelDb(Hashes<u32>),
+    Legacy(Hashes<u32>),
     Xxph3(Hashes<u64>),
     Keys(Keys),
 }
@@ -65,6 +68,7 @@ impl FilterBuilder {
     fn new(encoding: Encoding, keep_repeats: bool) -> Self {
         let collected = match encoding {
             Encoding::LevelDbBloom { .. } => Collected::LevelDb(Hashes::default()),
+            Encoding::LegacyBloom { .. } => Collected::Legacy(Hashes::default()),
             Encoding::FastLocalBloom { .. } => Collected::Xxph3(Hashes::default()),
             Encoding::Custom(_) => Collected::Keys(Keys::default()),
         };
@@ -75,6 +79,7 @@ impl FilterBuilder {
     pub fn add_key(&mut self, user_key: &[u8]) {
         match &mut self.collected {
             Collected::LevelDb(hashes) => hashes.add(leveldb_hash(user_key), self.keep_repeats),
+            Collected::Legacy(hashes) => hashes.add(legacy_hash(user_key), false),
             Collected::Xxph3(hashes) => hashes.add(xxph3_64(user_key), false),
             Collected::Keys(keys) => keys.add(user_key, self.keep_repeats),
         }
@@ -87,6 +92,9 @@ impl FilterBuilder {
             Collected::LevelDb(hashes) => {
                 hashes.add_with_alternate(leveldb_hash(user_key), leveldb_hash(alternate));
             }
+            Collected::Legacy(hashes) => {
+                hashes.add_with_alternate(legacy_hash(user_key), legacy_hash(alternate));
+            }
             Collected::Xxph3(hashes) => {
                 hashes.add_with_alternate(xxph3_64(user_key), xxph3_64(alternate));
             }
@@ -98,7 +106,7 @@ impl FilterBuilder {
     #[must_use]
     pub fn entries(&self) -> usize {
         match &self.collected {
-            Collected::LevelDb(hashes) => hashes.as_slice().len(),
+            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.as_slice().len(),
             Collected::Xxph3(hashes) => hashes.as_slice().len(),
             Collected::Keys(keys) => keys.len(),
         }
@@ -108,7 +116,7 @@ impl FilterBuilder {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.collected {
-            Collected::LevelDb(hashes) => hashes.memory_bytes(),
+            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.memory_bytes(),
             Collected::Xxph3(hashes) => hashes.memory_bytes(),
             Collected::Keys(keys) => keys.memory_bytes(),
         }
@@ -121,9 +129,12 @@ impl FilterBuilder {
             Encoding::LevelDbBloom { bits_per_key } => {
                 leveldb_bloom::keys_for_bytes(partition_bytes, *bits_per_key).max(1)
             }
-            Encoding::FastLocalBloom { millibits } => {
-                fast_local_keys_per_partition(partition_bytes, *millibits)
-            }
+            Encoding::FastLocalBloom { millibits } => keys_that_fit(partition_bytes, |bytes| {
+                fast_local_bloom::approximate_num_entries(bytes, *millibits)
+            }),
+            Encoding::LegacyBloom { bits_per_key } => keys_that_fit(partition_bytes, |bytes| {
+                legacy_bloom::approximate_num_entries(bytes, *bits_per_key)
+            }),
             // A panic is found when the filter is built; until then any cut will do.
             Encoding::Custom(policy) => {
                 guarded(|| policy.keys_per_partition(partition_bytes)).unwrap_or(1).max(1)
@@ -140,6 +151,10 @@ impl FilterBuilder {
                 leveldb_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
                 Ok(())
             }
+            (Encoding::LegacyBloom { bits_per_key }, Collected::Legacy(hashes)) => {
+                legacy_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
+                Ok(())
+            }
             (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
                 fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
                 Ok(())
@@ -151,7 +166,7 @@ impl FilterBuilder {
             _ => Err("a filter builder that holds the keys of another encoding".to_string()),
         };
         match &mut self.collected {
-            Collected::LevelDb(hashes) => hashes.clear(),
+            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.clear(),
             Collected::Xxph3(hashes) => hashes.clear(),
             Collected::Keys(keys) => keys.clear(),
         }
@@ -159,10 +174,10 @@ impl FilterBuilder {
     }
 }
 
-/// A partition smaller than one line would hold no key at all; then one line is taken.
-fn fast_local_keys_per_partition(partition_bytes: usize, millibits: u32) -> usize {
-    let entries =
-        |bytes: usize| fast_local_bloom::approximate_num_entries(bytes as u64, millibits) as usize;
+/// After how many keys a partition is full, where `entries` says how many a filter of some bytes
+/// holds. A partition smaller than one line would hold no key at all; then one line is taken.
+fn keys_that_fit(partition_bytes: usize, entries: impl Fn(u64) -> u64) -> usize {
+    let entries = |bytes: usize| entries(bytes as u64) as usize;
     if entries(partition_bytes) > 0 {
         return entries(partition_bytes);
     }
@@ -245,6 +260,7 @@ mod tests {
         vec![
             Encoding::LevelDbBloom { bits_per_key: 10 },
             Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::LegacyBloom { bits_per_key: 10 },
             Encoding::Custom(Arc::new(Exact::default())),
         ]
     }
@@ -273,6 +289,7 @@ mod tests {
             let mut all = encodings();
             all.push(Encoding::LevelDbBloom { bits_per_key });
             all.push(Encoding::FastLocalBloom { millibits });
+            all.push(Encoding::LegacyBloom { bits_per_key });
             for encoding in all {
                 let filter = build(&encoding, keys.iter().map(Vec::as_slice));
                 for name in [encoding.full_name(), encoding.block_based_name()] {
@@ -299,6 +316,8 @@ mod tests {
         assert!(FilterReader::for_name("", &custom()).is_none());
         assert!(FilterReader::for_name("leveldb.BuiltinBloomFilter", &custom()).is_none());
         assert_eq!(encodings()[1].block_based_name(), "siftdb.FastLocalBloom");
+        assert_eq!(encodings()[2].block_based_name(), "siftdb.LegacyBloom");
+        assert_eq!(encodings()[2].full_name(), encodings()[1].full_name());
         assert_eq!(encodings()[0].block_based_name(), "leveldb.BuiltinBloomFilter2");
     }
 
@@ -336,8 +355,8 @@ mod tests {
                 once.add_key(key);
                 all.add_key(key);
             }
-            let fast = matches!(encoding, Encoding::FastLocalBloom { .. });
-            assert_eq!((once.entries(), all.entries()), (2, if fast { 2 } else { 5 }));
+            let rocksdb = encoding.full_name().starts_with("rocksdb.");
+            assert_eq!((once.entries(), all.entries()), (2, if rocksdb { 2 } else { 5 }));
             assert!(once.memory_bytes() > 0);
             // The key before a finished filter is no repeat of the next one's first.
             once.finish(&mut Vec::new()).expect("built");
@@ -406,6 +425,10 @@ mod tests {
         assert_eq!(fast.keys_per_partition(1), 51);
         assert_eq!(fast.keys_per_partition(200), 153);
         assert_eq!(fast.keys_per_partition(3_687), 2_918);
+        let legacy = Encoding::LegacyBloom { bits_per_key: 10 }.builder();
+        assert_eq!(legacy.keys_per_partition(1), 51);
+        assert_eq!(legacy.keys_per_partition(200), 153);
+        assert_eq!(legacy.keys_per_partition(3_687), 2_918);
         let narrow = Encoding::LevelDbBloom { bits_per_key: 10 }.builder();
         assert_eq!(narrow.keys_per_partition(3_687), 2_948);
     }

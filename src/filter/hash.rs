@@ -1,12 +1,14 @@
 //! The hash functions that filters are made of.
 //!
-//! Two functions, because bytes in files depend on them: [`xxph3_64`] (RocksDB's 64-bit hash, the
-//! frozen XXH3 preview of xxHash 0.7.2, which differs from today's XXH3) and [`leveldb_hash`]
-//! (LevelDB's 32-bit hash, whose tail bytes are zero-extended). Neither may ever change: a changed
-//! hash reads every existing filter as a wrong "no".
+//! Three functions, because bytes in files depend on them: [`xxph3_64`] (RocksDB's 64-bit hash, the
+//! frozen XXH3 preview of xxHash 0.7.2, which differs from today's XXH3), [`leveldb_hash`]
+//! (LevelDB's 32-bit hash) and [`legacy_hash`] (RocksDB's older 32-bit hash). The last two differ
+//! in one point: behind the last whole 4 bytes of a key LevelDB takes bytes as unsigned and
+//! RocksDB as signed, so they agree unless such a byte is 0x80 or above. None of the three may ever
+//! change: a changed hash reads every existing filter as a wrong "no".
 //!
 //! [`KeyHash`] is what a lookup carries through the tree: the 64-bit hash is computed once per
-//! `get`, however many tables are asked; LevelDB's only when a table that needs it is met.
+//! `get`, however many tables are asked; the others only when a table that needs them is met.
 //! Seeded forms of XXPH3 are left out, since filters use seed 0.
 
 use std::cell::Cell;
@@ -17,6 +19,7 @@ pub struct KeyHash<'k> {
     key: &'k [u8],
     xxph3: u64,
     leveldb: Cell<Option<u32>>,
+    legacy: Cell<Option<u32>>,
 }
 
 impl<'k> KeyHash<'k> {
@@ -24,7 +27,7 @@ impl<'k> KeyHash<'k> {
     #[inline]
     #[must_use]
     pub fn new(key: &'k [u8]) -> Self {
-        KeyHash { key, xxph3: xxph3_64(key), leveldb: Cell::new(None) }
+        KeyHash { key, xxph3: xxph3_64(key), leveldb: Cell::new(None), legacy: Cell::new(None) }
     }
 
     /// The key itself; filters of users' policies are asked with it.
@@ -45,24 +48,50 @@ impl<'k> KeyHash<'k> {
     #[inline]
     #[must_use]
     pub fn leveldb(&self) -> u32 {
-        match self.leveldb.get() {
-            Some(hash) => hash,
-            None => {
-                let hash = leveldb_hash(self.key);
-                self.leveldb.set(Some(hash));
-                hash
-            }
-        }
+        computed_once(&self.leveldb, || leveldb_hash(self.key))
     }
+
+    /// [`legacy_hash`] of the key, computed at the first call.
+    #[inline]
+    #[must_use]
+    pub fn legacy(&self) -> u32 {
+        computed_once(&self.legacy, || legacy_hash(self.key))
+    }
+}
+
+#[inline]
+fn computed_once(slot: &Cell<Option<u32>>, compute: impl FnOnce() -> u32) -> u32 {
+    slot.get().unwrap_or_else(|| {
+        let hash = compute();
+        slot.set(Some(hash));
+        hash
+    })
 }
 
 /// LevelDB's 32-bit hash with the seed of its Bloom filter.
 #[must_use]
 pub fn leveldb_hash(bytes: &[u8]) -> u32 {
-    leveldb_hash_seeded(bytes, 0xbc9f_1d34)
+    hash32(bytes, BLOOM_SEED, u32::from)
 }
 
-fn leveldb_hash_seeded(bytes: &[u8], seed: u32) -> u32 {
+/// The 32-bit hash of RocksDB's older Bloom filter: [`leveldb_hash`] with the bytes behind the
+/// last whole 4 taken as signed.
+///
+/// ```
+/// use siftdb::filter::{legacy_hash, leveldb_hash};
+/// assert_eq!(legacy_hash(b"plain"), leveldb_hash(b"plain"));
+/// assert_ne!(legacy_hash(b"\xff"), leveldb_hash(b"\xff"));
+/// ```
+#[must_use]
+pub fn legacy_hash(bytes: &[u8]) -> u32 {
+    hash32(bytes, BLOOM_SEED, |byte| i32::from(byte as i8) as u32)
+}
+
+const BLOOM_SEED: u32 = 0xbc9f_1d34;
+
+/// `widen` makes a word of each byte behind the last whole 4.
+#[inline]
+fn hash32(bytes: &[u8], seed: u32, widen: impl Fn(u8) -> u32) -> u32 {
     const M: u32 = 0xc6a4_a793;
     let mut hash = seed ^ (bytes.len() as u32).wrapping_mul(M);
     let (words, tail) = bytes.as_chunks::<4>();
@@ -72,7 +101,7 @@ fn leveldb_hash_seeded(bytes: &[u8], seed: u32) -> u32 {
     }
     if !tail.is_empty() {
         for (i, &byte) in tail.iter().enumerate() {
-            hash = hash.wrapping_add(u32::from(byte) << (8 * i));
+            hash = hash.wrapping_add(widen(byte) << (8 * i));
         }
         hash = hash.wrapping_mul(M);
         hash ^= hash >> 24;
@@ -296,8 +325,35 @@ mod tests {
         for entry in vectors::array(&file, "other_seeds") {
             let key = vectors::bytes(entry, "key");
             let seed = vectors::number(entry, "seed") as u32;
-            assert_eq!(u64::from(leveldb_hash_seeded(&key, seed)), vectors::number(entry, "hash"));
+            assert_eq!(u64::from(hash32(&key, seed, u32::from)), vectors::number(entry, "hash"));
         }
+    }
+
+    #[test]
+    fn legacy_hash_equals_rocksdb() {
+        let Some(file) = vectors::load("rocksdb_legacy_bloom.json") else { return };
+        let mut differ = 0;
+        for entry in vectors::array(&file, "bloom_hash") {
+            let key = vectors::bytes(entry, "key");
+            assert_eq!(u64::from(legacy_hash(&key)), vectors::number(entry, "bloom_hash"));
+            differ += u32::from(legacy_hash(&key) != leveldb_hash(&key));
+        }
+        assert!(differ > 20, "{differ}");
+    }
+
+    #[test]
+    fn the_32_bit_hashes_differ_iff_a_tail_byte_is_negative() {
+        for len in 0..24 {
+            for at in 0..len {
+                for byte in [0x7f, 0x80, 0xff] {
+                    let mut key = vec![b'k'; len];
+                    key[at] = byte;
+                    let tail = byte >= 0x80 && at >= len / 4 * 4;
+                    assert_eq!(legacy_hash(&key) != leveldb_hash(&key), tail, "{key:?}");
+                }
+            }
+        }
+        assert_eq!((legacy_hash(b"\xc0"), leveldb_hash(b"\xc0")), (987_839_007, 3_750_284_794));
     }
 
     #[test]
@@ -305,12 +361,14 @@ mod tests {
         // One number for 5300 lengths; it was taken when the vectors of RocksDB and LevelDB passed.
         let mut wide = 0u64;
         let mut narrow = 0u32;
+        let mut legacy = 0u32;
         for len in 0..5300 {
             let key = splitmix_key(7, len);
             wide = wide.rotate_left(5) ^ xxph3_64(&key);
             narrow = narrow.rotate_left(5) ^ leveldb_hash(&key);
+            legacy = legacy.rotate_left(5) ^ legacy_hash(&key);
         }
-        assert_eq!((wide, narrow), (0x895b59e323383d17, 0x919c433b));
+        assert_eq!((wide, narrow, legacy), (0x895b59e323383d17, 0x919c433b, 0x633e2481));
     }
 
     #[test]
@@ -320,11 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_carries_both_hashes() {
-        let hash = KeyHash::new(b"key");
-        assert_eq!(hash.xxph3(), xxph3_64(b"key"));
-        assert_eq!(hash.leveldb(), leveldb_hash(b"key"));
-        assert_eq!(hash.leveldb(), leveldb_hash(b"key"));
-        assert_eq!(hash.key(), b"key");
+    fn a_lookup_carries_all_hashes() {
+        let hash = KeyHash::new(b"k\xff");
+        assert_eq!((hash.key(), hash.xxph3()), (&b"k\xff"[..], xxph3_64(b"k\xff")));
+        for _ in 0..2 {
+            assert_eq!(hash.leveldb(), leveldb_hash(b"k\xff"));
+            assert_eq!(hash.legacy(), legacy_hash(b"k\xff"));
+        }
     }
 }

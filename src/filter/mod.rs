@@ -1,8 +1,9 @@
 //! Filters: how keys become bits, and what the bits say of a key.
 //!
 //! An [`Encoding`] turns a set of keys into bytes: LevelDB's Bloom filter, RocksDB's
-//! FastLocalBloom (the default), or a [`FilterPolicy`] of your own. Where the bytes live in a
-//! table is another matter (the *layout*), and every encoding works in every layout.
+//! FastLocalBloom (the default) or its older Bloom filter, or a [`FilterPolicy`] of your own. Where
+//! the bytes live in a table is another matter (the *layout*), and every encoding works in every
+//! layout.
 //!
 //! The bytes of the built-in encodings are those that LevelDB and RocksDB write for the same keys.
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
@@ -14,6 +15,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod registry;
+pub(crate) mod legacy_bloom;
 pub(crate) mod fast_local_bloom;
 pub(crate) mod leveldb_bloom;
 pub(crate) mod simd;
@@ -24,6 +26,7 @@ pub(crate) mod hash;
 pub(crate) mod vectors;
 
 pub use builder::FilterBuilder;
-pub use hash::{KeyHash, leveldb_hash, xxph3_64};
+pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
+pub use legacy_bloom::extra_rotates_bits;
 pub use policy::FilterPolicy;
 pub use registry::{Encoding, FilterReader, PreparedFilter};

@@ -5,13 +5,14 @@
 //! options; [`PreparedFilter`] is a resident filter with its trailer parsed.
 //!
 //! Under RocksDB's name the last five bytes say which encoding it is. This version reads
-//! FastLocalBloom; the trailers of the legacy Bloom and of Ribbon are recognised and answer "may
-//! match", as reserved ones do, until those encodings join. Every doubt is "may match", with one
+//! FastLocalBloom and the legacy Bloom; the trailer of Ribbon is recognised and answers "may
+//! match", as reserved ones do, until that encoding joins. Every doubt is "may match", with one
 //! deliberate departure from RocksDB: it takes 1 to 5 bytes for "no keys", siftdb only 0 bytes.
 //! LevelDB's name keeps LevelDB's rule (below 2 bytes: no keys). Code of users runs guarded.
 
 use crate::filter::fast_local_bloom::{self, Shape};
 use crate::filter::hash::KeyHash;
+use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
 use std::sync::Arc;
@@ -30,6 +31,11 @@ pub enum Encoding {
         /// Thousandths of a bit per key, 1000 to 100000.
         millibits: u32,
     },
+    /// RocksDB's older Bloom filter.
+    LegacyBloom {
+        /// 1 to 100.
+        bits_per_key: u32,
+    },
     /// A filter of the user's.
     Custom(Arc<dyn FilterPolicy>),
 }
@@ -40,7 +46,9 @@ impl Encoding {
     pub fn full_name(&self) -> String {
         match self {
             Encoding::LevelDbBloom { .. } => leveldb_bloom::NAME.to_string(),
-            Encoding::FastLocalBloom { .. } => fast_local_bloom::NAME.to_string(),
+            Encoding::FastLocalBloom { .. } | Encoding::LegacyBloom { .. } => {
+                fast_local_bloom::NAME.to_string()
+            }
             Encoding::Custom(policy) => policy_name(policy),
         }
     }
@@ -50,6 +58,7 @@ impl Encoding {
     pub fn block_based_name(&self) -> String {
         match self {
             Encoding::FastLocalBloom { .. } => fast_local_bloom::BLOCK_BASED_NAME.to_string(),
+            Encoding::LegacyBloom { .. } => legacy_bloom::BLOCK_BASED_NAME.to_string(),
             Encoding::LevelDbBloom { .. } | Encoding::Custom(_) => self.full_name(),
         }
     }
@@ -65,6 +74,9 @@ impl Encoding {
                     "FastLocalBloom takes 1 to 100 bits per key, not {}",
                     f64::from(*millibits) / 1_000.0
                 ))
+            }
+            Encoding::LegacyBloom { bits_per_key } if !(1..=100).contains(bits_per_key) => {
+                Err(format!("the legacy Bloom takes 1 to 100 bits per key, not {bits_per_key}"))
             }
             Encoding::Custom(policy) => {
                 let name = policy_name(policy);
@@ -91,7 +103,9 @@ impl Encoding {
     #[must_use]
     pub fn bits_per_key(&self) -> Option<f64> {
         match self {
-            Encoding::LevelDbBloom { bits_per_key } => Some(f64::from(*bits_per_key)),
+            Encoding::LevelDbBloom { bits_per_key } | Encoding::LegacyBloom { bits_per_key } => {
+                Some(f64::from(*bits_per_key))
+            }
             Encoding::FastLocalBloom { millibits } => Some(f64::from(*millibits) / 1_000.0),
             Encoding::Custom(_) => None,
         }
@@ -111,6 +125,7 @@ impl Encoding {
         vec![
             Encoding::LevelDbBloom { bits_per_key: (millibits + 500) / 1_000 },
             Encoding::FastLocalBloom { millibits },
+            Encoding::LegacyBloom { bits_per_key: legacy_bloom::whole_bits(millibits) },
         ]
     }
 
@@ -121,6 +136,7 @@ impl Encoding {
         match self {
             Encoding::LevelDbBloom { .. } => "leveldb-bloom",
             Encoding::FastLocalBloom { .. } => "fast-local-bloom",
+            Encoding::LegacyBloom { .. } => "legacy-bloom",
             Encoding::Custom(_) => "custom",
         }
     }
@@ -143,6 +159,12 @@ impl Encoding {
             Encoding::FastLocalBloom { millibits } => Some(fast_local_bloom::expected_fpr(
                 f64::from(*millibits) / 1_000.0,
                 fast_local_bloom::choose_num_probes(*millibits),
+            )),
+            // Of many keys, but not yet of so many that whole hashes meet.
+            Encoding::LegacyBloom { bits_per_key } => Some(legacy_bloom::expected_fpr(
+                f64::from(*bits_per_key),
+                leveldb_bloom::probes(*bits_per_key),
+                0,
             )),
             Encoding::Custom(_) => None,
         }
@@ -171,6 +193,7 @@ pub enum FilterReader {
 enum RocksDbFilter {
     NoKeys,
     FastLocalBloom(Shape),
+    LegacyBloom(legacy_bloom::Shape),
     AlwaysMaybe,
 }
 
@@ -178,8 +201,12 @@ impl RocksDbFilter {
     /// Tells the encoding by the trailer. Whatever is not known for certain matches everything.
     #[inline]
     fn parse(filter: &[u8]) -> Self {
-        match Shape::parse(filter) {
-            Some(shape) => RocksDbFilter::FastLocalBloom(shape),
+        // The first byte of the trailer tells the encodings apart, so at most one of them parses.
+        if let Some(shape) = Shape::parse(filter) {
+            return RocksDbFilter::FastLocalBloom(shape);
+        }
+        match legacy_bloom::Shape::parse(filter) {
+            Some(shape) => RocksDbFilter::LegacyBloom(shape),
             None if filter.is_empty() => RocksDbFilter::NoKeys,
             None => RocksDbFilter::AlwaysMaybe,
         }
@@ -189,8 +216,18 @@ impl RocksDbFilter {
     fn may_contain(self, filter: &[u8], key: &KeyHash<'_>) -> bool {
         match self {
             RocksDbFilter::FastLocalBloom(shape) => shape.may_match(filter, key.xxph3()),
+            RocksDbFilter::LegacyBloom(shape) => shape.may_match(filter, key.legacy()),
             RocksDbFilter::NoKeys => false,
             RocksDbFilter::AlwaysMaybe => true,
+        }
+    }
+
+    #[inline]
+    fn prefetch(self, filter: &[u8], key: &KeyHash<'_>) {
+        match self {
+            RocksDbFilter::FastLocalBloom(shape) => shape.prefetch(filter, key.xxph3()),
+            RocksDbFilter::LegacyBloom(shape) => shape.prefetch(filter, key.legacy()),
+            RocksDbFilter::NoKeys | RocksDbFilter::AlwaysMaybe => {}
         }
     }
 }
@@ -202,9 +239,9 @@ impl FilterReader {
     pub fn for_name(name: &str, custom: &[Arc<dyn FilterPolicy>]) -> Option<FilterReader> {
         match name {
             leveldb_bloom::NAME => Some(FilterReader::LevelDbBloom),
-            fast_local_bloom::NAME | fast_local_bloom::BLOCK_BASED_NAME => {
-                Some(FilterReader::RocksDb)
-            }
+            fast_local_bloom::NAME
+            | fast_local_bloom::BLOCK_BASED_NAME
+            | legacy_bloom::BLOCK_BASED_NAME => Some(FilterReader::RocksDb),
             "" => None,
             _ => custom
                 .iter()
@@ -231,7 +268,8 @@ impl FilterReader {
 #[derive(Clone, Debug)]
 pub struct PreparedFilter {
     reader: FilterReader,
-    shape: Option<Shape>,
+    /// Under one of RocksDB's names.
+    rocksdb: Option<RocksDbFilter>,
     bytes: Arc<[u8]>,
 }
 
@@ -239,19 +277,17 @@ impl PreparedFilter {
     /// Parses the trailer of `bytes`, which a filter under the reader's name consists of.
     #[must_use]
     pub fn new(reader: FilterReader, bytes: Arc<[u8]>) -> Self {
-        let shape = match (&reader, RocksDbFilter::parse(&bytes)) {
-            (FilterReader::RocksDb, RocksDbFilter::FastLocalBloom(shape)) => Some(shape),
-            _ => None,
-        };
-        PreparedFilter { reader, shape, bytes }
+        let named = matches!(reader, FilterReader::RocksDb);
+        let rocksdb = named.then(|| RocksDbFilter::parse(&bytes));
+        PreparedFilter { reader, rocksdb, bytes }
     }
 
     /// False only if the key is certainly not among those that the filter was built from.
     #[inline]
     #[must_use]
     pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
-        match self.shape {
-            Some(shape) => shape.may_match(&self.bytes, key.xxph3()),
+        match self.rocksdb {
+            Some(parsed) => parsed.may_contain(&self.bytes, key),
             None => self.reader.may_contain(&self.bytes, key),
         }
     }
@@ -259,8 +295,8 @@ impl PreparedFilter {
     /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
     #[inline]
     pub fn prefetch(&self, key: &KeyHash<'_>) {
-        if let Some(shape) = self.shape {
-            shape.prefetch(&self.bytes, key.xxph3());
+        if let Some(parsed) = self.rocksdb {
+            parsed.prefetch(&self.bytes, key);
         }
     }
 
@@ -283,10 +319,16 @@ mod tests {
             mut filter in proptest::collection::vec(any::<u8>(), 0..300),
             tail in any::<[u8; 5]>(),
             key: Vec<u8>,
-            shaped: bool,
+            lines in 0u8..5,
+            shaped in 0..3,
         ) {
-            if shaped {
-                filter.extend_from_slice(&[0xff, 0, tail[0] % 32, tail[1] / 255, 0]);
+            match shaped {
+                0 => {}
+                1 => filter.extend_from_slice(&[0xff, 0, tail[0] % 32, tail[1] / 255, 0]),
+                _ => {
+                    filter.truncate(filter.len() / 64 * 64);
+                    filter.extend_from_slice(&[tail[0] % 128, lines, 0, 0, tail[1] / 255]);
+                }
             }
             for name in [leveldb_bloom::NAME, fast_local_bloom::NAME] {
                 let reader = FilterReader::for_name(name, &[]).expect("built in");
@@ -315,7 +357,7 @@ mod tests {
                     }
                 }
                 // Not read yet: may match.
-                _ if name.starts_with("legacy_") || name.starts_with("ribbon_") => 64,
+                _ if name.starts_with("ribbon_") => 64,
                 _ => vectors::number(case, "matches"),
             };
             let matches =
@@ -336,6 +378,9 @@ mod tests {
         for k in 1..=30 {
             assert!(!ask(&with(64, [0xff, 0, k, 0, 0])), "k = {k}");
         }
+        for k in 1..=127 {
+            assert!(!ask(&with(64, [k, 1, 0, 0, 0])), "k = {k}");
+        }
         let reserved = [
             [0xff, 0, 0, 0, 0],
             [0xff, 0, 31, 0, 0],
@@ -345,7 +390,8 @@ mod tests {
             [0xff, 0, 6, 0, 1],
             [0xfe, 0, 2, 0, 0],
             [0x80, 0, 6, 0, 0],
-            [6, 1, 0, 0, 0],
+            [0, 1, 0, 0, 0],
+            [6, 3, 0, 0, 0],
         ];
         assert!(reserved.iter().all(|&trailer| ask(&with(64, trailer))));
         // A body that is not whole lines would be read beyond its end.
@@ -397,6 +443,7 @@ mod tests {
         assert!(Encoding::Custom(Arc::new(Named("mine"))).validate().is_ok());
         for bits_per_key in [0, 101] {
             assert!(Encoding::LevelDbBloom { bits_per_key }.validate().is_err());
+            assert!(Encoding::LegacyBloom { bits_per_key }.validate().is_err());
         }
         for millibits in [0, 999, 100_001] {
             assert!(Encoding::FastLocalBloom { millibits }.validate().is_err());

@@ -346,6 +346,8 @@ mod tests {
             (base().filter(Filter::bloom(f64::NAN)), "bits per key"),
             (base().filter(Filter::bloom(1000.0)), "bits per key"),
             (base().filter(Filter::leveldb_bloom(9.5)), "whole bits"),
+            (base().filter(Filter::legacy_bloom(100.5)), "bits per key"),
+            (base().filter(Filter::legacy_bloom(f64::NAN)), "bits per key"),
             (base().filter_at_level(7, Filter::none()), "filter_at_level"),
             (base().filter_at_level(2, Filter::leveldb_bloom(0.0)), "whole bits"),
             (

@@ -3,6 +3,7 @@
 //! A setter cannot fail, so a value that cannot work is kept as its refusal and answers the open.
 
 use crate::filter::fast_local_bloom::millibits;
+use crate::filter::legacy_bloom::whole_bits;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::registry::Encoding;
 use crate::table::filter_block::layout::{FilterLayout, TableFilter};
@@ -33,13 +34,18 @@ impl Filter {
     /// 10 bits let about 1 % of absent keys through, each further 5 bits a tenth of that.
     #[must_use]
     pub fn bloom(bits_per_key: f64) -> Self {
-        if !(0.5..=100.0).contains(&bits_per_key) {
-            return Filter::refusing(format!(
-                "{bits_per_key} bits per key; a Bloom filter takes 0.5 to 100 \
-                 (use Filter::none() for no filter)"
-            ));
-        }
-        Filter::of(Encoding::FastLocalBloom { millibits: millibits(bits_per_key) })
+        Filter::of_bits(bits_per_key, |millibits| Encoding::FastLocalBloom { millibits })
+    }
+
+    /// RocksDB's older Bloom filter with this many bits a key (0.5 to 100, rounded to whole ones
+    /// as RocksDB does), for comparison: [`Filter::bloom`] is better in every respect. Its hash
+    /// has 32 bits, so tables of millions of keys let more absent keys through than was asked
+    /// for, and above 14 bits a key further bits hardly help.
+    #[must_use]
+    pub fn legacy_bloom(bits_per_key: f64) -> Self {
+        Filter::of_bits(bits_per_key, |millibits| Encoding::LegacyBloom {
+            bits_per_key: whole_bits(millibits),
+        })
     }
 
     /// LevelDB's Bloom filter with this many whole bits a key (1 to 100).
@@ -66,6 +72,17 @@ impl Filter {
     pub fn layout(mut self, layout: FilterLayout) -> Self {
         self.layout = Some(layout);
         self
+    }
+
+    /// What RocksDB's Bloom filters take.
+    fn of_bits(bits_per_key: f64, encoding: impl FnOnce(u32) -> Encoding) -> Self {
+        if (0.5..=100.0).contains(&bits_per_key) {
+            return Filter::of(encoding(millibits(bits_per_key)));
+        }
+        Filter::refusing(format!(
+            "{bits_per_key} bits per key; a Bloom filter takes 0.5 to 100 \
+             (use Filter::none() for no filter)"
+        ))
     }
 
     fn of(encoding: Encoding) -> Self {

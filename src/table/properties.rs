@@ -7,6 +7,8 @@
 
 use crate::coding::{get_varint, put_varint};
 use crate::filter::fast_local_bloom::{self, TRAILER_BYTES};
+use crate::filter::legacy_bloom;
+use crate::filter::leveldb_bloom;
 use crate::filter::registry::Encoding;
 use crate::iterator::api::Direction;
 use crate::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
@@ -110,25 +112,37 @@ impl Properties {
     /// The false-positive rate to expect of the filter; `None` without one, or of a user's policy.
     ///
     /// An estimate from the bits that a key really has. A block-based filter is one small filter
-    /// for each block or two, and FastLocalBloom rounds each up to whole cache lines: there a key
-    /// has more bits than were asked for, and what is no bit of a key is taken off (an offset for
-    /// each window, a trailer for each filter, of which there is about one a block).
+    /// for each block or two, and RocksDB's encodings round each up to whole cache lines: there a
+    /// key has more bits than were asked for, and what is no bit of a key is taken off (an offset
+    /// for each window, a trailer for each filter, of which there is about one a block). What the
+    /// legacy Bloom loses by its hash depends on the keys of one filter.
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
         let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;
         let window = self.filter_layout.strip_prefix("block-based:");
         let window = window.and_then(|bytes| bytes.parse().ok()).filter(|bytes: &u64| *bytes > 0);
-        let (Encoding::FastLocalBloom { millibits }, Some(window)) = (&encoding, window) else {
-            return encoding.expected_fpr();
-        };
-        let windows = self.data_bytes / window + 1;
-        let trailers = self.data_blocks.min(windows).saturating_mul(TRAILER_BYTES as u64);
-        let overhead = windows.saturating_mul(4).saturating_add(trailers);
-        let bits = 8.0 * self.filter_bytes.saturating_sub(overhead) as f64;
-        let bits_per_key = bits / self.filter_entries.max(1) as f64;
-        let asked_for = f64::from(*millibits) / 1_000.0;
-        let probes = fast_local_bloom::choose_num_probes(*millibits);
-        Some(fast_local_bloom::expected_fpr(bits_per_key.max(asked_for), probes))
+        let asked_for = encoding.bits_per_key().unwrap_or_default();
+        let (mut filters, mut bits_per_key) = (self.filter_partitions.max(1), asked_for);
+        if let Some(window) = window {
+            let windows = self.data_bytes / window + 1;
+            filters = self.data_blocks.min(windows).max(1);
+            let trailers = filters.saturating_mul(TRAILER_BYTES as u64);
+            let overhead = windows.saturating_mul(4).saturating_add(trailers);
+            let bits = 8.0 * self.filter_bytes.saturating_sub(overhead) as f64;
+            bits_per_key = asked_for.max(bits / self.filter_entries.max(1) as f64);
+        }
+        match encoding {
+            Encoding::FastLocalBloom { millibits } => {
+                let probes = fast_local_bloom::choose_num_probes(millibits);
+                Some(fast_local_bloom::expected_fpr(bits_per_key, probes))
+            }
+            Encoding::LegacyBloom { bits_per_key: asked_for } => {
+                let probes = leveldb_bloom::probes(asked_for);
+                let keys = self.filter_entries / filters;
+                Some(legacy_bloom::expected_fpr(bits_per_key, probes, keys))
+            }
+            _ => encoding.expected_fpr(),
+        }
     }
 
     /// All properties, by name in bytewise order.

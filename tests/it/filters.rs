@@ -1,7 +1,7 @@
 //! Filters change what a lookup costs and never what it answers; the counters say what happened.
 //!
-//! Bands of the false-positive rate at 10 bits a key: both Bloom filters let about 1 % of absent
-//! keys through (0.97 % for FastLocalBloom, 0.8 to 1.2 % for LevelDB's). With 10,000 lookups the
+//! Bands of the false-positive rate at 10 bits a key: the Bloom filters let about 1 % of absent
+//! keys through (0.97 % for FastLocalBloom, 0.8 to 1.2 % for the others). With 10,000 lookups the
 //! standard deviation is 0.1 %, so the bands here are four of them wide.
 
 use crate::support::data::{absent_key, bytes, key};
@@ -103,13 +103,17 @@ fn false_positives_stay_within_their_band() {
         let total = get_absent(&db, count - 1).total();
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
         let observed = total.observed_fpr().unwrap();
-        // A window of 2 KiB has so few keys that the smallest filter is generous to them.
-        let fpr_min = if filter.name.contains("block-based") { 0.0005 } else { 0.005 };
+        // A window of 2 KiB has so few keys that the smallest filter is generous to them, most of
+        // all the legacy one with its odd number of lines, for which the formula is too pessimistic.
+        let (fpr_min, factor) = match filter.name.as_str() {
+            "legacy block-based" => (0.0002, 10.0),
+            name if name.contains("block-based") => (0.0005, 2.5),
+            _ => (0.005, 1.5),
+        };
         let band = fpr_min..fpr_max;
         assert!(band.contains(&observed), "{}: {observed}, not in {band:?}", filter.name);
         let expected = total.expected_fpr;
         let known = !filter.name.starts_with("marks");
-        let factor = if filter.name.contains("block-based") { 2.5 } else { 1.5 };
         let close = observed < factor * expected && observed > expected / factor;
         assert!(!known || close, "{}: {observed}, expected {expected}", filter.name);
     }
@@ -322,6 +326,46 @@ fn tables_of_an_unknown_policy_are_read_without_it() {
         assert!(!consulted(&small_options()), "{layout_name}: a stranger's filter was asked");
         let with_policy = small_options().read_policy(Arc::new(Marks));
         assert!(consulted(&with_policy), "{layout_name}: the policy was given and not asked");
+    }
+}
+
+/// LevelDB's 32-bit hash takes a key's last bytes as unsigned, RocksDB's older one as signed. A
+/// lookup that asked a table with the other's hash would deny keys that end in 0x80 and above.
+#[test]
+fn a_get_crosses_tables_of_both_32_bit_hashes() {
+    let keys: Vec<Vec<u8>> = (0..600usize)
+        .map(|number| {
+            let tail = [0x80, 0xff, 0xc3, 0x7f, 0x00][number % 5];
+            let mut key = format!("key-{number:08}").into_bytes();
+            key.extend(std::iter::repeat_n(tail, 1 + number % 4));
+            key
+        })
+        .collect();
+    let choices = [Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)];
+    for (layout_name, layout) in layouts() {
+        let env = MemEnv::without_log();
+        let options = small_options().auto_compaction(false);
+        for (table, filter) in choices.iter().cycle().take(4).enumerate() {
+            let db = open(&env, &options.clone().filter(filter.clone().layout(layout))).unwrap();
+            for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 4 == table) {
+                db.put(key, bytes(number as u64, 20)).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let db = open(&env, &options).unwrap();
+        let total = counted(&db, || {
+            for (number, key) in keys.iter().enumerate() {
+                let found = db.get(key).unwrap();
+                let place = format!("{layout_name}: key {}", key.escape_ascii());
+                assert_eq!(found.as_deref(), Some(&bytes(number as u64, 20)[..]), "{place}");
+                let absent = [key, &b"\x90"[..]].concat();
+                assert_eq!(db.get(&absent).unwrap(), None, "{place}");
+            }
+        })
+        .total();
+        assert_eq!((total.true_positives, total.not_consulted), (600, 0), "{layout_name}");
+        // Four tables are in the way of each lookup, and their filters spare nearly all.
+        assert!(total.negatives > 3000 && total.false_positives < 120, "{layout_name}");
     }
 }
 

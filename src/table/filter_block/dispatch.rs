@@ -257,6 +257,7 @@ mod tests {
         let encodings = [
             Encoding::LevelDbBloom { bits_per_key: 10 },
             Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::LegacyBloom { bits_per_key: 10 },
             Encoding::Custom(Arc::new(Exact)),
         ];
         let layouts = [
@@ -424,7 +425,7 @@ mod tests {
 
     #[test]
     fn foreign_names_and_absent_filters_are_not_consulted() {
-        let built = built(&choices()[7], &some_keys(10), 10);
+        let built = built(&choices()[10], &some_keys(10), 10);
         assert_eq!(built.metaindex[0].0, "fullfilter.test.Exact");
         let file = built.sink.file(true);
         for (metaindex, name) in [
@@ -445,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_denies_its_keys_fails_the_table() {
-        for filter in choices().into_iter().skip(6) {
+        for filter in choices().into_iter().skip(9) {
             let mut builder = FilterBlockBuilder::new(&filter);
             builder.start_block(0);
             for key in ["a", "deny", "z"] {
