@@ -32,6 +32,17 @@ fn files_functions_and_lines_stay_within_budget() {
 }
 
 #[test]
+fn the_comparison_with_rivals_stays_within_the_same_budgets() {
+    // A package of its own, which is not part of the published one.
+    let mut peers = BTreeMap::new();
+    if root().join("benches/peers").exists() {
+        collect(&root().join("benches/peers/src"), "../benches/peers/src/", &mut peers);
+        assert!(peers.len() > 10, "only {} files found", peers.len());
+    }
+    expect_none(&budgets(&peers));
+}
+
+#[test]
 fn every_file_is_reachable() {
     expect_none(&dead_files(&sources()));
 }

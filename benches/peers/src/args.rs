@@ -1,0 +1,68 @@
+//! The options, and which engines and layouts they select.
+
+use crate::engine::{Engine, Layout, Result};
+use crate::engines::ENGINES;
+use crate::phases::Phase;
+use crate::workload::WorkloadArgs;
+use clap::Parser;
+use std::path::PathBuf;
+
+/// siftdb and other embedded stores on the same keys, in one run.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "peers")]
+pub struct Args {
+    /// What is written and looked up.
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    /// Rounds of each phase; the report gives their median and spread.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..1000))]
+    pub rounds: u32,
+    /// Engines to compare, by name; by default all that this binary was built with.
+    #[arg(long, value_delimiter = ',')]
+    pub engines: Vec<String>,
+    /// Phases to run; by default all.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub phases: Vec<Phase>,
+    /// Write everything measured to this file.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// Where the temporary directory is made; by default where the system makes them.
+    #[arg(long)]
+    pub directory: Option<PathBuf>,
+    /// Drive an engine in a layout, in a directory: for processes that the run itself starts.
+    #[arg(long, hide = true, num_args = 3)]
+    pub worker: Vec<String>,
+}
+
+impl Args {
+    /// The selected engines, in the order of the columns.
+    pub fn selected_engines(&self) -> Result<Vec<&'static Engine>> {
+        for name in &self.engines {
+            find_engine(name)?;
+        }
+        let all = self.engines.is_empty();
+        let chosen = |engine: &&&Engine| all || self.engines.iter().any(|name| name == engine.name);
+        Ok(ENGINES.iter().filter(chosen).copied().collect())
+    }
+
+    /// The selected phases, in the order in which they run.
+    pub fn selected_phases(&self) -> Vec<Phase> {
+        let all = self.phases.is_empty();
+        Phase::ALL.iter().copied().filter(|phase| all || self.phases.contains(phase)).collect()
+    }
+}
+
+/// The engine of a name.
+pub fn find_engine(name: &str) -> Result<&'static Engine> {
+    let found = ENGINES.iter().find(|engine| engine.name == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+        format!("no engine {name}: this binary was built with {}", names.join(", ")).into()
+    })
+}
+
+/// The layout of a name.
+pub fn find_layout(name: &str) -> Result<Layout> {
+    let found = Layout::ALL.into_iter().find(|layout| layout.name() == name);
+    found.ok_or_else(|| format!("no layout {name}").into())
+}

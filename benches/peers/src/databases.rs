@@ -1,0 +1,271 @@
+//! The databases of one worker: built when a phase first needs them, one open at a time.
+//!
+//! A stage is a database in a state that phases read or write. `settled` stays on disk to the end;
+//! the other directories go as soon as the next stage is entered. Entering a stage is never timed.
+//! Whatever is read is read once before, so that caches are full and every value has been found.
+
+use crate::engine::{Engine, Layout, Result, Settings, Store, Tally, WRITE_BUFFER_BYTES};
+use crate::workload::{Draw, Workload};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Entries of one batch while a database is built.
+const BATCH_ENTRIES: usize = 1000;
+
+/// A cache that data and filters of the smallest sizes measured do not fit.
+pub const STARVED_CACHE_BYTES: u64 = 8 << 20;
+
+/// Entries that are only in the memtable, in the phase of that name.
+pub const MEMTABLE_ENTRIES: u64 = 100_000;
+
+/// A database in a state that phases need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All entries, flushed and compacted.
+    Settled,
+    /// The same under a cache that is too small.
+    Starved,
+    /// The same, compressed.
+    StarvedCompressed,
+    /// Settled, and some fresh entries that were not flushed.
+    Memtable,
+    /// All entries in files of level 0.
+    Level0,
+    /// A copy of the settled one, to be overwritten.
+    Overwritten,
+}
+
+impl Stage {
+    fn folder(self) -> &'static str {
+        match self {
+            Stage::Settled | Stage::Starved => "settled",
+            Stage::StarvedCompressed => "compressed",
+            Stage::Memtable => "memtable",
+            Stage::Level0 => "level0",
+            Stage::Overwritten => "overwritten",
+        }
+    }
+}
+
+/// What one worker has on disk, and what of it is open.
+pub struct Databases {
+    engine: &'static Engine,
+    layout: Layout,
+    directory: PathBuf,
+    open: Option<(Stage, Box<dyn Store>)>,
+}
+
+impl Databases {
+    /// Nothing is built yet.
+    pub fn new(engine: &'static Engine, layout: Layout, directory: PathBuf) -> Self {
+        Databases { engine, layout, directory, open: None }
+    }
+
+    /// The settings that this engine and layout have for `workload`.
+    pub fn settings(&self, workload: &Workload) -> Settings {
+        Settings {
+            layout: self.layout,
+            cache_bytes: (4 * workload.bytes()).max(1 << 30),
+            compression: false,
+            compaction: true,
+            durable: false,
+            map_bytes: 8 * workload.bytes() + (1 << 30),
+        }
+    }
+
+    /// The database at `stage`.
+    pub fn at(&mut self, stage: Stage, workload: &Workload) -> Result<&mut dyn Store> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != stage) {
+            self.close()?;
+            self.open = Some((stage, self.enter(stage, workload)?));
+        }
+        let (_, store) = self.open.as_mut().ok_or("no database is open")?;
+        Ok(store.as_mut())
+    }
+
+    /// Closes what is open. What no other stage needs is removed.
+    pub fn close(&mut self) -> Result<()> {
+        let Some((stage, store)) = self.open.take() else { return Ok(()) };
+        store.close()?;
+        if stage.folder() != Stage::Settled.folder() {
+            fs::remove_dir_all(self.directory.join(stage.folder()))?;
+        }
+        Ok(())
+    }
+
+    /// Closes what is open and gives the directory of the settled database, which is built.
+    pub fn settled_directory(&mut self, workload: &Workload) -> Result<PathBuf> {
+        self.at(Stage::Settled, workload)?;
+        self.close()?;
+        Ok(self.directory.join(Stage::Settled.folder()))
+    }
+
+    /// An empty database in place of the settled one, to be loaded, settled and given to `keep`.
+    pub fn create(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
+        self.close()?;
+        self.open_in(&self.emptied(Stage::Settled.folder())?, &self.settings(workload))
+    }
+
+    /// Opens the settled database, which is built and closed, to be given to `keep`.
+    pub fn reopen(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
+        let directory = self.directory.join(Stage::Settled.folder());
+        self.open_in(&directory, &self.settings(workload))
+    }
+
+    /// Takes a settled database from `create` or `reopen` back, as a database that is open.
+    pub fn keep(&mut self, store: Box<dyn Store>, workload: &Workload) -> Result<()> {
+        read_all(store.as_ref(), workload)?;
+        self.open = Some((Stage::Settled, store));
+        Ok(())
+    }
+
+    /// An empty database for `work`; it is closed and removed afterwards.
+    pub fn scratch<T>(
+        &mut self,
+        settings: &Settings,
+        work: impl FnOnce(&mut dyn Store) -> Result<T>,
+    ) -> Result<T> {
+        self.close()?;
+        let directory = self.emptied("scratch")?;
+        let mut store = self.open_in(&directory, settings)?;
+        let done = work(store.as_mut())?;
+        store.close()?;
+        fs::remove_dir_all(directory)?;
+        Ok(done)
+    }
+
+    fn enter(&self, stage: Stage, workload: &Workload) -> Result<Box<dyn Store>> {
+        let settings = self.settings(workload);
+        let store = match stage {
+            Stage::Settled => self.open_in(&self.built(stage, workload)?, &settings)?,
+            Stage::Starved | Stage::StarvedCompressed => {
+                let compression = stage == Stage::StarvedCompressed;
+                let starved =
+                    Settings { cache_bytes: STARVED_CACHE_BYTES, compression, ..settings };
+                self.open_in(&self.built(stage, workload)?, &starved)?
+            }
+            Stage::Memtable => {
+                let store = self.open_in(&self.copied(stage, workload)?, &settings)?;
+                let entry_bytes = (workload.bytes() / workload.keys + 200) as usize;
+                let fit = (WRITE_BUFFER_BYTES / 2 / entry_bytes) as u64;
+                let count = MEMTABLE_ENTRIES.min(fit);
+                for first in (0..count).step_by(BATCH_ENTRIES) {
+                    let entries = (count - first).min(BATCH_ENTRIES as u64);
+                    store.write(&workload.fresh(first, entries))?;
+                }
+                store
+            }
+            Stage::Level0 => self.level0(workload, &Settings { compaction: false, ..settings })?,
+            Stage::Overwritten => self.open_in(&self.copied(stage, workload)?, &settings)?,
+        };
+        match stage {
+            Stage::Starved | Stage::StarvedCompressed => {
+                let lookups = workload.draw(Draw::Present, 0, workload.lookups);
+                expect(store.reader()?.lookups(&lookups.keys)?, lookups.expected)?;
+            }
+            Stage::Overwritten => {}
+            Stage::Settled | Stage::Memtable | Stage::Level0 => {
+                read_all(store.as_ref(), workload)?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// The directory of a settled database, which is loaded if it is not there.
+    fn built(&self, stage: Stage, workload: &Workload) -> Result<PathBuf> {
+        let directory = self.directory.join(stage.folder());
+        if directory.exists() {
+            return Ok(directory);
+        }
+        let compression = stage == Stage::StarvedCompressed;
+        let settings = Settings { compression, ..self.settings(workload) };
+        let mut store = self.open_in(&self.emptied(stage.folder())?, &settings)?;
+        for numbers in workload.shuffled().chunks(BATCH_ENTRIES) {
+            store.write(&workload.batch(numbers))?;
+        }
+        store.settle()?;
+        store.close()?;
+        Ok(directory)
+    }
+
+    /// The directory of a copy of the settled database.
+    fn copied(&self, stage: Stage, workload: &Workload) -> Result<PathBuf> {
+        let directory = self.emptied(stage.folder())?;
+        copy(&self.built(Stage::Settled, workload)?, &directory)?;
+        Ok(directory)
+    }
+
+    /// All entries in overlapping files of level 0. It stays open: some engines compact at open.
+    fn level0(&self, workload: &Workload, settings: &Settings) -> Result<Box<dyn Store>> {
+        let mut store = self.open_in(&self.emptied(Stage::Level0.folder())?, settings)?;
+        let numbers = workload.shuffled();
+        let files = self.engine.level0_files.max(1) as usize;
+        for part in numbers.chunks(numbers.len().div_ceil(files)) {
+            for numbers in part.chunks(BATCH_ENTRIES) {
+                store.write(&workload.batch(numbers))?;
+            }
+            store.flush()?;
+        }
+        Ok(store)
+    }
+
+    fn open_in(&self, directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+        (self.engine.open)(directory, settings)
+    }
+
+    fn emptied(&self, folder: &str) -> Result<PathBuf> {
+        let directory = self.directory.join(folder);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)?;
+        }
+        fs::create_dir_all(&directory)?;
+        Ok(directory)
+    }
+}
+
+/// Looks every entry up once.
+fn read_all(store: &dyn Store, workload: &Workload) -> Result<()> {
+    let mut reader = store.reader()?;
+    let mut tally = Tally::default();
+    for numbers in workload.shuffled().chunks(BATCH_ENTRIES) {
+        tally += reader.lookups(workload.batch(numbers).keys())?;
+    }
+    expect(tally, workload.all())
+}
+
+/// Compares what was found with what is there.
+pub fn expect(found: Tally, expected: Tally) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("wrong answers: found {found:?}, where {expected:?} is right").into())
+}
+
+/// Bytes that the files below a directory take on disk.
+pub fn disk_bytes(directory: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += match metadata.is_dir() {
+            true => disk_bytes(&entry.path())?,
+            false => metadata.blocks() * 512,
+        };
+    }
+    Ok(bytes)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.metadata()?.is_dir() {
+            fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! What the benchmark knows of an engine: one trait, [`Store`], and a description beside it.
+//!
+//! Each file below `engines/` implements [`Store`] and [`Reader`] and describes itself in a
+//! constant [`Engine`]. The harness knows nothing else of an engine, so every engine gets the same
+//! keys through the same loops. A reader is what one thread looks up with: engines that read in
+//! transactions hold one for as long as the reader lives, which is the best they can do.
+//!
+//! [`Reader::lookups`] is a provided method on purpose: it is compiled once for each engine, so a
+//! lookup costs no virtual call.
+
+use crate::workload::{Batch, KeyList};
+use std::ops::AddAssign;
+use std::path::Path;
+
+/// Whatever an engine fails with; the harness only reports it.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Where the bits of the filters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// The one that the engine is known for: full filters in memory, LevelDB's own, or none.
+    Own,
+    /// Filters in partitions that come and go through the cache.
+    Partitioned,
+    /// A filter for each window of file offsets, siftdb's only.
+    BlockBased,
+    /// No filter, where others have one.
+    NoFilter,
+}
+
+impl Layout {
+    /// All of them, in the order of the report.
+    pub const ALL: [Layout; 4] =
+        [Layout::Own, Layout::Partitioned, Layout::BlockBased, Layout::NoFilter];
+
+    /// The word for it in options and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Own => "own",
+            Layout::Partitioned => "partitioned",
+            Layout::BlockBased => "block-based",
+            Layout::NoFilter => "no-filter",
+        }
+    }
+}
+
+/// An engine as the harness sees it.
+pub struct Engine {
+    /// Its name in options, in JSON and over its column.
+    pub name: &'static str,
+    /// The versions of what is measured.
+    pub version: fn() -> String,
+    /// The layouts it has, [`Layout::Own`] first.
+    pub layouts: &'static [Layout],
+    /// True for log-structured merge trees: the others have neither level 0 nor memtable.
+    pub log_structured: bool,
+    /// Files at level 0 in the phase of that name; 0 if it has no such level.
+    pub level0_files: u64,
+    /// What the compressed phase compresses with, if the engine can.
+    pub compression: Option<&'static str>,
+    /// Where its settings differ from the common ones, for the report.
+    pub settings: &'static str,
+    /// Opens or creates a database in a directory that exists.
+    pub open: fn(&Path, &Settings) -> Result<Box<dyn Store>>,
+}
+
+/// The settings that are equal for all engines, as far as they have them.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Where the bits of the filters are.
+    pub layout: Layout,
+    /// Bytes of the block or page cache.
+    pub cache_bytes: u64,
+    /// Compress data blocks.
+    pub compression: bool,
+    /// Compact in the background.
+    pub compaction: bool,
+    /// Every write will be durable: for engines that decide it at open.
+    pub durable: bool,
+    /// More bytes than all entries will take, for engines that reserve address space.
+    pub map_bytes: u64,
+}
+
+/// Bits a key in every filter.
+pub const BITS_PER_KEY: u8 = 10;
+
+/// Bytes of a data block.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Bytes of a write buffer.
+pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
+
+/// An open database.
+pub trait Store: Sync {
+    /// Writes one entry; it survives the death of the process.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes one entry; it survives a power loss.
+    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes entries as one step.
+    fn write(&self, batch: &Batch<'_>) -> Result<()>;
+
+    /// What one thread reads with.
+    fn reader(&self) -> Result<Box<dyn Reader + '_>>;
+
+    /// Moves what is only in memory and log to where it stays.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Flushes and compacts to one level.
+    fn settle(&mut self) -> Result<()>;
+
+    /// Closes cleanly: nothing is left to replay.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Reads of one thread.
+pub trait Reader {
+    /// The last byte of the value of `key`, so that the value must be at hand.
+    fn get(&mut self, key: &[u8]) -> Result<Option<u8>>;
+
+    /// Reads up to `count` entries from the first one at or after `from`.
+    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally>;
+
+    /// Looks all keys of a list up.
+    fn lookups(&mut self, keys: &KeyList) -> Result<Tally> {
+        let mut tally = Tally::default();
+        for key in keys.iter() {
+            tally.add(self.get(key)?);
+        }
+        Ok(tally)
+    }
+}
+
+/// What reads found: compared with what is known to be there, in every phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Number of values.
+    pub found: u64,
+    /// Sum of their last bytes.
+    pub sum: u64,
+}
+
+impl Tally {
+    /// Counts one answer.
+    pub fn add(&mut self, last_byte: Option<u8>) {
+        if let Some(byte) = last_byte {
+            self.found += 1;
+            self.sum += u64::from(byte);
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, more: Tally) {
+        self.found += more.found;
+        self.sum += more.sum;
+    }
+}

@@ -1,0 +1,119 @@
+//! fjall: one keyspace.
+
+use crate::engine::{
+    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, Tally,
+    WRITE_BUFFER_BYTES,
+};
+use crate::machine::crate_version;
+use crate::workload::Batch;
+use fjall::compaction::Leveled;
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PartitioningPolicy, PinningPolicy,
+};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const ENGINE: Engine = Engine {
+    name: "fjall",
+    version: || crate_version("fjall"),
+    layouts: &[Layout::Own, Layout::Partitioned, Layout::NoFilter],
+    log_structured: true,
+    level0_files: 10,
+    compression: Some("LZ4"),
+    settings: "own layout: full filters and whole indexes, pinned at every level",
+    open,
+};
+
+fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let database = Database::builder(directory).cache_size(settings.cache_bytes).open()?;
+    let keyspace = database.keyspace("peers", || keyspace_options(settings))?;
+    Ok(Box::new(Fjall { database, keyspace }))
+}
+
+fn keyspace_options(settings: &Settings) -> KeyspaceCreateOptions {
+    let bits = BloomConstructionPolicy::BitsPerKey(f32::from(BITS_PER_KEY));
+    let filter = match settings.layout {
+        Layout::NoFilter => FilterPolicy::disabled(),
+        _ => FilterPolicy::all(FilterPolicyEntry::Bloom(bits)),
+    };
+    let compression = match settings.compression {
+        true => CompressionPolicy::all(CompressionType::Lz4),
+        false => CompressionPolicy::disabled(),
+    };
+    let partitioned = settings.layout == Layout::Partitioned;
+    // A threshold that no phase reaches keeps the tables where flushes put them.
+    let level0_tables = if settings.compaction { 4 } else { u8::MAX };
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(WRITE_BUFFER_BYTES as u64)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES as u32))
+        .data_block_compression_policy(compression)
+        .filter_policy(filter)
+        .filter_block_partitioning_policy(PartitioningPolicy::all(partitioned))
+        .filter_block_pinning_policy(PinningPolicy::all(!partitioned))
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(level0_tables)))
+}
+
+struct Fjall {
+    database: Database,
+    keyspace: Keyspace,
+}
+
+impl Store for Fjall {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.keyspace.insert(key, value)?)
+    }
+
+    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.insert(key, value)?;
+        Ok(self.database.persist(PersistMode::SyncData)?)
+    }
+
+    fn write(&self, batch: &Batch<'_>) -> Result<()> {
+        let mut writes = self.database.batch();
+        for (key, value) in batch.iter() {
+            writes.insert(&self.keyspace, key, value);
+        }
+        Ok(writes.commit()?)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(FjallReader(&self.keyspace)))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(self.keyspace.rotate_memtable_and_wait()?)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.flush()?;
+        while self.database.outstanding_flushes() + self.database.active_compactions() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(self.keyspace.major_compact()?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+}
+
+struct FjallReader<'a>(&'a Keyspace);
+
+impl Reader for FjallReader<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u8>> {
+        Ok(self.0.get(key)?.and_then(|value| value.last().copied()))
+    }
+
+    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
+        let mut tally = Tally::default();
+        for entry in self.0.range(from..).take(count) {
+            tally.add(entry.into_inner()?.1.last().copied());
+        }
+        Ok(tally)
+    }
+}

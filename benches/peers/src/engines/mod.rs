@@ -1,0 +1,28 @@
+//! The engines, one small file each, behind the feature of the same name.
+
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "leveldb")]
+mod leveldb;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(feature = "siftdb")]
+mod siftdb;
+
+use crate::engine::Engine;
+
+/// Every engine that this binary was built with, in the order of the columns.
+pub const ENGINES: &[&Engine] = &[
+    #[cfg(feature = "siftdb")]
+    &siftdb::ENGINE,
+    #[cfg(feature = "leveldb")]
+    &leveldb::ENGINE,
+    #[cfg(feature = "fjall")]
+    &fjall::ENGINE,
+    #[cfg(feature = "redb")]
+    &redb::ENGINE,
+    #[cfg(feature = "lmdb")]
+    &lmdb::ENGINE,
+];

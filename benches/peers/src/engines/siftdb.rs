@@ -1,0 +1,96 @@
+//! siftdb, from the sources above this package.
+
+use crate::engine::{
+    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, Tally,
+    WRITE_BUFFER_BYTES,
+};
+use crate::machine::crate_version;
+use crate::workload::Batch;
+use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
+use std::path::Path;
+
+pub const ENGINE: Engine = Engine {
+    name: "siftdb",
+    version: || crate_version("siftdb"),
+    layouts: &Layout::ALL,
+    log_structured: true,
+    level0_files: 10,
+    compression: Some("Snappy"),
+    settings: "own layout: full filters at every level",
+    open,
+};
+
+fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let bloom = Filter::bloom(f64::from(BITS_PER_KEY));
+    let filter = match settings.layout {
+        Layout::Own => bloom.layout(FilterLayout::Full),
+        Layout::Partitioned => bloom
+            .layout(FilterLayout::Partitioned { block_bytes: FilterLayout::BLOCK_BYTES_DEFAULT }),
+        Layout::BlockBased => bloom
+            .layout(FilterLayout::BlockBased { window_bytes: FilterLayout::WINDOW_BYTES_DEFAULT }),
+        Layout::NoFilter => Filter::none(),
+    };
+    let options = Options::new()
+        .filter(filter)
+        .memtable_filter(settings.layout != Layout::NoFilter)
+        .block_bytes(BLOCK_BYTES)
+        .write_buffer_bytes(WRITE_BUFFER_BYTES)
+        .block_cache_bytes(settings.cache_bytes)
+        .snappy(settings.compression)
+        .auto_compaction(settings.compaction);
+    Ok(Box::new(Siftdb(options.open(directory)?)))
+}
+
+struct Siftdb(Db);
+
+impl Store for Siftdb {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.0.put(key, value)?)
+    }
+
+    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put(key, value);
+        Ok(self.0.write_with(batch, &WriteOptions::new().sync(true))?)
+    }
+
+    fn write(&self, batch: &Batch<'_>) -> Result<()> {
+        let mut writes = WriteBatch::new();
+        for (key, value) in batch.iter() {
+            writes.put(key, value);
+        }
+        Ok(self.0.write(writes)?)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(SiftdbReader(&self.0)))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(self.0.flush()?)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        Ok(self.0.compact_range(..)?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.0.close()?)
+    }
+}
+
+struct SiftdbReader<'a>(&'a Db);
+
+impl Reader for SiftdbReader<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u8>> {
+        Ok(self.0.get(key)?.and_then(|value| value.last().copied()))
+    }
+
+    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
+        let mut tally = Tally::default();
+        for entry in self.0.range(from..).take(count) {
+            tally.add(entry?.1.last().copied());
+        }
+        Ok(tally)
+    }
+}

@@ -1,0 +1,51 @@
+//! siftdb and other embedded stores on the same keys, in one run.
+//!
+//! `cargo run --release --manifest-path benches/peers/Cargo.toml` measures what README.md shows;
+//! `-- --help` lists the options. Each engine and layout runs in a process of its own (this binary
+//! again, with `--worker`), so that neither heaps nor caches are shared; the first process tells
+//! them one after the other what to do, so that phases alternate between engines: A B C A B C.
+//!
+//! - `args`, `main`: options; which of the two roles this process has
+//! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
+//! - `rows`: every row of the report, with the budgets
+//! - `worker`, `phases`, `reads`, `writes`: the others: one round of one phase at a time
+//! - `databases`, `clock`: what phases stand on: databases in the right state, and time
+//! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
+
+mod args;
+mod clock;
+mod databases;
+mod engine;
+mod engines;
+mod machine;
+mod phases;
+mod reads;
+mod report;
+mod rows;
+mod runner;
+mod worker;
+mod workload;
+mod writes;
+
+use crate::engine::Result;
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&args::Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &args::Args) -> Result<()> {
+    if let [engine, layout, directory] = args.worker.as_slice() {
+        return worker::serve(engine, layout, directory.as_ref(), &args.workload);
+    }
+    let results = runner::measure(args)?;
+    report::print(args, &results);
+    args.json.as_ref().map_or(Ok(()), |file| report::write_json(args, &results, file))
+}

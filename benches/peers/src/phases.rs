@@ -1,0 +1,170 @@
+//! The phases: what each one does, and for which engines and layouts.
+//!
+//! A worker calls [`run`] once for each round of each phase. A phase answers with samples, one for
+//! each of its rows, in the row's unit. What is found is compared with what is there in every
+//! round, and a difference is an error that ends the run.
+
+use crate::clock::Elapsed;
+use crate::databases::{Databases, Stage};
+use crate::engine::{Engine, Layout, Result};
+use crate::reads::Reads;
+use crate::workload::{Draw, Workload};
+use crate::writes;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// Put all entries one by one in random order, then settle.
+    Load,
+    /// What the settled database takes on disk.
+    Disk,
+    /// Open the settled database.
+    Reopen,
+    /// Look absent keys up.
+    Miss,
+    /// Look present keys up, each equally often.
+    Hit,
+    /// Look present keys up, few of them most of the time.
+    Zipfian,
+    /// Look keys up of which half are absent.
+    Mixed,
+    /// Misses and hits on two threads.
+    Threads,
+    /// Read runs of 100 entries.
+    Scan,
+    /// Read everything in order.
+    FullScan,
+    /// Hits with a cache of 8 MiB.
+    Starved,
+    /// The same, data compressed.
+    StarvedCompressed,
+    /// Misses and hits with 100,000 fresh entries in the memtable.
+    Memtable,
+    /// Misses through about ten files of level 0.
+    Level0,
+    /// Overwrite entries in batches of 100.
+    Overwrite,
+    /// Load all entries in the order of their keys, in batches of 1000, and flush.
+    Sorted,
+    /// Puts that each wait for the disk.
+    Durable,
+    /// High-water marks of the resident memory, in a process of its own.
+    Memory,
+}
+
+impl Phase {
+    /// All of them, in the order in which they run.
+    pub const ALL: &[Phase] = &[
+        Phase::Load,
+        Phase::Disk,
+        Phase::Reopen,
+        Phase::Miss,
+        Phase::Hit,
+        Phase::Zipfian,
+        Phase::Mixed,
+        Phase::Threads,
+        Phase::Scan,
+        Phase::FullScan,
+        Phase::Starved,
+        Phase::StarvedCompressed,
+        Phase::Memtable,
+        Phase::Level0,
+        Phase::Overwrite,
+        Phase::Sorted,
+        Phase::Durable,
+        Phase::Memory,
+    ];
+
+    /// Whether an engine has this phase in a layout.
+    pub fn applies(self, engine: &Engine, layout: Layout) -> bool {
+        let asks_filters = match layout {
+            Layout::Own => true,
+            Layout::Partitioned | Layout::BlockBased => matches!(self, Phase::Miss | Phase::Hit),
+            Layout::NoFilter => matches!(self, Phase::Miss | Phase::Hit | Phase::Level0),
+        };
+        asks_filters
+            && match self {
+                Phase::Level0 => engine.level0_files > 0,
+                Phase::StarvedCompressed => engine.compression.is_some(),
+                _ => true,
+            }
+    }
+
+    /// True if each round needs a process that has done nothing yet.
+    pub fn needs_fresh_process(self) -> bool {
+        self == Phase::Memory
+    }
+}
+
+/// One figure of one round.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Sample {
+    /// The row it belongs to.
+    pub row: String,
+    /// The figure that is compared, in the row's unit.
+    pub value: f64,
+    /// The same by wall time, if `value` is processor time.
+    pub wall: Option<f64>,
+}
+
+impl Sample {
+    /// A figure that is not processor time.
+    pub fn new(row: &str, value: f64) -> Self {
+        Sample { row: row.to_owned(), value, wall: None }
+    }
+
+    /// Nanoseconds of wall time for each of `count`.
+    pub fn wall(row: &str, time: Duration, count: u64) -> Self {
+        Sample::new(row, time.as_nanos() as f64 / count as f64)
+    }
+
+    /// Nanoseconds of processor time for each of `count`.
+    pub fn cpu(row: &str, elapsed: Elapsed, count: u64) -> Self {
+        let wall = elapsed.wall.as_nanos() as f64 / count as f64;
+        Sample { wall: Some(wall), ..Sample::wall(row, elapsed.cpu, count) }
+    }
+
+    /// Milliseconds of wall time.
+    pub fn milliseconds(row: &str, time: Duration) -> Self {
+        Sample::new(row, time.as_secs_f64() * 1e3)
+    }
+}
+
+/// One round of a phase.
+pub fn run(
+    phase: Phase,
+    round: u64,
+    databases: &mut Databases,
+    workload: &Workload,
+) -> Result<Vec<Sample>> {
+    let mut reads = Reads { databases, workload, round };
+    match phase {
+        Phase::Miss => reads.lookups("miss", Stage::Settled, Draw::Absent),
+        Phase::Hit => reads.lookups("hit", Stage::Settled, Draw::Present),
+        Phase::Zipfian => reads.lookups("zipfian", Stage::Settled, Draw::Zipfian),
+        Phase::Mixed => reads.lookups("mixed", Stage::Settled, Draw::Mixed),
+        Phase::Threads => reads.threads(),
+        Phase::Scan => reads.scans(),
+        Phase::FullScan => reads.full_scan(),
+        Phase::Starved => reads.lookups("starved", Stage::Starved, Draw::Present),
+        Phase::StarvedCompressed => {
+            reads.lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
+        }
+        Phase::Memtable => {
+            let mut samples = reads.lookups("memtable-miss", Stage::Memtable, Draw::Absent)?;
+            samples.extend(reads.lookups("memtable-hit", Stage::Memtable, Draw::Present)?);
+            Ok(samples)
+        }
+        Phase::Level0 => reads.lookups("level0", Stage::Level0, Draw::Absent),
+        Phase::Load => writes::load(databases, workload),
+        Phase::Disk => writes::disk(databases, workload),
+        Phase::Reopen => writes::reopen(databases, workload),
+        Phase::Overwrite => writes::overwrite(databases, workload, round),
+        Phase::Sorted => writes::sorted(databases, workload),
+        Phase::Durable => writes::durable(databases, workload),
+        Phase::Memory => writes::memory(databases, workload),
+    }
+}

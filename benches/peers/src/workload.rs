@@ -1,0 +1,327 @@
+//! Keys and values: the same for every engine, whatever the order in which they are asked.
+//!
+//! An entry has a number `n` below the number of keys. Its key is made from the index `4 n`;
+//! the indexes between are keys that are absent (`4 n + 1`) or written later (`4 n + 2`), so that
+//! both fall between present keys in every [`KeyShape`]. Values are windows of one pool of bytes,
+//! half of it random, so that making one costs nothing while a clock runs.
+
+use crate::engine::Tally;
+use clap::{Args, ValueEnum, value_parser};
+
+/// Places in the pool at which values start.
+const POOL_STARTS: usize = 1 << 20;
+
+/// What keys look like. All keys of one run are equally long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeyShape {
+    /// 16 hex digits of the mixed index: no common prefix, no order.
+    Hex,
+    /// 24 equal bytes before the 16 hex digits.
+    Shared24,
+    /// The index in 8 bytes, big-endian: neighbours in number are neighbours in order.
+    BigEndian,
+    /// A path of 45 bytes, of which neighbours share most.
+    Paths,
+    /// 8 bytes of the mixed index.
+    Bytes8,
+    /// 64 hex digits of the mixed index.
+    Bytes64,
+}
+
+impl KeyShape {
+    /// Bytes of a key.
+    pub fn key_bytes(self) -> usize {
+        match self {
+            KeyShape::Hex => 16,
+            KeyShape::Shared24 => 40,
+            KeyShape::BigEndian | KeyShape::Bytes8 => 8,
+            KeyShape::Paths => 45,
+            KeyShape::Bytes64 => 64,
+        }
+    }
+
+    /// Appends the key of an index.
+    fn put(self, index: u64, keys: &mut Vec<u8>) {
+        match self {
+            KeyShape::Hex => put_hex(keys, mix(index)),
+            KeyShape::Shared24 => {
+                keys.extend_from_slice(b"tenant/0042/collection/8");
+                put_hex(keys, mix(index));
+            }
+            KeyShape::BigEndian => keys.extend_from_slice(&index.to_be_bytes()),
+            KeyShape::Paths => {
+                let (folder, file) = (index >> 12, index & 0xfff);
+                let path = format!("/srv/data/archive/{folder:010}/object-{file:04}.json");
+                keys.extend_from_slice(path.as_bytes());
+            }
+            KeyShape::Bytes8 => keys.extend_from_slice(&mix(index).to_be_bytes()),
+            KeyShape::Bytes64 => {
+                for part in 0..4 {
+                    put_hex(keys, mix(index ^ part << 60));
+                }
+            }
+        }
+    }
+}
+
+/// What is written and looked up.
+#[derive(Args, Clone, Debug)]
+pub struct WorkloadArgs {
+    /// Number of entries.
+    #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1000..1 << 32))]
+    pub keys: u64,
+    /// Lookups in each round of a phase; by default as many as there are keys, at most a million.
+    #[arg(long, value_parser = value_parser!(u64).range(100..1 << 32))]
+    pub lookups: Option<u64>,
+    /// What keys look like.
+    #[arg(long, value_enum, default_value = "hex")]
+    pub key_shape: KeyShape,
+    /// Bytes of each value.
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..1 << 20))]
+    pub value_bytes: u64,
+}
+
+/// Everything there is to write and to look up.
+pub struct Workload {
+    /// Number of entries.
+    pub keys: u64,
+    /// Lookups in each round of a phase.
+    pub lookups: u64,
+    /// What keys look like.
+    pub shape: KeyShape,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    pool: Vec<u8>,
+}
+
+/// Which entry a lookup asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// Each entry equally often.
+    Present,
+    /// No entry.
+    Absent,
+    /// Few entries most of the time: Zipf's law with exponent 0.99.
+    Zipfian,
+    /// Every second one is absent.
+    Mixed,
+}
+
+impl Workload {
+    /// The workload that the options describe.
+    pub fn new(args: &WorkloadArgs) -> Self {
+        let value_bytes = args.value_bytes as usize;
+        let mut pool = Vec::new();
+        while pool.len() <= POOL_STARTS + value_bytes {
+            let random = mix(pool.len() as u64 + 1);
+            pool.extend_from_slice(&random.to_le_bytes());
+            pool.extend_from_slice(b"constant");
+        }
+        Workload {
+            keys: args.keys,
+            lookups: args.lookups.unwrap_or(args.keys.min(1_000_000)),
+            shape: args.key_shape,
+            value_bytes,
+            pool,
+        }
+    }
+
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.keys * (self.shape.key_bytes() + self.value_bytes) as u64
+    }
+
+    /// The value of entry `n`.
+    pub fn value(&self, n: u64) -> &[u8] {
+        let at = below(mix(n ^ 1 << 63), POOL_STARTS as u64) as usize;
+        &self.pool[at..at + self.value_bytes]
+    }
+
+    /// A batch of the entries `numbers`.
+    pub fn batch(&self, numbers: &[u32]) -> Batch<'_> {
+        self.batch_at(numbers.iter().map(|n| u64::from(*n)), 0)
+    }
+
+    /// A batch of `count` entries that none of the others is, from the `first` of them on.
+    pub fn fresh(&self, first: u64, count: u64) -> Batch<'_> {
+        self.batch_at(first..first + count, 2)
+    }
+
+    fn batch_at(&self, numbers: impl Iterator<Item = u64>, offset: u64) -> Batch<'_> {
+        let mut batch = Batch { keys: KeyList::new(self.shape), values: Vec::new() };
+        for n in numbers {
+            batch.keys.push(4 * n + offset);
+            batch.values.push(self.value(n));
+        }
+        batch
+    }
+
+    /// The numbers of all entries in an order without pattern.
+    pub fn shuffled(&self) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
+        for last in (1..numbers.len()).rev() {
+            numbers.swap(last, below(mix(last as u64), last as u64 + 1) as usize);
+        }
+        numbers
+    }
+
+    /// The numbers of all entries in the order of their keys.
+    pub fn sorted(&self) -> Vec<u32> {
+        let keys = self.batch_at(0..self.keys, 0).keys;
+        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
+        numbers.sort_unstable_by_key(|n| keys.get(*n as usize));
+        numbers
+    }
+
+    /// Entries drawn from all, for overwriting; another `seed` draws others.
+    pub fn drawn_numbers(&self, seed: u64, count: u64) -> Vec<u32> {
+        (0..count).map(|step| below(random(seed, step), self.keys) as u32).collect()
+    }
+
+    /// Keys to look up; another `seed` draws others.
+    pub fn draw(&self, draw: Draw, seed: u64, count: u64) -> Lookups {
+        let mut lookups = Lookups { keys: KeyList::new(self.shape), expected: Tally::default() };
+        let zipf = (draw == Draw::Zipfian).then(|| Zipf::new(self.keys));
+        for step in 0..count {
+            let random = random(seed, step);
+            let n = match &zipf {
+                Some(zipf) => below(mix(zipf.rank(random)), self.keys),
+                None => below(random, self.keys),
+            };
+            if draw == Draw::Absent || (draw == Draw::Mixed && step % 2 == 1) {
+                lookups.keys.push(4 * n + 1);
+            } else {
+                lookups.keys.push(4 * n);
+                lookups.expected.add(self.value(n).last().copied());
+            }
+        }
+        lookups
+    }
+
+    /// What scans of `count` entries find that start at these keys, which are present.
+    pub fn scanned(&self, starts: &KeyList, count: usize) -> Tally {
+        let sorted = self.batch(&self.sorted());
+        let keys: Vec<&[u8]> = sorted.keys.iter().collect();
+        let mut tally = Tally::default();
+        for start in starts.iter() {
+            let first = keys.partition_point(|key| *key < start);
+            let values = sorted.values.iter().skip(first).take(count);
+            values.for_each(|value| tally.add(value.last().copied()));
+        }
+        tally
+    }
+
+    /// What a scan of everything finds.
+    pub fn all(&self) -> Tally {
+        let mut tally = Tally::default();
+        (0..self.keys).for_each(|n| tally.add(self.value(n).last().copied()));
+        tally
+    }
+}
+
+/// Keys to look up, and what that finds.
+pub struct Lookups {
+    /// The keys.
+    pub keys: KeyList,
+    /// What is found.
+    pub expected: Tally,
+}
+
+/// Keys one after the other in one piece of memory.
+pub struct KeyList {
+    shape: KeyShape,
+    bytes: Vec<u8>,
+}
+
+impl KeyList {
+    fn new(shape: KeyShape) -> Self {
+        KeyList { shape, bytes: Vec::new() }
+    }
+
+    fn push(&mut self, index: u64) {
+        self.shape.put(index, &mut self.bytes);
+    }
+
+    fn get(&self, place: usize) -> &[u8] {
+        let key_bytes = self.shape.key_bytes();
+        &self.bytes[place * key_bytes..(place + 1) * key_bytes]
+    }
+
+    /// The keys, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.shape.key_bytes())
+    }
+}
+
+/// Entries to write.
+pub struct Batch<'a> {
+    keys: KeyList,
+    values: Vec<&'a [u8]>,
+}
+
+impl Batch<'_> {
+    /// The keys of the entries.
+    pub fn keys(&self) -> &KeyList {
+        &self.keys
+    }
+
+    /// The entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.keys.iter().zip(self.values.iter().copied())
+    }
+}
+
+/// Ranks by Zipf's law with exponent 0.99, drawn as in "Quickly Generating Billion-Record
+/// Synthetic Databases" (Gray et al., SIGMOD 1994).
+struct Zipf {
+    count: f64,
+    zeta: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    const EXPONENT: f64 = 0.99;
+
+    fn new(count: u64) -> Self {
+        let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-Self::EXPONENT)).sum();
+        let (all, two): (f64, f64) = (zeta(count), zeta(2));
+        let count = count as f64;
+        let eta = (1.0 - (2.0 / count).powf(1.0 - Self::EXPONENT)) / (1.0 - two / all);
+        Zipf { count, zeta: all, eta }
+    }
+
+    fn rank(&self, random: u64) -> u64 {
+        let uniform = (random >> 11) as f64 / (1u64 << 53) as f64;
+        let share = uniform * self.zeta;
+        if share < 1.0 {
+            0
+        } else if share < 1.0 + 0.5f64.powf(Self::EXPONENT) {
+            1
+        } else {
+            let base = self.eta * uniform - self.eta + 1.0;
+            (self.count * base.powf(1.0 / (1.0 - Self::EXPONENT))) as u64
+        }
+    }
+}
+
+/// A reversible mixer: distinct indexes give distinct keys.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The random number of a step.
+fn random(seed: u64, step: u64) -> u64 {
+    mix(seed << 40 ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Maps a random number to one below `bound`.
+fn below(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
+fn put_hex(keys: &mut Vec<u8>, number: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    keys.extend((0..16).map(|place| DIGITS[(number >> (60 - 4 * place) & 15) as usize]));
+}
