@@ -13,6 +13,7 @@
 //! [`FilterBuilder`] and [`FilterReader`] are what the tables use; they are public for
 //! measurements and tools.
 
+pub(crate) mod estimates;
 pub(crate) mod builder;
 pub(crate) mod registry;
 pub(crate) mod legacy_bloom;

@@ -23,6 +23,13 @@ pub struct Filter {
     refused: Option<String>,
 }
 
+/// The encoding, in the default layout. What it cannot do is refused when a database is opened.
+impl From<Encoding> for Filter {
+    fn from(encoding: Encoding) -> Self {
+        Filter::of(encoding)
+    }
+}
+
 impl Filter {
     /// No filter: every table whose key range covers a key is searched.
     #[must_use]

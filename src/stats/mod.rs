@@ -13,7 +13,9 @@
 //!   table does not have, the share that the filter let through.
 
 pub mod report;
+pub mod interval;
 pub mod counters;
 
 pub use counters::{Counter, Counters, LevelCounter, Stripe};
+pub use interval::wilson_95;
 pub use report::{LevelStats, Stats};

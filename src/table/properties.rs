@@ -141,7 +141,7 @@ impl Properties {
                 let keys = self.filter_entries / filters;
                 Some(legacy_bloom::expected_fpr(bits_per_key, probes, keys))
             }
-            _ => encoding.expected_fpr(),
+            _ => encoding.expected_fpr_of(self.filter_entries / filters),
         }
     }
 

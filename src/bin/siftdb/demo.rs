@@ -8,9 +8,10 @@
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
+use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
 use crate::load::{next_line, open_lines};
 use crate::text::{escaped, output, print_json, shell_word};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
 use siftdb::lab::load::{KEYS_MAX, KEYS_MIN};
@@ -34,8 +35,8 @@ pub struct Demo {
     #[arg(long, default_value_t = 10.0)]
     bits: f64,
     /// How keys become bits
-    #[arg(long, value_enum, default_value_t = Encoding::FastLocalBloom)]
-    encoding: Encoding,
+    #[arg(long, default_value = ENCODING_DEFAULT, value_parser = encoding_labels())]
+    encoding: String,
     /// Lookups of each act in each column
     #[arg(long, default_value_t = 50_000, value_parser = value_parser!(u32).range(1..))]
     lookups: u32,
@@ -50,14 +51,9 @@ pub struct Demo {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Encoding {
-    FastLocalBloom,
-    LeveldbBloom,
-}
-
 impl Demo {
     pub fn run(self) -> Outcome {
+        let encoding = encoding_of(&self.encoding, self.bits)?;
         let keys = self.key_set()?;
         let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
         let mut directory =
@@ -67,10 +63,7 @@ impl Demo {
         settings.value_bytes = self.value_bytes;
         settings.lookups = self.lookups as usize;
         settings.seed = self.seed;
-        settings.filter = match self.encoding {
-            Encoding::FastLocalBloom => Filter::bloom(self.bits),
-            Encoding::LeveldbBloom => Filter::leveldb_bloom(self.bits),
-        };
+        settings.filter = Filter::from(encoding);
         let report = measure(&settings, &keys)?;
         if self.json {
             print_json(&self.report_json(&keys, &report))?;
@@ -121,15 +114,12 @@ impl Demo {
             Some(path) => format!("keys of {}", path.display()),
             None => "keys".into(),
         };
-        let encoding = match self.encoding {
-            Encoding::FastLocalBloom => "FastLocalBloom",
-            Encoding::LeveldbBloom => "LevelDB Bloom",
-        };
         format!(
-            "{} {source}, {mean:.0} B on average, values of {} B; {encoding}, {} bits a key; \
+            "{} {source}, {mean:.0} B on average, values of {} B; {}, {} bits a key; \
              seed {}; {} lookups each",
             keys.len(),
             self.value_bytes,
+            self.encoding,
             self.bits,
             self.seed,
             self.lookups
@@ -155,10 +145,7 @@ impl Demo {
             "key_bytes": keys.bytes(),
             "value_bytes": self.value_bytes,
             "input": self.input.as_ref().map(|path| path.to_string_lossy()),
-            "encoding": match self.encoding {
-                Encoding::FastLocalBloom => "fast-local-bloom",
-                Encoding::LeveldbBloom => "leveldb-bloom",
-            },
+            "encoding": self.encoding,
             "bits": self.bits,
             "seed": self.seed,
             "lookups": self.lookups,

@@ -9,6 +9,7 @@
 mod demo;
 mod delete;
 mod explain;
+mod filter;
 mod get;
 mod load;
 mod put;
@@ -18,7 +19,9 @@ mod stats;
 
 mod args;
 mod bars;
+mod filter_args;
 mod text;
+mod numbers;
 mod failure;
 
 use clap::{Parser, Subcommand};
@@ -62,6 +65,9 @@ enum Command {
     Stats(stats::Stats),
     /// Look a key up and print what that touched, table by table
     Explain(explain::Explain),
+    /// What filters are and did, what others would take; see `siftdb filter --help`
+    #[command(subcommand)]
+    Filter(filter::Filter),
     /// Look into single files, without the database and without its lock
     #[command(subcommand)]
     Sst(sst::Sst),
@@ -77,6 +83,7 @@ fn main() -> ExitCode {
         Command::Scan(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Filter(command) => command.run(),
         Command::Sst(command) => command.run(),
     };
     match outcome {

@@ -1,0 +1,239 @@
+//! `siftdb filter bench`: builds filters of every encoding and asks them, by the clock.
+//!
+//! For each encoding one filter of `--keys` keys is built and then asked for every key it was
+//! built from: a "no" is a defect of the encoding and ends the command with code 4. Then absent
+//! and present keys are looked up, hashing included, in a small filter that the processor's caches
+//! hold (at most 10,000 keys), and in copies of the large one that together are far larger than
+//! any cache. The answer to one question decides the next, as one lookup follows the other; a
+//! program that asks many at once waits less for memory.
+//!
+//! False positives are counted in the large filter. Times are those of this machine now; counts
+//! and sizes are the same everywhere.
+
+use crate::failure::{Failure, Outcome};
+use crate::numbers::{bits, count, percent};
+use crate::text::{output, print_json};
+use clap::Args;
+use serde_json::{Value, json};
+use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
+use siftdb::stats::wilson_95;
+use std::io::Write;
+use std::time::Instant;
+
+/// Keys of the filter inside the caches: 12.5 kB at 10 bits a key.
+const INSIDE_KEYS: u64 = 10_000;
+
+/// Bytes that the copies of the large filter take together.
+const OUTSIDE_BYTES: usize = 128 << 20;
+
+/// More would take longer to build than anybody waits.
+const KEYS_MAX: u64 = 200_000_000;
+
+/// Numbers of keys that no filter holds begin here.
+const ABSENT: u64 = 1 << 40;
+
+#[derive(Args)]
+pub struct Bench {
+    /// Keys of each filter; also 1e6
+    #[arg(long, default_value = "1e6", value_parser = count)]
+    keys: u64,
+    /// Bits of filter for each key, rounded to what an encoding takes
+    #[arg(long, default_value = "10", value_parser = bits)]
+    bits: f64,
+    /// Lookups of each kind
+    #[arg(long, default_value = "1e6", value_parser = count)]
+    lookups: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured of one encoding. Times are nanoseconds.
+struct Measured {
+    encoding: Encoding,
+    filter_bytes: usize,
+    build_nanos: f64,
+    inside_absent_nanos: f64,
+    inside_present_nanos: f64,
+    outside_absent_nanos: f64,
+    outside_present_nanos: f64,
+    false_positives: u64,
+}
+
+impl Bench {
+    pub fn run(self) -> Outcome {
+        if self.keys > KEYS_MAX {
+            return Err(Failure::Usage(format!("--keys {}: at most {KEYS_MAX}", self.keys)));
+        }
+        let encodings = Encoding::built_in((1_000.0 * self.bits).round() as u32);
+        let measured: Outcome<Vec<Measured>> =
+            encodings.into_iter().map(|encoding| self.measure(encoding)).collect();
+        let measured = measured?;
+        if self.json {
+            let encodings: Vec<Value> = measured.iter().map(|one| self.row_json(one)).collect();
+            return print_json(&json!({
+                "format": 1,
+                "keys": self.keys,
+                "lookups": self.lookups,
+                "inside_keys": self.keys.min(INSIDE_KEYS),
+                "outside_bytes": OUTSIDE_BYTES,
+                "encodings": encodings,
+            }));
+        }
+        let mut out = output();
+        writeln!(out, "{} keys, {} lookups of each kind", self.keys, self.lookups)?;
+        writeln!(out, "{:>44}{:>22}{:>22}", "", "ns/lookup in cache", "ns/lookup outside")?;
+        write!(out, "{:<18}{:>10}{:>16}", "encoding", "bits/key", "build ns/key")?;
+        writeln!(out, "{0:>11}{1:>11}{0:>11}{1:>11}  false positives", "absent", "present")?;
+        for one in &measured {
+            write!(out, "{:<18}{:>10.2}", one.encoding.label(), self.bits_per_key(one))?;
+            write!(out, "{:>16.1}{:>11.1}", one.build_nanos, one.inside_absent_nanos)?;
+            write!(out, "{:>11.1}{:>11.1}", one.inside_present_nanos, one.outside_absent_nanos)?;
+            write!(out, "{:>11.1}  ", one.outside_present_nanos)?;
+            let (low, high) = wilson_95(one.false_positives, self.lookups).unwrap_or_default();
+            let observed = one.false_positives as f64 / self.lookups as f64;
+            let expected = one.encoding.expected_fpr_of(self.keys).unwrap_or_default();
+            write!(out, "{} ({} to {})", percent(observed), percent(low), percent(high))?;
+            writeln!(out, ", {} expected", percent(expected))?;
+        }
+        writeln!(out, "every key that was put in was found: no false negatives")?;
+        Ok(out.flush()?)
+    }
+
+    fn bits_per_key(&self, measured: &Measured) -> f64 {
+        8.0 * measured.filter_bytes as f64 / self.keys as f64
+    }
+
+    fn measure(&self, encoding: Encoding) -> Outcome<Measured> {
+        let started = Instant::now();
+        let large = build(&encoding, self.keys)?;
+        let build_nanos = started.elapsed().as_nanos() as f64 / self.keys as f64;
+        let small = build(&encoding, self.keys.min(INSIDE_KEYS))?;
+        let small = [prepare(&encoding, &small)?];
+        check_members(&encoding, &small[0], self.keys.min(INSIDE_KEYS))?;
+        let copies = OUTSIDE_BYTES.div_ceil(large.len().max(1)).clamp(1, 1 << 16);
+        let prepared: Outcome<Vec<PreparedFilter>> =
+            (0..copies).map(|_| prepare(&encoding, &large)).collect();
+        let copies = prepared?;
+        check_members(&encoding, &copies[0], self.keys)?;
+        let absent = |turn: u64| ABSENT + turn;
+        let present = |keys: u64| move |turn: u64| scattered(turn) % keys;
+        let (outside_absent_nanos, false_positives) = ask(&copies, self.lookups, absent);
+        Ok(Measured {
+            filter_bytes: large.len(),
+            build_nanos,
+            inside_absent_nanos: ask(&small, self.lookups, absent).0,
+            inside_present_nanos: {
+                ask(&small, self.lookups, present(self.keys.min(INSIDE_KEYS))).0
+            },
+            outside_absent_nanos,
+            outside_present_nanos: ask(&copies, self.lookups, present(self.keys)).0,
+            false_positives,
+            encoding,
+        })
+    }
+
+    fn row_json(&self, measured: &Measured) -> Value {
+        let interval = wilson_95(measured.false_positives, self.lookups);
+        json!({
+            "encoding": measured.encoding.label(),
+            "asked_bits": measured.encoding.bits_per_key(),
+            "bits_per_key": self.bits_per_key(measured),
+            "filter_bytes": measured.filter_bytes,
+            "build_nanos_per_key": measured.build_nanos,
+            "inside_absent_nanos": measured.inside_absent_nanos,
+            "inside_present_nanos": measured.inside_present_nanos,
+            "outside_absent_nanos": measured.outside_absent_nanos,
+            "outside_present_nanos": measured.outside_present_nanos,
+            "false_positives": measured.false_positives,
+            "observed_fpr": measured.false_positives as f64 / self.lookups as f64,
+            "observed_fpr_low": interval.map(|(low, _)| low),
+            "observed_fpr_high": interval.map(|(_, high)| high),
+            "expected_fpr": measured.encoding.expected_fpr_of(self.keys),
+        })
+    }
+}
+
+/// Key `number`: 16 bytes, distinct, in no order that a hash could profit from.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    key[8..].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+/// A number that follows from `turn` and looks like chance.
+fn scattered(turn: u64) -> u64 {
+    let mixed = turn.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+}
+
+fn build(encoding: &Encoding, keys: u64) -> Outcome<Vec<u8>> {
+    let mut builder = encoding.builder();
+    (0..keys).for_each(|number| builder.add_key(&key(number)));
+    let mut filter = Vec::new();
+    builder.finish(&mut filter).map_err(Failure::Fault)?;
+    Ok(filter)
+}
+
+fn prepare(encoding: &Encoding, filter: &[u8]) -> Outcome<PreparedFilter> {
+    let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or_else(|| {
+        Failure::Fault(format!("nobody reads filters of the name {}", encoding.full_name()))
+    })?;
+    Ok(PreparedFilter::new(reader, filter.into()))
+}
+
+fn check_members(encoding: &Encoding, filter: &PreparedFilter, keys: u64) -> Outcome {
+    match (0..keys).find(|number| !filter.may_contain(&KeyHash::new(&key(*number)))) {
+        Some(number) => Err(Failure::Fault(format!(
+            "{}: a filter of {keys} keys denies key {number}, which was put in; this is a defect \
+             of siftdb",
+            encoding.label()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Nanoseconds of a lookup, and how many said "maybe".
+fn ask(filters: &[PreparedFilter], lookups: u64, number: impl Fn(u64) -> u64) -> (f64, u64) {
+    let mut positives = 0u64;
+    let started = Instant::now();
+    for lookup in 0..lookups {
+        // The answers so far decide what is asked next, and where.
+        let turn = lookup + positives;
+        let filter = &filters[scattered(turn) as usize % filters.len()];
+        positives += u64::from(filter.may_contain(&KeyHash::new(&key(number(turn)))));
+    }
+    (started.elapsed().as_nanos() as f64 / lookups.max(1) as f64, positives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_denies_a_member_is_a_fault() {
+        for encoding in Encoding::built_in(10_000) {
+            let filter = prepare(&encoding, &build(&encoding, 1_000).unwrap()).unwrap();
+            assert!(check_members(&encoding, &filter, 1_000).is_ok());
+            let denied = check_members(&encoding, &filter, 2_000);
+            let Err(Failure::Fault(what)) = denied else { panic!("{encoding:?}") };
+            assert!(what.contains(encoding.label()) && what.contains("denies key 1"), "{what}");
+        }
+    }
+
+    #[test]
+    fn absent_keys_are_never_asked_twice_and_present_ones_are_members() {
+        let bench = Bench { keys: 500, bits: 10.0, lookups: 5_000, json: false };
+        let Ok(measured) = bench.measure(Encoding::FastLocalBloom { millibits: 10_000 }) else {
+            panic!("measured")
+        };
+        assert!(measured.false_positives < 150, "{}", measured.false_positives);
+        let (_, positives) = {
+            let filter = build(&measured.encoding, 500).unwrap();
+            let filter = prepare(&measured.encoding, &filter).unwrap();
+            ask(&[filter], 5_000, |turn| scattered(turn) % 500)
+        };
+        assert_eq!(positives, 5_000);
+    }
+}

@@ -1,0 +1,10 @@
+//! `siftdb filter …`: what filters are, did, would take, and how to change them.
+//!
+//! One file a subcommand; `dispatch` names them. `stats`, `advise` and `rebuild` open a database,
+//! `sim` and `bench` need none.
+
+pub mod dispatch;
+pub mod bench;
+pub mod sim;
+
+pub use dispatch::Filter;

@@ -1,0 +1,87 @@
+//! Numbers of the command line, and how figures are printed.
+//!
+//! Counts may be written `1000000`, `1_000_000` or `1e6`, shares `0.01` or `1%`.
+//! clap prints the refusals, with exit code 2; they say what would have been taken.
+
+/// A count of at least 1.
+pub fn count(text: &str) -> Result<u64, String> {
+    match number(text).filter(|number| number.fract() == 0.0) {
+        // All whole numbers up to here are exact.
+        Some(number) if (1.0..=1e15).contains(&number) => Ok(number as u64),
+        _ => Err("a whole number from 1 to 1e15, such as 5000 or 1e6".into()),
+    }
+}
+
+/// A share between 0 and 1, both excluded; also in percent.
+pub fn share(text: &str) -> Result<f64, String> {
+    let share = match text.strip_suffix('%') {
+        Some(percent) => number(percent).map(|percent| percent / 100.0),
+        None => number(text),
+    };
+    share
+        .filter(|share| *share > 0.0 && *share < 1.0)
+        .ok_or_else(|| "a share between 0 and 1, such as 0.01 or 1%".into())
+}
+
+/// Bits per key of a filter.
+pub fn bits(text: &str) -> Result<f64, String> {
+    number(text)
+        .filter(|bits| (0.5..=100.0).contains(bits))
+        .ok_or_else(|| "bits per key are 0.5 to 100".into())
+}
+
+fn number(text: &str) -> Option<f64> {
+    let plain: String = text.chars().filter(|c| *c != '_').collect();
+    plain.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// A share in percent, three digits.
+pub fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        0.0 => "0 %".into(),
+        _ if percent < 0.000_1 => format!("{percent:.1e} %"),
+        _ => {
+            // Places behind the point that make three digits.
+            let places = (2.0 - percent.log10().floor()).clamp(0.0, 6.0) as usize;
+            format!("{percent:.places$} %")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_taken_in_words_of_people() {
+        assert_eq!((count("1"), count("1e6"), count("1_000")), (Ok(1), Ok(1_000_000), Ok(1_000)));
+        for wrong in ["", "0", "-1", "1.5", "NaN", "inf", "1e16", "ten", "5k"] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((share("0.01"), share("1%")), (Ok(0.01), Ok(0.01)));
+        for wrong in ["0", "1", "100%", "-0.1", "NaN", "%"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((bits("0.5"), bits("9.9")), (Ok(0.5), Ok(9.9)));
+        for wrong in ["0", "-3", "NaN", "1e9", "100.1", "ten"] {
+            assert!(bits(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_have_three_digits() {
+        let cases = [
+            (0.0, "0 %"),
+            (0.009_53, "0.953 %"),
+            (0.0997, "9.97 %"),
+            (0.5, "50.0 %"),
+            (1.0, "100 %"),
+            (0.000_123_4, "0.0123 %"),
+            (1e-8, "1.0e-6 %"),
+        ];
+        for (share, text) in cases {
+            assert_eq!(percent(share), text);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! How sure an observed rate is: the interval that goes with it.
+//!
+//! Wilson's score interval (Wilson, "Probable Inference, the Law of Succession, and Statistical
+//! Inference", 1927): unlike the textbook interval it stays within 0 and 1 and says something true
+//! after few observations and at rates near 0, which is where false positives are.
+
+/// Standard deviations on both sides that hold 95 of 100 cases.
+const Z_95: f64 = 1.959_963_984_540_054;
+
+/// Between what two rates the true one lies, 19 times out of 20, when `hits` of `trials` hit; `None`
+/// without trials.
+///
+/// ```
+/// let (low, high) = siftdb::stats::wilson_95(10, 1_000).unwrap();
+/// assert!(low < 0.0055 && 0.018 < high);
+/// ```
+#[must_use]
+pub fn wilson_95(hits: u64, trials: u64) -> Option<(f64, f64)> {
+    if trials == 0 {
+        return None;
+    }
+    let trials = trials as f64;
+    let rate = (hits as f64 / trials).min(1.0);
+    let spread = Z_95 * Z_95 / trials;
+    let middle = rate + spread / 2.0;
+    let half = Z_95 * ((rate * (1.0 - rate) + spread / 4.0) / trials).sqrt();
+    let (low, high) = ((middle - half) / (1.0 + spread), (middle + half) / (1.0 + spread));
+    Some((low.max(0.0), high.min(1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_intervals_come_out() {
+        // Worked out apart from this code.
+        for (hits, trials, low, high) in [
+            (0, 10, 0.0, 0.277_532_8),
+            (10, 10, 0.722_467_2, 1.0),
+            (1, 10, 0.017_876_2, 0.404_150_0),
+            (10, 1_000, 0.005_440_8, 0.018_309_5),
+            (500, 1_000, 0.469_069_6, 0.530_930_4),
+        ] {
+            let found = wilson_95(hits, trials).unwrap();
+            assert!((found.0 - low).abs() < 1e-6, "{hits} of {trials}: {found:?}");
+            assert!((found.1 - high).abs() < 1e-6, "{hits} of {trials}: {found:?}");
+        }
+        assert_eq!(wilson_95(0, 0), None);
+        assert_eq!(wilson_95(u64::MAX, 1).unwrap().1, 1.0);
+    }
+
+    #[test]
+    fn more_trials_make_it_narrower_around_the_rate() {
+        let mut before = 1.0;
+        for trials in [10, 100, 1_000, 1_000_000] {
+            let (low, high) = wilson_95(trials / 10, trials).unwrap();
+            assert!(low < 0.1 && 0.1 < high && high - low < before);
+            before = high - low;
+        }
+    }
+}
