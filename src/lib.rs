@@ -53,6 +53,10 @@
 //! - **Block-based**, one filter for each 2 KiB of the file, as in LevelDB. A lookup searches the
 //!   table's index first and then asks. For comparisons.
 //!
+//! [`Filter::monkey`] takes a memory budget instead of bits a key and divides it over the levels,
+//! so that the fewest absent keys pass all of them; [`Options::filter_last_level`] leaves filters
+//! out where only lookups of absent keys need them.
+//!
 //! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
 //! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by
 //! what they say of themselves, so the choice may change at every opening.

@@ -16,4 +16,5 @@ pub mod output;
 pub mod retention;
 pub mod range;
 pub mod picker;
+pub mod runs;
 pub mod task;

@@ -8,21 +8,23 @@
 use crate::compaction::flush::{FlushJob, flush};
 use crate::compaction::merge::{MergeJob, merge};
 use crate::compaction::picker::{CompactionCursors, pick};
+use crate::compaction::runs::Runs;
 use crate::compaction::task::{CompactionTask, INDEX_BYTES_MAX, JobContext};
 use crate::db::state::{ImmutableMemtable, ReadView, Shared};
 use crate::db::stats_file::{SavedStats, save};
 use crate::error::Result;
 use crate::filename::FileName;
-use crate::stats::counters::Counter;
+use crate::stats::counters::{Counter, LEVELS};
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::version::version::Version;
 
-fn job_context(shared: &Shared, level: usize) -> JobContext<'_> {
+fn job_context<'s>(shared: &'s Shared, level: usize, runs: &Runs) -> JobContext<'s> {
     JobContext {
         env: &shared.env,
         directory: &shared.directory,
         next_file_number: &shared.numbers.next_file,
-        table_options: shared.options.table_options(level),
+        table_options: shared.options.table_options(level, runs),
         index_bytes_max: INDEX_BYTES_MAX,
         stop: &shared.closed,
     }
@@ -41,8 +43,10 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
     let memtables: Vec<_> = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
     let snapshots = shared.snapshots.needed(&shared.published.0);
     let levels = view.version.shape();
+    let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
+    let runs = Runs::after_flush(&levels, entries);
     let job = FlushJob { memtables, snapshots, levels };
-    let outcome = flush(&job_context(shared, 0), job)?;
+    let outcome = flush(&job_context(shared, 0, &runs), job)?;
     install_flush(shared, waiting, outcome.tables)?;
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Flushes, waiting.len() as u64);
@@ -149,13 +153,22 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
 /// As for [`compact_once`].
 pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let stripe = shared.counters.stripe();
+    let version = Arc::clone(&shared.view.load().version);
+    let runs = Runs::after(&version.shape(), task);
+    let rewriting;
+    let task = match task.trivial_move && moves_too_large_a_filter(shared, task, &version, &runs) {
+        true => {
+            rewriting = CompactionTask { trivial_move: false, ..task.clone() };
+            &rewriting
+        }
+        false => task,
+    };
     let mut added = Vec::new();
     if !task.trivial_move {
-        let version = Arc::clone(&shared.view.load().version);
         let snapshots = shared.snapshots.needed(&shared.published.0);
         let options = shared.options.compaction_options();
         let job = MergeJob { task, version: &version, snapshots, options };
-        let outcome = merge(&job_context(shared, task.output_level), job)?;
+        let outcome = merge(&job_context(shared, task.output_level, &runs), job)?;
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
@@ -179,6 +192,29 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
     Ok(())
+}
+
+/// True for a move while the filters of all levels take more than their common budget, if the
+/// table's own is a quarter or more above what its new level is allotted. Tables that are loaded
+/// in order would else all keep the many bits that level 0 had to give when they were flushed.
+fn moves_too_large_a_filter(
+    shared: &Shared,
+    task: &CompactionTask,
+    version: &Version,
+    runs: &Runs,
+) -> bool {
+    let budget = |level: usize| shared.options.filter_budget_bytes(level);
+    let Some(budget_bytes) = budget(task.output_level) else { return false };
+    let of_budget = (0..LEVELS).filter(|level| budget(*level).is_some());
+    let tables = of_budget.flat_map(|level| version.level(level));
+    let filter_bytes: u64 = tables.map(|handle| handle.table.properties().filter_bytes).sum();
+    let moved = task.inputs.first().map(|meta| meta.number);
+    let mut tables = version.level(task.input_level).iter();
+    let moved = tables.find(|handle| Some(handle.meta.number) == moved);
+    let own = moved.map_or(0, |handle| handle.table.properties().filter_millibits_per_key);
+    let allotted = shared.options.table_filter(task.output_level, runs);
+    let allotted = allotted.and_then(|filter| filter.encoding.bits_per_key()).unwrap_or_default();
+    filter_bytes > budget_bytes && own as f64 >= 1_250.0 * allotted && own > 0
 }
 
 /// Saves the counters for the next session.

@@ -14,6 +14,7 @@
 //! measurements and tools.
 
 pub(crate) mod estimates;
+pub(crate) mod allocation;
 pub(crate) mod builder;
 pub(crate) mod registry;
 pub(crate) mod legacy_bloom;

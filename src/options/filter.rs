@@ -16,9 +16,11 @@ use std::sync::Arc;
 /// let whole = Filter::bloom(10.0);
 /// let cut = Filter::bloom(14.0).layout(FilterLayout::Partitioned { block_bytes: 4096 });
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) encoding: Option<Encoding>,
+    /// For all levels together; the encoding's own bits per key are not meant then.
+    pub(crate) memory_bytes: Option<u64>,
     layout: Option<FilterLayout>,
     refused: Option<String>,
 }
@@ -34,7 +36,7 @@ impl Filter {
     /// No filter: every table whose key range covers a key is searched.
     #[must_use]
     pub fn none() -> Self {
-        Filter { encoding: None, layout: None, refused: None }
+        Filter::default()
     }
 
     /// RocksDB's FastLocalBloom, one cache line a probe, with this many bits a key (0.5 to 100).
@@ -53,6 +55,34 @@ impl Filter {
         Filter::of_bits(bits_per_key, |millibits| Encoding::LegacyBloom {
             bits_per_key: whole_bits(millibits),
         })
+    }
+
+    /// FastLocalBloom with as many bits a key at each level as let the fewest absent keys through
+    /// all levels together, the filters having about `memory_bytes` in all (the allocation of the
+    /// Monkey paper, 2017). Only for [`Options::filter`](crate::Options::filter), and not in the
+    /// block-based layout, which rounds every few keys up to a line.
+    ///
+    /// The small upper levels get more bits a key, the largest level fewer than an even division
+    /// would give, or no filter at all when memory is short. For the same bytes that saves a third
+    /// of the false positives with two levels and half of them with three; lookups that hit in the
+    /// last level gain too, since they pass the upper ones. More memory lets fewer absent keys
+    /// through, and takes as much more of the cache's budget.
+    ///
+    /// Bits are computed at each flush and compaction from the entries that each level then has
+    /// (each table of level 0 is asked by itself and counts as a level), and tables keep the filter
+    /// they were written with until they are rewritten. So the sum may be above the budget for a
+    /// while; until it is not, a table whose filter is larger than its next level's share is
+    /// rewritten where it would have been moved. Levels with a filter of their own
+    /// ([`Options::filter_at_level`](crate::Options::filter_at_level)) and a last level without
+    /// one take no part.
+    #[must_use]
+    pub fn monkey(memory_bytes: u64) -> Self {
+        if memory_bytes == 0 {
+            let what = "monkey(0): a budget of no bytes (use Filter::none() for no filter)";
+            return Filter::refusing(what.into());
+        }
+        let filter = Filter::of(Encoding::FastLocalBloom { millibits: millibits(10.0) });
+        Filter { memory_bytes: Some(memory_bytes), ..filter }
     }
 
     /// LevelDB's Bloom filter with this many whole bits a key (1 to 100).
@@ -93,11 +123,11 @@ impl Filter {
     }
 
     fn of(encoding: Encoding) -> Self {
-        Filter { encoding: Some(encoding), layout: None, refused: None }
+        Filter { encoding: Some(encoding), ..Filter::default() }
     }
 
     pub(crate) fn refusing(what: String) -> Self {
-        Filter { encoding: None, layout: None, refused: Some(what) }
+        Filter { refused: Some(what), ..Filter::default() }
     }
 
     pub(crate) fn at_level(&self, level: usize) -> Option<TableFilter> {
@@ -109,9 +139,22 @@ impl Filter {
         self.encoding.clone().map(|encoding| TableFilter { encoding, layout })
     }
 
+    /// The filter of a level under a budget that allots it so many thousandths of a bit per key.
+    pub(crate) fn with_millibits(&self, level: usize, millibits: u32) -> Option<TableFilter> {
+        let filter = self.at_level(level).filter(|_| millibits > 0)?;
+        Some(TableFilter { encoding: Encoding::FastLocalBloom { millibits }, ..filter })
+    }
+
     pub(crate) fn validate(&self) -> std::result::Result<(), String> {
         if let Some(what) = &self.refused {
             return Err(what.clone());
+        }
+        if self.memory_bytes.is_some()
+            && matches!(self.layout, Some(FilterLayout::BlockBased { .. }))
+        {
+            return Err("monkey in the block-based layout: the filter of each window is rounded \
+                        up to 64 bytes, which no budget survives; use full or partitioned"
+                .into());
         }
         self.at_level(0).map_or(Ok(()), |filter| filter.validate())
     }

@@ -7,6 +7,7 @@
 //! Filter settings concern tables written from now on. A table names its own filter, so they may
 //! differ at every opening of the same database.
 
+pub mod levels;
 pub mod database;
 pub mod access;
 pub mod filter;

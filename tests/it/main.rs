@@ -9,6 +9,7 @@
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `filters` | no false negatives, false positives as expected, exact counters |
 //! | `golden` | documents and formats say what the code does |
+//! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
 //! | `cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
@@ -28,6 +29,7 @@ mod demo;
 mod faults;
 mod filters;
 mod golden;
+mod levels;
 mod model;
 mod regressions;
 mod support;

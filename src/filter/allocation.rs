@@ -1,0 +1,254 @@
+//! How many bits a key gets in each run, so that filters of one memory budget let least through.
+//!
+//! A lookup of an absent key asks one filter a run, so it pays for the sum of their false-positive
+//! rates. A bit a key costs a run of `n` keys `n` bits and takes a share of its rate away; the sum
+//! is least where every run would gain as much by one more bit of memory (Dayan, Athanassoulis and
+//! Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017). There rates are about proportional
+//! to sizes: the small upper levels get many bits, the largest may get no filter at all.
+//!
+//! Called by `options/levels.rs` at each flush and compaction. The rates are those of
+//! FastLocalBloom, as a convex polyline every quarter of a bit, on which buying the best step
+//! first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose sum is 0 to 1.2 %
+//! above this one.) No filter has less than one bit a key, so the last run to get one is tried
+//! with and without. Beyond 22 bits, where a changing number of probes dents the real rate, the
+//! sum may be some percent above the least, of rates below 0.02 %. A run of fewer keys never gets
+//! fewer bits. Trailers and the rounding to lines come on top of the budget.
+
+use crate::filter::fast_local_bloom::{choose_num_probes, expected_fpr};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::OnceLock;
+
+const MILLIBITS_MIN: u32 = 1_000;
+const MILLIBITS_MAX: u32 = 100_000;
+const GRID_MILLIBITS: usize = 250;
+
+/// A piece of the polyline: from so many millibits to so many, and by how much each of them
+/// lowers the rate.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    from: u32,
+    to: u32,
+    gain: f64,
+}
+
+/// The share of absent keys that a filter of so many thousandths of a bit per key lets through;
+/// 0 is no filter.
+#[must_use]
+pub fn false_positive_rate(millibits: u32) -> f64 {
+    match millibits {
+        0 => 1.0,
+        _ => expected_fpr(f64::from(millibits) / 1_000.0, choose_num_probes(millibits)),
+    }
+}
+
+/// Thousandths of a bit per key for runs of so many keys each, in their order: 0 (no filter), or
+/// 1000 to 100000. Together they take at most `budget_bytes`.
+#[must_use]
+pub fn millibits_by_run(keys: &[u64], budget_bytes: u64) -> Vec<u32> {
+    let mut by_size: Vec<usize> = (0..keys.len()).filter(|&run| keys[run] > 0).collect();
+    by_size.sort_by_key(|&run| keys[run]);
+    let sizes: Vec<u64> = by_size.iter().map(|&run| keys[run]).collect();
+    let budget = u128::from(budget_bytes) * 8_000;
+    let greedy = fill(&sizes, 0, budget).unwrap_or_default();
+    let filtered = greedy.iter().filter(|&&millibits| millibits > 0).count();
+    let sum = |bits: &Vec<u32>| bits.iter().map(|&bits| false_positive_rate(bits)).sum::<f64>();
+    let best = match fill(&sizes, filtered + 1, budget) {
+        Some(one_more) if sum(&one_more) < sum(&greedy) => one_more,
+        _ => greedy,
+    };
+    let mut millibits = vec![0; keys.len()];
+    for (run, bits) in by_size.into_iter().zip(best) {
+        millibits[run] = bits;
+    }
+    millibits
+}
+
+/// Gives the first `certain` runs a filter, then buys the steps that gain most for their price,
+/// as long as the budget (in thousandths of a bit) lasts. `None` if it does not reach that far.
+fn fill(sizes: &[u64], certain: usize, budget: u128) -> Option<Vec<u32>> {
+    let mut bits = vec![0; sizes.len()];
+    let mut left = budget;
+    for (bits, &size) in bits.get_mut(..certain)?.iter_mut().zip(sizes) {
+        left = left.checked_sub(u128::from(size) * u128::from(MILLIBITS_MIN))?;
+        *bits = MILLIBITS_MIN;
+    }
+    let steps = steps();
+    let next = |from: u32| steps.get(steps.partition_point(|step| step.from < from));
+    // Positive numbers compare like their bits.
+    let worth = |step: &Step, size: u64| (step.gain / size as f64).to_bits();
+    let mut offers = BinaryHeap::new();
+    for (run, (&bits, &size)) in bits.iter().zip(sizes).enumerate() {
+        offers.extend(next(bits).map(|step| (worth(step, size), Reverse(run))));
+    }
+    while let Some((_, Reverse(run))) = offers.pop() {
+        let size = sizes[run];
+        let Some(step) = next(bits[run]) else { continue };
+        let affordable = u32::try_from(left / u128::from(size)).unwrap_or(u32::MAX);
+        let taken = affordable.min(step.to - step.from);
+        // A part of a step may be less than any filter has, or end in a dent of the rate.
+        let reached = bits[run] + taken;
+        let lowers = false_positive_rate(reached) < false_positive_rate(bits[run]);
+        if reached < MILLIBITS_MIN || !lowers {
+            continue;
+        }
+        left -= u128::from(taken) * u128::from(size);
+        bits[run] = reached;
+        if bits[run] == step.to {
+            offers.extend(next(step.to).map(|step| (worth(step, size), Reverse(run))));
+        }
+    }
+    Some(bits)
+}
+
+/// The lower convex hull of the rate over the bits, steepest first.
+fn steps() -> &'static [Step] {
+    static STEPS: OnceLock<Vec<Step>> = OnceLock::new();
+    STEPS.get_or_init(|| {
+        let mut steps: Vec<Step> = Vec::new();
+        for to in (MILLIBITS_MIN..=MILLIBITS_MAX).step_by(GRID_MILLIBITS) {
+            let from = |start: u32| Step {
+                from: start,
+                to,
+                gain: (false_positive_rate(start) - false_positive_rate(to))
+                    / f64::from(to - start),
+            };
+            let mut step = from(steps.last().map_or(0, |last| last.to));
+            // A step that gains more than the one before it: both become one.
+            while let Some(last) = steps.pop_if(|last| last.gain <= step.gain) {
+                step = from(last.from);
+            }
+            steps.push(step);
+        }
+        steps
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sum_of_rates(bits: &[u32]) -> f64 {
+        bits.iter().map(|&bits| false_positive_rate(bits)).sum()
+    }
+
+    fn spent(keys: &[u64], bits: &[u32]) -> u128 {
+        keys.iter().zip(bits).map(|(&n, &bits)| u128::from(n) * u128::from(bits)).sum()
+    }
+
+    /// Marginal optimisation without a hull: again and again the stretch of bits, of any length,
+    /// that lowers the sum most for its price.
+    fn greedy(keys: &[u64], budget_bytes: u64) -> f64 {
+        const STEP: u32 = 200;
+        let rates: Vec<f64> =
+            (0..=MILLIBITS_MAX / STEP).map(|at| false_positive_rate(at * STEP)).collect();
+        let least = (MILLIBITS_MIN / STEP) as usize;
+        let mut at = vec![0; keys.len()];
+        let mut left = u128::from(budget_bytes) * 8_000;
+        loop {
+            let offers = keys.iter().enumerate().filter(|(_, n)| **n > 0).flat_map(|(run, &n)| {
+                let (rates, from) = (&rates, at[run]);
+                let affordable = (left / (u128::from(n) * u128::from(STEP))) as usize;
+                let reach = (from + affordable.min(12)).min(rates.len() - 1);
+                (from.max(least - 1) + 1..=reach).map(move |to| {
+                    let gain = rates[from] - rates[to];
+                    (gain / n as f64 / (to - from) as f64, run, to)
+                })
+            });
+            let best = offers.max_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, run, to)) = best else { break };
+            left -= u128::from(keys[run]) * (to - at[run]) as u128 * u128::from(STEP);
+            at[run] = to;
+        }
+        at.iter().map(|&at| rates[at]).sum()
+    }
+
+    fn tree() -> impl Strategy<Value = (Vec<u64>, u64)> {
+        let any_sizes = proptest::collection::vec(0u64..3_000_000, 1..8);
+        let growing = (1u64..2_000, 2u64..12, 1u32..6, 0usize..6).prop_map(
+            |(first, times, levels, level0)| {
+                let mut sizes = vec![first; level0];
+                sizes.extend((0..levels).map(|level| first * times.pow(level)));
+                sizes
+            },
+        );
+        (prop_oneof![any_sizes, growing], 0.0f64..30.0).prop_map(|(sizes, mean_bits)| {
+            let keys: u64 = sizes.iter().sum();
+            (sizes, (keys as f64 * mean_bits / 8.0) as u64)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_of_rates_is_least_for_the_budget((keys, budget_bytes) in tree()) {
+            let bits = millibits_by_run(&keys, budget_bytes);
+            prop_assert!(spent(&keys, &bits) <= u128::from(budget_bytes) * 8_000);
+            for (&n, &bits) in keys.iter().zip(&bits) {
+                prop_assert!(bits == 0 || (n > 0 && (1_000..=100_000).contains(&bits)));
+            }
+            // A run of fewer keys has at least as many bits for each.
+            for (&n, &bits_of_n) in keys.iter().zip(&bits) {
+                for (&m, &bits_of_m) in keys.iter().zip(&bits) {
+                    prop_assert!(n == 0 || n >= m || bits_of_n >= bits_of_m, "{keys:?}: {bits:?}");
+                }
+            }
+            let sum = sum_of_rates(&bits);
+            let by_greedy = greedy(&keys, budget_bytes);
+            let largest = keys.iter().zip(&bits).max().map_or(0, |(_, &bits)| bits);
+            let close = if largest <= 22_000 { 1.01 } else { 1.1 };
+            prop_assert!(sum <= close * by_greedy, "{keys:?}: {bits:?}, {sum} not {by_greedy}");
+            let all: u64 = keys.iter().sum();
+            let uniform = (budget_bytes as f64 * 8_000.0 / all.max(1) as f64).min(1e5) as u32;
+            let uniform = if uniform < 1_000 { 0 } else { uniform };
+            let uniform: Vec<u32> = keys.iter().map(|&n| if n > 0 { uniform } else { 0 }).collect();
+            prop_assert!(sum <= close * sum_of_rates(&uniform), "{keys:?}: {bits:?}");
+        }
+
+        /// All divisions of the budget in steps of a quarter bit of the smallest run.
+        #[test]
+        fn no_division_among_three_runs_is_better(
+            first in 50u64..2_000,
+            times in 1u64..12,
+            mean_bits in 0.1f64..18.0,
+        ) {
+            let keys = [first, first * times, first * times * 3];
+            let budget_bytes = (keys.iter().sum::<u64>() as f64 * mean_bits / 8.0) as u64;
+            let sum = sum_of_rates(&millibits_by_run(&keys, budget_bytes));
+            let choices: Vec<u32> = [0].into_iter().chain((1_000..=60_000).step_by(250)).collect();
+            let budget = u128::from(budget_bytes) * 8_000;
+            let mut best = f64::INFINITY;
+            for &a in &choices {
+                for &b in &choices {
+                    let Some(left) = budget.checked_sub(spent(&keys, &[a, b, 0])) else { break };
+                    let c = (left / u128::from(keys[2])).min(100_000) as u32;
+                    let c = if c < 1_000 { 0 } else { c };
+                    best = best.min(sum_of_rates(&[a, b, c]));
+                }
+            }
+            prop_assert!(sum <= 1.01 * best, "{keys:?}, {budget_bytes}: {sum}, not {best}");
+        }
+    }
+
+    #[test]
+    fn rates_of_a_usual_tree_are_about_proportional_to_its_sizes() {
+        let keys = [10_000, 100_000, 1_000_000, 10_000_000];
+        let bits = millibits_by_run(&keys, 12_500_000);
+        let rates: Vec<f64> = bits.iter().map(|&bits| false_positive_rate(bits)).collect();
+        for pair in rates.windows(2) {
+            assert!((6.0..14.0).contains(&(pair[1] / pair[0])), "{bits:?}: {rates:?}");
+        }
+        let uniform = 4.0 * false_positive_rate(9_000);
+        assert!(sum_of_rates(&bits) < 0.45 * uniform, "{bits:?}: {rates:?}");
+    }
+
+    #[test]
+    fn too_little_is_no_filter_and_too_much_is_a_hundred_bits() {
+        assert!(millibits_by_run(&[], 1_000).is_empty());
+        assert_eq!(millibits_by_run(&[0, 5], u64::MAX), [0, 100_000]);
+        assert_eq!(millibits_by_run(&[1_000, 1_000_000], 0), [0, 0]);
+        assert_eq!(millibits_by_run(&[8_000], 999), [0]);
+        assert_eq!(millibits_by_run(&[8_000], 1_000), [1_000]);
+        assert_eq!(millibits_by_run(&[u64::MAX, 8_000], 10_000)[0], 0);
+    }
+}

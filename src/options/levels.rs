@@ -1,0 +1,117 @@
+//! Which filter the tables of a job get: by level, by what the tree holds, by a budget.
+//!
+//! Asked by `db/jobs.rs` before each flush and compaction with the entries that each run will
+//! hold. Tables keep the filter they were written with until a compaction rewrites them, so after
+//! a change of options, or of the tree, old and new filters stand side by side.
+
+use crate::compaction::runs::Runs;
+use crate::filter::allocation::millibits_by_run;
+use crate::options::database::Options;
+use crate::options::filter::Filter;
+use crate::stats::counters::LEVELS;
+use crate::table::filter_block::layout::TableFilter;
+
+impl Options {
+    /// What was set for `level`.
+    pub(crate) fn filter_of_level(&self, level: usize) -> &Filter {
+        let own = self.filter_at_level.get(level).and_then(Option::as_ref);
+        own.unwrap_or(&self.filter)
+    }
+
+    /// The filter of the tables that a job writes at `level`, `runs` being what it leaves.
+    pub(crate) fn table_filter(&self, level: usize, runs: &Runs) -> Option<TableFilter> {
+        if self.leaves_out(level, runs) {
+            return None;
+        }
+        let filter = self.filter_of_level(level);
+        match filter.memory_bytes {
+            None => filter.at_level(level),
+            Some(budget) => filter.with_millibits(level, self.allotted(level, runs, budget)),
+        }
+    }
+
+    /// The budget that the filters of `level` take part in, if they do.
+    pub(crate) fn filter_budget_bytes(&self, level: usize) -> Option<u64> {
+        self.filter_of_level(level).memory_bytes
+    }
+
+    /// Thousandths of a bit per key, for tables of `level` under a budget. What has a filter of
+    /// its own kind, or none, takes no part.
+    fn allotted(&self, level: usize, runs: &Runs, budget_bytes: u64) -> u32 {
+        let mut keys = Vec::new();
+        let mut first_of_level = 0;
+        for other in 0..LEVELS {
+            if self.filter_budget_bytes(other).is_some() && !self.leaves_out(other, runs) {
+                if other == level {
+                    first_of_level = keys.len();
+                }
+                keys.extend_from_slice(runs.level(other));
+            }
+        }
+        millibits_by_run(&keys, budget_bytes).get(first_of_level).copied().unwrap_or_default()
+    }
+
+    fn leaves_out(&self, level: usize, runs: &Runs) -> bool {
+        !self.filter_last_level && runs.is_last(level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::task::tests::drawn_levels;
+    use crate::table::filter_block::layout::FilterLayout;
+
+    /// A flush of 100 entries above tables of 100 entries each at levels 1 and 3.
+    fn runs() -> Runs {
+        let many = (0..30).map(|n| format!(" {n}[k{n}..k{n}]")).collect::<String>();
+        Runs::after_flush(&drawn_levels(&format!("L1: 90[a..b]\nL3:{many}")), 100)
+    }
+
+    fn bits(options: &Options, level: usize) -> Option<f64> {
+        options.validate().unwrap();
+        options.table_filter(level, &runs()).and_then(|filter| filter.encoding.bits_per_key())
+    }
+
+    #[test]
+    fn level_filters_override_the_general_one() {
+        let options = Options::new().filter(Filter::none()).filter_at_level(3, Filter::bloom(5.0));
+        assert_eq!((bits(&options, 2), bits(&options, 3)), (None, Some(5.0)));
+    }
+
+    #[test]
+    fn a_budget_gives_small_runs_more_bits_and_leaves_the_largest_without_when_short() {
+        let options = Options::new().filter(Filter::monkey(4_000));
+        let [flush, first, last] = [0, 1, 3].map(|level| bits(&options, level).unwrap());
+        assert!((flush - first).abs() < 0.3, "runs of 100 entries: {flush} and {first} bits");
+        assert!(first > last + 4.0, "{first} and {last} bits");
+        let spent = 100.0 * flush + 100.0 * first + 3_000.0 * last;
+        assert!((31_900.0..=32_000.0).contains(&spent), "{spent} of 32000 bits");
+        let options = Options::new().filter(Filter::monkey(300));
+        assert!(bits(&options, 1).unwrap() > 10.0);
+        assert_eq!(bits(&options, 3), None);
+    }
+
+    #[test]
+    fn levels_with_a_filter_of_their_own_take_no_part_in_the_budget() {
+        let filter = Filter::monkey(300).layout(FilterLayout::Full);
+        let options = Options::new().filter(filter).filter_at_level(3, Filter::bloom(5.0));
+        assert_eq!(bits(&options, 3), Some(5.0));
+        assert!((11.0..=12.0).contains(&bits(&options, 0).unwrap()), "2400 bits for 200 entries");
+        let without_last = Options::new().filter(Filter::monkey(300)).filter_last_level(false);
+        assert_eq!(bits(&without_last, 3), None);
+        assert!((11.0..=12.0).contains(&bits(&without_last, 0).unwrap()));
+    }
+
+    #[test]
+    fn without_a_filter_for_the_last_level_the_deepest_with_data_has_none() {
+        let options = Options::new().filter_last_level(false);
+        let filtered: Vec<bool> =
+            (0..LEVELS).map(|level| bits(&options, level).is_some()).collect();
+        assert_eq!(filtered, [true, true, true, false, false, false, false]);
+        // What is flushed into an empty tree has one.
+        let empty = Runs::after_flush(&Default::default(), 5);
+        assert!(options.table_filter(0, &empty).is_some());
+        assert!(options.table_filter(1, &empty).is_none());
+    }
+}

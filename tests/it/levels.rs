@@ -1,0 +1,135 @@
+//! Filters by level: bits from one memory budget, no filter on the last level, what stays in
+//! memory and for whom there is room. No compaction runs but those asked for, so all is exact.
+
+use crate::support::data::{absent_key, bytes, key};
+use crate::support::stores::{open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Filter, Options, Stats};
+
+fn put(db: &Db, numbers: impl Iterator<Item = usize>) {
+    for number in numbers {
+        db.put(key(number), bytes(number as u64, 40)).unwrap();
+    }
+}
+
+/// What the counters gained by a lookup of each absent key below `count`.
+fn get_absent(db: &Db, count: usize) -> Stats {
+    let before = db.stats();
+    for number in 0..count {
+        assert_eq!(db.get(absent_key(number)).unwrap(), None);
+    }
+    db.stats().since(&before)
+}
+
+fn filter_bytes(db: &Db) -> u64 {
+    db.stats().levels.iter().map(|level| level.filter_bytes).sum()
+}
+
+fn by_hand() -> Options {
+    Options::new().auto_compaction(false)
+}
+
+/// 20,000 keys at level 1 and three tables of 1000 of them each at level 0.
+fn two_levels(options: &Options) -> Db {
+    let db = open(&MemEnv::without_log(), options).unwrap();
+    put(&db, 0..20_000);
+    db.flush().unwrap();
+    put(&db, 0..1);
+    db.compact_range(..).unwrap();
+    for table in 0..3 {
+        // From end to end, so that every lookup asks all of them.
+        put(&db, (0..1000).map(|i| (20 * i + table) * 19_999 / 19_982));
+        db.flush().unwrap();
+    }
+    db
+}
+
+#[test]
+fn a_budget_lets_fewer_absent_keys_through_than_even_bits_of_the_same_memory() {
+    let budget = 23_000 * 10 / 8;
+    let divided = two_levels(&by_hand().filter(Filter::monkey(budget)));
+    let memory = filter_bytes(&divided);
+    // Level 1 was written when all of the budget was its own, and is not rewritten for level 0.
+    assert!((budget..=budget * 13 / 10).contains(&memory), "{memory} bytes for {budget}");
+    let bits = memory as f64 * 8.0 / 23_000.0;
+    let even = two_levels(&by_hand().filter(Filter::bloom(bits)));
+    let difference = memory.abs_diff(filter_bytes(&even));
+    assert!(difference < memory / 100, "{difference} of {memory} bytes");
+    let let_through = |db: &Db| get_absent(db, 19_980).total().false_positives;
+    let (divided_total, even_total) = (let_through(&divided), let_through(&even));
+    assert!(divided_total * 10 < even_total * 7, "{divided_total}, evenly {even_total}");
+    for number in 0..20_000 {
+        let (one, other) = (divided.get(key(number)).unwrap(), even.get(key(number)).unwrap());
+        assert!(one.is_some() && one == other, "key {number}");
+    }
+}
+
+#[test]
+fn over_its_budget_a_table_with_too_large_a_filter_is_rewritten_instead_of_moved() {
+    let moves = |filter: Filter| {
+        let db = open(&MemEnv::without_log(), &by_hand().filter(filter)).unwrap();
+        for table in 0..2 {
+            put(&db, 1000 * table..1000 * (table + 1));
+            db.flush().unwrap();
+        }
+        let flushed = filter_bytes(&db);
+        let after_each = [0, 1].map(|table| {
+            db.compact_range(key(1000 * table)..key(1000 * (table + 1))).unwrap();
+            (db.stats().trivial_moves, db.stats().compactions)
+        });
+        assert_eq!(get_absent(&db, 1000).levels[1].not_consulted, 0);
+        (after_each, flushed, filter_bytes(&db))
+    };
+    // The first flush gets all of the budget, 20 bits a key, the second its half of it.
+    let (after_each, flushed, at_last) = moves(Filter::monkey(2500));
+    assert!((3700..=3900).contains(&flushed), "{flushed} bytes when both were flushed");
+    assert_eq!(after_each, [(0, 1), (1, 1)], "moves and rewrites");
+    assert!((2500..=2700).contains(&at_last), "{at_last} bytes in the end");
+    let (after_each, ..) = moves(Filter::bloom(20.0));
+    assert_eq!(after_each, [(1, 0), (2, 0)], "moves and rewrites without a budget");
+}
+
+#[test]
+fn without_filters_on_the_last_level_none_is_asked_there() {
+    let db = two_levels(&by_hand().filter_last_level(false));
+    let levels = db.stats().levels;
+    assert!(levels[0].filter_bytes > 3 * 1000 && levels[1].filter_bytes == 0);
+    let before = db.stats();
+    for number in 0..20_000 {
+        assert!(db.get(key(number)).unwrap().is_some());
+    }
+    let hits = db.stats().since(&before);
+    let absent = get_absent(&db, 19_980);
+    for stats in [&hits, &absent] {
+        let (upper, last) = (&stats.levels[0], &stats.levels[1]);
+        assert_eq!(upper.not_consulted, 0);
+        assert_eq!(last.negatives + last.true_positives + last.false_positives, 0);
+        assert_eq!(last.filter_blocks_read + last.filter_blocks_cached, 0);
+    }
+    assert_eq!(hits.levels[1].not_consulted, 20_000 - hits.levels[0].true_positives);
+    assert_eq!(absent.levels[1].not_consulted, 19_980);
+    assert!(absent.levels[0].negatives > 3 * 19_000);
+}
+
+/// Tables say of themselves whether they have a filter, so the option may come and go.
+#[test]
+fn filters_of_the_last_level_may_come_and_go() {
+    let env = MemEnv::without_log();
+    let mut expected = std::collections::BTreeMap::new();
+    for (round, last_level) in [true, false, true, false, false].into_iter().enumerate() {
+        let db = open(&env, &small_options().filter_last_level(last_level)).unwrap();
+        for number in (round..3000).step_by(round + 2) {
+            let value = bytes((number * 10 + round) as u64, 30);
+            db.put(key(number), &value).unwrap();
+            expected.insert(number, value);
+        }
+        db.compact_range(..key(1500)).unwrap();
+        for number in 0..3000 {
+            let found = db.get(key(number)).unwrap();
+            assert_eq!(found.as_deref(), expected.get(&number).map(Vec::as_slice), "{number}");
+            assert_eq!(db.get(absent_key(number)).unwrap(), None);
+        }
+        assert_eq!(db.stats().filter_errors, 0);
+        db.close().unwrap();
+    }
+}
