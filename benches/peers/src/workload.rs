@@ -7,6 +7,7 @@
 
 use crate::engine::Tally;
 use clap::{Args, ValueEnum, value_parser};
+use std::sync::OnceLock;
 
 /// Places in the pool at which values start.
 const POOL_STARTS: usize = 1 << 20;
@@ -92,6 +93,8 @@ pub struct Workload {
     /// Bytes of each value.
     pub value_bytes: usize,
     pool: Vec<u8>,
+    shuffled: OnceLock<Vec<u32>>,
+    sorted: OnceLock<Vec<u32>>,
 }
 
 /// Which entry a lookup asks for.
@@ -123,6 +126,8 @@ impl Workload {
             shape: args.key_shape,
             value_bytes,
             pool,
+            shuffled: OnceLock::new(),
+            sorted: OnceLock::new(),
         }
     }
 
@@ -157,20 +162,24 @@ impl Workload {
     }
 
     /// The numbers of all entries in an order without pattern.
-    pub fn shuffled(&self) -> Vec<u32> {
-        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
-        for last in (1..numbers.len()).rev() {
-            numbers.swap(last, below(mix(last as u64), last as u64 + 1) as usize);
-        }
-        numbers
+    pub fn shuffled(&self) -> &[u32] {
+        self.shuffled.get_or_init(|| {
+            let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
+            for last in (1..numbers.len()).rev() {
+                numbers.swap(last, below(mix(last as u64), last as u64 + 1) as usize);
+            }
+            numbers
+        })
     }
 
     /// The numbers of all entries in the order of their keys.
-    pub fn sorted(&self) -> Vec<u32> {
-        let keys = self.batch_at(0..self.keys, 0).keys;
-        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
-        numbers.sort_unstable_by_key(|n| keys.get(*n as usize));
-        numbers
+    pub fn sorted(&self) -> &[u32] {
+        self.sorted.get_or_init(|| {
+            let keys = self.batch_at(0..self.keys, 0).keys;
+            let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
+            numbers.sort_unstable_by_key(|n| keys.get(*n as usize));
+            numbers
+        })
     }
 
     /// Entries drawn from all, for overwriting; another `seed` draws others.
@@ -200,13 +209,12 @@ impl Workload {
 
     /// What scans of `count` entries find that start at these keys, which are present.
     pub fn scanned(&self, starts: &KeyList, count: usize) -> Tally {
-        let sorted = self.batch(&self.sorted());
-        let keys: Vec<&[u8]> = sorted.keys.iter().collect();
+        let sorted = self.sorted();
         let mut tally = Tally::default();
         for start in starts.iter() {
-            let first = keys.partition_point(|key| *key < start);
-            let values = sorted.values.iter().skip(first).take(count);
-            values.for_each(|value| tally.add(value.last().copied()));
+            let first = sorted.partition_point(|n| self.batch(&[*n]).keys.get(0) < start);
+            let found = sorted.iter().skip(first).take(count);
+            found.for_each(|n| tally.add(self.value(u64::from(*n)).last().copied()));
         }
         tally
     }

@@ -63,7 +63,7 @@ pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
     let numbers = workload.sorted();
     let settings = databases.settings(workload);
     let elapsed = databases.scratch(&settings, |store| {
-        let written = write_batches(store, workload, &numbers, CHUNK_ENTRIES)?;
+        let written = write_batches(store, workload, numbers, CHUNK_ENTRIES)?;
         let started = Instant::now();
         store.flush()?;
         let elapsed = written + started.elapsed();
@@ -95,6 +95,8 @@ pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sam
 /// High-water marks of the resident memory above what the harness itself takes: while loading and
 /// settling, and while everything is read with a cache that holds it.
 pub fn memory(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+    // Made now, so that it is the harness's.
+    workload.shuffled();
     let harness = reset_memory_peak()?;
     let mut store = databases.create(workload)?;
     put_all(store.as_ref(), workload)?;
