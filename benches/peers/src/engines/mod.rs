@@ -8,6 +8,8 @@ mod leveldb;
 mod lmdb;
 #[cfg(feature = "redb")]
 mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[cfg(feature = "siftdb")]
 mod siftdb;
 
@@ -17,6 +19,8 @@ use crate::engine::Engine;
 pub const ENGINES: &[&Engine] = &[
     #[cfg(feature = "siftdb")]
     &siftdb::ENGINE,
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::ENGINE,
     #[cfg(feature = "leveldb")]
     &leveldb::ENGINE,
     #[cfg(feature = "fjall")]
