@@ -37,6 +37,25 @@ fn lookups(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, db: &Db, keys: 
     }
 }
 
+/// Batches of 32 keys as one `multi_get` and as a loop of `get`; the rows are of a whole batch.
+fn batches(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, db: &Db, keys: u64) {
+    const BATCH: usize = 32;
+    type MakeKey = fn(u64) -> [u8; 16];
+    for (kind, make) in [("miss", absent as MakeKey), ("hit", present as MakeKey)] {
+        let mut indexes = random_indexes(keys);
+        let mut batch = || indexes.by_ref().take(BATCH).map(make).collect::<Vec<_>>();
+        group.bench_function(format!("{name}/{kind}/32 by multi_get"), |bencher| {
+            bencher.iter(|| db.multi_get(black_box(batch())).expect("multi_get"));
+        });
+        group.bench_function(format!("{name}/{kind}/32 one by one"), |bencher| {
+            bencher.iter(|| {
+                let keys = black_box(batch());
+                keys.iter().map(|key| db.get(key).expect("get")).collect::<Vec<_>>()
+            });
+        });
+    }
+}
+
 /// Touches everything once, so that the rows begin with a full cache.
 fn warm(db: &Db, keys: u64) {
     for n in 0..keys {
@@ -52,6 +71,7 @@ fn settled_level(criterion: &mut Criterion) {
         let db = settled(directory.path(), options().filter(filter), keys);
         warm(&db, keys);
         lookups(&mut group, name, &db, keys);
+        batches(&mut group, name, &db, keys);
     }
     group.finish();
 }

@@ -161,7 +161,7 @@ impl<V> List<V> {
     /// Moving an entry writes to its neighbours, which another core may have at hand, and
     /// changes nothing unless something was inserted since: among entries that were used
     /// between the same two insertions, the order is that of their first use.
-    #[inline]
+    #[inline(always)]
     fn get(&mut self, key: &HashedKey) -> Option<Arc<Cached<V>>> {
         let slot = self.entries.peek(key)?;
         if slot.moved_at == self.insertions {

@@ -257,6 +257,12 @@ impl Memtable {
         self.filter.may_contain(hash.xxph3())
     }
 
+    /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
+    #[inline]
+    pub fn prefetch(&self, hash: &KeyHash<'_>) {
+        self.filter.prefetch(hash.xxph3());
+    }
+
     /// Bytes of keys and values, the same for each entry, and the filter.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

@@ -7,6 +7,7 @@
 
 use crate::db::background;
 use crate::db::explain::{Explain, explain};
+use crate::db::multi_get;
 use crate::db::open;
 use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;
@@ -88,6 +89,48 @@ impl Db {
         let shared = self.shared();
         shared.check_open()?;
         read::get(shared, key.as_ref(), None, options, None)
+    }
+
+    /// The values of many keys, in the order asked, all as of one moment: no write comes between
+    /// two of them, and a batch is seen by all or by none. Keys may come in any order and repeat.
+    ///
+    /// Cheaper than as many single lookups: filters are asked for many keys at once, and a block
+    /// that several keys need is fetched once. In [`Db::stats`] each key counts as a lookup, each
+    /// block as often as it was fetched.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// let years = db.multi_get(["grace", "ada"])?;
+    /// assert_eq!(years[0], None);
+    /// assert_eq!(years[1].as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Db::get`]; the first error on the way of any key is the answer for all.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.multi_get_with(keys, &ReadOptions::new())
+    }
+
+    /// As [`Db::multi_get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Db::multi_get`].
+    pub fn multi_get_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Value>>> {
+        let shared = self.shared();
+        shared.check_open()?;
+        multi_get::multi_get(shared, keys, None, options)
     }
 
     /// True if `key` has a value.

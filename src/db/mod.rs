@@ -10,7 +10,7 @@
 //! | `background`, `jobs` | when to flush and compact; the jobs, and removal of files |
 //! | `write` | write groups, memtable switch, stalls |
 //! | `report`, `explain` | the statistics; one lookup in words |
-//! | `snapshot`, `scan`, `read` | the three ways to look |
+//! | `snapshot`, `scan`, `multi_get`, `read` | the ways to look |
 //! | `state` | what all of them share, and the order of its locks |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
 
@@ -23,6 +23,7 @@ pub mod report;
 pub mod explain;
 pub mod snapshot;
 pub mod scan;
+pub mod multi_get;
 pub mod read;
 pub mod state;
 pub mod queue;

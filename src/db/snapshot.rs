@@ -4,6 +4,7 @@
 //! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It
 //! reads on after `Db::close`, and until it is dropped the directory stays locked.
 
+use crate::db::multi_get;
 use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;
 use crate::db::scan::Iter;
@@ -61,6 +62,30 @@ impl Snapshot {
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.refused.clone().map_or(Ok(()), Err)?;
         read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
+    }
+
+    /// The values of many keys then, in the order asked; see [`Db::multi_get`](crate::Db::multi_get).
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.multi_get_with(keys, &ReadOptions::new())
+    }
+
+    /// As [`Snapshot::multi_get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::multi_get`].
+    pub fn multi_get_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Value>>> {
+        self.refused.clone().map_or(Ok(()), Err)?;
+        multi_get::multi_get(&self.shared, keys, Some(self.sequence), options)
     }
 
     /// All entries then.

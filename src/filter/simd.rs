@@ -45,15 +45,23 @@ pub fn probe_line_scalar(line: &[u8; LINE_BYTES], mut hash: u32, probes: u32) ->
 /// the end of `bytes` and on processors for which stable Rust has no such instruction.
 #[inline]
 pub fn prefetch(bytes: &[u8], offset: usize) {
-    #[cfg(target_arch = "x86_64")]
     if let Some(byte) = bytes.get(offset) {
+        prefetch_line(byte);
+    }
+}
+
+/// The same for the cache line in which `place` begins.
+#[inline]
+pub fn prefetch_line<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let pointer = std::ptr::from_ref(byte).cast::<i8>();
+        let pointer = std::ptr::from_ref(place).cast::<i8>();
         // SAFETY: the pointer comes from a live reference; the hint reads and writes no memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, offset);
+    let _ = place;
 }
 
 #[cfg(target_arch = "x86_64")]

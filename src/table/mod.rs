@@ -32,13 +32,14 @@
 //! *door* ends at the filter, about 99 times in 100.
 //!
 //! Reading from the top: `verify` and `iter` walk an open table, `reader` opens it and looks up
-//! keys, `builder` writes it; `filter_block` knows where filter bits live; `fetch` is the only way
-//! to a block; below are the blocks themselves.
+//! keys, `multi_get` looks up many at once, `builder` writes it; `filter_block` knows where filter
+//! bits live; `fetch` is the only way to a block; below are the blocks themselves.
 
 #[cfg(test)]
 mod tests;
 pub mod verify;
 pub mod iter;
+pub mod multi_get;
 pub mod reader;
 pub mod builder;
 pub mod writer;

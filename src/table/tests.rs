@@ -18,6 +18,7 @@ use crate::key::{
 use crate::sync::Arc;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::fetch::TableIo;
+use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{FilterLayout, FilterVerdict, TableFilter};
 use crate::table::format::Compression;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
@@ -139,6 +140,18 @@ fn get(table: &Table, user: &[u8], sequence: u64, read: TableReadOptions) -> Res
     Ok(lookup)
 }
 
+fn multi_get<'k>(
+    table: &Table,
+    keys: &[&'k [u8]],
+    sequence: u64,
+    read: TableReadOptions,
+) -> Result<Vec<Wanted<'k>>> {
+    let mut batch: Vec<_> = keys.iter().map(|key| Wanted::new(key, sequence, 0)).collect();
+    let mut open: Vec<_> = batch.iter_mut().collect();
+    table.multi_get(&mut open, read, &mut TableIo::default())?;
+    Ok(batch)
+}
+
 fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
     let key = LookupKey::new(user, sequence);
     let found = entries.iter().find(|(k, _)| compare_internal(k, key.internal_key()).is_ge());
@@ -187,6 +200,21 @@ proptest! {
                 prop_assert_eq!(&get(&table, user, sequence, READ).unwrap(), &expected);
                 let without = TableReadOptions { use_filters: false, ..READ };
                 prop_assert_eq!(&get(&table, user, sequence, without).unwrap(), &expected);
+            }
+        }
+        let mut wanted: Vec<&[u8]> =
+            entries.iter().chain(&others).map(|(key, _)| user_key(key)).collect();
+        wanted.sort_unstable();
+        for sequence in [0, 1, 4, 7, 11, SEQUENCE_MAX] {
+            for use_filters in [true, false] {
+                let read = TableReadOptions { use_filters, ..READ };
+                for wanted in multi_get(&table, &wanted, sequence, read).unwrap() {
+                    let user = wanted.key.user_key();
+                    prop_assert_eq!(&wanted.answer, &model_get(&entries, user, sequence));
+                    let (_, verdict) =
+                        table.get(&wanted.key, &wanted.hash, read, &mut TableIo::default()).unwrap();
+                    prop_assert_eq!(wanted.verdict, verdict);
+                }
             }
         }
         let mut bounds: Vec<Vec<u8>> = entries.iter().chain(&others).map(|e| e.0.clone()).collect();

@@ -71,10 +71,12 @@ impl Drop for TableHandle {
 
 /// What a probe of one table needs.
 #[derive(Debug)]
-struct Slot {
-    filter: Option<Arc<PreparedFilter>>,
+pub struct Slot {
+    /// The filter of the whole table, if it is resident.
+    pub filter: Option<Arc<PreparedFilter>>,
     mean_block_bytes: u64,
-    handle: Arc<TableHandle>,
+    /// The table.
+    pub handle: Arc<TableHandle>,
 }
 
 impl Slot {
@@ -90,7 +92,7 @@ impl Slot {
 /// First and last user key of a table. The first eight bytes stand in the fence itself, so that
 /// most comparisons touch nothing else.
 #[derive(Debug)]
-struct Fence {
+pub struct Fence {
     smallest_prefix: u64,
     largest_prefix: u64,
     smallest: Box<[u8]>,
@@ -108,21 +110,26 @@ impl Fence {
         }
     }
 
+    /// All keys of the table are above this one, whose first bytes are `prefix`.
     #[inline]
-    fn starts_after(&self, prefix: u64, key: &[u8]) -> bool {
+    pub fn starts_after(&self, prefix: u64, key: &[u8]) -> bool {
         self.smallest_prefix > prefix || (self.smallest_prefix == prefix && &*self.smallest > key)
     }
 
+    /// All keys of the table are below this one, whose first bytes are `prefix`.
     #[inline]
-    fn ends_before(&self, prefix: u64, key: &[u8]) -> bool {
+    pub fn ends_before(&self, prefix: u64, key: &[u8]) -> bool {
         self.largest_prefix < prefix || (self.largest_prefix == prefix && &*self.largest < key)
     }
 }
 
+/// One level: fences and slots side by side, in the order of the search.
 #[derive(Debug, Default)]
-struct Level {
-    fences: Vec<Fence>,
-    slots: Vec<Slot>,
+pub struct Level {
+    /// Of each table.
+    pub fences: Vec<Fence>,
+    /// Of each table.
+    pub slots: Vec<Slot>,
     handles: Vec<Arc<TableHandle>>,
 }
 
@@ -155,7 +162,8 @@ pub struct VersionRead {
 /// The tables of the tree at one moment.
 #[derive(Debug)]
 pub struct Version {
-    levels: [Level; LEVELS],
+    /// Level 0 first.
+    pub levels: [Level; LEVELS],
 }
 
 impl Version {
@@ -290,8 +298,10 @@ fn search(
     Ok(lookup)
 }
 
-#[inline]
-fn count_verdict(
+/// Counts what a table's filter said of a key, in the light of what the search found. In line for
+/// single lookups, whatever else calls it.
+#[inline(always)]
+pub fn count_verdict(
     level: usize,
     slot: &Slot,
     key: &LookupKey,
@@ -317,26 +327,38 @@ fn count_verdict(
     stripe.add_level(level, counter, 1);
 }
 
-fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
-    let counts = [
-        (LevelCounter::IndexSeeks, u64::from(io.index_seeks)),
-        (LevelCounter::DataBlocksCached, u64::from(io.data_cached)),
+/// Counts the blocks that were touched in a table. In line, as above.
+#[inline(always)]
+pub fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let touched = [
+        (LevelCounter::IndexSeeks, io.index_seeks),
+        (LevelCounter::DataBlocksCached, io.data_cached),
+        (LevelCounter::FilterBlocksCached, io.filter_cached),
+    ];
+    for (counter, amount) in touched {
+        if amount > 0 {
+            stripe.add_level(level, counter, u64::from(amount));
+        }
+    }
+    if io.data_read | io.filter_read | io.index_read | io.filter_errors > 0 {
+        count_reads(level, io, stripe);
+    }
+}
+
+#[cold]
+fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let read = [
         (LevelCounter::DataBlocksRead, u64::from(io.data_read)),
         (LevelCounter::DataBytesRead, io.data_bytes),
-        (LevelCounter::FilterBlocksCached, u64::from(io.filter_cached)),
         (LevelCounter::FilterBlocksRead, u64::from(io.filter_read)),
         (LevelCounter::FilterBytesRead, io.filter_bytes),
         (LevelCounter::IndexBlocksRead, u64::from(io.index_read)),
         (LevelCounter::IndexBytesRead, io.index_bytes),
     ];
-    for (counter, amount) in counts {
-        if amount > 0 {
-            stripe.add_level(level, counter, amount);
-        }
+    for (counter, amount) in read {
+        stripe.add_level(level, counter, amount);
     }
-    if io.filter_errors > 0 {
-        stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
-    }
+    stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
 }
 
 #[cfg(test)]

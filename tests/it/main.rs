@@ -8,6 +8,7 @@
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `filters` | no false negatives, false positives as expected, exact counters |
+//! | `multi_get` | batches answer and count as single lookups, and read less |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
@@ -31,5 +32,6 @@ mod filters;
 mod golden;
 mod levels;
 mod model;
+mod multi_get;
 mod regressions;
 mod support;

@@ -20,6 +20,7 @@ use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader};
 use crate::sync::Arc;
 use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{
     BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, build_error,
     is_writable,
@@ -157,6 +158,25 @@ impl BlockBasedReader {
         let Some(block) = self.source.fetch(file, io) else { return FilterVerdict::NotConsulted };
         let contents = block.filter().map_or(&[][..], |bytes| bytes);
         self.verdict(contents, block_offset, key, io)
+    }
+
+    /// May the data blocks that the index named hold these keys, those of them that nobody was
+    /// asked for yet? One fetch of the filter block where it is not resident.
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        let fetched;
+        let contents = match &self.resident {
+            Some(contents) => &contents[..],
+            None => {
+                fetched = self.source.fetch(file, io);
+                let Some(block) = &fetched else { return };
+                block.filter().map_or(&[][..], |bytes| bytes)
+            }
+        };
+        for wanted in keys {
+            if let (FilterVerdict::NotConsulted, Some(block)) = (wanted.verdict, wanted.block) {
+                wanted.verdict = self.verdict(contents, block.offset, &wanted.hash, io);
+            }
+        }
     }
 
     fn verdict(

@@ -12,6 +12,7 @@ use crate::filter::registry::{FilterReader, PreparedFilter};
 use crate::key::LookupKey;
 use crate::sync::Arc;
 use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter_block::batch::{Wanted, set_all};
 use crate::table::filter_block::block_based::{BlockBasedBuilder, BlockBasedReader};
 use crate::table::filter_block::full::{FullBuilder, FullReader};
 use crate::table::filter_block::layout::{
@@ -176,6 +177,23 @@ impl FilterBlockReader {
         match &self.layout {
             Layout::BlockBased(reader) => reader.block_may_contain(file, block_offset, hash, io),
             Layout::None | Layout::Full(_) | Layout::Partitioned(_) => FilterVerdict::NotConsulted,
+        }
+    }
+
+    /// The first question for the keys of a batch, ascending; sets the verdict of each.
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        match &self.layout {
+            Layout::None | Layout::BlockBased(_) => set_all(keys, FilterVerdict::NotConsulted),
+            Layout::Full(reader) => reader.ask_table(file, keys, io),
+            Layout::Partitioned(reader) => reader.ask_table(file, keys, io),
+        }
+    }
+
+    /// The second question for the keys of a batch whose first one nobody answered, each with the
+    /// data block that the index named for it.
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        if let Layout::BlockBased(reader) = &self.layout {
+            reader.ask_blocks(file, keys, io);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
 use crate::sync::Arc;
 use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FULL_PREFIX, FilterBlockSummary, FilterSource, FilterVerdict, build_error,
     is_writable,
@@ -110,5 +111,24 @@ impl FullReader {
                 FilterVerdict::NotConsulted
             }
         }
+    }
+
+    /// May the table hold these keys? One fetch for all of them where the filter is not resident.
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        let fetched;
+        let filter = match &self.resident {
+            Some(filter) => &**filter,
+            None => {
+                set_all(keys, FilterVerdict::NotConsulted);
+                let Some(block) = self.source.fetch(file, io) else { return };
+                let Some(bytes) = block.filter().filter(|bytes| !bytes.is_empty()) else {
+                    io.filter_errors += 1;
+                    return;
+                };
+                fetched = PreparedFilter::new(self.reader.clone(), Arc::clone(bytes));
+                &fetched
+            }
+        };
+        ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
     }
 }

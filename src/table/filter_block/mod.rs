@@ -6,6 +6,7 @@ pub mod dispatch;
 pub mod full;
 pub mod partitioned;
 pub mod block_based;
+pub mod batch;
 pub mod layout;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,13 +11,16 @@
 //! key above all index keys is asked of the last partition, as in RocksDB. Partitions always go
 //! through the cache; the index is resident or cached.
 
+use crate::cache::Cached;
 use crate::error::Result;
 use crate::filter::builder::FilterBuilder;
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::{Encoding, FilterReader};
+use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
 use crate::key::{LookupKey, put_key_with_trailer};
+use crate::sync::Arc;
 use crate::table::block_builder::BlockBuilder;
-use crate::table::fetch::{BlockKind, TableFile, TableIo};
+use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
+use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, PARTITIONED_PREFIX, build_error,
     is_writable,
@@ -182,9 +185,7 @@ impl PartitionedReader {
         let partition = match &self.resident {
             Some(index) => partition_of(index, key),
             None => {
-                let handle = self.top.handle();
-                let fetch = |io: &mut TableIo| file.fetch(handle, BlockKind::FilterIndex, true, io);
-                let Some(block) = self.top.guard(io, fetch) else {
+                let Some(block) = self.fetch_top(file, io) else {
                     return FilterVerdict::NotConsulted;
                 };
                 block.index().and_then(|index| partition_of(index, key))
@@ -196,6 +197,41 @@ impl PartitionedReader {
         })
     }
 
+    /// May the table hold these keys, which ascend? One fetch of the top-level index, and of each
+    /// partition one for all its keys.
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        set_all(keys, FilterVerdict::NotConsulted);
+        let fetched;
+        let index = match &self.resident {
+            Some(index) => Some(index),
+            None => {
+                fetched = self.fetch_top(file, io);
+                let Some(block) = &fetched else { return };
+                block.index()
+            }
+        };
+        for wanted in &mut *keys {
+            wanted.block = index.and_then(|index| partition_of(index, &wanted.key));
+        }
+        for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
+            let partition = run.first().and_then(|wanted| wanted.block);
+            let block = self.fetch_partition(file, partition, io);
+            let Some(bytes) = block.as_ref().and_then(|block| block.filter()) else {
+                io.filter_errors += 1;
+                continue;
+            };
+            let filter = PreparedFilter::new(self.reader.clone(), Arc::clone(bytes));
+            ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+        }
+    }
+
+    /// The top-level index where it is not resident.
+    #[inline]
+    fn fetch_top(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<Cached<CachedBlock>>> {
+        let handle = self.top.handle();
+        self.top.guard(io, |io| file.fetch(handle, BlockKind::FilterIndex, true, io))
+    }
+
     /// `None` if the partition cannot be asked.
     #[inline]
     fn ask(
@@ -205,9 +241,19 @@ impl PartitionedReader {
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> Option<FilterVerdict> {
-        let partition = partition.filter(|handle| handle.size > 0)?;
-        let block = file.fetch(partition, BlockKind::Filter, true, io).ok()?;
+        let block = self.fetch_partition(file, partition, io)?;
         Some(FilterVerdict::of(self.reader.may_contain(block.filter()?, hash)))
+    }
+
+    #[inline]
+    fn fetch_partition(
+        &self,
+        file: &TableFile,
+        partition: Option<BlockHandle>,
+        io: &mut TableIo,
+    ) -> Option<Arc<Cached<CachedBlock>>> {
+        let partition = partition.filter(|handle| handle.size > 0)?;
+        file.fetch(partition, BlockKind::Filter, true, io).ok()
     }
 }
 

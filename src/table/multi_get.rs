@@ -1,0 +1,85 @@
+//! Many lookups in one table: the steps of `Table::get`, each taken for all keys before the next.
+//!
+//! Called by `version/multi_get.rs` with a run of keys, ascending, that lie between the table's
+//! fences. Which keys the filter lets pass, which block each of them needs, what the filter says of
+//! that block, what the block holds: at each step, what neighbours share (filter, partition, index,
+//! data block) is fetched once. Nothing is held beyond the step that uses it, and of partitions and
+//! data blocks one at a time, so a batch pins no more of the cache than a single lookup does.
+//!
+//! Answers and verdicts are those that [`Table::get`] gives for each key by itself.
+
+use crate::cache::Cached;
+use crate::error::Result;
+use crate::sync::Arc;
+use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::filter_block::batch::{Wanted, set_all};
+use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::format::BlockHandle;
+use crate::table::reader::{Table, TableReadOptions, search_block};
+
+impl Table {
+    /// Sets verdict and answer of every key. With `filter_said_maybe` the verdicts are there
+    /// already, and the keys that the filter excluded are passed over.
+    ///
+    /// # Errors
+    /// The first failure; what is not answered by then stays open.
+    pub fn multi_get(
+        &self,
+        keys: &mut [&mut Wanted<'_>],
+        options: TableReadOptions,
+        io: &mut TableIo,
+    ) -> Result<()> {
+        match options {
+            TableReadOptions { use_filters: false, .. } => {
+                set_all(keys, FilterVerdict::NotConsulted);
+            }
+            TableReadOptions { filter_said_maybe: true, .. } => {}
+            _ => self.filter().ask_table(self.file(), keys, io),
+        }
+        if !keys.iter().any(|wanted| wanted.may_be_here()) {
+            return Ok(());
+        }
+        self.find_blocks(keys, io)?;
+        if options.use_filters && keys.iter().any(|wanted| is_undecided(wanted)) {
+            self.filter().ask_blocks(self.file(), keys, io);
+        }
+        self.search_blocks(keys, options.fill_cache, io)
+    }
+
+    /// Names the data block of each key that may be here: one index for all.
+    fn find_blocks(&self, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) -> Result<()> {
+        let pinned = self.pin_index(io)?;
+        let index = self.pinned_index(&pinned);
+        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
+            io.index_seeks += 1;
+            wanted.block = index.and_then(|index| index.handle(index.find(&wanted.key)?));
+        }
+        Ok(())
+    }
+
+    /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
+    fn search_blocks(
+        &self,
+        keys: &mut [&mut Wanted<'_>],
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<()> {
+        let mut held: Option<(BlockHandle, Arc<Cached<CachedBlock>>)> = None;
+        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
+            let Some(handle) = wanted.block else { continue };
+            let block = match held.take() {
+                Some((own, block)) if own == handle => block,
+                _ => self.file().fetch(handle, BlockKind::Data, fill_cache, io)?,
+            };
+            let found = search_block(&block, &wanted.key, &wanted.hash);
+            wanted.answer = found.ok_or_else(|| self.not_data(handle))?;
+            held = Some((handle, block));
+        }
+        Ok(())
+    }
+}
+
+/// A key that the layout's second question is for.
+fn is_undecided(wanted: &Wanted<'_>) -> bool {
+    wanted.verdict == FilterVerdict::NotConsulted && wanted.block.is_some()
+}

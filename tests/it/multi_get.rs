@@ -1,0 +1,270 @@
+//! `multi_get` answers what as many single lookups would, counts what they would, and fetches what
+//! neighbours share once.
+
+use crate::support::data::{absent_key, bytes, key, odd_keys, value};
+use crate::support::filters::{all_filters, layouts, one_of_each_layout};
+use crate::support::rng::{Rng, seeds};
+use crate::support::stores::{copy_of, files, files_ending, is_honest, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{
+    Db, Error, Filter, FilterLayout, LevelStats, Options, ReadOptions, Result, Snapshot, Stats,
+    Value, WriteBatch,
+};
+
+/// What the counters gained while `look` ran.
+fn counted<T>(db: &Db, look: impl FnOnce() -> T) -> (T, Stats) {
+    let before = db.stats();
+    let answer = look();
+    (answer, db.stats().since(&before))
+}
+
+/// What a batch must count as its keys do one by one, by level.
+fn per_key(level: &LevelStats) -> [u64; 7] {
+    [
+        level.negatives,
+        level.true_positives,
+        level.false_positives,
+        level.unresolved,
+        level.not_consulted,
+        level.bytes_avoided,
+        level.index_seeks,
+    ]
+}
+
+fn one_by_one(
+    keys: &[Vec<u8>],
+    get: impl Fn(&Vec<u8>) -> Result<Option<Value>>,
+) -> Vec<Option<Value>> {
+    keys.iter().map(|key| get(key).unwrap()).collect()
+}
+
+/// Looks the keys up both ways, at a snapshot or now, and compares answers and counters.
+fn compare(
+    db: &Db,
+    snapshot: Option<&Snapshot>,
+    keys: &[Vec<u8>],
+    options: &ReadOptions,
+    case: &str,
+) {
+    let (single, expected) = counted(db, || match snapshot {
+        Some(snapshot) => one_by_one(keys, |key| snapshot.get_with(key, options)),
+        None => one_by_one(keys, |key| db.get_with(key, options)),
+    });
+    let (batch, seen) = counted(db, || match snapshot {
+        Some(snapshot) => snapshot.multi_get_with(keys, options).unwrap(),
+        None => db.multi_get_with(keys, options).unwrap(),
+    });
+    assert_eq!(batch.len(), keys.len(), "{case}");
+    for (place, key) in keys.iter().enumerate() {
+        assert_eq!(batch[place], single[place], "{case}: \"{}\"", key.escape_ascii());
+    }
+    let totals = |stats: &Stats| {
+        (stats.gets, stats.gets_found, stats.memtable_hits, stats.memtable_negatives)
+    };
+    assert_eq!(totals(&seen), totals(&expected), "{case}");
+    for (level, (seen, expected)) in seen.levels.iter().zip(&expected.levels).enumerate() {
+        assert_eq!(per_key(seen), per_key(expected), "{case}: level {level}");
+        assert!(seen.data_blocks() <= expected.data_blocks(), "{case}: level {level}");
+    }
+}
+
+/// Tables at level 0 and below, tombstones and old versions in all of them, and a memtable. The
+/// snapshot was taken on the way.
+fn random_store(db: &Db, keys: &[Vec<u8>], rng: &mut Rng) -> Snapshot {
+    let mut write = |share: usize, deletions: usize, number: u64| {
+        for key in keys {
+            if !rng.chance(share) {
+                continue;
+            }
+            match rng.chance(deletions) {
+                true => db.delete(key).unwrap(),
+                false => db.put(key, value(number, rng)).unwrap(),
+            }
+        }
+    };
+    write(80, 0, 1);
+    db.compact_range(..).unwrap();
+    write(30, 30, 2);
+    db.flush().unwrap();
+    let snapshot = db.snapshot();
+    write(30, 30, 3);
+    db.flush().unwrap();
+    write(10, 30, 4);
+    snapshot
+}
+
+#[test]
+fn batches_answer_and_count_as_single_lookups_under_every_filter() {
+    for (number, filter) in all_filters().into_iter().enumerate() {
+        for seed in seeds(2) {
+            let mut rng = Rng::new(seed * 100 + number as u64);
+            let resident_share = if seed % 2 == 0 { 0.5 } else { 0.0 };
+            let options = small_options()
+                .write_buffer_bytes(4 << 20)
+                .auto_compaction(false)
+                .filter_resident_share(resident_share)
+                .filter(filter.filter.clone());
+            let db = open(&MemEnv::without_log(), &options).unwrap();
+            let all = odd_keys(900, &mut rng);
+            // Some are never written, and stand between those that are.
+            let snapshot = random_store(&db, &all[all.len() / 8..], &mut rng);
+            for size in [0, 1, 2, 33, 700, 5000] {
+                let wanted: Vec<_> = (0..size).map(|_| rng.pick(&all).clone()).collect();
+                for use_filters in [true, false] {
+                    let options = ReadOptions::new().use_filters(use_filters);
+                    let case = format!("{}, seed {seed}, {size} keys, {options:?}", filter.name);
+                    compare(&db, None, &wanted, &options, &case);
+                    compare(&db, Some(&snapshot), &wanted, &options.fill_cache(false), &case);
+                }
+            }
+        }
+    }
+}
+
+/// A database of one table with the keys `0..count`.
+fn one_table(options: &Options, count: usize) -> Db {
+    let db = open(&MemEnv::without_log(), options).unwrap();
+    for number in 0..count {
+        db.put(key(number), bytes(number as u64, 40)).unwrap();
+    }
+    db.flush().unwrap();
+    assert_eq!(db.stats().total().tables, 1);
+    db
+}
+
+/// The idea of RocksDB's test of partitioned batches: neighbours share their partition.
+#[test]
+fn a_dense_batch_fetches_its_partition_once_and_a_spread_one_each_of_its_own() {
+    let layout = FilterLayout::Partitioned { block_bytes: 256 };
+    let db = one_table(&Options::new().filter(Filter::bloom(10.0).layout(layout)), 12_000);
+    // A partition of 256 bytes holds 153 keys. A hundred keys are more than one window.
+    let cases: [(&str, usize, usize, u64); 3] =
+        [("dense", 1, 29, 1), ("dense, windows", 1, 100, 1), ("spread", 413, 29, 29)];
+    for (name, step, count, partitions) in cases {
+        let numbers = || (0..count).map(|i| i * step);
+        for round in 0..2 {
+            let (found, stats) = counted(&db, || db.multi_get(numbers().map(absent_key)).unwrap());
+            assert!(found.iter().all(Option::is_none), "{name}");
+            let total = stats.total();
+            let fetched = total.filter_blocks_read + total.filter_blocks_cached;
+            assert_eq!(fetched, partitions, "{name}, round {round}");
+            assert_eq!(total.negatives + total.false_positives, count as u64, "{name}");
+            assert!(total.false_positives <= 3, "{name}: {}", total.false_positives);
+        }
+        let (_, single) = counted(&db, || {
+            numbers().for_each(|number| assert_eq!(db.get(absent_key(number)).unwrap(), None));
+        });
+        assert_eq!(single.total().filter_blocks_cached, count as u64, "{name}: one by one");
+    }
+}
+
+#[test]
+fn what_neighbours_share_is_read_once() {
+    for filter in one_of_each_layout() {
+        let options = Options::new()
+            .filter(filter.filter.clone())
+            .block_cache_bytes(0)
+            .snappy(false)
+            .block_bytes(4096);
+        let db = one_table(&options, 2000);
+        let name = &filter.name;
+        // About 60 entries fill a block; no cache keeps anything from one fetch to the next.
+        let neighbours = || (0..40).map(key);
+        let (found, stats) = counted(&db, || db.multi_get(neighbours()).unwrap());
+        assert!(found.iter().all(Option::is_some), "{name}");
+        let total = stats.total();
+        let filter_blocks = match name.rsplit(' ').next() {
+            Some("none") => 0,
+            Some("partitioned") => 2,
+            _ => 1,
+        };
+        assert_eq!(total.filter_blocks_read, filter_blocks, "{name}");
+        assert_eq!((total.index_blocks_read, total.data_blocks_read), (1, 1), "{name}");
+        let (_, single) = counted(&db, || {
+            neighbours().for_each(|key| assert!(db.get(key).unwrap().is_some()));
+        });
+        let single = single.total();
+        assert_eq!(single.filter_blocks_read, 40 * filter_blocks, "{name}");
+        assert_eq!((single.index_blocks_read, single.data_blocks_read), (40, 40), "{name}");
+    }
+}
+
+/// Damage anywhere in the table: an error if a single lookup has one, else the same answers.
+#[test]
+fn damage_fails_the_batch_or_costs_time_only() {
+    for (layout_name, layout) in layouts() {
+        let env = MemEnv::without_log();
+        let options =
+            small_options().filter(Filter::bloom(10.0).layout(layout)).auto_compaction(false);
+        let db = open(&env, &options).unwrap();
+        for number in 0..300 {
+            db.put(key(number), bytes(number as u64, 40)).unwrap();
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        drop(db);
+        let table = files_ending(&env, ".sst").remove(0);
+        let sound = files(&env);
+        let wanted: Vec<_> = (0..300).flat_map(|n| [key(n), absent_key(n)]).collect();
+        let (mut refused, mut slower) = (0, 0);
+        for at in (0..sound[&table].len()).step_by(41) {
+            let mut damaged = sound.clone();
+            damaged.get_mut(&table).unwrap()[at] ^= 1 << (at % 8);
+            let options =
+                options.clone().filter_resident_share(if at % 2 == 0 { 0.0 } else { 0.5 });
+            let Ok(db) = open(&copy_of(&damaged), &options) else { continue };
+            let case = format!("{layout_name}, byte {at}");
+            let single: Result<Vec<_>> = wanted.iter().map(|key| db.get(key)).collect();
+            match (db.multi_get(&wanted), single) {
+                (Ok(batch), Ok(single)) => {
+                    assert_eq!(batch, single, "{case}");
+                    slower += u64::from(db.stats().filter_errors > 0);
+                }
+                (Err(error), Err(_)) => {
+                    assert!(is_honest(&error) && error.is_corruption(), "{case}: {error}");
+                    assert!(error.to_string().contains(".sst"), "{case}: {error}");
+                    // Keys of sound blocks are there.
+                    let sound = wanted.iter().filter(|key| db.get(key).is_ok());
+                    assert!(db.multi_get(sound).is_ok(), "{case}");
+                    refused += 1;
+                }
+                (batch, single) => panic!("{case}: {batch:?}, one by one {single:?}"),
+            }
+        }
+        assert!(refused > 50 && slower > 0, "{layout_name}: {refused} refused, {slower} slower");
+    }
+}
+
+#[test]
+fn a_batch_sees_one_moment() {
+    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let names: Vec<_> = (0..60).map(key).collect();
+    let write = |number: u64| {
+        let mut batch = WriteBatch::new();
+        names.iter().for_each(|name| {
+            batch.put(name, number.to_le_bytes());
+        });
+        db.write(batch).unwrap();
+    };
+    write(0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..3000).for_each(write));
+        while !writer.is_finished() {
+            let found = db.multi_get(&names).unwrap();
+            assert!(found[0].is_some() && found.iter().all(|value| *value == found[0]));
+        }
+    });
+    assert!(db.stats().flushes > 0, "the batches went on while memtables became tables");
+}
+
+#[test]
+fn a_closed_database_answers_no_batch_and_its_snapshot_does() {
+    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    db.put("k", "v").unwrap();
+    let snapshot = db.snapshot();
+    db.close().unwrap();
+    assert!(matches!(db.multi_get(["k"]), Err(Error::Closed)));
+    assert_eq!(snapshot.multi_get(["k"]).unwrap()[0].as_deref(), Some(&b"v"[..]));
+    let late = db.snapshot();
+    assert!(matches!(late.multi_get(["k"]), Err(Error::Closed)));
+}
