@@ -14,10 +14,11 @@ use std::time::Duration;
 const INSIDE_KEYS: u64 = 10_000;
 const OUTSIDE_KEYS: u64 = 20_000_000;
 
-fn encodings() -> [(&'static str, Encoding); 3] {
+fn encodings() -> [(&'static str, Encoding); 4] {
     [
         ("LevelDB Bloom", Encoding::LevelDbBloom { bits_per_key: 10 }),
         ("FastLocalBloom", Encoding::FastLocalBloom { millibits: 10_000 }),
+        ("Ribbon", Encoding::Ribbon { millibits: 10_000 }),
         ("legacy Bloom", Encoding::LegacyBloom { bits_per_key: 10 }),
     ]
 }

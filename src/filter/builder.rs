@@ -15,6 +15,8 @@ use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
 use crate::filter::registry::Encoding;
+use crate::filter::ribbon;
+use crate::filter::ribbon_space;
 
 impl Encoding {
     /// A builder for one filter after the other. It drops a key equal to the one before it.
@@ -69,7 +71,9 @@ impl FilterBuilder {
         let collected = match encoding {
             Encoding::LevelDbBloom { .. } => Collected::LevelDb(Hashes::default()),
             Encoding::LegacyBloom { .. } => Collected::Legacy(Hashes::default()),
-            Encoding::FastLocalBloom { .. } => Collected::Xxph3(Hashes::default()),
+            Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } => {
+                Collected::Xxph3(Hashes::default())
+            }
             Encoding::Custom(_) => Collected::Keys(Keys::default()),
         };
         FilterBuilder { encoding, keep_repeats, collected }
@@ -132,6 +136,9 @@ impl FilterBuilder {
             Encoding::FastLocalBloom { millibits } => keys_that_fit(partition_bytes, |bytes| {
                 fast_local_bloom::approximate_num_entries(bytes, *millibits)
             }),
+            Encoding::Ribbon { millibits } => keys_that_fit(partition_bytes, |bytes| {
+                ribbon_space::approximate_num_entries(bytes, *millibits)
+            }),
             Encoding::LegacyBloom { bits_per_key } => keys_that_fit(partition_bytes, |bytes| {
                 legacy_bloom::approximate_num_entries(bytes, *bits_per_key)
             }),
@@ -157,6 +164,10 @@ impl FilterBuilder {
             }
             (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
                 fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
+                Ok(())
+            }
+            (Encoding::Ribbon { millibits }, Collected::Xxph3(hashes)) => {
+                ribbon::create_filter(hashes.as_slice(), *millibits, |_| true, dst);
                 Ok(())
             }
             (Encoding::Custom(policy), Collected::Keys(keys)) => {
@@ -260,6 +271,7 @@ mod tests {
         vec![
             Encoding::LevelDbBloom { bits_per_key: 10 },
             Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::Ribbon { millibits: 10_000 },
             Encoding::LegacyBloom { bits_per_key: 10 },
             Encoding::Custom(Arc::new(Exact::default())),
         ]
@@ -289,6 +301,7 @@ mod tests {
             let mut all = encodings();
             all.push(Encoding::LevelDbBloom { bits_per_key });
             all.push(Encoding::FastLocalBloom { millibits });
+            all.push(Encoding::Ribbon { millibits });
             all.push(Encoding::LegacyBloom { bits_per_key });
             for encoding in all {
                 let filter = build(&encoding, keys.iter().map(Vec::as_slice));
@@ -316,8 +329,10 @@ mod tests {
         assert!(FilterReader::for_name("", &custom()).is_none());
         assert!(FilterReader::for_name("leveldb.BuiltinBloomFilter", &custom()).is_none());
         assert_eq!(encodings()[1].block_based_name(), "siftdb.FastLocalBloom");
-        assert_eq!(encodings()[2].block_based_name(), "siftdb.LegacyBloom");
+        assert_eq!(encodings()[2].block_based_name(), "siftdb.Ribbon");
         assert_eq!(encodings()[2].full_name(), encodings()[1].full_name());
+        assert_eq!(encodings()[3].block_based_name(), "siftdb.LegacyBloom");
+        assert_eq!(encodings()[3].full_name(), encodings()[1].full_name());
         assert_eq!(encodings()[0].block_based_name(), "leveldb.BuiltinBloomFilter2");
     }
 
@@ -429,6 +444,10 @@ mod tests {
         assert_eq!(legacy.keys_per_partition(1), 51);
         assert_eq!(legacy.keys_per_partition(200), 153);
         assert_eq!(legacy.keys_per_partition(3_687), 2_918);
+        let ribbon = Encoding::Ribbon { millibits: 10_000 }.builder();
+        assert_eq!(ribbon.keys_per_partition(1), 51);
+        assert_eq!(ribbon.keys_per_partition(231), 248);
+        assert_eq!(ribbon.keys_per_partition(3_687), 4_130);
         let narrow = Encoding::LevelDbBloom { bits_per_key: 10 }.builder();
         assert_eq!(narrow.keys_per_partition(3_687), 2_948);
     }

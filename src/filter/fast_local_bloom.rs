@@ -80,7 +80,8 @@ pub fn expected_fpr(bits_per_key: f64, probes: u32) -> f64 {
     let keys_per_line = LINE_BITS / bits_per_key;
     let deviation = keys_per_line.sqrt();
     let k = f64::from(probes);
-    let at = |keys: f64| (1.0 - (-k * keys / LINE_BITS).exp()).powf(k);
+    // The order of operations is RocksDB's: sizes of Ribbon filters follow from the last bit.
+    let at = |keys: f64| (1.0 - (-k / (LINE_BITS / keys)).exp()).powf(k);
     (at(keys_per_line + deviation) + at((keys_per_line - deviation).max(0.0))) / 2.0
 }
 

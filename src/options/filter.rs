@@ -6,6 +6,7 @@ use crate::filter::fast_local_bloom::millibits;
 use crate::filter::legacy_bloom::whole_bits;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::registry::Encoding;
+use crate::stats::counters::LEVELS;
 use crate::table::filter_block::layout::{FilterLayout, TableFilter};
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub struct Filter {
     pub(crate) encoding: Option<Encoding>,
     /// For all levels together; the encoding's own bits per key are not meant then.
     pub(crate) memory_bytes: Option<u64>,
+    /// What the levels above this one have instead.
+    above: Option<(usize, Encoding)>,
     layout: Option<FilterLayout>,
     refused: Option<String>,
 }
@@ -44,6 +47,41 @@ impl Filter {
     #[must_use]
     pub fn bloom(bits_per_key: f64) -> Self {
         Filter::of_bits(bits_per_key, |millibits| Encoding::FastLocalBloom { millibits })
+    }
+
+    /// RocksDB's Ribbon filter, which lets as many absent keys through as [`Filter::bloom`] with
+    /// these bits a key (0.5 to 100) and takes 7/10 of its space: 10 stand for 7.1 bits. It costs
+    /// several times as much to build, some more to ask, and 20 bytes of memory a key while it is
+    /// built. Filters of less than about 150 keys are Bloom filters, which are smaller then.
+    #[must_use]
+    pub fn ribbon(bits_per_key: f64) -> Self {
+        Filter::of_bits(bits_per_key, |millibits| Encoding::Ribbon { millibits })
+    }
+
+    /// [`Filter::bloom`] for what flushes write and for the levels above `first_ribbon_level` (1
+    /// to 6), [`Filter::ribbon`] from there on: tables that live shortly are built fast, and the
+    /// many keys below take less memory. Tables that a compaction only moves keep their filters.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let filter = siftdb::Filter::bloom_then_ribbon(10.0, 2);
+    /// let db = siftdb::Options::new().filter(filter).open(directory.path().join("people.sift"))?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn bloom_then_ribbon(bits_per_key: f64, first_ribbon_level: usize) -> Self {
+        if !(1..LEVELS).contains(&first_ribbon_level) {
+            return Filter::refusing(format!(
+                "bloom_then_ribbon from level {first_ribbon_level} on; it may be 1 to {} \
+                 (use Filter::ribbon() for all levels)",
+                LEVELS - 1
+            ));
+        }
+        let above = Filter::bloom(bits_per_key).encoding;
+        let above = above.map(|bloom| (first_ribbon_level, bloom));
+        Filter { above, ..Filter::ribbon(bits_per_key) }
     }
 
     /// RocksDB's older Bloom filter with this many bits a key (0.5 to 100, rounded to whole ones
@@ -111,13 +149,13 @@ impl Filter {
         self
     }
 
-    /// What RocksDB's Bloom filters take.
+    /// What RocksDB's filters take.
     fn of_bits(bits_per_key: f64, encoding: impl FnOnce(u32) -> Encoding) -> Self {
         if (0.5..=100.0).contains(&bits_per_key) {
             return Filter::of(encoding(millibits(bits_per_key)));
         }
         Filter::refusing(format!(
-            "{bits_per_key} bits per key; a Bloom filter takes 0.5 to 100 \
+            "{bits_per_key} bits per key; RocksDB's filters take 0.5 to 100 \
              (use Filter::none() for no filter)"
         ))
     }
@@ -136,7 +174,11 @@ impl Filter {
         } else {
             FilterLayout::Partitioned { block_bytes: 4096 }
         });
-        self.encoding.clone().map(|encoding| TableFilter { encoding, layout })
+        let encoding = match &self.above {
+            Some((first_below, above)) if level < *first_below => Some(above),
+            _ => self.encoding.as_ref(),
+        };
+        encoding.cloned().map(|encoding| TableFilter { encoding, layout })
     }
 
     /// The filter of a level under a budget that allots it so many thousandths of a bit per key.
@@ -157,5 +199,22 @@ impl Filter {
                 .into());
         }
         self.at_level(0).map_or(Ok(()), |filter| filter.validate())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upper_levels_may_have_bloom_filters_and_lower_ones_ribbon() {
+        let filter = Filter::bloom_then_ribbon(9.0, 2);
+        filter.validate().unwrap();
+        for level in 0..LEVELS {
+            let encoding = filter.at_level(level).unwrap().encoding;
+            let bloom = matches!(encoding, Encoding::FastLocalBloom { millibits: 9_000 });
+            let ribbon = matches!(encoding, Encoding::Ribbon { millibits: 9_000 });
+            assert_eq!((bloom, ribbon), (level < 2, level >= 2), "level {level}");
+        }
     }
 }

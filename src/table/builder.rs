@@ -395,16 +395,16 @@ mod tests {
         let index_at = bytes.len() - 56 - 44;
         assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
         let footer = [
-            "8a02000000000000",
+            "ad02000000000000",
             "4e00000000000000",
-            "dd02000000000000",
+            "0003000000000000",
             "2700000000000000",
             "efcdab8967452301",
-            "f2bccc7b",
+            "09a40871",
             "01000000",
             "7369667464625354",
         ];
         assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-        assert_eq!((bytes.len(), masked(&bytes)), (833, 950_069_159));
+        assert_eq!((bytes.len(), masked(&bytes)), (868, 364_720_216));
     }
 }

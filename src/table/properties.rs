@@ -10,6 +10,7 @@ use crate::filter::fast_local_bloom::{self, TRAILER_BYTES};
 use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::registry::Encoding;
+use crate::filter::ribbon_space::Plan;
 use crate::iterator::api::Direction;
 use crate::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
 use crate::table::block::Block;
@@ -99,6 +100,9 @@ impl Default for Properties {
     }
 }
 
+/// The one property that the first tables do not have.
+const ENCODING: &str = "filter_encoding";
+
 /// A property that can be read and written; one table of them serves both directions.
 enum Field<'p> {
     Number(&'p mut u64),
@@ -115,7 +119,8 @@ impl Properties {
     /// for each block or two, and RocksDB's encodings round each up to whole cache lines: there a
     /// key has more bits than were asked for, and what is no bit of a key is taken off (an offset
     /// for each window, a trailer for each filter, of which there is about one a block). What the
-    /// legacy Bloom loses by its hash depends on the keys of one filter.
+    /// legacy Bloom loses by its hash depends on the keys of one filter, and so does whether a
+    /// Ribbon filter is one or the Bloom filter in its place.
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
         let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;
@@ -131,14 +136,17 @@ impl Properties {
             let bits = 8.0 * self.filter_bytes.saturating_sub(overhead) as f64;
             bits_per_key = asked_for.max(bits / self.filter_entries.max(1) as f64);
         }
+        let keys = self.filter_entries / filters;
         match encoding {
-            Encoding::FastLocalBloom { millibits } => {
+            Encoding::Ribbon { millibits } if Plan::new(keys as usize, 0, millibits).is_some() => {
+                encoding.expected_fpr()
+            }
+            Encoding::FastLocalBloom { millibits } | Encoding::Ribbon { millibits } => {
                 let probes = fast_local_bloom::choose_num_probes(millibits);
                 Some(fast_local_bloom::expected_fpr(bits_per_key, probes))
             }
             Encoding::LegacyBloom { bits_per_key: asked_for } => {
                 let probes = leveldb_bloom::probes(asked_for);
-                let keys = self.filter_entries / filters;
                 Some(legacy_bloom::expected_fpr(bits_per_key, probes, keys))
             }
             _ => encoding.expected_fpr_of(self.filter_entries / filters),
@@ -154,7 +162,7 @@ impl Properties {
             ("data_bytes", Number(&mut self.data_bytes)),
             ("entries", Number(&mut self.entries)),
             ("filter_bytes", Number(&mut self.filter_bytes)),
-            ("filter_encoding", Text(&mut self.filter_encoding)),
+            (ENCODING, Text(&mut self.filter_encoding)),
             ("filter_entries", Number(&mut self.filter_entries)),
             ("filter_layout", Text(&mut self.filter_layout)),
             ("filter_millibits_per_key", Number(&mut self.filter_millibits_per_key)),
@@ -214,14 +222,17 @@ impl Properties {
                 if name.as_bytes() == cursor.key() {
                     read_field(field, value)
                         .ok_or_else(|| format!("property {name} with a malformed value"))?;
-                    seen += 1;
+                    seen += usize::from(name != ENCODING);
                 }
             }
             cursor.next(block);
         }
-        let expected = properties.fields().len();
+        let expected = properties.fields().len() - 1;
         if seen < expected {
             return Err(format!("{seen} of {expected} properties"));
+        }
+        if properties.filter_encoding.is_empty() && !properties.filter_policy.is_empty() {
+            properties.filter_encoding = encoding_by_name(&properties.filter_policy).to_string();
         }
         let ends = [&properties.smallest_key, &properties.largest_key];
         if ends.iter().any(|key| split_internal_key(key).is_none()) {
@@ -229,6 +240,16 @@ impl Properties {
         }
         Ok(properties)
     }
+}
+
+/// The label of the encoding in tables that do not say: when they were written, each name stood
+/// for the first encoding that has it.
+fn encoding_by_name(policy: &str) -> &'static str {
+    let built_in = Encoding::built_in(10_000).into_iter();
+    let named = |encoding: &Encoding| {
+        [encoding.full_name(), encoding.block_based_name()].iter().any(|name| name == policy)
+    };
+    built_in.filter(named).map(|encoding| encoding.label()).next().unwrap_or("custom")
 }
 
 fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
@@ -317,5 +338,55 @@ mod tests {
         assert!(decode(without_entries.finish().to_vec()).is_err());
         assert!(decode(malformed.finish().to_vec()).unwrap_err().contains("entries"));
         assert!(copy.fields().is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn tables_that_do_not_say_their_encoding_have_the_first_of_the_name() {
+        let without_encoding = |policy: &str| {
+            let properties = Properties { filter_policy: policy.into(), ..sample() };
+            let encoded = Block::new(properties.encode(), BlockKeys::Bytes).unwrap();
+            let mut builder = BlockBuilder::new(16);
+            let mut cursor = BlockCursor::new(Direction::Forward);
+            cursor.seek(&encoded, None);
+            while cursor.valid() {
+                if cursor.key() != ENCODING.as_bytes() {
+                    builder.add(cursor.key(), cursor.value(&encoded));
+                }
+                cursor.next(&encoded);
+            }
+            decode(builder.finish().to_vec()).unwrap().filter_encoding
+        };
+        for (policy, label) in [
+            ("", ""),
+            ("leveldb.BuiltinBloomFilter2", "leveldb-bloom"),
+            ("rocksdb.BuiltinBloomFilter", "fast-local-bloom"),
+            ("siftdb.FastLocalBloom", "fast-local-bloom"),
+            ("somebody.Else", "custom"),
+        ] {
+            assert_eq!(without_encoding(policy), label, "{policy}");
+        }
+    }
+
+    #[test]
+    fn rates_are_expected_by_encoding_and_small_ribbons_are_bloom() {
+        let fpr = |encoding: &str, layout: &str, entries: u64, filter_bytes: u64| {
+            let properties = Properties {
+                filter_encoding: encoding.into(),
+                filter_layout: layout.into(),
+                filter_entries: entries,
+                filter_bytes,
+                ..sample()
+            };
+            properties.expected_fpr().expect("known")
+        };
+        let bloom = fpr("fast-local-bloom", "full", 100_000, 125_000);
+        let ribbon = fpr("ribbon", "full", 100_000, 88_000);
+        assert!((bloom - ribbon).abs() < 1e-9, "Ribbon promises what Bloom does");
+        assert!(fpr("legacy-bloom", "full", 100_000, 125_000) > bloom);
+        // 7 windows of 57 keys: Bloom filters, rounded up to two lines.
+        let small = fpr("ribbon", "block-based:2048", 400, 7 * 133 + 60);
+        assert!(small < ribbon / 2.0, "{small}");
+        assert_eq!(fpr("fast-local-bloom", "block-based:2048", 400, 7 * 133 + 60), small);
+        assert!(fpr("ribbon", "block-based:2048", 4_000, 7 * 600) > small);
     }
 }

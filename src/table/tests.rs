@@ -53,6 +53,7 @@ fn filters() -> Vec<Option<TableFilter>> {
     let encodings = [
         Encoding::LevelDbBloom { bits_per_key: 10 },
         Encoding::FastLocalBloom { millibits: 10_000 },
+        Encoding::Ribbon { millibits: 10_000 },
         Encoding::LegacyBloom { bits_per_key: 10 },
     ];
     let mut filters = vec![None];

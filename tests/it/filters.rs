@@ -107,6 +107,8 @@ fn false_positives_stay_within_their_band() {
         // all the legacy one with its odd number of lines, for which the formula is too pessimistic.
         let (fpr_min, factor) = match filter.name.as_str() {
             "legacy block-based" => (0.0002, 10.0),
+            // Of neighbouring numbers in decimal its hash lets fewer through than of other keys.
+            "legacy partitioned" => (0.001, 10.0),
             name if name.contains("block-based") => (0.0005, 2.5),
             _ => (0.005, 1.5),
         };

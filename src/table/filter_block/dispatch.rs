@@ -275,6 +275,7 @@ mod tests {
         let encodings = [
             Encoding::LevelDbBloom { bits_per_key: 10 },
             Encoding::FastLocalBloom { millibits: 10_000 },
+            Encoding::Ribbon { millibits: 10_000 },
             Encoding::LegacyBloom { bits_per_key: 10 },
             Encoding::Custom(Arc::new(Exact)),
         ];
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn foreign_names_and_absent_filters_are_not_consulted() {
-        let built = built(&choices()[10], &some_keys(10), 10);
+        let built = built(&choices()[13], &some_keys(10), 10);
         assert_eq!(built.metaindex[0].0, "fullfilter.test.Exact");
         let file = built.sink.file(true);
         for (metaindex, name) in [
@@ -464,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_denies_its_keys_fails_the_table() {
-        for filter in choices().into_iter().skip(9) {
+        for filter in choices().into_iter().skip(12) {
             let mut builder = FilterBlockBuilder::new(&filter);
             builder.start_block(0);
             for key in ["a", "deny", "z"] {
