@@ -14,7 +14,7 @@ use crate::filter::registry::Encoding;
 use crate::key::{ValueKind, put_internal_key};
 use crate::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
 use crate::table::builder::{TableBuilder, TableOptions};
-use crate::table::filter_block::layout::{FilterLayout, TableFilter};
+use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{Compression, FOOTER_BYTES};
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::set_current;
@@ -107,7 +107,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> Result<Vec<u8>> {
             restart_interval: 16,
             hash_index: true,
             compression: Compression::None,
-            filter: Some(TableFilter { encoding, layout }),
+            filter: Some(TableFilter { encoding, layout, members: FilterMembers::default() }),
         };
         let mut builder = TableBuilder::new(file, path, TABLE_ID, options);
         let entries: [(&str, ValueKind, &str); 3] = [

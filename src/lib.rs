@@ -58,6 +58,9 @@
 //! so that the fewest absent keys pass all of them; [`Options::filter_last_level`] leaves filters
 //! out where only lookups of absent keys need them.
 //!
+//! Beside keys a filter may hold their [`Prefix`], so that a scan over the keys of one prefix passes
+//! by the tables that have none.
+//!
 //! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
 //! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by
 //! what they say of themselves, so the choice may change at every opening.
@@ -147,6 +150,7 @@ mod error;
 
 pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot};
 pub use error::{Error, Result};
+pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
 pub use stats::{LevelStats, Stats};
 pub use table::filter_block::layout::FilterLayout;

@@ -119,6 +119,7 @@ pub(crate) mod tests {
                     files: FilePool::new(Arc::clone(&env), 100),
                     cache: Cache::new(1 << 20, 0.5),
                     custom_policies: Vec::new(),
+                    custom_prefixes: Vec::new(),
                 },
                 env,
                 disk,

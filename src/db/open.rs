@@ -188,6 +188,7 @@ fn build(
         files: FilePool::new(Arc::clone(&env), options.max_open_files),
         cache: Arc::clone(&cache),
         custom_policies: options.custom_policies(),
+        custom_prefixes: options.custom_prefixes(),
     };
     // Numbers are never used again, not even those of files that no manifest names.
     let taken = files.iter().filter_map(|name| name.number());
@@ -206,7 +207,7 @@ fn build(
         immutables: Vec::new(),
         version: Arc::clone(versions.current()),
     };
-    let counters = Counters::new();
+    let counters = Arc::new(Counters::new());
     let saved = if options.fresh_stats { None } else { load(&*env, directory) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);

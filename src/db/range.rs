@@ -25,6 +25,24 @@ impl KeyBounds {
         }
     }
 
+    /// The same keys as a half-open range: from the first on, and below the second or all. Nothing
+    /// lies between a key and the same key with a zero byte behind it.
+    #[must_use]
+    pub fn half_open(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let above = |key: &Vec<u8>| [&key[..], &[0]].concat();
+        let start = match &self.start {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => above(key),
+        };
+        let end = match &self.end {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(above(key)),
+            Bound::Excluded(key) => Some(key.clone()),
+        };
+        (start, end)
+    }
+
     /// True if no key can lie in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -98,6 +116,7 @@ impl KeyRange for RangeFull {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::RangeBounds;
 
     #[test]
     fn ranges_that_hold_nothing_are_empty() {
@@ -106,6 +125,25 @@ mod tests {
         assert!(!("a"..="a").into_bounds().is_empty());
         assert!((Bound::Excluded("a"), Bound::Included("a")).into_bounds().is_empty());
         assert!(!(..).into_bounds().is_empty());
+    }
+
+    #[test]
+    fn every_range_has_a_half_open_form() {
+        let keys: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"a\x01", b"b", b"\xff"];
+        let bounds = |key: &[u8]| {
+            [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec()), Bound::Unbounded]
+        };
+        for start in keys.iter().flat_map(|key| bounds(key)) {
+            for end in keys.iter().flat_map(|key| bounds(key)) {
+                let (from, below) =
+                    KeyBounds { start: start.clone(), end: end.clone() }.half_open();
+                for key in keys.map(<[u8]>::to_vec) {
+                    let within = (start.clone(), end.clone()).contains(&key);
+                    let half_open = key >= from && below.as_ref().is_none_or(|below| key < *below);
+                    assert_eq!(within, half_open, "{start:?} {end:?} {key:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! An iterator owns its view (and so every memtable and table in it) and the shared state, hence
 //! `'static`. It reads at the sequence that was published when it was made. After an error it is
 //! over: going on would silently leave keys out.
+//!
+//! Tables whose filter proves that they hold no key of the range are not entered: see
+//! `version::range_filter`.
 
 use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::state::{ReadView, Shared};
@@ -21,6 +24,7 @@ use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, Ordering};
 use crate::value::{Key, Value};
 use crate::version::level_iter::LevelIter;
+use crate::version::range_filter::RangeFilter;
 use crate::version::version::TableHandle;
 use std::fmt;
 use std::ops::Bound;
@@ -30,11 +34,12 @@ use std::ops::Bound;
 /// Items are `Result`s: an unreadable block ends the iteration with its error.
 #[must_use = "iterators do nothing until they are asked for entries"]
 pub struct Iter {
-    // Keeps the directory locked and the counters alive while files are read.
-    _shared: Arc<Shared>,
+    // Keeps the directory locked while files are read.
+    shared: Arc<Shared>,
     view: Arc<ReadView>,
     sequence: SequenceNumber,
     fill_cache: bool,
+    use_filters: bool,
     bounds: KeyBounds,
     front: Option<Forward>,
     back: Option<Backward>,
@@ -62,10 +67,11 @@ impl Iter {
         let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
         Iter {
             over: bounds.is_empty(),
-            _shared: Arc::clone(shared),
+            shared: Arc::clone(shared),
             view,
             sequence,
             fill_cache: options.fill_cache,
+            use_filters: options.use_filters,
             bounds,
             front: None,
             back: None,
@@ -79,19 +85,36 @@ impl Iter {
         handles.filter(|handle| overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest))
     }
 
+    /// What to ask the tables of the range before they are entered, if it is worth asking any.
+    fn range_filter(&self) -> Option<Arc<RangeFilter>> {
+        if !self.use_filters || !self.view.version.holds_prefixes() {
+            return None;
+        }
+        let (start, end) = self.bounds.half_open();
+        Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.shared.counters)))
+    }
+
     fn merge(&self, direction: Direction) -> MergingIter {
+        let range = self.range_filter();
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
         children.push(Box::new(self.view.active.iter(direction)));
         for immutable in &self.view.immutables {
             children.push(Box::new(immutable.memtable.iter(direction)));
         }
+        let mut add_tables = |level, tables| {
+            let walk = LevelIter::new(direction, tables, self.fill_cache);
+            children.push(Box::new(match &range {
+                Some(range) => walk.within(Arc::clone(range), level),
+                None => walk,
+            }));
+        };
         for handle in self.overlapping(0) {
-            children.push(Box::new(handle.table.iter(direction, self.fill_cache)));
+            add_tables(0, vec![Arc::clone(handle)]);
         }
         for level in 1..LEVELS {
             let tables: Vec<_> = self.overlapping(level).cloned().collect();
             if !tables.is_empty() {
-                children.push(Box::new(LevelIter::new(direction, tables, self.fill_cache)));
+                add_tables(level, tables);
             }
         }
         MergingIter::new(direction, children)

@@ -147,7 +147,7 @@ pub struct Shared {
     /// The file system.
     pub env: Arc<dyn Env>,
     /// All counters.
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
     /// When counting began, seconds since 1970.
     pub counting_since: u64,
     /// Blocks, filters, indexes.

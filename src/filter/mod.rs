@@ -9,6 +9,9 @@
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
 //! [`Encoding::expected_fpr`] states; it never denies a key it holds.
 //!
+//! Beside a key, or in its place, a filter may hold its [`Prefix`], so that a scan can pass a
+//! table by.
+//!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
 //! [`FilterBuilder`] and [`FilterReader`] are what the tables use; they are public for
 //! measurements and tools.
@@ -25,6 +28,7 @@ pub(crate) mod fast_local_bloom;
 pub(crate) mod leveldb_bloom;
 pub(crate) mod simd;
 pub(crate) mod collected;
+pub(crate) mod prefix;
 pub(crate) mod policy;
 pub(crate) mod hash;
 #[cfg(test)]
@@ -34,4 +38,5 @@ pub use builder::FilterBuilder;
 pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
 pub use legacy_bloom::extra_rotates_bits;
 pub use policy::FilterPolicy;
+pub use prefix::{Prefix, PrefixExtractor};
 pub use registry::{Encoding, FilterReader, PreparedFilter};

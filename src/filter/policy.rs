@@ -24,8 +24,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// 2. **A member must match.** For every key in `keys`, `key_may_match` on the bytes appended for
 ///    them must answer true, today and after an upgrade. siftdb asks for every key right after a
 ///    filter was built; a "no" fails that flush or compaction and no table is written.
-/// 3. **Bytes are equality.** Keys are user keys, without sequence number. Two keys are the same
-///    iff their bytes are; a policy must not fold case or normalise.
+/// 3. **Bytes are equality.** Keys are user keys, without sequence number, and where the filter
+///    holds prefixes, prefixes of such keys. Two keys are the same iff their bytes are; a policy
+///    must not fold case or normalise.
 /// 4. **Keys arrive sorted and may repeat**; there is at least one. The empty key is a key.
 /// 5. **`create_filter` appends**: what is already in `dst` stays as it is.
 /// 6. **Any bytes may be asked.** `key_may_match` gets the appended bytes unchanged (siftdb

@@ -112,7 +112,7 @@ mod tests {
     use crate::inspect::tables::{layout, verify_table};
     use crate::key::{ValueKind, put_internal_key};
     use crate::table::builder::{TableBuilder, TableOptions};
-    use crate::table::filter_block::layout::{FilterLayout, TableFilter};
+    use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
     use crate::version::edit::{COMPARATOR, FirstLog, VersionEdit};
     use crate::version::manifest::{ManifestWriter, set_current};
@@ -136,6 +136,7 @@ mod tests {
             filter: filter.map(|layout| TableFilter {
                 encoding: Encoding::FastLocalBloom { millibits: 10_000 },
                 layout,
+                members: FilterMembers::default(),
             }),
         };
         env.remove_file(path);

@@ -33,6 +33,7 @@ fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
         files: FilePool::new(Arc::clone(env), 1),
         cache: Cache::new(0, 0.0),
         custom_policies: Vec::new(),
+        custom_prefixes: Vec::new(),
     };
     Table::open(&context, path, expect)
 }
@@ -224,12 +225,19 @@ fn print_filter(
         properties.filter_entries,
         properties.filter_bytes
     ))?;
-    if table.filter().layout_name() == "none" {
-        let policy = table.filter().name().unwrap_or_default().escape_debug();
+    if properties.prefix_filtering {
+        let held =
+            if properties.whole_key_filtering { "whole keys and prefixes" } else { "prefixes" };
+        let id = properties.prefix_extractor.escape_debug();
+        printer.line(format_args!("    {held} by {id}"))?;
+    }
+    let blocks = table.filter().blocks();
+    if blocks.layout_name() == "none" {
+        let policy = blocks.name().unwrap_or_default().escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
     // A damaged filter costs reads, never answers: it is said and the rest is printed.
-    let damage = match table.filter().layout_name() {
+    let damage = match blocks.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),
         _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),

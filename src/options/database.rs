@@ -9,6 +9,7 @@ use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
 use crate::error::{Error, Result};
 use crate::filter::policy::FilterPolicy;
+use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::filter::registry::Encoding;
 use crate::options::filter::Filter;
 use crate::stats::counters::LEVELS;
@@ -52,6 +53,7 @@ pub struct Options {
     pub(crate) auto_compaction: bool,
     pub(crate) fresh_stats: bool,
     pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
+    pub(crate) prefixes: Vec<Arc<dyn PrefixExtractor>>,
     pub(crate) env: Arc<dyn Env>,
 }
 
@@ -85,6 +87,7 @@ impl Options {
             auto_compaction: true,
             fresh_stats: false,
             policies: Vec::new(),
+            prefixes: Vec::new(),
             env: Arc::new(DiskEnv::new()),
         }
     }
@@ -241,6 +244,13 @@ impl Options {
         self
     }
 
+    /// A prefix extractor that tables written earlier may name, besides those in
+    /// [`Options::filter`].
+    pub fn read_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
+        self.prefixes.push(extractor);
+        self
+    }
+
     /// The file system to use. Default: the real one. [`crate::env`] has one in memory, and one
     /// that fails on demand.
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
@@ -325,6 +335,18 @@ impl Options {
         policies
     }
 
+    /// Every prefix extractor of the user's that these options name, for tables that name it.
+    pub(crate) fn custom_prefixes(&self) -> Vec<Arc<dyn PrefixExtractor>> {
+        let levels = self.filter_at_level.iter().flatten();
+        let configured = std::iter::once(&self.filter).chain(levels);
+        let mut prefixes: Vec<_> = configured
+            .filter_map(|filter| filter.members.prefix.as_ref().and_then(Prefix::as_custom))
+            .cloned()
+            .collect();
+        prefixes.extend(self.prefixes.iter().cloned());
+        prefixes
+    }
+
     /// Tables at level 0 that slow writes down.
     pub(crate) fn level0_slowdown(&self) -> usize {
         if self.auto_compaction { 5 * self.level0_tables } else { usize::MAX }
@@ -389,6 +411,18 @@ mod tests {
                     Filter::monkey(100).layout(FilterLayout::BlockBased { window_bytes: 2048 }),
                 ),
                 "monkey in the block-based layout",
+            ),
+            (base().filter(Filter::bloom(10.0).whole_key(false)), "whole_key(false)"),
+            (base().filter(Filter::none().prefix(Prefix::fixed(3))), "no filter"),
+            (base().filter(Filter::bloom(10.0).prefix(Prefix::fixed(0))), "FixedPrefix"),
+            (
+                base().filter_at_level(
+                    3,
+                    Filter::leveldb_bloom(10.0)
+                        .prefix(Prefix::capped(3))
+                        .layout(FilterLayout::BlockBased { window_bytes: 2048 }),
+                ),
+                "block-based",
             ),
             (base().error_if_exists(true).create_if_missing(false), "error_if_exists"),
         ];

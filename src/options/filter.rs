@@ -5,9 +5,10 @@
 use crate::filter::fast_local_bloom::millibits;
 use crate::filter::legacy_bloom::whole_bits;
 use crate::filter::policy::FilterPolicy;
+use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
 use crate::stats::counters::LEVELS;
-use crate::table::filter_block::layout::{FilterLayout, TableFilter};
+use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
 use std::sync::Arc;
 
 /// The filter that new tables get: how keys become bits, and where the bits live.
@@ -25,6 +26,7 @@ pub struct Filter {
     /// What the levels above this one have instead.
     above: Option<(usize, Encoding)>,
     layout: Option<FilterLayout>,
+    pub(crate) members: FilterMembers,
     refused: Option<String>,
 }
 
@@ -149,6 +151,24 @@ impl Filter {
         self
     }
 
+    /// Hold the prefix of each key, too, so that a scan over keys of one prefix passes by the
+    /// tables that have none of them. Costs an entry for each prefix of a table. Not in the
+    /// block-based layout.
+    #[must_use]
+    pub fn prefix(mut self, prefix: Prefix) -> Self {
+        self.members.prefix = Some(prefix);
+        self
+    }
+
+    /// Hold whole keys. Default: true. Off leaves a much smaller filter of prefixes only, which
+    /// answers a point lookup by the prefix of its key; a key without one is searched for without
+    /// a filter. Needs [`Filter::prefix`].
+    #[must_use]
+    pub fn whole_key(mut self, yes: bool) -> Self {
+        self.members.whole_keys = yes;
+        self
+    }
+
     /// What RocksDB's filters take.
     fn of_bits(bits_per_key: f64, encoding: impl FnOnce(u32) -> Encoding) -> Self {
         if (0.5..=100.0).contains(&bits_per_key) {
@@ -178,7 +198,8 @@ impl Filter {
             Some((first_below, above)) if level < *first_below => Some(above),
             _ => self.encoding.as_ref(),
         };
-        encoding.cloned().map(|encoding| TableFilter { encoding, layout })
+        let members = self.members.clone();
+        encoding.cloned().map(|encoding| TableFilter { encoding, layout, members })
     }
 
     /// The filter of a level under a budget that allots it so many thousandths of a bit per key.
@@ -198,7 +219,13 @@ impl Filter {
                         up to 64 bytes, which no budget survives; use full or partitioned"
                 .into());
         }
-        self.at_level(0).map_or(Ok(()), |filter| filter.validate())
+        match self.at_level(0) {
+            Some(filter) => filter.validate(),
+            None if self.members.prefix.is_some() || !self.members.whole_keys => {
+                Err("a prefix for no filter: Filter::none() holds nothing".to_string())
+            }
+            None => Ok(()),
+        }
     }
 }
 

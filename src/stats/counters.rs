@@ -84,7 +84,7 @@ counters! {
 }
 
 counters! {
-    /// Counted by level, on point lookups.
+    /// Counted by level, on point lookups; filter blocks and prefixes also on scans.
     LevelCounter {
         /// The filter said no.
         Negatives,
@@ -116,6 +116,10 @@ counters! {
         IndexBlocksRead,
         /// Bytes of those as they stand in the file.
         IndexBytesRead,
+        /// Asked for the prefix of a key or of a scan's range, the filter said no.
+        PrefixNegatives,
+        /// Asked for a prefix, the filter said maybe.
+        PrefixPositives,
     }
 }
 

@@ -124,6 +124,13 @@ pub struct LevelStats {
     pub index_blocks_read: u64,
     /// Bytes of those in the files.
     pub index_bytes_read: u64,
+    /// The filter was asked for the prefix of all keys of a scan, or, where it holds no whole
+    /// keys, for that of a looked-up key, and said no: the table was passed by. Scans of both
+    /// directions and every table they pass count.
+    pub prefix_negatives: u64,
+    /// The filter was asked for a prefix and said maybe. Outside of the false-positive rate: it
+    /// may be right where the key is not there.
+    pub prefix_positives: u64,
 }
 
 impl LevelStats {
@@ -148,13 +155,20 @@ impl LevelStats {
         self.data_blocks_cached + self.data_blocks_read
     }
 
-    /// Data blocks that negatives avoided; exact, one each.
+    /// Data blocks that negatives avoided, one each: exact for lookups; of a table that it
+    /// passes by a scan would have read at least the one.
     #[must_use]
     pub fn data_blocks_avoided(&self) -> u64 {
-        self.negatives
+        self.negatives + self.prefix_negatives
     }
 
-    fn counters(&mut self) -> [(LevelCounter, &mut u64); 15] {
+    /// How often filters were asked for a prefix.
+    #[must_use]
+    pub fn prefix_checks(&self) -> u64 {
+        self.prefix_negatives + self.prefix_positives
+    }
+
+    fn counters(&mut self) -> [(LevelCounter, &mut u64); 17] {
         [
             (LevelCounter::Negatives, &mut self.negatives),
             (LevelCounter::TruePositives, &mut self.true_positives),
@@ -171,6 +185,8 @@ impl LevelStats {
             (LevelCounter::FilterBytesRead, &mut self.filter_bytes_read),
             (LevelCounter::IndexBlocksRead, &mut self.index_blocks_read),
             (LevelCounter::IndexBytesRead, &mut self.index_bytes_read),
+            (LevelCounter::PrefixNegatives, &mut self.prefix_negatives),
+            (LevelCounter::PrefixPositives, &mut self.prefix_positives),
         ]
     }
 }
@@ -265,11 +281,13 @@ impl fmt::Display for Stats {
              unresolved  no filter      FPR  expected  blocks read  avoided"
         )?;
         for (number, level) in self.levels.iter().enumerate() {
-            if level.tables + level.negatives + level.data_blocks() + level.not_consulted > 0 {
+            let asked = level.negatives + level.not_consulted + level.prefix_checks();
+            if level.tables + level.data_blocks() + asked > 0 {
                 write_level(f, &format!("{number}"), level)?;
             }
         }
         write_level(f, "all", &self.total())?;
+        write_prefixes(f, &self.levels)?;
         writeln!(
             f,
             "gets {} (found {}), answered by a memtable {}, memtables skipped by their filter {}",
@@ -320,6 +338,19 @@ impl fmt::Display for Stats {
             self.filter_errors
         )
     }
+}
+
+/// One line, and only for who uses prefixes.
+fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
+    if levels.iter().all(|level| level.prefix_checks() == 0) {
+        return Ok(());
+    }
+    write!(f, "tables asked for a prefix, and passed by:")?;
+    for (number, level) in levels.iter().enumerate().filter(|(_, level)| level.prefix_checks() > 0)
+    {
+        write!(f, "  level {number} {}, {}", level.prefix_checks(), level.prefix_negatives)?;
+    }
+    writeln!(f)
 }
 
 fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fmt::Result {
@@ -383,6 +414,9 @@ mod tests {
             assert_eq!((counter, *value), (LevelCounter::ALL[place], 1));
         }
         assert_eq!(stats.total().negatives, LEVELS as u64);
+        let text = stats.to_string();
+        assert!(text.contains("passed by:  level 0 2, 1  level 1 2, 1"), "{text}");
+        assert!(!Stats::default().to_string().contains("passed by"));
         let zero = stats.since(&stats);
         assert_eq!((zero.gets, zero.total().data_blocks()), (0, 0));
     }

@@ -262,6 +262,11 @@ impl TableBuilder {
             properties.filter_layout = filter.layout.to_string();
             let bits = filter.encoding.bits_per_key().unwrap_or_default();
             properties.filter_millibits_per_key = (bits * 1000.0).round() as u64;
+            properties.whole_key_filtering = filter.members.whole_keys;
+            if let Some(prefix) = &filter.members.prefix {
+                properties.prefix_filtering = true;
+                properties.prefix_extractor = prefix.id();
+            }
         }
         properties.filter_bytes = summary.filter_bytes;
         properties.filter_entries = summary.entries;
@@ -308,7 +313,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::filter::registry::Encoding;
     use crate::key::{put_internal_key, put_key_with_trailer};
-    use crate::table::filter_block::layout::FilterLayout;
+    use crate::table::filter_block::layout::{FilterLayout, FilterMembers};
     use std::path::Path;
 
     const PATH: &str = "/000001.sst";
@@ -370,6 +375,7 @@ mod tests {
         let filter = TableFilter {
             encoding: Encoding::LevelDbBloom { bits_per_key: 10 },
             layout: FilterLayout::Full,
+            members: FilterMembers::default(),
         };
         let bytes_of = |options: &TableOptions| {
             let env = MemEnv::new();

@@ -32,8 +32,9 @@
 //! *door* ends at the filter, about 99 times in 100.
 //!
 //! Reading from the top: `verify` and `iter` walk an open table, `reader` opens it and looks up
-//! keys, `multi_get` looks up many at once, `builder` writes it; `filter_block` knows where filter
-//! bits live; `fetch` is the only way to a block; below are the blocks themselves.
+//! keys, `multi_get` looks up many at once, `open_filter` asks its filter, `builder` writes it;
+//! `filter_block` knows where filter bits live; `fetch` is the only way to a block; below are the
+//! blocks themselves.
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub mod verify;
 pub mod iter;
 pub mod multi_get;
 pub mod reader;
+pub mod open_filter;
 pub mod builder;
 pub mod writer;
 pub mod filter_block;

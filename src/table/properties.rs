@@ -58,8 +58,10 @@ pub struct Properties {
     pub filter_partitions: u64,
     /// Whether the filter holds whole user keys. A filter without them is not consulted.
     pub whole_key_filtering: bool,
-    /// Reserved: whether the filter holds prefixes.
+    /// Whether the filter holds prefixes.
     pub prefix_filtering: bool,
+    /// Id of their rule, parameters included; empty without prefixes, and then not written.
+    pub prefix_extractor: String,
     /// Smallest sequence number.
     pub smallest_sequence: SequenceNumber,
     /// Largest sequence number.
@@ -92,6 +94,7 @@ impl Default for Properties {
             filter_partitions: 0,
             whole_key_filtering: true,
             prefix_filtering: false,
+            prefix_extractor: String::new(),
             smallest_sequence: SEQUENCE_MAX,
             largest_sequence: 0,
             smallest_key: Vec::new(),
@@ -108,8 +111,17 @@ enum Field<'p> {
     Number(&'p mut u64),
     Flag(&'p mut bool),
     Text(&'p mut String),
+    /// Not written when empty, and may be missing.
+    OptionalText(&'p mut String),
     Bytes(&'p mut Vec<u8>),
     Compression(&'p mut Compression),
+}
+
+impl Field<'_> {
+    /// Whether a block without it is refused.
+    fn is_required(&self, name: &str) -> bool {
+        name != ENCODING && !matches!(self, Field::OptionalText(_))
+    }
 }
 
 impl Properties {
@@ -154,8 +166,8 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 23] {
-        use Field::{Bytes, Flag, Number, Text};
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 24] {
+        use Field::{Bytes, Flag, Number, OptionalText, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
@@ -172,6 +184,7 @@ impl Properties {
             ("index_key_is_user_key", Flag(&mut self.index_key_is_user_key)),
             ("largest_key", Bytes(&mut self.largest_key)),
             ("largest_sequence", Number(&mut self.largest_sequence)),
+            ("prefix_extractor", OptionalText(&mut self.prefix_extractor)),
             ("prefix_filtering", Flag(&mut self.prefix_filtering)),
             ("range_deletes", Number(&mut self.range_deletes)),
             ("raw_key_bytes", Number(&mut self.raw_key_bytes)),
@@ -199,7 +212,10 @@ impl Properties {
             match field {
                 Field::Number(number) => put_varint(&mut value, *number),
                 Field::Flag(flag) => value.push(u8::from(*flag)),
-                Field::Text(text) => value.extend_from_slice(text.as_bytes()),
+                Field::OptionalText(text) if text.is_empty() => continue,
+                Field::Text(text) | Field::OptionalText(text) => {
+                    value.extend_from_slice(text.as_bytes());
+                }
                 Field::Bytes(bytes) => value.extend_from_slice(bytes),
                 Field::Compression(compression) => {
                     value.extend_from_slice(compression.name().as_bytes());
@@ -220,14 +236,15 @@ impl Properties {
             let value = cursor.value(block);
             for (name, field) in properties.fields() {
                 if name.as_bytes() == cursor.key() {
+                    seen += usize::from(field.is_required(name));
                     read_field(field, value)
                         .ok_or_else(|| format!("property {name} with a malformed value"))?;
-                    seen += usize::from(name != ENCODING);
                 }
             }
             cursor.next(block);
         }
-        let expected = properties.fields().len() - 1;
+        let expected = properties.fields();
+        let expected = expected.iter().filter(|(name, field)| field.is_required(name)).count();
         if seen < expected {
             return Err(format!("{seen} of {expected} properties"));
         }
@@ -265,7 +282,9 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
                 _ => return None,
             }
         }
-        Field::Text(text) => *text = String::from_utf8(value.to_vec()).ok()?,
+        Field::Text(text) | Field::OptionalText(text) => {
+            *text = String::from_utf8(value.to_vec()).ok()?
+        }
         Field::Bytes(bytes) => *bytes = value.to_vec(),
         Field::Compression(compression) => {
             *compression = [Compression::None, Compression::Snappy]
@@ -309,6 +328,13 @@ mod tests {
     fn properties_come_back() {
         let properties = sample();
         assert_eq!(decode(properties.encode()), Ok(properties.clone()));
+        let prefixes = Properties {
+            prefix_filtering: true,
+            prefix_extractor: "siftdb.FixedPrefix.3".into(),
+            ..sample()
+        };
+        assert_eq!(decode(prefixes.encode()), Ok(prefixes.clone()));
+        assert!(properties.encode().len() < prefixes.encode().len(), "not written when empty");
         assert_eq!(properties.mean_block_bytes(), 4_000);
         assert_eq!(Properties::default().mean_block_bytes(), 0);
     }

@@ -14,6 +14,7 @@ use crate::env::handle::{FileHandle, FilePool};
 use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
+use crate::filter::prefix::PrefixExtractor;
 use crate::filter::registry::PreparedFilter;
 use crate::iterator::api::Direction;
 use crate::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
@@ -27,6 +28,7 @@ use crate::table::format::{
     BlockHandle, FOOTER_BYTES, Footer, FooterError, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::Index;
+use crate::table::open_filter::{OpenFilter, members_of};
 use crate::table::properties::Properties;
 use crate::value::{COPY_BYTES, SharedBytes, Value};
 use std::path::Path;
@@ -40,6 +42,8 @@ pub struct TableContext {
     pub cache: Arc<BlockCache>,
     /// Filter policies of the user's, found by the names that tables persist.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
+    /// Prefix extractors of the user's, found by the ids that tables persist.
+    pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
 }
 
 /// What the manifest knows of a file. A field that is `None` is not checked.
@@ -68,10 +72,9 @@ pub struct Table {
     footer: Footer,
     properties: Properties,
     index: TableIndex,
-    filter: FilterBlockReader,
+    filter: OpenFilter,
     /// Handle of the filter, for errors of `verify`.
     filter_offset: u64,
-    _filter_memory: Option<Reservation<CachedBlock>>,
 }
 
 /// The data index, resident or to be fetched.
@@ -111,28 +114,11 @@ impl Table {
         let mut io = TableIo::default();
         let filter_entry = metaindex.iter().find(|(name, _)| name != PROPERTIES_NAME);
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
-        let mut filter = match properties.whole_key_filtering {
-            true => FilterBlockReader::open(&metaindex, &context.custom_policies),
-            // A filter of prefixes only has no answer for a whole key.
-            false => FilterBlockReader::open(&[], &[]),
-        };
-        let filter_memory = match filter.residency_bytes() {
-            0 => None,
-            bytes => context.cache.try_reserve(bytes),
-        };
-        if filter_memory.is_some() {
-            filter.make_resident(&file, &mut io);
-        }
+        let blocks = FilterBlockReader::open(&metaindex, &context.custom_policies);
+        let members = members_of(&properties, &context.custom_prefixes);
+        let filter = OpenFilter::new(blocks, members, &file, &mut io);
         let index = TableIndex::open(&file, footer.index, &mut io)?;
-        Ok(Table {
-            file,
-            footer,
-            properties,
-            index,
-            filter,
-            filter_offset,
-            _filter_memory: filter_memory,
-        })
+        Ok(Table { file, footer, properties, index, filter, filter_offset })
     }
 
     /// What the table knows of a key, and what its filter said. "Maybe" with `Absent` is a false
@@ -190,15 +176,16 @@ impl Table {
         }
     }
 
-    /// The filter for the version's probe array, if it is resident and of the whole table.
+    /// The filter for the version's probe array, if it is resident, of the whole table and of
+    /// whole keys.
     #[must_use]
     pub fn resident_filter(&self) -> Option<&Arc<PreparedFilter>> {
-        self.filter.resident_full()
+        self.filter.resident_of_whole_keys()
     }
 
-    /// The filter: its name and layout are for `explain` and `inspect`.
+    /// The filter: what it holds, its name and layout.
     #[must_use]
-    pub fn filter(&self) -> &FilterBlockReader {
+    pub fn filter(&self) -> &OpenFilter {
         &self.filter
     }
 

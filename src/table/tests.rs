@@ -19,7 +19,7 @@ use crate::sync::Arc;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::Wanted;
-use crate::table::filter_block::layout::{FilterLayout, FilterVerdict, TableFilter};
+use crate::table::filter_block::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
 use crate::table::format::Compression;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
 use crate::value::Value;
@@ -59,7 +59,11 @@ fn filters() -> Vec<Option<TableFilter>> {
     let mut filters = vec![None];
     for layout in layouts {
         for encoding in &encodings {
-            filters.push(Some(TableFilter { encoding: encoding.clone(), layout }));
+            filters.push(Some(TableFilter {
+                encoding: encoding.clone(),
+                layout,
+                members: FilterMembers::default(),
+            }));
         }
     }
     filters
@@ -130,6 +134,7 @@ fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
         files: FilePool::new(Arc::new(env), 4),
         cache: Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }),
         custom_policies: Vec::new(),
+        custom_prefixes: Vec::new(),
     };
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
 }

@@ -3,8 +3,9 @@
 //! [`Table::verify`] is what `Db::verify` and the command `sst verify` call. It reads past the
 //! cache and checks: every block's checksum and structure (by reading it), order across blocks,
 //! each block within its separators, blocks one behind the other without a gap, counts, sizes, key
-//! and sequence range against the properties, that every key is found by a lookup and passes the
-//! filter, and that the filter could be read at all. The first contradiction is a `Corruption`.
+//! and sequence range against the properties, that every key is found by a lookup, passes the
+//! filter and has a prefix that does, and that the filter could be read at all. The first
+//! contradiction is a `Corruption`.
 
 use crate::error::Result;
 use crate::filter::hash::KeyHash;
@@ -142,14 +143,15 @@ impl Walk<'_> {
         if found.map(|found| found.value_start) != Some(value_start) {
             return wrong("an entry that a lookup does not find");
         }
-        match self.table.may_contain(&key, &hash, &mut self.io)? {
-            FilterVerdict::No => wrong("a key that the table's filter denies"),
-            FilterVerdict::Maybe => {
-                self.report.filter_probes += 1;
-                Ok(())
-            }
-            FilterVerdict::NotConsulted => Ok(()),
+        let verdicts = [
+            self.table.may_contain(&key, &hash, &mut self.io)?,
+            self.table.filter().prefix_may_match(file, &key, &mut self.io),
+        ];
+        if verdicts.contains(&FilterVerdict::No) {
+            return wrong("a key that the table's filter denies");
         }
+        self.report.filter_probes += u64::from(verdicts.contains(&FilterVerdict::Maybe));
+        Ok(())
     }
 
     fn compare_properties(&mut self) -> Result<()> {

@@ -6,6 +6,9 @@
 //! A table that is walked from one end to the other must yield as many entries as the manifest
 //! says; the walk ends in `Corruption` otherwise, as it does with any error of a table: going on
 //! with the next would hide what is missing. A walk that starts amid a table cannot tell.
+//!
+//! With a [`RangeFilter`], each table is asked when the walk gets to it, and passed by on a "no".
+//! That is no gap: such a table has no key of the caller's range, and nothing of it is expected.
 
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
@@ -13,6 +16,7 @@ use crate::key::compare_internal;
 use crate::sync::Arc;
 use crate::table::iter::TableIter;
 use crate::value::Value;
+use crate::version::range_filter::RangeFilter;
 use crate::version::version::TableHandle;
 
 /// A walk over a sorted level.
@@ -20,6 +24,8 @@ pub struct LevelIter {
     direction: Direction,
     tables: Vec<Arc<TableHandle>>,
     fill_cache: bool,
+    /// Whom to ask for tables to pass by, and the level to count that at.
+    range: Option<(Arc<RangeFilter>, usize)>,
     current: Option<Current>,
     error: Option<Error>,
 }
@@ -36,13 +42,41 @@ impl LevelIter {
     /// A walk over `tables`. Not positioned until the first seek; opens nothing.
     #[must_use]
     pub fn new(direction: Direction, tables: Vec<Arc<TableHandle>>, fill_cache: bool) -> Self {
-        LevelIter { direction, tables, fill_cache, current: None, error: None }
+        LevelIter { direction, tables, fill_cache, range: None, current: None, error: None }
+    }
+
+    /// Passes by the tables of this level that `range` excludes. The walk is for the keys of that
+    /// range; of others it may lack some.
+    #[must_use]
+    pub fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
+        self.range = Some((range, level));
+        self
+    }
+
+    /// The first table from `place` on, in the direction of the walk, that is not passed by.
+    fn unexcluded(&self, mut place: Option<usize>) -> Option<usize> {
+        let Some((range, level)) = &self.range else { return place };
+        while let Some(handle) = place.and_then(|at| self.tables.get(at))
+            && range.excludes(*level, &handle.table)
+        {
+            place = place.and_then(|at| self.behind(at));
+        }
+        place
+    }
+
+    /// The place behind `place` in the direction of the walk.
+    fn behind(&self, place: usize) -> Option<usize> {
+        match self.direction {
+            Direction::Forward => place.checked_add(1),
+            Direction::Reverse => place.checked_sub(1),
+        }
     }
 
     /// Starts in the table at `place`, if there is one; at `bound`, or at the table's end of the
     /// walk if the bound lies before it.
     fn enter(&mut self, place: Option<usize>, bound: Option<&[u8]>) {
         self.current = None;
+        let place = self.unexcluded(place);
         let Some((place, handle)) = place.and_then(|at| Some((at, self.tables.get(at)?))) else {
             return;
         };
@@ -66,10 +100,7 @@ impl LevelIter {
                 self.current = None;
                 return;
             }
-            let next = match self.direction {
-                Direction::Forward => current.place.checked_add(1),
-                Direction::Reverse => current.place.checked_sub(1),
-            };
+            let next = self.behind(current.place);
             self.enter(next, None);
         }
     }
@@ -146,8 +177,12 @@ mod tests {
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
+    use crate::filter::prefix::Prefix;
+    use crate::filter::registry::Encoding;
     use crate::key::{ValueKind, put_internal_key};
+    use crate::stats::counters::{Counters, LevelCounter};
     use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::version::edit::FileMeta;
@@ -166,13 +201,18 @@ mod tests {
             files: FilePool::new(Arc::clone(&env), 10),
             cache: Cache::new(1 << 16, 0.5),
             custom_policies: Vec::new(),
+            custom_prefixes: Vec::new(),
         };
         let options = TableOptions {
             block_bytes: 64,
             restart_interval: 2,
             hash_index: false,
             compression: Compression::None,
-            filter: None,
+            filter: Some(TableFilter {
+                encoding: Encoding::FastLocalBloom { millibits: 20_000 },
+                layout: FilterLayout::Full,
+                members: FilterMembers { whole_keys: true, prefix: Some(Prefix::fixed(2)) },
+            }),
         };
         let handle = |(number, keys): (usize, &&[u32])| {
             let (name, table_id) = (format!("/{number}"), 1 + number as u64);
@@ -233,6 +273,42 @@ mod tests {
         assert_eq!(walk(&mut forward, None), all);
         assert!(walk(&mut reverse, None).iter().rev().eq(&all));
         assert!(walk(&mut LevelIter::new(Direction::Reverse, Vec::new(), true), None).is_empty());
+    }
+
+    #[test]
+    fn tables_without_keys_of_the_range_are_passed_by_one_at_a_time() {
+        let keys: [&[u32]; 4] = [&[2, 4, 6], &[2401, 2402], &[2405, 2450], &[4000, 4002]];
+        for extra in [0, 1] {
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let counters = Arc::new(Counters::new());
+                let counted = || {
+                    [LevelCounter::PrefixNegatives, LevelCounter::PrefixPositives]
+                        .map(|counter| counters.level_total(3, counter))
+                };
+                let walker = |prefix: &str, end: &str| {
+                    let (start, end) = (prefix.as_bytes(), Some(end.as_bytes()));
+                    let range = Arc::new(RangeFilter::new(start, end, &counters));
+                    LevelIter::new(direction, level(&keys, extra), true).within(range, 3)
+                };
+                let mut iter = walker("24", "25");
+                iter.seek(None);
+                assert_eq!(counted(), [1, 1], "those that the walk has come to");
+                let found = walk(&mut iter, None);
+                // What is entered must still yield what it should, and no more is expected of the
+                // walk for what is passed by.
+                if extra == 0 {
+                    iter.status().unwrap();
+                    assert_eq!(found.len(), 4);
+                    assert_eq!(counted(), [1 + 2, 1 + 2]);
+                } else {
+                    assert!(iter.status().is_err());
+                    assert_eq!(found.len(), 2);
+                }
+                let mut iter = walker("99", "9:");
+                assert!(walk(&mut iter, None).is_empty());
+                iter.status().unwrap();
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | `set` | the current version, and the only way to the next one |
 //! | `level_iter` | a walk over one sorted level |
 //! | `multi_get` | the point lookups of a batch, level by level |
+//! | `range_filter` | which tables a scan may pass by |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
 //! | `manifest`, `edit` | the log of changes, CURRENT, and how one change is written |
 //!
@@ -14,6 +15,7 @@
 pub mod set;
 pub mod level_iter;
 pub mod multi_get;
+pub mod range_filter;
 #[expect(clippy::module_inception, reason = "the field calls both so")]
 pub mod version;
 pub mod manifest;

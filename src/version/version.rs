@@ -74,6 +74,8 @@ impl Drop for TableHandle {
 pub struct Slot {
     /// The filter of the whole table, if it is resident.
     pub filter: Option<Arc<PreparedFilter>>,
+    /// What the table's filter says of a key, it says of the key's prefix.
+    by_prefix: bool,
     mean_block_bytes: u64,
     /// The table.
     pub handle: Arc<TableHandle>,
@@ -83,6 +85,7 @@ impl Slot {
     fn new(handle: &Arc<TableHandle>) -> Self {
         Slot {
             filter: handle.table.resident_filter().cloned(),
+            by_prefix: !handle.table.filter().holds_whole_keys(),
             mean_block_bytes: handle.table.mean_block_bytes(),
             handle: Arc::clone(handle),
         }
@@ -164,6 +167,7 @@ pub struct VersionRead {
 pub struct Version {
     /// Level 0 first.
     pub levels: [Level; LEVELS],
+    holds_prefixes: bool,
 }
 
 impl Version {
@@ -185,7 +189,15 @@ impl Version {
                 handles,
             }
         });
-        Version { levels }
+        let mut handles = levels.iter().flat_map(|level| &level.handles);
+        let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
+        Version { levels, holds_prefixes }
+    }
+
+    /// True if a filter of these tables can be asked for prefixes.
+    #[must_use]
+    pub fn holds_prefixes(&self) -> bool {
+        self.holds_prefixes
     }
 
     /// The tables of `level`: level 0 newest first, others by key.
@@ -312,9 +324,11 @@ pub fn count_verdict(
     let counter = match (verdict, lookup) {
         (FilterVerdict::No, _) => {
             stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
-            LevelCounter::Negatives
+            if slot.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
         }
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
+        // Right or wrong of the prefix is more than the search for one key can tell.
+        (FilterVerdict::Maybe, _) if slot.by_prefix => LevelCounter::PrefixPositives,
         (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Deleted) => LevelCounter::TruePositives,
         // A newer version than the read's may be what the filter saw.
         (FilterVerdict::Maybe, Lookup::Absent)

@@ -36,14 +36,14 @@ pub enum FilterBlockBuilder {
 impl FilterBlockBuilder {
     /// A builder for one table.
     pub fn new(filter: &TableFilter) -> Self {
-        let encoding = &filter.encoding;
+        let TableFilter { encoding, members, .. } = filter;
         match filter.layout {
             FilterLayout::BlockBased { window_bytes } => {
                 Self::BlockBased(BlockBasedBuilder::new(encoding, window_bytes))
             }
-            FilterLayout::Full => Self::Full(FullBuilder::new(encoding)),
+            FilterLayout::Full => Self::Full(FullBuilder::new(encoding, members)),
             FilterLayout::Partitioned { block_bytes } => {
-                Self::Partitioned(PartitionedBuilder::new(encoding, block_bytes))
+                Self::Partitioned(PartitionedBuilder::new(encoding, members, block_bytes))
             }
         }
     }
@@ -240,31 +240,11 @@ fn split_name(entry: &str) -> Option<(MakeLayout, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coding::{Decoder, put_length_prefixed};
     use crate::filter::registry::Encoding;
     use crate::key::SEQUENCE_MAX;
-    use crate::table::filter_block::testing::Sink;
+    use crate::table::filter_block::layout::FilterMembers;
+    use crate::table::filter_block::testing::{Exact, Sink};
     use proptest::prelude::*;
-
-    /// Keeps the keys themselves; "deny" is denied.
-    #[derive(Debug)]
-    struct Exact;
-
-    impl FilterPolicy for Exact {
-        fn name(&self) -> &str {
-            "test.Exact"
-        }
-
-        fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
-            keys.iter().for_each(|key| put_length_prefixed(dst, key));
-        }
-
-        fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
-            let mut decoder = Decoder::new(filter);
-            key != b"deny"
-                && std::iter::from_fn(|| decoder.length_prefixed()).any(|member| member == key)
-        }
-    }
 
     fn custom() -> Vec<Arc<dyn FilterPolicy>> {
         vec![Arc::new(Exact)]
@@ -285,7 +265,13 @@ mod tests {
             FilterLayout::Partitioned { block_bytes: 100 },
         ];
         let pairs = encodings.iter().flat_map(|encoding| layouts.map(|layout| (encoding, layout)));
-        pairs.map(|(encoding, layout)| TableFilter { encoding: encoding.clone(), layout }).collect()
+        pairs
+            .map(|(encoding, layout)| TableFilter {
+                encoding: encoding.clone(),
+                layout,
+                members: FilterMembers::default(),
+            })
+            .collect()
     }
 
     struct Built {

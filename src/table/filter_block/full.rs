@@ -14,8 +14,8 @@ use crate::sync::Arc;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
-    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterSource, FilterVerdict, build_error,
-    is_writable,
+    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict,
+    build_error, is_writable,
 };
 use crate::table::format::BlockHandle;
 
@@ -23,25 +23,39 @@ use crate::table::format::BlockHandle;
 #[derive(Debug)]
 pub struct FullBuilder {
     name: String,
+    members: FilterMembers,
     keys: FilterBuilder,
+    /// The first thing that went wrong; told at `finish`.
+    failed: Option<String>,
 }
 
 impl FullBuilder {
     /// One filter for all keys.
-    pub fn new(encoding: &Encoding) -> Self {
+    pub fn new(encoding: &Encoding, members: &FilterMembers) -> Self {
         FullBuilder {
             name: format!("{FULL_PREFIX}{}", encoding.full_name()),
+            members: members.clone(),
             keys: encoding.builder(),
+            failed: None,
         }
     }
 
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        self.keys.add_key(user_key);
+        if self.failed.is_some() {
+            return;
+        }
+        match self.members.prefix_of(user_key) {
+            Ok(prefix) => self.members.add(user_key, prefix, &mut self.keys),
+            Err(what) => self.failed = Some(what),
+        }
     }
 
     /// Writes the block; nothing if no key came.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
+        if let Some(what) = self.failed.take() {
+            return Err(build_error(what));
+        }
         let entries = self.keys.entries() as u64;
         let mut contents = Vec::new();
         self.keys.finish(&mut contents).map_err(build_error)?;

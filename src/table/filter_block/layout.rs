@@ -11,6 +11,8 @@
 
 use crate::cache::Cached;
 use crate::error::{Error, Result};
+use crate::filter::builder::FilterBuilder;
+use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
@@ -105,13 +107,16 @@ pub struct TableFilter {
     pub encoding: Encoding,
     /// Where the bits live.
     pub layout: FilterLayout,
+    /// What stands for a key in it.
+    pub members: FilterMembers,
 }
 
 impl TableFilter {
     /// What is wrong with this choice, if anything.
     pub fn validate(&self) -> std::result::Result<(), String> {
         self.encoding.validate()?;
-        self.layout.validate()
+        self.layout.validate()?;
+        self.members.validate(self.layout)
     }
 
     /// The name its tables persist for the encoding.
@@ -120,6 +125,58 @@ impl TableFilter {
         match self.layout {
             FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),
             FilterLayout::Full | FilterLayout::Partitioned { .. } => self.encoding.full_name(),
+        }
+    }
+}
+
+/// What a filter holds of each key: the key as a whole, its prefix, or both.
+#[derive(Clone, Debug)]
+pub struct FilterMembers {
+    /// Whole keys. A filter without them has no answer for a key that has no prefix.
+    pub whole_keys: bool,
+    /// Prefixes by this rule.
+    pub prefix: Option<Prefix>,
+}
+
+impl Default for FilterMembers {
+    /// Whole keys only.
+    fn default() -> Self {
+        FilterMembers { whole_keys: true, prefix: None }
+    }
+}
+
+impl FilterMembers {
+    fn validate(&self, layout: FilterLayout) -> std::result::Result<(), String> {
+        let Some(prefix) = &self.prefix else {
+            let nothing = "a filter of neither whole keys nor prefixes: whole_key(false) is for \
+                           filters with a prefix";
+            return if self.whole_keys { Ok(()) } else { Err(nothing.to_string()) };
+        };
+        if let FilterLayout::BlockBased { .. } = layout {
+            return Err("prefixes in a block-based filter: it answers for one window of the \
+                        file, a scan crosses many; take the full or partitioned layout"
+                .to_string());
+        }
+        prefix.validate()
+    }
+
+    /// The prefix of a key to be added. The error says that a user's rule broke its contract.
+    #[inline]
+    pub fn prefix_of<'k>(
+        &self,
+        user_key: &'k [u8],
+    ) -> std::result::Result<Option<&'k [u8]>, String> {
+        self.prefix.as_ref().map_or(Ok(None), |prefix| prefix.extract_checked(user_key))
+    }
+
+    /// Adds what stands for a key. One that has no prefix is not in a filter of prefixes only.
+    #[inline]
+    pub fn add(&self, user_key: &[u8], prefix: Option<&[u8]>, filter: &mut FilterBuilder) {
+        match prefix {
+            Some(prefix) if self.whole_keys => filter.add_key_and_alternate(user_key, prefix),
+            Some(prefix) => filter.add_key(prefix),
+            None if self.whole_keys => filter.add_key(user_key),
+            None => {}
         }
     }
 }

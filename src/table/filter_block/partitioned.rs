@@ -10,6 +10,11 @@
 //! one before it; a partition of nothing but that key would never be asked and is not written. A
 //! key above all index keys is asked of the last partition, as in RocksDB. Partitions always go
 //! through the cache; the index is resident or cached.
+//!
+//! With prefixes, a partition also holds the prefix of the key behind its last one, and that of
+//! the key before its first one, so that it can be asked from any place up to its neighbours'
+//! keys. What the filter says of a prefix at a key `k`: "no" means that the next key of the table
+//! from `k` on does not have it.
 
 use crate::cache::Cached;
 use crate::error::Result;
@@ -22,8 +27,8 @@ use crate::table::block_builder::BlockBuilder;
 use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
-    BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, PARTITIONED_PREFIX, build_error,
-    is_writable,
+    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
+    build_error, is_writable,
 };
 use crate::table::format::BlockHandle;
 use crate::table::index::Index;
@@ -35,6 +40,7 @@ const PARTITION_PERCENT: usize = 90;
 #[derive(Debug)]
 pub struct PartitionedBuilder {
     name: String,
+    members: FilterMembers,
     keys: FilterBuilder,
     keys_per_partition: usize,
     previous_key: Vec<u8>,
@@ -49,16 +55,24 @@ pub struct PartitionedBuilder {
 
 impl PartitionedBuilder {
     /// Partitions of 90 % of `block_bytes`.
-    pub fn new(encoding: &Encoding, block_bytes: usize) -> Self {
+    pub fn new(encoding: &Encoding, members: &FilterMembers, block_bytes: usize) -> Self {
         let partition_bytes = block_bytes.saturating_mul(PARTITION_PERCENT).div_ceil(100).max(1);
-        Self::with_partition_bytes(encoding, partition_bytes)
+        Self::with_partition_bytes(encoding, members, partition_bytes)
     }
 
-    fn with_partition_bytes(encoding: &Encoding, partition_bytes: usize) -> Self {
+    fn with_partition_bytes(
+        encoding: &Encoding,
+        members: &FilterMembers,
+        partition_bytes: usize,
+    ) -> Self {
         let keys = encoding.builder();
+        let entries = keys.keys_per_partition(partition_bytes);
+        // The prefix behind the last key needs room.
+        let spare = usize::from(members.prefix.is_some() && entries > 1);
         PartitionedBuilder {
             name: format!("{PARTITIONED_PREFIX}{}", encoding.full_name()),
-            keys_per_partition: keys.keys_per_partition(partition_bytes),
+            members: members.clone(),
+            keys_per_partition: entries - spare,
             keys,
             previous_key: Vec::new(),
             filters: Vec::new(),
@@ -70,12 +84,29 @@ impl PartitionedBuilder {
 
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        if self.keys.entries() >= self.keys_per_partition {
-            self.cut();
+        if self.failed.is_none()
+            && let Err(what) = self.try_add(user_key)
+        {
+            self.failed = Some(what);
         }
-        self.keys.add_key(user_key);
+    }
+
+    fn try_add(&mut self, user_key: &[u8]) -> std::result::Result<(), String> {
+        let prefix = self.members.prefix_of(user_key)?;
+        if self.keys.entries() >= self.keys_per_partition {
+            if let Some(prefix) = prefix {
+                // As if it were a key, so that it is no entry of its own behind keys that have it.
+                self.members.add(prefix, Some(prefix), &mut self.keys);
+            }
+            self.cut()?;
+            if let Some(previous) = self.members.prefix_of(&self.previous_key)? {
+                self.keys.add_key(previous);
+            }
+        }
+        self.members.add(user_key, prefix, &mut self.keys);
         self.previous_key.clear();
         self.previous_key.extend_from_slice(user_key);
+        Ok(())
     }
 
     /// Writes the partitions, then their index; nothing if no key came.
@@ -84,11 +115,11 @@ impl PartitionedBuilder {
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
     ) -> Result<Option<FilterBlockSummary>> {
-        if self.keys.entries() > 0 {
-            self.cut();
-        }
         if let Some(what) = self.failed.take() {
             return Err(build_error(what));
+        }
+        if self.keys.entries() > 0 {
+            self.cut().map_err(build_error)?;
         }
         let filters = std::mem::take(&mut self.filters);
         let partitions = std::mem::take(&mut self.partitions);
@@ -124,12 +155,10 @@ impl PartitionedBuilder {
     }
 
     /// Ends a partition behind the previous key.
-    fn cut(&mut self) {
+    fn cut(&mut self) -> std::result::Result<(), String> {
         let entries = self.keys.entries() as u64;
         let start = self.filters.len();
-        if let Err(what) = self.keys.finish(&mut self.filters) {
-            self.failed.get_or_insert(what);
-        }
+        self.keys.finish(&mut self.filters)?;
         let repeats = self.partitions.last().is_some_and(|(key, _)| *key == self.previous_key);
         if repeats || !is_writable(self.filters.len() - start) {
             self.filters.truncate(start);
@@ -138,6 +167,7 @@ impl PartitionedBuilder {
             self.entries += entries;
             self.partitions.push((self.previous_key.clone(), self.filters.len()));
         }
+        Ok(())
     }
 }
 
@@ -267,6 +297,7 @@ fn partition_of(index: &Index, key: &LookupKey) -> Option<BlockHandle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::prefix::Prefix;
     use crate::filter::vectors;
     use crate::key::SEQUENCE_MAX;
     use crate::table::filter_block::testing::Sink;
@@ -278,7 +309,16 @@ mod tests {
         keys: impl IntoIterator<Item = Vec<u8>>,
         user_keys: bool,
     ) -> (Sink, Option<FilterBlockSummary>) {
-        let mut builder = PartitionedBuilder::with_partition_bytes(&FAST, partition_bytes);
+        let members = FilterMembers::default();
+        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &members, partition_bytes);
+        finish(builder, keys, user_keys)
+    }
+
+    fn finish(
+        mut builder: PartitionedBuilder,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+        user_keys: bool,
+    ) -> (Sink, Option<FilterBlockSummary>) {
         keys.into_iter().for_each(|key| builder.add_key(&key));
         let mut sink = Sink::starting_at(1000);
         let summary = builder.finish(user_keys, &mut sink).expect("written");
@@ -311,17 +351,25 @@ mod tests {
         let Some(file) = vectors::load("rocksdb_partitioned_filter.json") else { return };
         let mut compared = 0;
         for case in vectors::array(&file, "cases") {
-            let decoupled = case["decouple"].as_bool() == Some(true);
-            let whole = case["whole_key_filtering"].as_bool() == Some(true);
-            if !decoupled || !whole || vectors::number(case, "prefix_len") != 0 {
+            if case["decouple"].as_bool() != Some(true) {
                 continue;
             }
             compared += 1;
+            let prefix_bytes = vectors::number(case, "prefix_len") as usize;
+            let members = FilterMembers {
+                whole_keys: case["whole_key_filtering"].as_bool() == Some(true),
+                prefix: (prefix_bytes > 0).then(|| Prefix::fixed(prefix_bytes)),
+            };
+            let millibits = vectors::number(case, "millibits_per_key") as u32;
+            let builder = PartitionedBuilder::with_partition_bytes(
+                &Encoding::FastLocalBloom { millibits },
+                &members,
+                vectors::number(case, "partition_size") as usize,
+            );
             let name = &case["name"];
             let user_keys = case["index_key_is_user_key"].as_bool() == Some(true);
             let keys = vector_keys(vectors::number(case, "n"), vectors::number(case, "versions"));
-            let (sink, summary) =
-                build(vectors::number(case, "partition_size") as usize, keys, user_keys);
+            let (sink, summary) = finish(builder, keys, user_keys);
             let partitions = vectors::array(case, "partitions");
             let Some(summary) = summary else {
                 assert!(partitions.is_empty() && sink.blocks.is_empty(), "{name}");
@@ -344,7 +392,7 @@ mod tests {
                 assert_eq!(index.handle(i), Some(BlockHandle { offset, size }), "{name}");
             }
         }
-        assert_eq!(compared, 5);
+        assert_eq!(compared, 10);
     }
 
     #[test]
@@ -404,7 +452,8 @@ mod tests {
     fn versions_of_one_key_make_one_partition() {
         // One key a partition: each version would be a partition of its own, under equal keys.
         let encoding = Encoding::LevelDbBloom { bits_per_key: 10 };
-        let mut builder = PartitionedBuilder::with_partition_bytes(&encoding, 1);
+        let members = FilterMembers::default();
+        let mut builder = PartitionedBuilder::with_partition_bytes(&encoding, &members, 1);
         assert_eq!(builder.keys_per_partition, 1);
         for key in ["a", "a", "a", "b", "c", "c"] {
             builder.add_key(key.as_bytes());
@@ -416,6 +465,104 @@ mod tests {
         assert!(Index::new(index.clone(), true, handle.offset).is_ok());
         // The builder is empty again.
         assert_eq!(builder.finish(true, &mut sink).expect("written"), None);
+    }
+
+    /// Keys that have a prefix of their own each, so that only a rule puts one where another
+    /// partition begins.
+    fn lonely_keys() -> Vec<Vec<u8>> {
+        (0..1000).map(|i| format!("{i:04}-key").into_bytes()).collect()
+    }
+
+    const LONELY_PREFIX_BYTES: usize = 4;
+
+    fn with_prefixes(whole_keys: bool) -> FilterMembers {
+        FilterMembers { whole_keys, prefix: Some(Prefix::fixed(LONELY_PREFIX_BYTES)) }
+    }
+
+    /// Each partition's filter and, as places among the keys, its first key and the next one's.
+    fn lonely_partitions(whole_keys: bool) -> Vec<(Vec<u8>, usize, usize)> {
+        let builder =
+            PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(whole_keys), 200);
+        let (sink, summary) = finish(builder, lonely_keys(), true);
+        let (top, partitions) = sink.blocks.split_last().expect("an index");
+        let index = Index::new(top.1.clone(), true, top.0.offset).expect("index");
+        assert_eq!(summary.expect("a filter").partitions as usize, partitions.len());
+        assert!(partitions.len() > 5);
+        let mut first = 0;
+        let ends = (0..index.len()).map(|i| {
+            let last = lonely_keys().iter().position(|key| index.key(i) == &key[..]);
+            (std::mem::replace(&mut first, last.expect("a key") + 1), last.expect("a key") + 1)
+        });
+        let filters = partitions.iter().map(|(_, contents)| contents.clone());
+        filters.zip(ends).map(|(filter, (first, end))| (filter, first, end)).collect()
+    }
+
+    /// Asks a partition for the prefixes of the keys at these places.
+    fn holds_prefixes(filter: &[u8], places: impl IntoIterator<Item = usize>) -> bool {
+        let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
+        let keys = lonely_keys();
+        places.into_iter().all(|place| {
+            let prefix = &keys[place][..LONELY_PREFIX_BYTES];
+            reader.may_contain(filter, &KeyHash::new(prefix))
+        })
+    }
+
+    #[test]
+    fn a_closing_partition_holds_the_prefix_of_the_next_key() {
+        for whole_keys in [true, false] {
+            let partitions = lonely_partitions(whole_keys);
+            let (_, inner) = partitions.split_last().expect("partitions");
+            assert!(inner.iter().all(|(filter, _, next)| holds_prefixes(filter, [*next])));
+        }
+    }
+
+    #[test]
+    fn a_new_partition_holds_the_prefix_of_the_key_before() {
+        for whole_keys in [true, false] {
+            for (filter, first, _) in &lonely_partitions(whole_keys)[1..] {
+                assert!(holds_prefixes(filter, [first - 1]));
+            }
+        }
+    }
+
+    /// What the closing partition got of the next prefix must not pass for a repeat in the new one.
+    #[test]
+    fn what_was_added_before_a_cut_is_no_repeat_behind_it() {
+        for whole_keys in [true, false] {
+            for (filter, first, end) in lonely_partitions(whole_keys) {
+                assert!(holds_prefixes(&filter, first..end));
+            }
+        }
+    }
+
+    /// Room for 153 entries at 200 bytes: with one more a partition would need another line.
+    #[test]
+    fn a_partition_has_room_for_the_prefix_of_the_next_key() {
+        let partitions = lonely_partitions(false);
+        let (_, inner) = partitions.split_last().expect("partitions");
+        assert!(inner.iter().all(|(filter, _, _)| filter.len() == 197));
+        let one_key = Encoding::LevelDbBloom { bits_per_key: 10 };
+        let members = with_prefixes(true);
+        let builder = |encoding, bytes| {
+            PartitionedBuilder::with_partition_bytes(encoding, &members, bytes).keys_per_partition
+        };
+        assert_eq!((builder(&FAST, 200), builder(&one_key, 1)), (152, 1));
+    }
+
+    #[test]
+    fn a_place_behind_all_keys_is_asked_of_the_last_partition() {
+        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(true), 200);
+        let (sink, summary) = finish(builder, lonely_keys(), true);
+        let (file, reader) = (sink.file(true), reader(summary.expect("a filter").handle));
+        let verdict = |prefix: &[u8], place: &[u8]| {
+            let place = LookupKey::new(place, SEQUENCE_MAX);
+            let io = &mut TableIo::default();
+            reader.table_may_contain(&file, &place, &KeyHash::new(prefix), io)
+        };
+        // Where a walk back from the place begins.
+        assert_eq!(verdict(b"0999", b"0999-z"), FilterVerdict::Maybe);
+        assert_eq!(verdict(b"0999", b"z"), FilterVerdict::Maybe);
+        assert_eq!(verdict(b"0000", b"0999-z"), FilterVerdict::No);
     }
 
     #[test]

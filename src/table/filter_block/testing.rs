@@ -1,14 +1,37 @@
-//! A table file that holds nothing but a filter, for the tests of the layouts.
+//! A table file that holds nothing but a filter, and a policy, for the tests of the layouts.
 
 use crate::cache::Cache;
+use crate::coding::{Decoder, put_length_prefixed};
 use crate::env::handle::{FileHandle, FilePool};
 use crate::env::mem::MemEnv;
 use crate::error::Result;
+use crate::filter::policy::FilterPolicy;
 use crate::table::fetch::TableFile;
 use crate::table::filter_block::layout::BlockSink;
 use crate::table::format::{BlockHandle, Compression, FOOTER_BYTES, block_trailer};
 use std::path::Path;
 use std::sync::Arc;
+
+/// A policy that keeps the keys themselves; "deny" is denied.
+#[derive(Debug)]
+pub struct Exact;
+
+impl FilterPolicy for Exact {
+    fn name(&self) -> &str {
+        "test.Exact"
+    }
+
+    fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
+        assert!(keys.is_sorted(), "what point 4 of the contract promises");
+        keys.iter().for_each(|key| put_length_prefixed(dst, key));
+    }
+
+    fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
+        let mut decoder = Decoder::new(filter);
+        key != b"deny"
+            && std::iter::from_fn(|| decoder.length_prefixed()).any(|member| member == key)
+    }
+}
 
 const TABLE_ID: u64 = 77;
 

@@ -1,0 +1,470 @@
+//! Prefixes: the leading part of a key that a filter holds beside the key, or in its place.
+//!
+//! A filter of whole keys cannot say that a table holds no key of a range. One of prefixes can,
+//! where all keys of the range share a prefix: then a scan passes the table by. [`Prefix`] is the
+//! choice, three built-in rules or a [`PrefixExtractor`] of the user's; its id, parameters
+//! included, is persisted with each table. A table is asked by the rule of its own id: a built-in
+//! one is made from the id, a user's is looked up among those that were given at open, and with
+//! an unknown id the table's prefixes are not consulted.
+//!
+//! Code of users runs guarded, and what it answers is checked: [`Prefix::extract_checked`] is for
+//! building, where a broken contract is an error, the others are for reading, where it is `None`.
+//! What goes into a filter is decided in `table/filter_block/layout.rs`.
+
+use crate::filter::policy::guarded;
+use crate::key::KEY_BYTES_MAX;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A rule of your own that says which leading part of a key is its prefix.
+///
+/// # The contract
+///
+/// 1. **A prefix is a leading part of its key**: the key's first n bytes, n from 0 to all of them.
+///    `None` means that the key has no prefix (it is *out of the domain*); a filter holds such a
+///    key only as a whole.
+/// 2. **The same key always has the same prefix**, today and after an upgrade.
+/// 3. **The id is persisted** with every table and decides, by exact equality, whether a table's
+///    prefixes may be asked for. Whatever changes a prefix of any key changes the id: a rule with
+///    a parameter names the parameter, as in `example.first-words.2`. Tables under another id are
+///    read without their prefixes, which costs time and never an answer. An id has 1 to 255
+///    printable ASCII characters and none of the beginnings `siftdb.`, `rocksdb.`, `leveldb.`.
+/// 4. **[`prefix_of_all`](Self::prefix_of_all) speaks for every key**: if it answers `p` for
+///    `common`, then every key that begins with `common`, also `common` itself and also one that
+///    was never written, is in the domain and has the prefix `p`. A scan trusts it, and a wrong
+///    answer hides entries; when in doubt, answer `None`, and scans pass no table by.
+/// 5. **Keys of one prefix should be neighbours** in the order of keys. Otherwise each run of them
+///    adds the prefix again; the filter grows and stays right.
+/// 6. **No error channel.** A panic, or a prefix that is no leading part, fails the flush or
+///    compaction that meets it, and on a read means that no filter is asked. Methods are called by
+///    several threads at once and should not block.
+///
+/// # Example
+///
+/// The first word, for keys that have a space:
+///
+/// ```
+/// use siftdb::filter::PrefixExtractor;
+///
+/// #[derive(Debug)]
+/// struct FirstWord;
+///
+/// impl PrefixExtractor for FirstWord {
+///     fn id(&self) -> &str {
+///         "example.first-word"
+///     }
+///
+///     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+///         let space = key.iter().position(|&byte| byte == b' ')?;
+///         key.get(..space)
+///     }
+///
+///     fn prefix_of_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+///         self.prefix(common) // whatever follows the first space, the first word stays
+///     }
+/// }
+///
+/// assert_eq!(FirstWord.prefix(b"ada 1815"), Some(&b"ada"[..]));
+/// assert_eq!(FirstWord.prefix_of_all(b"ad"), None); // "ada 1815" and "adam 1" begin with it
+/// ```
+pub trait PrefixExtractor: Send + Sync + Debug {
+    /// The persisted id, parameters included; always the same.
+    fn id(&self) -> &str;
+
+    /// The prefix of `key`; `None` if it has none.
+    fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]>;
+
+    /// The prefix that every key beginning with `common` has, if there is one, as a leading part
+    /// of `common`. The default answers `None`: prefixes then serve lookups, not scans.
+    fn prefix_of_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+        let _ = common;
+        None
+    }
+}
+
+/// Which leading part of a key is its prefix.
+///
+/// ```
+/// use siftdb::{Filter, Prefix};
+/// let by_tenant = Filter::bloom(10.0).prefix(Prefix::delimited(b'/', 1));
+/// let prefixes_only = Filter::bloom(10.0).prefix(Prefix::fixed(4)).whole_key(false);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Prefix(Rule);
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Fixed(usize),
+    Capped(usize),
+    Delimited { delimiter: u8, count: usize },
+    Custom(Arc<dyn PrefixExtractor>),
+}
+
+const BUILT_IN: &str = "siftdb.";
+
+impl Prefix {
+    /// The first `bytes` bytes (1 to 65,535); shorter keys have no prefix.
+    #[must_use]
+    pub fn fixed(bytes: usize) -> Self {
+        Prefix(Rule::Fixed(bytes))
+    }
+
+    /// The first `bytes` bytes (1 to 65,535); a shorter key is its own prefix.
+    #[must_use]
+    pub fn capped(bytes: usize) -> Self {
+        Prefix(Rule::Capped(bytes))
+    }
+
+    /// Up to and including the `count`th `delimiter` (1 to 65,535); keys with fewer have no
+    /// prefix.
+    #[must_use]
+    pub fn delimited(delimiter: u8, count: usize) -> Self {
+        Prefix(Rule::Delimited { delimiter, count })
+    }
+
+    /// A rule of the user's own. Tables built with it name its id; opened without it their
+    /// prefixes are not asked for.
+    #[must_use]
+    pub fn custom(extractor: Arc<dyn PrefixExtractor>) -> Self {
+        Prefix(Rule::Custom(extractor))
+    }
+
+    /// The id that tables persist; empty, which nothing is persisted under, if a user's panics.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match &self.0 {
+            Rule::Fixed(bytes) => format!("{BUILT_IN}FixedPrefix.{bytes}"),
+            Rule::Capped(bytes) => format!("{BUILT_IN}CappedPrefix.{bytes}"),
+            Rule::Delimited { delimiter, count } => {
+                format!("{BUILT_IN}DelimitedPrefix.{delimiter:02x}.{count}")
+            }
+            Rule::Custom(extractor) => guarded(|| extractor.id().to_string()).unwrap_or_default(),
+        }
+    }
+
+    /// The rule that tables persist under `id`; `None` if nobody knows it.
+    #[must_use]
+    pub(crate) fn for_id(id: &str, custom: &[Arc<dyn PrefixExtractor>]) -> Option<Self> {
+        if id.is_empty() {
+            return None;
+        }
+        let custom = || custom.iter().map(|extractor| Prefix::custom(Arc::clone(extractor)));
+        // Only an id in the form that is written, so that each rule has one.
+        built_in(id).into_iter().chain(custom()).find(|prefix| prefix.id() == id)
+    }
+
+    /// What is wrong with this choice, if anything.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match &self.0 {
+            Rule::Fixed(n) | Rule::Capped(n) | Rule::Delimited { count: n, .. } => {
+                if (1..=KEY_BYTES_MAX).contains(n) {
+                    return Ok(());
+                }
+                Err(format!("the prefix {} with {n}; it may be 1 to {KEY_BYTES_MAX}", self.id()))
+            }
+            Rule::Custom(_) => {
+                let id = self.id();
+                let printable = id.bytes().all(|byte| byte.is_ascii_graphic());
+                if id.is_empty() || id.len() > 255 || !printable {
+                    return Err(format!(
+                        "a prefix extractor's id has 1 to 255 printable ASCII characters, \
+                         not {id:?}"
+                    ));
+                }
+                let reserved = ["leveldb.", "rocksdb.", BUILT_IN];
+                match reserved.iter().find(|prefix| id.starts_with(**prefix)) {
+                    Some(prefix) => Err(format!(
+                        "the prefix extractor's id {id:?} is not free: {prefix}* are built in"
+                    )),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The prefix of a key that is read; `None` also where a user's rule breaks its contract.
+    #[inline]
+    #[must_use]
+    pub(crate) fn extract<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        match &self.0 {
+            Rule::Custom(extractor) => custom_prefix(&**extractor, key).ok().flatten(),
+            rule => built_in_prefix(rule, key),
+        }
+    }
+
+    /// The prefix of a key that is written. The error says how a user's rule broke its contract;
+    /// beside the prefix itself, what `prefix_of_all` makes of the key is held against it.
+    #[inline]
+    pub(crate) fn extract_checked<'k>(&self, key: &'k [u8]) -> Result<Option<&'k [u8]>, String> {
+        let Rule::Custom(extractor) = &self.0 else { return Ok(built_in_prefix(&self.0, key)) };
+        let broken = |what: String| format!("prefix extractor {extractor:?} {what}");
+        let prefix = custom_prefix(&**extractor, key).map_err(broken)?;
+        let of_all = custom_prefix_of_all(&**extractor, key).map_err(broken)?;
+        if of_all.is_some() && of_all != prefix {
+            let key = key.escape_ascii();
+            return Err(broken(format!("has another prefix for all keys from \"{key}\" on")));
+        }
+        Ok(prefix)
+    }
+
+    /// The prefix of every key that begins with `common`, if there is one for certain.
+    #[must_use]
+    pub(crate) fn extract_for_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+        match &self.0 {
+            // A longer key has more bytes than the cap.
+            Rule::Fixed(bytes) | Rule::Capped(bytes) => common.get(..*bytes),
+            // Later bytes do not move the delimiter.
+            rule @ Rule::Delimited { .. } => built_in_prefix(rule, common),
+            Rule::Custom(extractor) => custom_prefix_of_all(&**extractor, common).ok().flatten(),
+        }
+    }
+
+    /// The user's rule, if it is one.
+    pub(crate) fn as_custom(&self) -> Option<&Arc<dyn PrefixExtractor>> {
+        match &self.0 {
+            Rule::Custom(extractor) => Some(extractor),
+            _ => None,
+        }
+    }
+}
+
+/// A built-in rule by its id.
+fn built_in(id: &str) -> Option<Prefix> {
+    let (kind, parameter) = id.strip_prefix(BUILT_IN)?.split_once('.')?;
+    let prefix = match kind {
+        "FixedPrefix" => Prefix::fixed(parameter.parse().ok()?),
+        "CappedPrefix" => Prefix::capped(parameter.parse().ok()?),
+        "DelimitedPrefix" => {
+            let (delimiter, count) = parameter.split_once('.')?;
+            Prefix::delimited(u8::from_str_radix(delimiter, 16).ok()?, count.parse().ok()?)
+        }
+        _ => return None,
+    };
+    prefix.validate().is_ok().then_some(prefix)
+}
+
+/// The prefix by a built-in rule.
+#[inline]
+fn built_in_prefix<'k>(rule: &Rule, key: &'k [u8]) -> Option<&'k [u8]> {
+    match rule {
+        Rule::Fixed(bytes) => key.get(..*bytes),
+        Rule::Capped(bytes) => key.get(..key.len().min(*bytes)),
+        Rule::Delimited { delimiter, count } => {
+            let mut delimiters = (1..).zip(key).filter(|(_, byte)| *byte == delimiter);
+            let (end, _) = delimiters.nth(count.saturating_sub(1))?;
+            key.get(..end)
+        }
+        Rule::Custom(_) => None,
+    }
+}
+
+fn custom_prefix<'k>(
+    extractor: &dyn PrefixExtractor,
+    key: &'k [u8],
+) -> Result<Option<&'k [u8]>, String> {
+    leading_part(guarded(|| extractor.prefix(key)), key)
+}
+
+fn custom_prefix_of_all<'k>(
+    extractor: &dyn PrefixExtractor,
+    common: &'k [u8],
+) -> Result<Option<&'k [u8]>, String> {
+    leading_part(guarded(|| extractor.prefix_of_all(common)), common)
+}
+
+/// What a user's rule answered for `key`, if it is a leading part of it.
+fn leading_part<'k>(
+    answer: Result<Option<&'k [u8]>, String>,
+    key: &[u8],
+) -> Result<Option<&'k [u8]>, String> {
+    match answer {
+        Err(panic) => Err(format!("panicked: {panic}")),
+        Ok(Some(prefix)) if !key.starts_with(prefix) => {
+            let (prefix, key) = (prefix.escape_ascii(), key.escape_ascii());
+            Err(format!("answers \"{prefix}\", which is no leading part of \"{key}\""))
+        }
+        Ok(answer) => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ANY_ID: &str = "siftdb\\.(Fixed|Capped|Delimited|)Prefix(\\.[0-9a-f+]{0,6}){0,3}";
+
+    /// The letters of a key up to its first digit; made to break its contract by `Breaks`.
+    #[derive(Debug, Default)]
+    struct Letters(Breaks);
+
+    #[derive(Debug, Default, PartialEq)]
+    enum Breaks {
+        #[default]
+        Nothing,
+        PanicsInId,
+        PanicsInPrefix,
+        NoLeadingPart,
+        WrongForAll,
+        Id(&'static str),
+    }
+
+    impl PrefixExtractor for Letters {
+        fn id(&self) -> &str {
+            assert!(self.0 != Breaks::PanicsInId, "no id today");
+            if let Breaks::Id(id) = self.0 { id } else { "test.letters" }
+        }
+
+        fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+            assert!(self.0 != Breaks::PanicsInPrefix, "no prefix today");
+            if self.0 == Breaks::NoLeadingPart {
+                return Some(b"elsewhere");
+            }
+            let end = key.iter().position(u8::is_ascii_digit)?;
+            key.get(..end)
+        }
+
+        fn prefix_of_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+            if self.0 == Breaks::WrongForAll { common.get(..1) } else { self.prefix(common) }
+        }
+    }
+
+    fn custom(breaks: Breaks) -> Prefix {
+        Prefix::custom(Arc::new(Letters(breaks)))
+    }
+
+    fn rules() -> Vec<Prefix> {
+        vec![
+            Prefix::fixed(1),
+            Prefix::fixed(3),
+            Prefix::capped(2),
+            Prefix::capped(7),
+            Prefix::delimited(b'a', 1),
+            Prefix::delimited(b'b', 2),
+            custom(Breaks::Nothing),
+        ]
+    }
+
+    proptest! {
+        /// Points 1, 2 and 4 of the contract, for the built-in rules as for a user's.
+        #[test]
+        fn a_prefix_of_all_is_the_prefix_of_each(common in "[ab1]{0,5}", rest in "[ab1]{0,5}") {
+            let key = [common.as_bytes(), rest.as_bytes()].concat();
+            for rule in rules() {
+                let prefix = rule.extract(&key);
+                prop_assert!(prefix.is_none_or(|prefix| key.starts_with(prefix)));
+                prop_assert_eq!(rule.extract_checked(&key), Ok(prefix), "{:?}", &rule);
+                if let Some(of_all) = rule.extract_for_all(common.as_bytes()) {
+                    prop_assert_eq!(prefix, Some(of_all), "{:?}", &rule);
+                    prop_assert!(common.as_bytes().starts_with(of_all));
+                }
+            }
+        }
+
+        #[test]
+        fn any_id_is_refused_or_comes_back(id in ANY_ID) {
+            if let Some(prefix) = Prefix::for_id(&id, &[]) {
+                prop_assert_eq!(prefix.id(), id);
+                prop_assert!(prefix.validate().is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn built_in_rules_take_what_they_say() {
+        let cases: [(Prefix, &str, Option<&str>, Option<&str>); 12] = [
+            (Prefix::fixed(3), "abcd", Some("abc"), Some("abc")),
+            (Prefix::fixed(3), "abc", Some("abc"), Some("abc")),
+            (Prefix::fixed(3), "ab", None, None),
+            (Prefix::fixed(3), "", None, None),
+            (Prefix::capped(3), "abcd", Some("abc"), Some("abc")),
+            (Prefix::capped(3), "abc", Some("abc"), Some("abc")),
+            // "ab" is its own prefix, but "abc" begins with it and has another.
+            (Prefix::capped(3), "ab", Some("ab"), None),
+            (Prefix::capped(3), "", Some(""), None),
+            (Prefix::delimited(b'/', 2), "a/b/c", Some("a/b/"), Some("a/b/")),
+            (Prefix::delimited(b'/', 2), "//", Some("//"), Some("//")),
+            (Prefix::delimited(b'/', 2), "a/b", None, None),
+            (Prefix::delimited(b'/', 1), "", None, None),
+        ];
+        for (rule, key, prefix, of_all) in cases {
+            let key = key.as_bytes();
+            assert_eq!(rule.extract(key), prefix.map(str::as_bytes), "{rule:?} {key:?}");
+            assert_eq!(rule.extract_for_all(key), of_all.map(str::as_bytes), "{rule:?} {key:?}");
+        }
+    }
+
+    #[test]
+    fn ids_carry_their_parameter_and_find_their_rule() {
+        let ids = [
+            (Prefix::fixed(3), "siftdb.FixedPrefix.3"),
+            (Prefix::capped(65_535), "siftdb.CappedPrefix.65535"),
+            (Prefix::delimited(b'/', 2), "siftdb.DelimitedPrefix.2f.2"),
+            (Prefix::delimited(0, 1), "siftdb.DelimitedPrefix.00.1"),
+        ];
+        for (rule, id) in ids {
+            assert_eq!(rule.id(), id);
+            assert_eq!(Prefix::for_id(id, &[]).expect("built in").id(), id);
+        }
+        // Not in the form that is written, or with a parameter that cannot be.
+        let strangers = [
+            "",
+            "siftdb.FixedPrefix",
+            "siftdb.FixedPrefix.",
+            "siftdb.FixedPrefix.0",
+            "siftdb.FixedPrefix.03",
+            "siftdb.FixedPrefix.+3",
+            "siftdb.FixedPrefix.65536",
+            "siftdb.FixedPrefix.99999999999999999999",
+            "rocksdb.FixedPrefix.3",
+            "siftdb.DelimitedPrefix.2F.1",
+            "siftdb.DelimitedPrefix.2f",
+            "siftdb.Other.3",
+            "test.letters",
+        ];
+        for id in strangers {
+            assert!(Prefix::for_id(id, &[]).is_none(), "{id}");
+        }
+        // Point 3: a user's rule is found by exactly its id, and one without an id by none.
+        let given: Vec<Arc<dyn PrefixExtractor>> =
+            vec![Arc::new(Letters(Breaks::PanicsInId)), Arc::new(Letters(Breaks::Nothing))];
+        assert!(Prefix::for_id("test.letters", &given).is_some());
+        assert!(Prefix::for_id("test.letters.2", &given).is_none());
+        assert!(Prefix::for_id("", &given).is_none());
+    }
+
+    #[test]
+    fn a_rule_that_breaks_its_contract_is_an_error_for_writers_and_no_prefix_for_readers() {
+        let cases = [
+            (Breaks::PanicsInPrefix, "no prefix today"),
+            (Breaks::NoLeadingPart, "no leading part"),
+            (Breaks::WrongForAll, "for all keys"),
+        ];
+        for (breaks, says) in cases {
+            let of_all_only = breaks == Breaks::WrongForAll;
+            let rule = custom(breaks);
+            let error = rule.extract_checked(b"ab1").expect_err("refused");
+            assert!(error.contains(says), "{error}");
+            assert_eq!(rule.extract(b"ab1").is_some(), of_all_only);
+        }
+        assert_eq!(custom(Breaks::PanicsInPrefix).extract_for_all(b"ab1"), None);
+        let for_all = custom(Breaks::NoLeadingPart).extract_for_all(b"ab1");
+        assert_eq!(for_all, None);
+    }
+
+    #[test]
+    fn choices_that_cannot_work_are_refused() {
+        for bad in [0, KEY_BYTES_MAX + 1] {
+            assert!(Prefix::fixed(bad).validate().is_err());
+            assert!(Prefix::capped(bad).validate().is_err());
+            assert!(Prefix::delimited(b'/', bad).validate().is_err());
+        }
+        let ids = ["", "siftdb.x", "rocksdb.FixedPrefix.3", "leveldb.x", "with space", "ümlaut"];
+        for id in ids {
+            assert!(custom(Breaks::Id(id)).validate().is_err(), "{id}");
+        }
+        assert!(custom(Breaks::PanicsInId).validate().is_err());
+        assert!(rules().iter().all(|rule| rule.validate().is_ok()));
+        assert!(rules().iter().filter(|rule| rule.as_custom().is_some()).count() == 1);
+    }
+}
