@@ -9,6 +9,7 @@
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `filters` | no false negatives, false positives as expected, exact counters |
 //! | `multi_get` | batches answer and count as single lookups, and read less |
+//! | `prefixes` | scans pass tables by, and answer as without filters |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
@@ -33,5 +34,6 @@ mod golden;
 mod levels;
 mod model;
 mod multi_get;
+mod prefixes;
 mod regressions;
 mod support;

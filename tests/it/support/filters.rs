@@ -1,7 +1,7 @@
 //! Every filter there is: no filter, and five encodings in three layouts each.
 
-use siftdb::filter::FilterPolicy;
-use siftdb::{Filter, FilterLayout};
+use siftdb::filter::{FilterPolicy, PrefixExtractor};
+use siftdb::{Filter, FilterLayout, Prefix};
 use std::sync::Arc;
 
 /// A filter with a name for messages.
@@ -37,6 +37,50 @@ pub fn all_filters() -> Vec<NamedFilter> {
         }
     }
     filters
+}
+
+/// Filters that hold prefixes, beside whole keys and in their place.
+pub fn prefix_filters() -> Vec<NamedFilter> {
+    let mut filters = Vec::new();
+    for (layout_name, layout) in layouts().into_iter().filter(|(name, _)| *name != "block-based") {
+        for (rule, whole_key) in prefix_rules().into_iter().zip([true, false].into_iter().cycle()) {
+            let name = format!("bloom {layout_name}, {rule:?}, whole keys: {whole_key}");
+            let filter = Filter::bloom(10.0).layout(layout).prefix(rule).whole_key(whole_key);
+            filters.push(NamedFilter { name, filter, fpr_max: None });
+        }
+    }
+    filters
+}
+
+/// Every kind of rule.
+pub fn prefix_rules() -> Vec<Prefix> {
+    vec![
+        Prefix::fixed(1),
+        Prefix::fixed(3),
+        Prefix::capped(2),
+        Prefix::delimited(b'a', 1),
+        Prefix::delimited(b'-', 2),
+        Prefix::custom(Arc::new(UpToDash)),
+    ]
+}
+
+/// A rule of the tests' own: the part up to the first dash.
+#[derive(Debug)]
+pub struct UpToDash;
+
+impl PrefixExtractor for UpToDash {
+    fn id(&self) -> &str {
+        "test.UpToDash"
+    }
+
+    fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let dash = key.iter().position(|&byte| byte == b'-')?;
+        key.get(..=dash)
+    }
+
+    fn prefix_of_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+        self.prefix(common)
+    }
 }
 
 /// One filter of each layout, FastLocalBloom, and none.
