@@ -148,7 +148,9 @@ pub mod stats;
 mod sync;
 mod error;
 
+pub use compaction::filter_rebuild::FilterRebuild;
 pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot};
+pub use db::{FilterFacts, FilterFinding, FilterGroup, FilterReport, WantedFilter};
 pub use error::{Error, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};

@@ -14,6 +14,7 @@ pub mod flush;
 pub mod rewrite;
 pub mod output;
 pub mod retention;
+pub mod filter_rebuild;
 pub mod range;
 pub mod picker;
 pub mod runs;

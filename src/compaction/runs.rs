@@ -14,10 +14,16 @@ use crate::version::version::LevelShape;
 pub struct Runs([Vec<u64>; LEVELS]);
 
 impl Runs {
+    /// The tree as it is.
+    #[must_use]
+    pub fn of(levels: &LevelShape) -> Self {
+        Runs::keeping(levels, |_, _| true)
+    }
+
     /// The tree with `entries` more, flushed into the newest table of level 0.
     #[must_use]
     pub fn after_flush(levels: &LevelShape, entries: u64) -> Self {
-        let mut runs = Runs::keeping(levels, |_, _| true);
+        let mut runs = Runs::of(levels);
         runs.0[0].insert(0, entries);
         runs
     }

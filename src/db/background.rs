@@ -5,8 +5,10 @@
 //! whoever holds the token in `jobs`. A worker owns the shared state, never a handle: the last
 //! `Db` stops and joins them.
 
+use crate::compaction::filter_rebuild::{FilterRebuild, FilterRebuildWalk};
 use crate::compaction::picker::CompactionCursors;
 use crate::compaction::range::RangeCompaction;
+use crate::db::filter_report::differing_tables;
 use crate::db::jobs::{
     compact_once, flush_pending, free_memtables, remove_orphans, remove_tables, run_compaction,
     save_stats,
@@ -17,6 +19,8 @@ use crate::db::write;
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::sync::{Arc, Ordering};
+use crate::version::edit::FileMeta;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
 
@@ -122,17 +126,7 @@ pub fn flush(shared: &Shared) -> Result<()> {
 pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
     write::activate(shared)?;
     flush(shared)?;
-    {
-        let mut jobs = shared.jobs.lock();
-        while jobs.compacting && !jobs.stopping {
-            shared.done.wait(&mut jobs);
-        }
-        if jobs.stopping {
-            return Err(Error::Closed);
-        }
-        jobs.compacting = true;
-    }
-    let _token = CompactionToken(shared);
+    let _token = CompactionToken::wait(shared)?;
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let range = (bounds.start.clone(), bounds.end.clone());
     let mut walk = RangeCompaction::new(&shared.view.load().version.shape(), range, next_file);
@@ -146,8 +140,68 @@ pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
     shared.check_writable()
 }
 
+/// Rewrites the tables whose filter is to be another one; answers how many there were.
+///
+/// # Errors
+/// The failure of a compaction; `Closed` if the database is closed meanwhile.
+pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
+    shared.check_writable()?;
+    let due = || {
+        let version = Arc::clone(&shared.view.load().version);
+        let numbers: BTreeSet<u64> = match which {
+            FilterRebuild::Differing => differing_tables(shared, &version).into_iter().collect(),
+            FilterRebuild::All => {
+                version.shape().iter().flatten().map(|meta| meta.number).collect()
+            }
+        };
+        (version, numbers)
+    };
+    let tables = due().1.len() as u64;
+    if tables == 0 {
+        return Ok(0);
+    }
+    write::activate(shared)?;
+    let _token = CompactionToken::wait(shared)?;
+    let mut walk = FilterRebuildWalk::new(shared.numbers.next_file.load(Ordering::Relaxed));
+    let (mut cursors, mut turn) = (CompactionCursors::default(), 0u64);
+    run_job(shared, &mut || {
+        // Every other turn belongs to what is due anyway: writers wait for level 0.
+        turn += 1;
+        if turn.is_multiple_of(2) && compact_once(shared, &mut cursors)? {
+            return Ok(true);
+        }
+        let (version, numbers) = due();
+        let options = shared.options.compaction_options();
+        let is_due = |meta: &FileMeta| numbers.contains(&meta.number);
+        match walk.next_task(&version.shape(), &options, is_due) {
+            Some(task) => run_compaction(shared, &task).map(|()| true),
+            None => Ok(false),
+        }
+    });
+    shared.check_writable()?;
+    Ok(tables)
+}
+
 /// The right to compact; given back even if the compaction unwinds.
 struct CompactionToken<'a>(&'a Shared);
+
+impl<'a> CompactionToken<'a> {
+    /// Waits until nobody else compacts.
+    ///
+    /// # Errors
+    /// `Closed` if the database is closed meanwhile.
+    fn wait(shared: &'a Shared) -> Result<Self> {
+        let mut jobs = shared.jobs.lock();
+        while jobs.compacting && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+        if jobs.stopping {
+            return Err(Error::Closed);
+        }
+        jobs.compacting = true;
+        Ok(CompactionToken(shared))
+    }
+}
 
 impl Drop for CompactionToken<'_> {
     fn drop(&mut self) {

@@ -5,8 +5,10 @@
 //! directory's lock goes at once if no iterator or snapshot lives, else with the last of them and
 //! of the handles.
 
+use crate::compaction::filter_rebuild::FilterRebuild;
 use crate::db::background;
 use crate::db::explain::{Explain, explain};
+use crate::db::filter_report::{self, FilterReport};
 use crate::db::multi_get;
 use crate::db::open;
 use crate::db::range::{KeyBounds, KeyRange};
@@ -271,6 +273,44 @@ impl Db {
     /// As for [`Db::flush`], and the failure of the compaction.
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         background::compact_range(self.shared(), &range.into_bounds())
+    }
+
+    /// Writes tables anew whose filter is not what the options ask for (or all), and waits. Answers
+    /// how many tables there were to rewrite. Other threads may read and write meanwhile;
+    /// compactions that are due take turns with this one, so that writers do not have to wait.
+    ///
+    /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
+    /// down to level 1, with the tables of theirs that they share keys with, since the order of
+    /// level 0 is that in which its files were numbered. A table that is moved down as it is while
+    /// this goes on keeps the filter of its old level. What a crash leaves undone, another call
+    /// does. With nothing to do it writes nothing.
+    ///
+    /// # Errors
+    /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.
+    pub fn rebuild_filters(&self, which: FilterRebuild) -> Result<u64> {
+        background::rebuild_filters(self.shared(), which)
+    }
+
+    /// The filters of all tables: what they are, what the options ask for, what they did, and, by
+    /// [`FilterReport::findings`], what someone should look at. Reads no file.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// db.flush()?;
+    /// let report = db.filter_report();
+    /// assert_eq!(report.groups(0)[0].like.encoding, "fast-local-bloom");
+    /// for finding in report.findings() {
+    ///     println!("{finding}");
+    /// }
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn filter_report(&self) -> FilterReport {
+        filter_report::filter_report(self.shared())
     }
 
     /// What the database did and holds. Cheap: it reads no file.

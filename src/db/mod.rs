@@ -10,6 +10,7 @@
 //! | `background`, `jobs` | when to flush and compact; the jobs, and removal of files |
 //! | `write` | write groups, memtable switch, stalls |
 //! | `report`, `explain` | the statistics; one lookup in words |
+//! | `filter_report`, `filter_doctor` | the filters of all tables; what may be wrong with them |
 //! | `snapshot`, `scan`, `multi_get`, `read` | the ways to look |
 //! | `state` | what all of them share, and the order of its locks |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
@@ -19,6 +20,8 @@ pub mod open;
 pub mod background;
 pub mod jobs;
 pub mod write;
+pub mod filter_doctor;
+pub mod filter_report;
 pub mod report;
 pub mod explain;
 pub mod snapshot;
@@ -31,6 +34,8 @@ pub mod range;
 pub mod stats_file;
 
 pub use explain::{Explain, ExplainStep};
+pub use filter_doctor::FilterFinding;
+pub use filter_report::{FilterFacts, FilterGroup, FilterReport, WantedFilter};
 pub use handle::Db;
 pub use range::KeyRange;
 pub use scan::Iter;

@@ -7,8 +7,8 @@
 /// Standard deviations on both sides that hold 95 of 100 cases.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-/// Between what two rates the true one lies, 19 times out of 20, when `hits` of `trials` hit; `None`
-/// without trials.
+/// Between what two rates the true one lies, 19 times out of 20, when `hits` of `trials` hit.
+/// `None` without trials.
 ///
 /// ```
 /// let (low, high) = siftdb::stats::wilson_95(10, 1_000).unwrap();

@@ -260,8 +260,7 @@ impl TableBuilder {
         if let Some(filter) = &self.options.filter {
             properties.filter_encoding = filter.encoding.label().to_string();
             properties.filter_layout = filter.layout.to_string();
-            let bits = filter.encoding.bits_per_key().unwrap_or_default();
-            properties.filter_millibits_per_key = (bits * 1000.0).round() as u64;
+            properties.filter_millibits_per_key = filter.millibits_per_key();
             properties.whole_key_filtering = filter.members.whole_keys;
             if let Some(prefix) = &filter.members.prefix {
                 properties.prefix_filtering = true;

@@ -165,6 +165,12 @@ impl Properties {
         }
     }
 
+    /// Keys that share one filter, on average, in the full and partitioned layouts.
+    #[must_use]
+    pub fn keys_per_filter(&self) -> u64 {
+        self.filter_entries / self.filter_partitions.max(1)
+    }
+
     /// All properties, by name in bytewise order.
     fn fields(&mut self) -> [(&'static str, Field<'_>); 24] {
         use Field::{Bytes, Flag, Number, OptionalText, Text};

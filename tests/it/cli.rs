@@ -12,12 +12,12 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-fn siftdb(arguments: &[&str]) -> Output {
+pub fn siftdb(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
 /// Standard output of a command that has to succeed.
-fn ok(arguments: &[&str]) -> String {
+pub fn ok(arguments: &[&str]) -> String {
     let output = siftdb(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
@@ -26,7 +26,7 @@ fn ok(arguments: &[&str]) -> String {
 }
 
 /// Standard error of a command that has to fail with `code`.
-fn fails(code: i32, arguments: &[&str]) -> String {
+pub fn fails(code: i32, arguments: &[&str]) -> String {
     let output = siftdb(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
@@ -34,25 +34,25 @@ fn fails(code: i32, arguments: &[&str]) -> String {
     stderr
 }
 
-fn json(arguments: &[&str]) -> Value {
+pub fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(arguments)).unwrap()
 }
 
-struct Place {
+pub struct Place {
     directory: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Place { directory: TempDir::new().unwrap() }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().into()
     }
 
     /// A database of 3,000 entries in one table.
-    fn database(&self) -> String {
+    pub fn database(&self) -> String {
         let (db, lines) = (self.path("db"), self.path("lines"));
         let text: String = (0..3_000).map(|i| format!("key{i:04}\tvalue {i}\n")).collect();
         write(&lines, text.as_bytes());
@@ -65,7 +65,7 @@ impl Place {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test's own files")]
-fn write(path: &str, bytes: &[u8]) {
+pub fn write(path: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
@@ -75,12 +75,12 @@ fn remove(path: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test's own files")]
-fn read(path: &Path) -> Vec<u8> {
+pub fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test's own files")]
-fn files(directory: &str, extension: &str) -> Vec<PathBuf> {
+pub fn files(directory: &str, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
         entries.filter(|path| path.to_str().unwrap().ends_with(extension)).collect();

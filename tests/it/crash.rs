@@ -15,7 +15,7 @@ use crate::support::rng::{Rng, setting};
 use crate::support::stores::{as_env, files_ending, open, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::mem::CrashModel;
-use siftdb::{Db, Options, WriteOptions};
+use siftdb::{Db, FilterRebuild, Options, WriteOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Holds the number of the last batch.
@@ -83,7 +83,8 @@ impl Run {
     }
 }
 
-/// Creation, synced and unsynced writes across several logs, deletions, flushes, compactions, a
+/// Creation, synced and unsynced writes across several logs, deletions, flushes, compactions,
+/// rebuilt filters, a
 /// dropped handle, a reopening that recovers, a clean close and a reopening after that.
 fn workload(options: Options, seed: u64) -> Run {
     let mut run = Run::new(options);
@@ -111,6 +112,9 @@ fn workload(options: Options, seed: u64) -> Run {
                 11 => {
                     db.compact_range("key10".."key30").unwrap();
                     run.synced();
+                }
+                3 | 13 => {
+                    db.rebuild_filters(FilterRebuild::All).unwrap();
                 }
                 14 => {
                     db.sync().unwrap();

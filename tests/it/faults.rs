@@ -12,7 +12,7 @@ use crate::support::rng::Rng;
 use crate::support::stores::{as_env, is_honest, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::fault::{Calls, EINTR, EIO, EMFILE, ENOSPC, Fault, FaultEnv, FaultKind};
-use siftdb::{Db, Error, Options, WriteOptions};
+use siftdb::{Db, Error, FilterRebuild, Options, WriteOptions};
 use std::sync::Arc;
 
 /// Holds the number of the last batch.
@@ -82,6 +82,9 @@ fn session(env: &FaultEnv, options: &Options, place: &str) -> Account {
             entries.push((format!("key{:02}", number % 30).into_bytes(), value));
         }
         account.write(&db, entries, step % 5 == 2, place);
+        if step == 13 {
+            account.went_well(db.rebuild_filters(FilterRebuild::All), place);
+        }
         let done = match step {
             4 | 9 => Some(db.flush()),
             12 => Some(db.compact_range(..)),

@@ -13,7 +13,8 @@
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
-//! | `cli`, `demo` | the command, and the demonstration behind it |
+//! | `filter_rebuild` | filters are replaced under readers and writers, and used |
+//! | `cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
 //!
 //! A failed random test prints its seed; the same seed runs the same operations again.
@@ -29,6 +30,9 @@ mod corruption;
 mod crash;
 mod demo;
 mod faults;
+#[cfg(feature = "cli")]
+mod filter_cli;
+mod filter_rebuild;
 mod filters;
 mod golden;
 mod levels;

@@ -11,7 +11,7 @@ use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::mem::CrashModel;
-use siftdb::{Db, Error, Iter, Options, ReadOptions, Snapshot, WriteOptions};
+use siftdb::{Db, Error, FilterRebuild, Iter, Options, ReadOptions, Snapshot, WriteOptions};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -339,6 +339,10 @@ impl World {
     }
 
     fn compact(&mut self) {
+        if self.option_rng.chance(40) {
+            let which = *self.option_rng.pick(&[FilterRebuild::Differing, FilterRebuild::All]);
+            self.ok(self.db.rebuild_filters(which));
+        }
         let bounds = (self.bound(), self.bound());
         self.ok(self.db.compact_range(bounds));
         self.model.synced();

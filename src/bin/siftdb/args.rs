@@ -2,7 +2,8 @@
 //!
 //! Commands flatten [`Database`] and [`Spelling`] into their own arguments. A command that looks
 //! never creates a database, and starts no compaction; a command that writes uses the defaults of
-//! the library. Options for tuning have no place here: they belong to programs.
+//! the library. Options for tuning have no place here: they belong to programs, except
+//! those of filters (`filter_args.rs`).
 
 use crate::failure::Outcome;
 use crate::text::unescaped;
@@ -24,7 +25,12 @@ impl Database {
     /// Opens it to look: no database is created and nothing is compacted. Counters are kept, and
     /// after a crash opening recovers, which writes tables and removes the logs they replace.
     pub fn open_to_read(&self) -> Outcome<Db> {
-        let options = Options::new().create_if_missing(false).auto_compaction(false);
+        self.open_to_read_with(Options::new())
+    }
+
+    /// As `open_to_read`, with these options besides.
+    pub fn open_to_read_with(&self, options: Options) -> Outcome<Db> {
+        let options = options.create_if_missing(false).auto_compaction(false);
         Ok(options.open(&self.directory)?)
     }
 

@@ -1,12 +1,15 @@
-//! Which filter: the words for encodings that commands share.
+//! Which filter: the words for encodings and layouts that `demo` and `filter …` share.
 //!
 //! Encodings go by their label in `siftdb::filter::Encoding`, so a new one needs no line here.
-//! What an encoding cannot do, a fraction of a bit for instance, is refused and never rounded.
-//! `demo` takes its encoding from here; layouts it has all of them.
+//! Layouts are spelled as `siftdb::FilterLayout` prints them, with or without a size. What an
+//! encoding cannot do, a fraction of a bit for instance, is refused and never rounded.
 
 use crate::failure::{Failure, Outcome};
+use crate::numbers::bits;
+use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
+use siftdb::{Filter, FilterLayout, Options};
 
 /// The encoding that is the library's default.
 pub const ENCODING_DEFAULT: &str = "fast-local-bloom";
@@ -34,9 +37,68 @@ pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
     }
 }
 
+/// The filters that tables are to have.
+#[derive(Args)]
+pub struct WantedFilter {
+    /// Bits of filter for each key
+    #[arg(long, default_value_t = 10.0, value_parser = bits)]
+    bits: f64,
+    /// How keys become bits
+    #[arg(long, default_value = ENCODING_DEFAULT, value_parser = encoding_labels())]
+    encoding: String,
+    /// Where the bits live: full, partitioned[:BYTES] or block-based[:BYTES] [default: full at
+    /// levels 0 and 1, partitioned below]
+    #[arg(long, value_parser = layout)]
+    layout: Option<FilterLayout>,
+}
+
+impl WantedFilter {
+    /// `options` with this filter at all levels.
+    pub fn set(&self, options: Options) -> Outcome<Options> {
+        let filter = Filter::from(encoding_of(&self.encoding, self.bits)?);
+        Ok(options.filter(match self.layout {
+            Some(layout) => filter.layout(layout),
+            None => filter,
+        }))
+    }
+}
+
+fn layout(text: &str) -> Result<FilterLayout, String> {
+    let (word, bytes) = match text.split_once(':') {
+        Some((word, bytes)) => {
+            let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no size in bytes"))?;
+            (word, Some(bytes))
+        }
+        None => (text, None),
+    };
+    let layout = match (word, bytes) {
+        ("full", None) => FilterLayout::Full,
+        ("partitioned", bytes) => FilterLayout::Partitioned {
+            block_bytes: bytes.unwrap_or(FilterLayout::BLOCK_BYTES_DEFAULT),
+        },
+        ("block-based", bytes) => FilterLayout::BlockBased {
+            window_bytes: bytes.unwrap_or(FilterLayout::WINDOW_BYTES_DEFAULT),
+        },
+        _ => return Err("full, partitioned[:BYTES] or block-based[:BYTES]".into()),
+    };
+    layout.validate().map(|()| layout)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn layouts_read_back_as_they_print() {
+        for text in ["full", "partitioned:4096", "partitioned:1", "block-based:256"] {
+            assert_eq!(layout(text).unwrap().to_string(), text);
+        }
+        assert_eq!(layout("partitioned").unwrap().to_string(), "partitioned:4096");
+        assert_eq!(layout("block-based").unwrap().to_string(), "block-based:2048");
+        for wrong in ["", "whole", "full:1", "partitioned:0", "block-based:1000", "partitioned:x"] {
+            assert!(layout(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn encodings_are_taken_as_asked_for_or_refused() {

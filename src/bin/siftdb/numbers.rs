@@ -1,7 +1,8 @@
 //! Numbers of the command line, and how figures are printed.
 //!
-//! Counts may be written `1000000`, `1_000_000` or `1e6`, shares `0.01` or `1%`.
-//! clap prints the refusals, with exit code 2; they say what would have been taken.
+//! Counts may be written `1000000`, `1_000_000` or `1e6`, sizes with a unit
+//! (`64MB`, `1.5GiB`), shares `0.01` or `1%`. clap prints the refusals, with exit code 2; they say
+//! what would have been taken.
 
 /// A count of at least 1.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -9,6 +10,25 @@ pub fn count(text: &str) -> Result<u64, String> {
         // All whole numbers up to here are exact.
         Some(number) if (1.0..=1e15).contains(&number) => Ok(number as u64),
         _ => Err("a whole number from 1 to 1e15, such as 5000 or 1e6".into()),
+    }
+}
+
+/// A size in bytes, at least 1.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 1.0,
+        "kB" | "KB" | "k" | "K" => 1e3,
+        "MB" | "M" => 1e6,
+        "GB" | "G" => 1e9,
+        "KiB" | "kiB" => 1024.0,
+        "MiB" => f64::from(1 << 20),
+        "GiB" => f64::from(1 << 30),
+        _ => f64::NAN,
+    };
+    match number(digits).map(|number| (number * unit).round()) {
+        Some(bytes) if (1.0..=1e15).contains(&bytes) => Ok(bytes as u64),
+        _ => Err("a size from 1 to 1e15 bytes, such as 5000, 512kB, 64MB or 1GiB".into()),
     }
 }
 
@@ -58,6 +78,13 @@ mod tests {
         assert_eq!((count("1"), count("1e6"), count("1_000")), (Ok(1), Ok(1_000_000), Ok(1_000)));
         for wrong in ["", "0", "-1", "1.5", "NaN", "inf", "1e16", "ten", "5k"] {
             assert!(count(wrong).is_err(), "{wrong}");
+        }
+        let sizes = [("7", 7), ("512kB", 512_000), ("1.5GiB", 1_610_612_736), ("64MB", 64_000_000)];
+        for (text, bytes) in sizes {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "0", "-1MB", "kB", "1 MB", "1XB", "NaN", "inf", "1e30"] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
         assert_eq!((share("0.01"), share("1%")), (Ok(0.01), Ok(0.01)));
         for wrong in ["0", "1", "100%", "-0.1", "NaN", "%"] {

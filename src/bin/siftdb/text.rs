@@ -1,4 +1,4 @@
-//! Bytes as text and back, counts with their noun, and the output.
+//! Bytes as text and back, counts with their noun, dates, and the output.
 //!
 //! What is UTF-8 without control characters and backslashes is printed as it is; anything else
 //! with `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back. So every key has one spelling.
@@ -21,6 +21,31 @@ pub fn print_json(value: &serde_json::Value) -> Outcome {
 /// `1 table`, `2 tables`.
 pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Seconds since 1970 as a date and a time of day (UTC), by the proleptic Gregorian calendar.
+pub fn date(unix_seconds: u64) -> String {
+    let (mut days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    // Whole cycles of 400 years first, so that no stored number makes the loop long.
+    let mut year = 1970 + 400 * (days / 146_097);
+    days %= 146_097;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", days + 1)
 }
 
 /// `argument` as a word for the shell.
@@ -109,6 +134,16 @@ mod tests {
             assert_eq!(shell_word(argument), word);
         }
         assert_eq!((counted(0, "table"), counted(1, "key")), ("0 tables".into(), "1 key".into()));
+    }
+
+    #[test]
+    fn dates_come_out_right() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(4_102_444_800), "2100-01-01 00:00 UTC");
+        assert_eq!(date(1_735_689_599), "2024-12-31 23:59 UTC");
+        assert!(date(u64::MAX).ends_with("UTC"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::filter::registry::Encoding;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle};
+use crate::table::properties::Properties;
 use std::fmt;
 
 /// Where the bits of a table's filter live.
@@ -119,8 +120,25 @@ impl TableFilter {
         self.members.validate(self.layout)
     }
 
+    /// Whether a table with these properties has such a filter, bits per key aside.
+    #[must_use]
+    pub fn is_alike(&self, properties: &Properties) -> bool {
+        properties.filter_policy == self.policy_name()
+            && properties.filter_encoding == self.encoding.label()
+            && properties.filter_layout == self.layout.to_string()
+            && properties.whole_key_filtering == self.members.whole_keys
+            && properties.prefix_extractor
+                == self.members.prefix.as_ref().map_or(String::new(), Prefix::id)
+    }
+
+    /// Thousandths of a bit per key as tables state them: 0 where the policy decides.
+    #[must_use]
+    pub fn millibits_per_key(&self) -> u64 {
+        (1_000.0 * self.encoding.bits_per_key().unwrap_or_default()).round() as u64
+    }
+
     /// The name its tables persist for the encoding.
-    #[cfg(test)]
+    #[must_use]
     pub fn policy_name(&self) -> String {
         match self.layout {
             FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),

@@ -2,11 +2,17 @@
 
 use crate::failure::Outcome;
 use crate::filter::bench::Bench;
+use crate::filter::rebuild::Rebuild;
 use crate::filter::sim::Sim;
+use crate::filter::stats::Stats;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Filter {
+    /// What the filters of a database are, what they did, and what is wrong with them
+    Stats(Stats),
+    /// Write tables anew whose filter is not the one asked for
+    Rebuild(Rebuild),
     /// What filters of given bits or rate take and let through, by encoding; needs no database
     Sim(Sim),
     /// Build and ask filters of every encoding: time, space, false positives
@@ -16,6 +22,8 @@ pub enum Filter {
 impl Filter {
     pub fn run(self) -> Outcome {
         match self {
+            Filter::Stats(command) => command.run(),
+            Filter::Rebuild(command) => command.run(),
             Filter::Sim(command) => command.run(),
             Filter::Bench(command) => command.run(),
         }

@@ -4,6 +4,8 @@
 //! `sim` and `bench` need none.
 
 pub mod dispatch;
+pub mod stats;
+pub mod rebuild;
 pub mod bench;
 pub mod sim;
 

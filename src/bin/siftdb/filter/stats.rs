@@ -1,0 +1,228 @@
+//! `siftdb filter stats DIR`: the filters of a database, what they did, and what is wrong there.
+//!
+//! Figures and findings are the library's (`Db::filter_report`); this prints them. A line for each
+//! kind of filter a level has; the counters belong to the level and stand on its first line. They
+//! run since the date in the last lines, over all programs that used the database, or with
+//! `--probe` over the lookups made here and now.
+//!
+//! A program's options are not stored with its database. So filters are held against `--bits`,
+//! `--encoding` and `--layout`, and memory against `--cache`: the library's defaults unless given.
+
+use crate::args::Database;
+use crate::failure::Outcome;
+use crate::filter_args::WantedFilter;
+use crate::load::{next_line, open_lines};
+use crate::numbers::{percent, size};
+use crate::text::{counted, date, output, print_json};
+use clap::Args;
+use serde_json::{Value, json};
+use siftdb::stats::report::bytes;
+use siftdb::{Db, FilterGroup, FilterReport, LevelStats, Options};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Stats {
+    #[command(flatten)]
+    database: Database,
+    /// Look up the keys of this file, one a line, and count nothing else; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    probe: Option<PathBuf>,
+    #[command(flatten)]
+    wanted: WantedFilter,
+    /// The block cache that programs give the database, such as 64MB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
+    cache: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lookups made on the spot.
+#[derive(Clone, Copy)]
+struct Probed {
+    lookups: u64,
+    found: u64,
+}
+
+impl Stats {
+    pub fn run(self) -> Outcome {
+        let options = self.wanted.set(Options::new().block_cache_bytes(self.cache))?;
+        let db = self.database.open_to_read_with(options)?;
+        let before = db.stats();
+        let probed = self.probe.as_deref().map(|file| probe(&db, file)).transpose()?;
+        let report = match probed {
+            Some(_) => db.filter_report().since(&before),
+            None => db.filter_report(),
+        };
+        if self.json {
+            print_json(&report_json(&report, probed))?;
+        } else {
+            print(&report, self.probe.as_deref().zip(probed))?;
+        }
+        Ok(db.close()?)
+    }
+}
+
+fn probe(db: &Db, file: &Path) -> Outcome<Probed> {
+    let (mut lines, _) = open_lines(file)?;
+    let (mut line, mut probed) = (Vec::new(), Probed { lookups: 0, found: 0 });
+    while next_line(&mut lines, &mut line, file)?.is_some() {
+        probed.found += u64::from(db.get(&line)?.is_some());
+        probed.lookups += 1;
+    }
+    Ok(probed)
+}
+
+/// What is printed of a level that has tables or was asked.
+fn levels(report: &FilterReport) -> Vec<(usize, Vec<FilterGroup>, LevelStats)> {
+    let levels = report.stats.levels.iter().enumerate();
+    let levels = levels.map(|(level, counts)| (level, report.groups(level), counts.clone()));
+    levels.filter(|(_, groups, counts)| !groups.is_empty() || asked(counts) > 0).collect()
+}
+
+/// Lookups that asked a filter.
+fn asked(counts: &LevelStats) -> u64 {
+    counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
+}
+
+fn print(report: &FilterReport, probed: Option<(&Path, Probed)>) -> Outcome {
+    let mut out = output();
+    write!(out, "level tables       keys bits/key encoding         layout            ")?;
+    write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
+    writeln!(out, "observed (95 %)")?;
+    for (level, groups, counts) in levels(report) {
+        for (place, group) in groups.iter().enumerate() {
+            write!(out, "{level:>5} {}", kind_of(group))?;
+            match place {
+                0 => writeln!(out, " {}", bill_of(&counts))?,
+                _ => writeln!(out)?,
+            }
+        }
+        if groups.is_empty() {
+            writeln!(out, "{level:>5} {:<78} {}", "     0", bill_of(&counts))?;
+        }
+    }
+    match probed {
+        Some((file, Probed { lookups, found })) => {
+            let file = file.display();
+            let lookups = counted(lookups, "lookup");
+            writeln!(out, "counted: {lookups} of keys of {file}, {found} found")?;
+        }
+        None if report.stats.since_unix_seconds > 0 => {
+            writeln!(out, "counted since {}", date(report.stats.since_unix_seconds))?;
+        }
+        None => {}
+    }
+    let findings = report.findings();
+    match findings.len() {
+        0 => writeln!(out, "doctor: nothing to say")?,
+        count => writeln!(out, "doctor: {}", counted(count as u64, "finding"))?,
+    }
+    for finding in findings {
+        writeln!(out, "  {}: {finding}", finding.kind())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The part of a line that tables say of themselves.
+fn kind_of(group: &FilterGroup) -> String {
+    let dash = || "-".to_string();
+    let like = &group.like;
+    let encoding = match (like.is_asked, like.encoding.as_str()) {
+        (false, "") => "none",
+        (false, _) => "not known",
+        // A policy of the user's goes by its name.
+        (true, "custom") => &like.policy,
+        (true, label) => label,
+    };
+    let layout = if like.layout.is_empty() { "-" } else { &like.layout };
+    format!(
+        "{:>6} {:>10} {:>8} {:<16} {:<16} {:>9} {:>9}",
+        group.tables,
+        if group.keys > 0 { group.keys } else { group.entries },
+        group.bits_per_key().map_or_else(dash, |bits| format!("{bits:.2}")),
+        encoding,
+        layout,
+        bytes(group.bytes),
+        group.expected_fpr.map_or_else(dash, percent)
+    )
+}
+
+/// The part of a line that lookups made.
+fn bill_of(counts: &LevelStats) -> String {
+    let observed = match (counts.observed_fpr(), counts.observed_fpr_interval()) {
+        (Some(observed), Some((low, high))) => {
+            format!("{} ({} to {})", percent(observed), percent(low), percent(high))
+        }
+        _ => "-".into(),
+    };
+    format!(
+        "{:>10} {:>10} {:>10} {:>8}  {observed}",
+        asked(counts),
+        counts.negatives,
+        counts.true_positives,
+        counts.false_positives
+    )
+}
+
+fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
+    let levels: Vec<Value> = levels(report)
+        .iter()
+        .map(|(level, groups, counts)| {
+            let interval = counts.observed_fpr_interval();
+            json!({
+                "level": level,
+                "filters": groups.iter().map(group_json).collect::<Vec<_>>(),
+                "wanted": report.wanted.get(*level).and_then(Option::as_ref).map(|wanted| json!({
+                    "encoding": wanted.encoding,
+                    "layout": wanted.layout,
+                    "bits_per_key": wanted.bits_per_key,
+                    "expected_fpr": wanted.expected_fpr,
+                })),
+                "lookups": asked(counts),
+                "negatives": counts.negatives,
+                "true_positives": counts.true_positives,
+                "false_positives": counts.false_positives,
+                "unresolved": counts.unresolved,
+                "not_consulted": counts.not_consulted,
+                "observed_fpr": counts.observed_fpr(),
+                "observed_fpr_low": interval.map(|(low, _)| low),
+                "observed_fpr_high": interval.map(|(_, high)| high),
+            })
+        })
+        .collect();
+    let findings: Vec<Value> = report
+        .findings()
+        .iter()
+        .map(|finding| json!({ "kind": finding.kind(), "text": finding.to_string() }))
+        .collect();
+    json!({
+        "format": 1,
+        "levels": levels,
+        "findings": findings,
+        "since_unix_seconds": report.stats.since_unix_seconds,
+        "probe": probed.map(|Probed { lookups, found }| {
+            json!({ "lookups": lookups, "found": found })
+        }),
+        "cache_capacity_bytes": report.stats.cache_capacity_bytes,
+        "resident_bytes_max": report.resident_bytes_max,
+    })
+}
+
+fn group_json(group: &FilterGroup) -> Value {
+    json!({
+        "tables": group.tables,
+        "entries": group.entries,
+        "keys": group.keys,
+        "bytes": group.bytes,
+        "policy": group.like.policy,
+        "encoding": group.like.encoding,
+        "layout": group.like.layout,
+        "asked_bits_per_key": group.like.asked_bits_per_key,
+        "bits_per_key": group.bits_per_key(),
+        "expected_fpr": group.expected_fpr,
+        "is_asked": group.like.is_asked,
+        "differs": group.like.differs,
+    })
+}

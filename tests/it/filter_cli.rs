@@ -1,0 +1,319 @@
+//! `siftdb filter …` end to end: figures that hold, findings provoked one by one, exit codes.
+
+use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::support::filters::Marks;
+use serde_json::Value;
+use siftdb::{Filter, FilterLayout, Options};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of lines.
+fn lines(place: &Place, name: &str, lines: impl Iterator<Item = String>) -> String {
+    let path = place.path(name);
+    write(&path, lines.map(|line| line + "\n").collect::<String>().as_bytes());
+    path
+}
+
+/// 3,000 entries in one table of level 1, and the counters at zero.
+fn database(place: &Place, name: &str, filter: Filter) -> String {
+    let path = place.path(name);
+    let db = Options::new().filter(filter).read_policy(Arc::new(Marks)).open(&path).unwrap();
+    (0..3_000).for_each(|i| db.put(format!("key{i:04}"), format!("value {i}")).unwrap());
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    path
+}
+
+/// Several tables at levels 0 to 2, with several versions of keys.
+fn several_tables(place: &Place) -> String {
+    let path = place.path("several");
+    let small =
+        Options::new().table_bytes(16 << 10).level_base_bytes(32 << 10).filter(Filter::bloom(5.0));
+    let db = small.auto_compaction(false).open(&path).unwrap();
+    for round in 0..3 {
+        for i in (0..3_000).skip(round * 500) {
+            db.put(format!("key{i:04}"), format!("value {i} of round {round}")).unwrap();
+        }
+        db.flush().unwrap();
+        if round == 0 {
+            db.compact_range(..).unwrap();
+        }
+    }
+    db.close().unwrap();
+    path
+}
+
+/// The kinds of findings, each of them a sentence that says what to do.
+fn findings(arguments: &[&str]) -> Vec<String> {
+    let report = json(&[arguments, &["--json"]].concat());
+    let text = ok(arguments);
+    let kinds = report["findings"].as_array().unwrap().iter().map(|finding| {
+        let (kind, sentence) = (&finding["kind"], finding["text"].as_str().unwrap());
+        let line = format!("  {}: {sentence}\n", kind.as_str().unwrap());
+        // With --probe the second run counts afresh, and finds the same.
+        assert!(text.contains(&line), "{line}\n{text}");
+        kind.as_str().unwrap().to_string()
+    });
+    let kinds: Vec<String> = kinds.collect();
+    assert_eq!(kinds.is_empty(), text.contains("doctor: nothing to say"), "{text}");
+    kinds
+}
+
+#[test]
+fn sim_reckons_without_a_database() {
+    let sim = json(&["filter", "sim", "--keys", "1e6", "--bits", "10,16", "--json"]);
+    let rows = sim["filters"].as_array().unwrap();
+    let row = |encoding: &str, bits: f64| {
+        rows.iter().find(|row| row["encoding"] == encoding && row["asked_bits"] == bits).unwrap()
+    };
+    let fast = row("fast-local-bloom", 10.0);
+    assert_eq!((&fast["bytes"], &fast["probes"]), (&1_250_053.into(), &6.0.into()));
+    assert!((fast["expected_fpr"].as_f64().unwrap() - 0.009_53).abs() < 1e-5);
+    assert_eq!(row("leveldb-bloom", 16.0)["probes"], 11.0);
+    let ideal = row("ideal Bloom", 16.0);
+    assert!((ideal["probes"].as_f64().unwrap() - 11.09).abs() < 0.001);
+    assert!(ideal["above_ideal"].as_f64().unwrap().abs() < 1e-9);
+
+    let aim = json(&["filter", "sim", "--fpr", "1%", "--json"]);
+    for row in aim["filters"].as_array().unwrap() {
+        assert!(row["expected_fpr"].as_f64().unwrap() <= 0.01 + 1e-12, "{row}");
+        assert!((6.0..12.0).contains(&row["bits_per_key"].as_f64().unwrap()), "{row}");
+    }
+    let text = ok(&["filter", "sim", "--fpr", "0.0001"]);
+    assert!(text.contains("fast-local-bloom") && text.contains("1.44 * log2"), "{text}");
+    // One key in 512 sets a single bit: no number of bits helps.
+    assert!(text.contains("legacy-bloom cannot keep to 0.0100 %"), "{text}");
+}
+
+#[test]
+fn bench_builds_asks_and_checks_every_encoding() {
+    let bench = ["filter", "bench", "--keys", "2e3", "--lookups", "2e4"];
+    let figures = json(&[&bench[..], &["--json"]].concat());
+    let encodings = figures["encodings"].as_array().unwrap();
+    let built_in = siftdb::filter::Encoding::built_in(10_000);
+    assert_eq!(encodings.len(), built_in.len());
+    for (measured, encoding) in encodings.iter().zip(built_in) {
+        assert_eq!(measured["encoding"], encoding.label());
+        let figure = |name: &str| measured[name].as_f64().unwrap();
+        // A Ribbon filter rounds up or down by its first key.
+        let expected = encoding.filter_bytes(2_000).unwrap();
+        assert!(expected.abs_diff(figure("filter_bytes") as u64) <= 16, "{measured}");
+        let (low, high) = (figure("observed_fpr_low"), figure("observed_fpr_high"));
+        assert!(low <= figure("observed_fpr") && figure("observed_fpr") <= high);
+        assert!((0.005..0.016).contains(&figure("observed_fpr")), "{measured}");
+        for time in ["build_nanos_per_key", "inside_absent_nanos", "outside_present_nanos"] {
+            assert!(figure(time) > 0.0, "{measured}");
+        }
+    }
+    assert!(ok(&bench).contains("no false negatives"));
+}
+
+#[test]
+fn stats_print_what_filters_are_and_what_lookups_made_of_them() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0));
+    let fresh = json(&["filter", "stats", &db, "--json"]);
+    let level = &fresh["levels"][0];
+    assert_eq!((&level["level"], &level["lookups"]), (&1.into(), &0.into()));
+    let filter = &level["filters"][0];
+    assert_eq!((&filter["tables"], &filter["keys"]), (&1.into(), &3_000.into()));
+    assert_eq!(
+        (&filter["encoding"], &filter["layout"]),
+        (&"fast-local-bloom".into(), &"full".into())
+    );
+    assert!((filter["bits_per_key"].as_f64().unwrap() - 10.0).abs() < 0.2, "{filter}");
+    assert_eq!(level["observed_fpr"], Value::Null);
+
+    // Absent keys within the table's range, and some that are there.
+    let keys = (0..9_000).map(|i| match i % 9 {
+        0 => format!("key{:04}", i / 9),
+        part => format!("key{:04}x{part}", i / 9),
+    });
+    let probe = lines(&place, "probe", keys);
+    for _ in 0..2 {
+        // Twice the same: what was counted before is no part of it.
+        let probed = json(&["filter", "stats", &db, "--probe", &probe, "--json"]);
+        let level = &probed["levels"][0];
+        assert_eq!(probed["probe"]["found"], 1_000);
+        assert_eq!((&level["lookups"], &level["true_positives"]), (&9_000.into(), &1_000.into()));
+        let passed = level["false_positives"].as_u64().unwrap();
+        assert_eq!(level["negatives"].as_u64().unwrap() + passed, 8_000);
+        let figure = |name: &str| level[name].as_f64().unwrap();
+        assert!((0.005..0.015).contains(&figure("observed_fpr")), "{level}");
+        assert!(figure("observed_fpr_low") < figure("observed_fpr"));
+        assert!(figure("observed_fpr") < figure("observed_fpr_high"));
+    }
+    let text = ok(&["filter", "stats", &db, "--probe", &probe]);
+    assert!(
+        text.contains("counted: 9000 lookups of keys of") && text.contains("1000 found"),
+        "{text}"
+    );
+    let since = ok(&["filter", "stats", &db]);
+    assert!(since.contains("counted since 20") && since.contains("     27000 "), "{since}");
+}
+
+#[test]
+fn a_level_with_several_kinds_of_filters_has_several_lines() {
+    let place = Place::new();
+    let path = place.path("mixed");
+    let open =
+        |filter: Filter| Options::new().filter(filter).auto_compaction(false).open(&path).unwrap();
+    let kinds = [
+        Filter::bloom(10.0),
+        Filter::leveldb_bloom(12.0),
+        Filter::none(),
+        Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 1_000 }),
+        Filter::bloom(10.0),
+    ];
+    for (round, filter) in kinds.into_iter().enumerate() {
+        let db = open(filter);
+        (0..500).for_each(|i| db.put(format!("key{i:04}"), format!("{round}")).unwrap());
+        db.flush().unwrap();
+        db.close().unwrap();
+    }
+    let text = ok(&["filter", "stats", &path]);
+    let level_0: Vec<&str> = text.lines().filter(|line| line.starts_with("    0 ")).collect();
+    assert_eq!(level_0.len(), 4, "{text}");
+    assert!(level_0[0].contains("     2       1000"), "{text}");
+    assert!(text.contains("leveldb-bloom") && text.contains("partitioned:1000"), "{text}");
+    assert_eq!(findings(&["filter", "stats", &path]), ["no-filter"]);
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong_with_filters() {
+    let place = Place::new();
+    let stats = |db: &str, more: &[&str]| findings(&[&["filter", "stats", db][..], more].concat());
+    let good = database(&place, "good", Filter::bloom(10.0));
+    assert!(stats(&good, &[]).is_empty());
+    assert_eq!(stats(&good, &["--bits", "16"]), ["weaker"]);
+    assert_eq!(stats(&good, &["--cache", "1kB"]), ["larger-than-cache"]);
+    assert_eq!(stats(&good, &["--cache", "5kB"]), ["larger-than-resident"]);
+    let none = database(&place, "none", Filter::none());
+    assert_eq!(stats(&none, &[]), ["no-filter"]);
+    let unknown = database(&place, "unknown", Filter::custom(Arc::new(Marks)));
+    assert_eq!(stats(&unknown, &[]), ["unknown-policy"]);
+    assert!(ok(&["filter", "stats", &unknown]).contains("\"test.Marks\""));
+    let weak = database(&place, "weak", Filter::leveldb_bloom(5.0));
+    assert_eq!(stats(&weak, &[]), ["weaker"]);
+    assert!(stats(&weak, &["--encoding", "leveldb-bloom", "--bits", "5"]).is_empty());
+}
+
+#[test]
+fn the_doctor_judges_what_lookups_made_of_filters() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0));
+    let probed = |file: &str| findings(&["filter", "stats", &db, "--probe", file]);
+    let present = lines(&place, "present", (0..1_500).map(|i| format!("key{i:04}")));
+    assert_eq!(probed(&present), ["does-not-pay"]);
+    let absent = lines(&place, "absent", (0..2_900).map(|i| format!("key{i:04}x")));
+    assert!(probed(&absent).is_empty());
+    // One absent key that the filter lets through, asked for again and again.
+    let opened = siftdb::Db::open(&db).unwrap();
+    let mut absent = (0..2_900).map(|i| format!("key{i:04}y"));
+    let passes = absent.find(|key| opened.may_contain(key).unwrap()).unwrap();
+    opened.close().unwrap();
+    drop(opened);
+    let unlucky = lines(&place, "unlucky", (0..1_200).map(|_| passes.clone()));
+    assert_eq!(probed(&unlucky), ["above-expected"]);
+}
+
+#[test]
+fn rebuild_changes_filters_and_nothing_else() {
+    let place = Place::new();
+    let db = several_tables(&place);
+    let held = ok(&["scan", &db]);
+    let probe = lines(&place, "probe", (0..2_900).map(|i| format!("key{i:04}x")));
+    // Lookups that were let through, and that no filter was asked for, over all levels.
+    let bill = |more: &[&str]| {
+        let stats = ["filter", "stats", &db, "--probe", &probe, "--json"];
+        let report = json(&[&stats[..], more].concat());
+        let levels = report["levels"].as_array().unwrap().clone();
+        let filters = levels.iter().flat_map(|level| level["filters"].as_array().unwrap().clone());
+        let differing = filters.filter(|filter| filter["differs"] == true).count();
+        let sum =
+            |name: &str| levels.iter().map(|level| level[name].as_u64().unwrap()).sum::<u64>();
+        (sum("negatives"), sum("false_positives"), sum("not_consulted"), differing)
+    };
+    let (_, passed, unasked, differing) = bill(&[]);
+    assert!(passed > 300 && unasked == 0 && differing > 1, "5 bits a key: {passed} {differing}");
+    let tables = json(&["stats", &db, "--json"])["total"]["tables"].as_u64().unwrap();
+    assert!(tables > 4);
+
+    let better = ["--bits", "14", "--layout", "partitioned:512"];
+    let rebuilt = json(&[&["filter", "rebuild", &db, "--json"][..], &better].concat());
+    assert_eq!(
+        (&rebuilt["tables_rewritten"], &rebuilt["tables_before"]),
+        (&tables.into(), &tables.into())
+    );
+    assert!(rebuilt["bytes_written"].as_u64().unwrap() > 0, "{rebuilt}");
+    let (negatives, passed, unasked, differing) = bill(&better);
+    assert!(negatives > 2_500 && passed < 60 && unasked == 0 && differing == 0, "{passed}");
+    assert_eq!(ok(&["scan", &db]), held);
+
+    // Again there is nothing to do, and nothing is written but counters.
+    let contents = || -> Vec<(PathBuf, Vec<u8>)> {
+        let all = files(&db, "").into_iter().filter(|path| !path.ends_with("STATS"));
+        all.map(|path| (path.clone(), read(&path))).collect()
+    };
+    let before = contents();
+    let again = ok(&[&["filter", "rebuild", &db][..], &better].concat());
+    assert!(again.starts_with("0 of "), "{again}");
+    assert_eq!(contents(), before);
+    let all = json(&[&["filter", "rebuild", &db, "--all", "--json"][..], &better].concat());
+    assert_eq!(all["tables_rewritten"], all["tables_before"]);
+    assert_ne!(contents(), before);
+    ok(&["filter", "rebuild", &db, "--encoding", "leveldb-bloom", "--layout", "block-based"]);
+    let text = ok(&["filter", "stats", &db]);
+    assert!(text.contains("leveldb-bloom") && text.contains("block-based:2048"), "{text}");
+    assert_eq!(ok(&["scan", &db]), held);
+    ok(&["sst", "verify", &db]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_touched() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    for subcommand in ["stats", "rebuild"] {
+        fails(4, &["filter", subcommand, &missing]);
+        assert!(!Path::new(&missing).exists(), "{subcommand}");
+        let held = siftdb::Db::open(place.path("held")).unwrap();
+        let message = fails(4, &["filter", subcommand, &place.path("held")]);
+        assert!(message.contains("locked"), "{message}");
+        drop(held);
+        for wrong in ["0", "-5", "NaN", "inf", "1e9", "ten", ""] {
+            fails(2, &["filter", subcommand, &missing, "--bits", wrong]);
+        }
+        for wrong in ["whole", "full:3", "partitioned:0", "block-based:77", "partitioned:-1"] {
+            fails(2, &["filter", subcommand, &missing, "--layout", wrong]);
+        }
+        fails(2, &["filter", subcommand, &missing, "--encoding", "rot13"]);
+        let half = ["filter", subcommand, &missing, "--encoding", "leveldb-bloom", "--bits", "9.5"];
+        assert!(fails(2, &half).contains("whole bits"));
+    }
+    let db = place.database();
+    fails(4, &["filter", "stats", &db, "--probe", &missing]);
+    fails(2, &["filter", "stats", &db, "--cache", "0"]);
+    fails(2, &["filter"]);
+    for wrong in [
+        &["sim"][..],
+        &["sim", "--bits", "0"],
+        &["sim", "--bits", "1e9"],
+        &["sim", "--bits", "NaN"],
+        &["sim", "--bits=-1"],
+        &["sim", "--fpr", "0"],
+        &["sim", "--fpr", "1"],
+        &["sim", "--fpr", "NaN"],
+        &["sim", "--fpr", "1%", "--bits", "10"],
+        &["sim", "--bits", "10", "--keys", "0"],
+        &["sim", "--bits", "10", "--keys", "-1"],
+        &["sim", "--bits", "10", "--keys", "1e30"],
+        &["bench", "--keys", "0"],
+        &["bench", "--keys", "1e12"],
+        &["bench", "--bits", "0"],
+        &["bench", "--lookups", "0"],
+    ] {
+        let output = siftdb(&[&["filter"][..], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! `Db::rebuild_filters`: tables get the filters of today, and nothing else changes.
+//!
+//! That a rebuilt filter is used, and not merely there, is proven by the counters: lookups of
+//! absent keys that were `not_consulted`, or let through, before are `negatives` afterwards.
+
+use crate::support::data::{absent_key, bytes, key};
+use crate::support::filters::all_filters;
+use crate::support::rng::Rng;
+use crate::support::stores::{as_env, files, open, scan, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Filter, FilterLayout, FilterRebuild, LevelStats, Options};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const KEYS: usize = 1_500;
+
+/// Three levels with several versions of keys, deletions, and tables of level 0 that overlap.
+fn filled(env: &MemEnv, options: &Options) -> Db {
+    let db = open(env, &options.clone().auto_compaction(false)).unwrap();
+    let mut rng = Rng::new(5);
+    for round in 0..4u64 {
+        for _ in 0..KEYS {
+            let number = rng.below(KEYS);
+            match rng.chance(10) {
+                true => db.delete(key(number)).unwrap(),
+                false => db.put(key(number), bytes(round, 60)).unwrap(),
+            }
+        }
+        db.flush().unwrap();
+        if round < 2 {
+            db.compact_range(..key(KEYS / (1 + round as usize))).unwrap();
+        }
+    }
+    db
+}
+
+/// What lookups of absent keys between those that are there did, all levels added up.
+fn absent_lookups(db: &Db) -> LevelStats {
+    let before = db.stats();
+    for number in 0..KEYS {
+        assert_eq!(db.get(absent_key(number)).unwrap(), None);
+    }
+    db.stats().since(&before).total()
+}
+
+#[test]
+fn every_filter_becomes_every_other_and_is_used() {
+    let filters = all_filters();
+    for (place, from) in filters.iter().enumerate() {
+        let to = &filters[(place * 7 + 3) % filters.len()];
+        let name = format!("{} to {}", from.name, to.name);
+        let env = MemEnv::without_log();
+        let db = filled(&env, &small_options().filter(from.filter.clone()));
+        let held = scan(&db).unwrap();
+        db.close().unwrap();
+        drop(db);
+
+        let options = small_options().filter(to.filter.clone()).auto_compaction(false);
+        let db = open(&env, &options).unwrap();
+        let snapshot = db.snapshot();
+        let tables = db.stats().total().tables;
+        assert!(tables > 4, "{name}");
+        let rebuilt = db.rebuild_filters(FilterRebuild::Differing).unwrap();
+        assert_eq!(rebuilt, if from.name == to.name { 0 } else { tables }, "{name}");
+        assert!(db.filter_report().tables.iter().all(|table| !table.differs), "{name}");
+        assert_eq!(scan(&db).unwrap(), held, "{name}");
+        let counts = absent_lookups(&db);
+        match to.fpr_max {
+            None => assert_eq!((counts.negatives, counts.false_positives), (0, 0), "{name}"),
+            Some(most) => {
+                assert_eq!(counts.not_consulted, 0, "{name}");
+                assert!(counts.negatives > 1_000, "{name}");
+                let observed = counts.observed_fpr().unwrap();
+                assert!(observed < 2.0 * most, "{name}: {observed}");
+            }
+        }
+        for number in 0..KEYS {
+            let found = snapshot.get(key(number)).unwrap().map(|value| value.into_vec());
+            assert_eq!(found.as_ref(), held.get(&key(number)), "{name}: key {number}");
+        }
+        drop(snapshot);
+        db.close().unwrap();
+        drop(db);
+        let db = open(&env, &options).unwrap();
+        assert_eq!(scan(&db).unwrap(), held, "{name}, reopened");
+    }
+}
+
+#[test]
+fn with_nothing_to_do_nothing_is_written() {
+    let env = MemEnv::without_log();
+    let options = small_options();
+    filled(&env, &options).close().unwrap();
+    let before = files(&env);
+    let db = open(&env, &options.clone().auto_compaction(false)).unwrap();
+    assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0);
+    db.close().unwrap();
+    drop(db);
+    let without_counters = |mut files: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| {
+        files.retain(|path, _| !path.ends_with("STATS"));
+        files
+    };
+    assert_eq!(without_counters(files(&env)), without_counters(before));
+}
+
+#[test]
+fn only_what_differs_is_rewritten_and_all_is_when_asked_for() {
+    let env = MemEnv::without_log();
+    filled(&env, &small_options()).close().unwrap();
+    let at_level_1 = Filter::bloom(16.0).layout(FilterLayout::Full);
+    let options = small_options().filter_at_level(1, at_level_1).auto_compaction(false);
+    let db = open(&env, &options).unwrap();
+    let before = db.filter_report();
+    let numbers = |report: &siftdb::FilterReport, level: usize| -> Vec<u64> {
+        report.level(level).map(|table| table.table).collect()
+    };
+    let of_level_1 = numbers(&before, 1).len() as u64;
+    assert!(of_level_1 > 0 && !numbers(&before, 0).is_empty());
+    assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), of_level_1);
+    let after = db.filter_report();
+    for level in [0, 2] {
+        assert_eq!(numbers(&after, level), numbers(&before, level), "level {level}");
+    }
+    assert!(numbers(&after, 1).iter().all(|number| !numbers(&before, 1).contains(number)));
+    assert!(after.level(1).all(|table| table.asked_bits_per_key == Some(16.0)));
+
+    let tables = db.stats().total().tables;
+    assert_eq!(db.rebuild_filters(FilterRebuild::All).unwrap(), tables);
+    let all = db.filter_report();
+    assert!(numbers(&all, 0).is_empty(), "they went down");
+    let old: Vec<u64> = after.tables.iter().map(|table| table.table).collect();
+    assert!(all.tables.iter().all(|table| !old.contains(&table.table)));
+}
+
+/// Writers, readers and due compactions go on while filters are rebuilt again and again.
+#[test]
+fn others_write_and_read_meanwhile() {
+    let env = MemEnv::without_log();
+    filled(&env, &small_options()).close().unwrap();
+    let options = small_options().filter(Filter::bloom(14.0));
+    let db = options.env(as_env(&env)).open("/db").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..4_000usize {
+                db.put(key(number % KEYS), bytes(number as u64, 60)).unwrap();
+                // What this thread wrote last is what it reads.
+                let found = db.get(key(number % KEYS)).unwrap().unwrap();
+                assert_eq!(&*found, bytes(number as u64, 60));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) && !writer.is_finished() {
+            db.rebuild_filters(FilterRebuild::All).unwrap();
+        }
+        writer.join().unwrap();
+    });
+    for number in 4_000 - KEYS..4_000 {
+        let found = db.get(key(number % KEYS)).unwrap().unwrap();
+        assert_eq!(&*found, bytes(number as u64, 60));
+    }
+    db.close().unwrap();
+    assert!(matches!(db.rebuild_filters(FilterRebuild::All), Err(siftdb::Error::Closed)));
+}
