@@ -58,8 +58,8 @@
 //! so that the fewest absent keys pass all of them; [`Options::filter_last_level`] leaves filters
 //! out where only lookups of absent keys need them.
 //!
-//! Beside keys a filter may hold their [`Prefix`], so that a scan over the keys of one prefix passes
-//! by the tables that have none.
+//! Beside keys a filter may hold their [`Prefix`], so that a scan over the keys of one prefix
+//! passes by the tables that have none.
 //!
 //! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
 //! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by

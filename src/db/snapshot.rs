@@ -64,7 +64,8 @@ impl Snapshot {
         read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
     }
 
-    /// The values of many keys then, in the order asked; see [`Db::multi_get`](crate::Db::multi_get).
+    /// The values of many keys then, in the order asked; see
+    /// [`Db::multi_get`](crate::Db::multi_get).
     ///
     /// # Errors
     /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.

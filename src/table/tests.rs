@@ -217,8 +217,9 @@ proptest! {
                 for wanted in multi_get(&table, &wanted, sequence, read).unwrap() {
                     let user = wanted.key.user_key();
                     prop_assert_eq!(&wanted.answer, &model_get(&entries, user, sequence));
+                    let mut io = TableIo::default();
                     let (_, verdict) =
-                        table.get(&wanted.key, &wanted.hash, read, &mut TableIo::default()).unwrap();
+                        table.get(&wanted.key, &wanted.hash, read, &mut io).unwrap();
                     prop_assert_eq!(wanted.verdict, verdict);
                 }
             }

@@ -104,7 +104,7 @@ fn false_positives_stay_within_their_band() {
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
         let observed = total.observed_fpr().unwrap();
         // A window of 2 KiB has so few keys that the smallest filter is generous to them, most of
-        // all the legacy one with its odd number of lines, for which the formula is too pessimistic.
+        // all the legacy one with its odd number of lines: the formula is too pessimistic for it.
         let (fpr_min, factor) = match filter.name.as_str() {
             "legacy block-based" => (0.0002, 10.0),
             // Of neighbouring numbers in decimal its hash lets fewer through than of other keys.

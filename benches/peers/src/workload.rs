@@ -69,7 +69,8 @@ impl KeyShape {
 #[derive(Args, Clone, Debug)]
 pub struct WorkloadArgs {
     /// Number of entries.
-    #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1000..1 << 32))]
+    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(value_parser = value_parser!(u64).range(1000..1 << 32))]
     pub keys: u64,
     /// Lookups in each round of a phase; by default as many as there are keys, at most a million.
     #[arg(long, value_parser = value_parser!(u64).range(100..1 << 32))]

@@ -1,9 +1,9 @@
 //! The keys of one `multi_get` on their way down, and the batched question to a filter.
 //!
 //! `db/multi_get.rs` makes a [`Wanted`] of each key, once, and sorts them; whatever it asks gets a
-//! run of those that are still open, as `&mut [&mut Wanted]`, ascending by key. Memtables, versions,
-//! tables and filters leave what they found in the key's own fields, so no step needs a list of its
-//! own and a key whose answer is known is simply no longer in the next run.
+//! run of those that are still open, as `&mut [&mut Wanted]`, ascending by key. Memtables,
+//! versions, tables and filters leave what they found in the key's own fields, so no step needs a
+//! list of its own and a key whose answer is known is simply no longer in the next run.
 //!
 //! [`ask`] puts the question in windows of [`WINDOW_KEYS`]: the first loop asks the processor for
 //! the memory of every key's bits, the second looks at them. The cache misses of a window then
