@@ -98,8 +98,11 @@ impl BlockCursor {
     }
 
     fn seek_forward(&mut self, block: &Block, bound: Option<&[u8]>) {
-        let interval = bound.map_or(0, |bound| block.restarts_below(bound).saturating_sub(1));
-        self.next = block.restart(interval).unwrap_or(block.entries_end());
+        // Without a bound at the first entry, and the restart array, a cold line, is left alone.
+        self.next = bound.map_or(0, |bound| {
+            let interval = block.restarts_below(bound).saturating_sub(1);
+            block.restart(interval).unwrap_or(block.entries_end())
+        });
         self.keys.clear();
         self.decode_next(block);
         while let Some(bound) = bound

@@ -105,6 +105,7 @@ impl TableIter {
         let Some(block) = cached.data() else {
             return Err(file.corruption(handle.offset, "the data index names no data block"));
         };
+        block.prefetch();
         self.cursor.seek(block, bound);
         self.block = Some(cached);
         Ok(())
