@@ -335,6 +335,14 @@ impl MemtableIter {
         }
     }
 
+    /// Copies the chunk behind this one, which was full: more may follow its last entry.
+    fn refill(&mut self) {
+        self.at -= 1;
+        let last = self.key().to_vec();
+        self.limit = CHUNK_ENTRIES_MAX.min(2 * self.limit);
+        self.fill(Bound::Excluded(&KeyRef::of_internal(&last)));
+    }
+
     fn stored(&self) -> Option<&Arc<[u8]>> {
         self.chunk.get(self.at)?.value.as_ref()
     }
@@ -351,16 +359,13 @@ impl InternalIterator for MemtableIter {
         });
     }
 
-    fn next(&mut self) {
+    #[inline]
+    fn next(&mut self) -> bool {
         self.at += 1;
-        if self.at < self.chunk.len() || self.chunk.len() < self.limit {
-            return;
+        if self.at == self.chunk.len() && self.at == self.limit {
+            self.refill();
         }
-        // The chunk was full: more may follow its last entry.
-        self.at -= 1;
-        let last = self.key().to_vec();
-        self.limit = CHUNK_ENTRIES_MAX.min(2 * self.limit);
-        self.fill(Bound::Excluded(&KeyRef::of_internal(&last)));
+        self.valid()
     }
 
     #[inline]

@@ -33,7 +33,7 @@ pub struct Value(Repr);
 pub type Key = Value;
 
 /// Bytes that a value may share: a block, kept alive by whoever still reads from it.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 #[derive(Clone)]
 enum Repr {
@@ -43,14 +43,31 @@ enum Repr {
 }
 
 impl Value {
+    /// Becomes `Value::from(source)`; what fits inline is written in place.
+    #[inline]
+    pub(crate) fn set(&mut self, source: &[u8]) {
+        match &mut self.0 {
+            Repr::Inline { len, bytes } if source.len() <= INLINE_BYTES => {
+                *len = source.len() as u8;
+                bytes[..source.len()].copy_from_slice(source);
+            }
+            _ => *self = Value::from(source),
+        }
+    }
+
     /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
     /// not lie in `owner`.
-    pub(crate) fn from_shared(owner: SharedBytes, start: usize, len: usize) -> Option<Self> {
-        let bytes = (*owner).as_ref().get(start..start.checked_add(len)?)?;
+    #[inline]
+    pub(crate) fn from_shared<T>(owner: &Arc<T>, start: usize, len: usize) -> Option<Self>
+    where
+        T: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        let bytes = (**owner).as_ref().get(start..start.checked_add(len)?)?;
         if len <= INLINE_BYTES {
             return Some(Value::from(bytes));
         }
         let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
+        let owner: SharedBytes = Arc::<T>::clone(owner);
         Some(Value(Repr::Shared { owner, start, len }))
     }
 
@@ -96,12 +113,9 @@ impl From<&[u8]> for Value {
     #[inline]
     fn from(source: &[u8]) -> Self {
         if source.len() <= INLINE_BYTES {
-            // Filled in place: a copy of a half-written array costs a stall per value.
-            let mut repr = Repr::Inline { len: source.len() as u8, bytes: [0; INLINE_BYTES] };
-            if let Repr::Inline { bytes, .. } = &mut repr {
-                bytes[..source.len()].copy_from_slice(source);
-            }
-            return Value(repr);
+            let mut bytes = [0; INLINE_BYTES];
+            bytes[..source.len()].copy_from_slice(source);
+            return Value(Repr::Inline { len: source.len() as u8, bytes });
         }
         Value(Repr::Owned(Arc::from(source)))
     }
@@ -179,17 +193,22 @@ mod tests {
     #[test]
     fn every_size_reads_the_same_and_only_large_ones_pin() {
         let block: Vec<u8> = (0..2000u32).map(|i| i as u8).collect();
-        let owner: SharedBytes = Arc::new(block.clone());
+        let owner = Arc::new(block.clone());
         for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
-            let value = Value::from_shared(Arc::clone(&owner), 7, len).unwrap();
+            let value = Value::from_shared(&owner, 7, len).unwrap();
             assert_eq!(&value[..], &block[7..7 + len]);
+            for before in [0, INLINE_BYTES, INLINE_BYTES + 1] {
+                let mut reused = Value::from(&block[..before]);
+                reused.set(&value);
+                assert_eq!(reused, value);
+            }
             assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
             let kept = value.detach();
             assert_eq!(Arc::strong_count(&owner), 1);
             assert_eq!(kept.into_vec(), &block[7..7 + len]);
         }
-        assert!(Value::from_shared(Arc::clone(&owner), 1999, 2).is_none());
-        assert!(Value::from_shared(Arc::clone(&owner), usize::MAX, 2).is_none());
+        assert!(Value::from_shared(&owner, 1999, 2).is_none());
+        assert!(Value::from_shared(&owner, usize::MAX, 2).is_none());
     }
 
     #[test]

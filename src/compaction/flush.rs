@@ -11,7 +11,7 @@ use crate::compaction::retention::{KeysBelow, Retention};
 use crate::compaction::rewrite::Rewrite;
 use crate::compaction::task::{JobContext, JobOutcome};
 use crate::error::Result;
-use crate::iterator::api::{Direction, InternalIterator};
+use crate::iterator::api::Direction;
 use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::sync::Arc;
@@ -37,11 +37,7 @@ pub fn flush(context: &JobContext<'_>, job: FlushJob) -> Result<JobOutcome> {
     let memtables = &job.memtables;
     let newest_first = memtables.iter().rev();
     let rewrite = Rewrite {
-        sources: newest_first
-            .map(|memtable| -> Box<dyn InternalIterator> {
-                Box::new(memtable.iter(Direction::Forward))
-            })
-            .collect(),
+        sources: newest_first.map(|memtable| memtable.iter(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
         retention: Retention::new(&job.snapshots, KeysBelow::new(&job.levels[1..], &job.levels[0])),
@@ -61,8 +57,8 @@ pub(crate) mod tests {
     use crate::env::mem::MemEnv;
     use crate::error::Error;
     use crate::filename::FileName;
-    use crate::iterator::merging::MergingIter;
-    use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
+    use crate::iterator::api::InternalIterator;
+    use crate::key::{ValueKind, compare_internal, split_internal_key, unpack_trailer, user_key};
     use crate::stats::counters::LEVELS;
     use crate::sync::{AtomicBool, AtomicU64};
     use crate::table::builder::TableOptions;
@@ -221,38 +217,46 @@ pub(crate) mod tests {
             (listed.into_iter().map(|entry| entry.name).collect(), live.collect())
         }
 
-        /// Every version of every key that there is, walked in `direction`.
+        /// Every version of every key that there is, in order, gathered by walks in `direction`.
         fn entries(&self, direction: Direction) -> Vec<(Vec<u8>, u64, ValueKind, Vec<u8>)> {
-            let mut sources: Vec<Box<dyn InternalIterator>> = Vec::new();
-            for memtable in self.memtables.iter().rev() {
-                sources.push(Box::new(memtable.iter(direction)));
+            let mut gathered: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+            let mut gather = |source: &mut dyn InternalIterator| {
+                let first = gathered.len();
+                source.seek(None);
+                while source.valid() {
+                    gathered.push((source.key().to_vec(), source.value().to_vec()));
+                    source.next();
+                }
+                source.status().unwrap();
+                if direction == Direction::Reverse {
+                    gathered[first..].reverse();
+                }
+                assert!(
+                    gathered[first..].is_sorted_by(|a, b| compare_internal(&a.0, &b.0).is_lt())
+                );
+            };
+            for memtable in &self.memtables {
+                gather(&mut memtable.iter(direction));
             }
             for handle in self.version.level(0) {
-                sources.push(Box::new(LevelIter::new(direction, vec![handle.clone()], true)));
+                gather(&mut LevelIter::new(direction, vec![handle.clone()], true));
             }
             for level in 1..LEVELS {
-                let tables = self.version.level(level).to_vec();
-                sources.push(Box::new(LevelIter::new(direction, tables, true)));
+                gather(&mut LevelIter::new(direction, self.version.level(level).to_vec(), true));
             }
-            let mut merged = MergingIter::new(direction, sources);
-            merged.seek(None);
-            let mut entries = Vec::new();
-            while merged.valid() {
-                let (key, trailer) = split_internal_key(merged.key()).unwrap();
+            gathered.sort_by(|a, b| compare_internal(&a.0, &b.0));
+            let parts = gathered.into_iter().map(|(internal_key, value)| {
+                let (key, trailer) = split_internal_key(&internal_key).unwrap();
                 let (sequence, kind) = unpack_trailer(trailer).unwrap();
-                entries.push((key.to_vec(), sequence, kind, merged.value().to_vec()));
-                merged.next();
-            }
-            merged.status().unwrap();
-            entries
+                (key.to_vec(), sequence, kind, value)
+            });
+            parts.collect()
         }
 
         /// Every needed sequence reads what the model says, and both directions agree.
         pub fn check(&self) {
             let entries = self.entries(Direction::Forward);
-            let mut reversed = self.entries(Direction::Reverse);
-            reversed.reverse();
-            assert_eq!(entries, reversed);
+            assert_eq!(entries, self.entries(Direction::Reverse));
             for at in self.needed() {
                 let mut found: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
                 for (key, sequence, kind, value) in &entries {

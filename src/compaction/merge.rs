@@ -12,7 +12,7 @@ use crate::compaction::retention::{KeysBelow, Retention};
 use crate::compaction::rewrite::Rewrite;
 use crate::compaction::task::{CompactionOptions, CompactionTask, JobContext, JobOutcome};
 use crate::error::{Error, Result};
-use crate::iterator::api::{Direction, InternalIterator};
+use crate::iterator::api::Direction;
 use crate::key::{SequenceNumber, user_key};
 use crate::sync::Arc;
 use crate::version::edit::FileMeta;
@@ -52,9 +52,7 @@ pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> 
     let rewrite = Rewrite {
         sources: runs
             .into_iter()
-            .map(|tables| -> Box<dyn InternalIterator> {
-                Box::new(LevelIter::new(Direction::Forward, tables, false))
-            })
+            .map(|tables| LevelIter::new(Direction::Forward, tables, false))
             .collect(),
         entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
         bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),

@@ -18,9 +18,9 @@ use crate::sync::Ordering;
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
 /// What a job reads, and how it writes.
-pub struct Rewrite<'a> {
+pub struct Rewrite<'a, I> {
     /// Forward walks over the inputs, newer ones first; together all of the inputs.
-    pub sources: Vec<Box<dyn InternalIterator>>,
+    pub sources: Vec<I>,
     /// Entries that the sources must yield.
     pub entries: u64,
     /// Bytes of the inputs, for the statistics.
@@ -31,7 +31,7 @@ pub struct Rewrite<'a> {
     pub context: &'a JobContext<'a>,
 }
 
-impl Rewrite<'_> {
+impl<I: InternalIterator> Rewrite<'_, I> {
     /// Runs to the end. `cut_before` is asked with each user key and the bytes of the open table
     /// whether to end the table before that key.
     ///

@@ -19,6 +19,7 @@ use crate::iterator::merging::MergingIter;
 use crate::key::{
     SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
 };
+use crate::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, Ordering};
@@ -94,16 +95,15 @@ impl Iter {
         Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.shared.counters)))
     }
 
-    fn merge(&self, direction: Direction) -> MergingIter {
+    fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
-        let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
-        children.push(Box::new(self.view.active.iter(direction)));
+        let mut sources = vec![Source::Memtable(self.view.active.iter(direction))];
         for immutable in &self.view.immutables {
-            children.push(Box::new(immutable.memtable.iter(direction)));
+            sources.push(Source::Memtable(immutable.memtable.iter(direction)));
         }
         let mut add_tables = |level, tables| {
             let walk = LevelIter::new(direction, tables, self.fill_cache);
-            children.push(Box::new(match &range {
+            sources.push(Source::Tables(match &range {
                 Some(range) => walk.within(Arc::clone(range), level),
                 None => walk,
             }));
@@ -117,41 +117,47 @@ impl Iter {
                 add_tables(level, tables);
             }
         }
-        MergingIter::new(direction, children)
+        MergingIter::new(direction, sources)
     }
 
-    fn next_front(&mut self) -> Result<Option<(Key, Value)>> {
+    /// A merge at its first entry, or the error that refused this iterator.
+    #[cold]
+    fn start(&mut self, direction: Direction) -> Result<MergingIter<Source>> {
         self.refused.take().map_or(Ok(()), Err)?;
+        let mut merge = self.merge(direction);
+        let bound = match direction {
+            Direction::Forward => start_bound(&self.bounds.start),
+            Direction::Reverse => end_bound(&self.bounds.end),
+        };
+        merge.seek(bound.as_deref());
+        Ok(merge)
+    }
+
+    #[inline]
+    fn next_front(&mut self) -> Option<Result<(Key, Value)>> {
         if self.front.is_none() {
-            let mut merge = self.merge(Direction::Forward);
-            merge.seek(start_bound(&self.bounds.start).as_deref());
-            self.front = Some(Forward { merge, last: None });
+            match self.start(Direction::Forward) {
+                Ok(merge) => self.front = Some(Forward { merge, last: None }),
+                Err(error) => return Some(Err(error)),
+            }
         }
-        let Some(front) = self.front.as_mut() else { return Ok(None) };
         let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
-        front.next(self.sequence, |key| {
+        self.front.as_mut()?.next(self.sequence, |key| {
             within_end(&self.bounds.end, key) && end.is_none_or(|end| key < end)
         })
     }
 
-    fn next_last(&mut self) -> Result<Option<(Key, Value)>> {
-        self.refused.take().map_or(Ok(()), Err)?;
+    fn next_last(&mut self) -> Option<Result<(Key, Value)>> {
         if self.back.is_none() {
-            let mut merge = self.merge(Direction::Reverse);
-            merge.seek(end_bound(&self.bounds.end).as_deref());
-            self.back = Some(Backward { merge, handed_out: None });
+            match self.start(Direction::Reverse) {
+                Ok(merge) => self.back = Some(Backward { merge, handed_out: None }),
+                Err(error) => return Some(Err(error)),
+            }
         }
-        let Some(back) = self.back.as_mut() else { return Ok(None) };
         let start = self.front.as_ref().and_then(|front| front.last.as_deref());
-        back.next(self.sequence, |key| {
+        self.back.as_mut()?.next(self.sequence, |key| {
             within_start(&self.bounds.start, key) && start.is_none_or(|start| key > start)
         })
-    }
-
-    fn hand_out(&mut self, next: Result<Option<(Key, Value)>>) -> Option<Result<(Key, Value)>> {
-        let item = next.transpose();
-        self.over = !matches!(item, Some(Ok(_)));
-        item
     }
 }
 
@@ -162,8 +168,9 @@ impl Iterator for Iter {
         if self.over {
             return None;
         }
-        let next = self.next_front();
-        self.hand_out(next)
+        let item = self.next_front();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -172,8 +179,9 @@ impl DoubleEndedIterator for Iter {
         if self.over {
             return None;
         }
-        let next = self.next_last();
-        self.hand_out(next)
+        let item = self.next_last();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -189,12 +197,66 @@ impl fmt::Debug for Iter {
     }
 }
 
+/// What is merged. An enum, so that a step from entry to entry is one chain of direct calls; of
+/// different sizes, since there are few of them.
+#[allow(clippy::large_enum_variant)]
+enum Source {
+    Memtable(MemtableIter),
+    /// Tables of a sorted level, or one of level 0.
+    Tables(LevelIter),
+}
+
+/// Calls a method of whichever iterator it is.
+macro_rules! each {
+    ($source:expr, $iter:ident => $call:expr) => {
+        match $source {
+            Source::Memtable($iter) => $call,
+            Source::Tables($iter) => $call,
+        }
+    };
+}
+
+impl InternalIterator for Source {
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        each!(self, iter => iter.seek(bound));
+    }
+
+    #[inline]
+    fn next(&mut self) -> bool {
+        each!(self, iter => iter.next())
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, iter => iter.valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, iter => iter.key())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        each!(self, iter => iter.value())
+    }
+
+    #[inline]
+    fn value_owned(&self) -> Value {
+        each!(self, iter => iter.value_owned())
+    }
+
+    fn status(&self) -> Result<()> {
+        each!(self, iter => iter.status())
+    }
+}
+
 /// Ascending: the first visible version of a user key is its newest.
 struct Forward {
-    merge: MergingIter,
+    merge: MergingIter<Source>,
     /// The user key last looked at: its other versions are older, and the back end must not come
     /// down to it.
-    last: Option<Vec<u8>>,
+    last: Option<Key>,
 }
 
 impl Forward {
@@ -202,36 +264,33 @@ impl Forward {
         &mut self,
         sequence: SequenceNumber,
         within: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<(Key, Value)>> {
+    ) -> Option<Result<(Key, Value)>> {
         while self.merge.valid() {
             let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
             let visible = unpack_trailer(trailer).filter(|(written, _)| *written <= sequence);
-            let seen = self.last.as_deref() == Some(key);
+            let seen = self.last.as_deref().is_some_and(|last| same_key(last, key));
             let (Some((_, kind)), false) = (visible, seen) else {
                 self.merge.next();
                 continue;
             };
             if !within(key) {
-                return Ok(None);
+                return None;
             }
-            let last = self.last.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(key);
+            self.last.get_or_insert_with(|| Key::from(&[][..])).set(key);
             if kind == ValueKind::Put {
-                let entry = (Key::from(key), self.merge.value_owned());
+                let value = self.merge.value_owned();
                 self.merge.next();
-                return Ok(Some(entry));
+                return self.last.clone().map(|key| Ok((key, value)));
             }
             self.merge.next();
         }
-        self.merge.status()?;
-        Ok(None)
+        self.merge.status().err().map(Err)
     }
 }
 
 /// Descending: the last visible version of a user key is its newest.
 struct Backward {
-    merge: MergingIter,
+    merge: MergingIter<Source>,
     /// The user key last handed out: the front end must stay below it.
     handed_out: Option<Key>,
 }
@@ -241,7 +300,7 @@ impl Backward {
         &mut self,
         sequence: SequenceNumber,
         within: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<(Key, Value)>> {
+    ) -> Option<Result<(Key, Value)>> {
         // The newest visible version so far of the user key being looked at; `None` in its second
         // place is a tombstone.
         let mut candidate: Option<(Key, Option<Value>)> = None;
@@ -270,11 +329,19 @@ impl Backward {
             }
             self.merge.next();
         }
-        self.merge.status()?;
-        let Some((key, Some(value))) = candidate else { return Ok(None) };
+        if let Err(error) = self.merge.status() {
+            return Some(Err(error));
+        }
+        let Some((key, Some(value))) = candidate else { return None };
         self.handed_out = Some(key.clone());
-        Ok(Some((key, value)))
+        Some(Ok((key, value)))
     }
+}
+
+/// Equality of neighbours in sorted order: those that differ mostly do so in the last byte, too.
+#[inline]
+fn same_key(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
 }
 
 /// Before every version of a key, or after all of them: see `key.rs`.

@@ -26,8 +26,8 @@ pub trait InternalIterator: Send {
     /// Positions at the first entry of the walk at or behind `bound`; see the module for "behind".
     fn seek(&mut self, bound: Option<&[u8]>);
 
-    /// Goes to the next entry in the iterator's direction. Needs `valid`.
-    fn next(&mut self);
+    /// Goes to the next entry in the iterator's direction; answers `valid`. Needs `valid`.
+    fn next(&mut self) -> bool;
 
     /// True while positioned at an entry.
     fn valid(&self) -> bool;

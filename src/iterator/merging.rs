@@ -17,9 +17,9 @@ use crate::value::Value;
 use std::cmp::Ordering;
 
 /// The merge of its children.
-pub struct MergingIter {
+pub struct MergingIter<I> {
     direction: Direction,
-    children: Vec<Box<dyn InternalIterator>>,
+    children: Vec<I>,
     /// The child positioned at the current entry.
     winner: Option<usize>,
     /// The other valid children, the next one at the root.
@@ -27,9 +27,9 @@ pub struct MergingIter {
     error: Option<Error>,
 }
 
-impl MergingIter {
+impl<I: InternalIterator> MergingIter<I> {
     /// Merges `children`, all of which go in `direction`. Not positioned until the first seek.
-    pub fn new(direction: Direction, children: Vec<Box<dyn InternalIterator>>) -> Self {
+    pub fn new(direction: Direction, children: Vec<I>) -> Self {
         let heap = Vec::with_capacity(children.len());
         MergingIter { direction, children, winner: None, heap, error: None }
     }
@@ -83,12 +83,13 @@ impl MergingIter {
         }
     }
 
-    fn current(&self) -> Option<&dyn InternalIterator> {
-        self.winner.map(|winner| &*self.children[winner])
+    #[inline]
+    fn current(&self) -> Option<&I> {
+        self.winner.map(|winner| &self.children[winner])
     }
 }
 
-impl InternalIterator for MergingIter {
+impl<I: InternalIterator> InternalIterator for MergingIter<I> {
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.error = None;
         self.winner = None;
@@ -107,10 +108,10 @@ impl InternalIterator for MergingIter {
         self.winner = self.pop_runner_up();
     }
 
-    fn next(&mut self) {
-        let Some(winner) = self.winner else { return };
-        self.children[winner].next();
-        if !self.children[winner].valid() {
+    #[inline]
+    fn next(&mut self) -> bool {
+        let Some(winner) = self.winner else { return false };
+        if !self.children[winner].next() {
             if self.exhausted(winner) {
                 self.winner = self.pop_runner_up();
             }
@@ -121,6 +122,7 @@ impl InternalIterator for MergingIter {
             self.winner = Some(runner_up);
             self.sift_down(0);
         }
+        self.winner.is_some()
     }
 
     #[inline]
@@ -138,6 +140,7 @@ impl InternalIterator for MergingIter {
         self.current().map_or(&[], |child| child.value())
     }
 
+    #[inline]
     fn value_owned(&self) -> Value {
         self.current().map_or_else(|| Value::from(&[][..]), |child| child.value_owned())
     }
@@ -193,9 +196,10 @@ mod tests {
             self.at = self.entries.partition_point(before);
         }
 
-        fn next(&mut self) {
+        fn next(&mut self) -> bool {
             assert!(self.valid());
             self.at += 1;
+            self.valid()
         }
 
         fn valid(&self) -> bool {
@@ -227,14 +231,12 @@ mod tests {
         bytes
     }
 
-    fn merged(direction: Direction, lists: &[Vec<Entry>]) -> MergingIter {
-        let child = |list: &Vec<Entry>| {
-            Box::new(ListIter::new(direction, list.clone())) as Box<dyn InternalIterator>
-        };
+    fn merged(direction: Direction, lists: &[Vec<Entry>]) -> MergingIter<ListIter> {
+        let child = |list: &Vec<Entry>| ListIter::new(direction, list.clone());
         MergingIter::new(direction, lists.iter().map(child).collect())
     }
 
-    fn collect(iter: &mut MergingIter, bound: Option<&[u8]>) -> Vec<Entry> {
+    fn collect(iter: &mut MergingIter<ListIter>, bound: Option<&[u8]>) -> Vec<Entry> {
         iter.seek(bound);
         let mut entries = Vec::new();
         while iter.valid() {
@@ -299,8 +301,7 @@ mod tests {
             let mut bad = ListIter::new(Direction::Forward, list(b'b'));
             bad.fails_at = Some(fails_at);
             let good = ListIter::new(Direction::Forward, list(b'a'));
-            let children: Vec<Box<dyn InternalIterator>> = vec![Box::new(good), Box::new(bad)];
-            let mut iter = MergingIter::new(Direction::Forward, children);
+            let mut iter = MergingIter::new(Direction::Forward, vec![good, bad]);
             // An error met while seeking ends it at once: its keys might have come first.
             let expected = if fails_at == 0 { 0 } else { 3 + fails_at };
             for _ in 0..2 {
@@ -317,7 +318,7 @@ mod tests {
         let run: Vec<Entry> =
             (0..1000).map(|i| (internal(format!("{i:04}").as_bytes(), 1), vec![])).collect();
         let keys_read = Arc::new(AtomicUsize::new(0));
-        let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
+        let mut children = Vec::new();
         for i in 0..100u8 {
             let entries = if i == 50 {
                 run.clone()
@@ -326,7 +327,7 @@ mod tests {
             };
             let mut list = ListIter::new(Direction::Forward, entries);
             list.keys_read = Arc::clone(&keys_read);
-            children.push(Box::new(list));
+            children.push(list);
         }
         let mut iter = MergingIter::new(Direction::Forward, children);
         iter.seek(None);

@@ -60,13 +60,14 @@ impl BlockCursor {
         }
     }
 
-    /// The next entry in the cursor's direction.
+    /// The next entry in the cursor's direction; answers `valid`.
     #[inline]
-    pub fn next(&mut self, block: &Block) {
+    pub fn next(&mut self, block: &Block) -> bool {
         match self.direction {
             Direction::Forward => self.decode_next(block),
             Direction::Reverse => self.step_back(block),
         }
+        self.valid
     }
 
     /// Positioned at an entry?

@@ -13,8 +13,8 @@ use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
 use crate::table::index::Index;
-use crate::table::reader::{PinnedIndex, Table, value_in};
-use crate::value::{INLINE_BYTES, Value};
+use crate::table::reader::{PinnedIndex, Table};
+use crate::value::Value;
 
 /// A position in a table; see `iterator::api` for the legal calls.
 pub struct TableIter {
@@ -111,6 +111,14 @@ impl TableIter {
         Ok(())
     }
 
+    /// `leave_block`, for `next`.
+    #[cold]
+    fn next_block(&mut self) -> bool {
+        let outcome = self.leave_block();
+        self.settle(outcome);
+        self.valid()
+    }
+
     fn end(&mut self) {
         self.block = None;
     }
@@ -136,15 +144,11 @@ impl InternalIterator for TableIter {
     }
 
     #[inline]
-    fn next(&mut self) {
+    fn next(&mut self) -> bool {
         let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else {
-            return;
+            return false;
         };
-        self.cursor.next(block);
-        if !self.cursor.valid() {
-            let outcome = self.leave_block();
-            self.settle(outcome);
-        }
+        self.cursor.next(block) || self.next_block()
     }
 
     #[inline]
@@ -162,10 +166,10 @@ impl InternalIterator for TableIter {
         self.data().map_or(&[], |block| self.cursor.value(block))
     }
 
+    #[inline]
     fn value_owned(&self) -> Value {
         let (start, len) = self.cursor.value_place();
-        let value =
-            self.block.as_ref().and_then(|cached| value_in(cached, start, len, INLINE_BYTES));
+        let value = self.block.as_ref().and_then(|block| Value::from_shared(block, start, len));
         value.unwrap_or_else(|| Value::from(&[][..]))
     }
 

@@ -30,7 +30,7 @@ use crate::table::format::{
 use crate::table::index::Index;
 use crate::table::open_filter::{OpenFilter, members_of};
 use crate::table::properties::Properties;
-use crate::value::{COPY_BYTES, SharedBytes, Value};
+use crate::value::{COPY_BYTES, Value};
 use std::path::Path;
 
 /// What all tables of a database share.
@@ -288,26 +288,19 @@ pub fn search_block(
     match unpack_trailer(found.trailer)? {
         (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
         (_, ValueKind::Put) => {
-            value_in(cached, found.value_start, found.value_len, COPY_BYTES).map(Lookup::Found)
+            value_in(cached, found.value_start, found.value_len).map(Lookup::Found)
         }
     }
 }
 
-/// The value at a place of a data block: a copy up to `copy_bytes`, else it shares the block.
+/// The value at a place of a data block: a copy up to [`COPY_BYTES`], else it shares the block.
 #[inline]
-#[must_use]
-pub fn value_in(
-    cached: &Arc<Cached<CachedBlock>>,
-    start: usize,
-    len: usize,
-    copy_bytes: usize,
-) -> Option<Value> {
-    if len <= copy_bytes {
+fn value_in(cached: &Arc<Cached<CachedBlock>>, start: usize, len: usize) -> Option<Value> {
+    if len <= COPY_BYTES {
         let contents = cached.data().map(Block::contents)?;
         return contents.get(start..start.checked_add(len)?).map(Value::from);
     }
-    let owner: SharedBytes = Arc::<Cached<CachedBlock>>::clone(cached);
-    Value::from_shared(owner, start, len)
+    Value::from_shared(cached, start, len)
 }
 
 impl TableIndex {

@@ -26,6 +26,7 @@ pub struct LevelIter {
     fill_cache: bool,
     /// Whom to ask for tables to pass by, and the level to count that at.
     range: Option<(Arc<RangeFilter>, usize)>,
+    /// Always at an entry, but for the time of a step.
     current: Option<Current>,
     error: Option<Error>,
 }
@@ -34,8 +35,10 @@ pub struct LevelIter {
 struct Current {
     place: usize,
     iter: TableIter,
-    /// Entries passed, if the walk began at the table's own end.
-    passed: Option<u64>,
+    /// True if the walk began at the table's own end.
+    whole: bool,
+    /// Entries passed.
+    passed: u64,
 }
 
 impl LevelIter {
@@ -86,37 +89,35 @@ impl LevelIter {
         });
         let mut iter = handle.table.iter(self.direction, self.fill_cache);
         iter.seek(inside);
-        let passed = inside.is_none().then_some(0);
-        self.current = Some(Current { place, iter, passed });
+        self.current = Some(Current { place, iter, whole: inside.is_none(), passed: 0 });
     }
 
-    /// Goes on to the next table while the current one has no more entries.
-    fn settle(&mut self) {
+    /// Goes on to the next table while the current one has no more entries; answers `valid`.
+    fn settle(&mut self) -> bool {
         while let Some(current) = &self.current
             && !current.iter.valid()
         {
             if let Err(error) = self.check_whole(current) {
                 self.error = Some(error);
                 self.current = None;
-                return;
+                return false;
             }
             let next = self.behind(current.place);
             self.enter(next, None);
         }
+        self.current.is_some()
     }
 
     /// The table ended without an error, and not before it had yielded all it has.
     fn check_whole(&self, current: &Current) -> Result<()> {
         current.iter.status()?;
         let Some(handle) = self.tables.get(current.place) else { return Ok(()) };
-        let entries = handle.meta.entries;
-        match current.passed {
-            Some(passed) if passed != entries => {
-                let what = format!("{passed} entries instead of {entries}");
-                Err(Error::corruption(handle.table.path(), 0, what))
-            }
-            _ => Ok(()),
+        let (passed, entries) = (current.passed, handle.meta.entries);
+        if current.whole && passed != entries {
+            let what = format!("{passed} entries instead of {entries}");
+            return Err(Error::corruption(handle.table.path(), 0, what));
         }
+        Ok(())
     }
 }
 
@@ -141,28 +142,32 @@ impl InternalIterator for LevelIter {
         self.settle();
     }
 
-    fn next(&mut self) {
-        if let Some(current) = self.current.as_mut() {
-            current.iter.next();
-            current.passed = current.passed.map(|passed| passed + 1);
-        }
-        self.settle();
+    #[inline]
+    fn next(&mut self) -> bool {
+        let Some(current) = self.current.as_mut() else { return false };
+        current.passed += 1;
+        current.iter.next() || self.settle()
     }
 
+    #[inline]
     fn valid(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.iter.valid())
+        self.current.is_some()
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], |current| current.iter.key())
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], |current| current.iter.value())
     }
 
+    #[inline]
     fn value_owned(&self) -> Value {
-        self.current.as_ref().map_or(Value::from(&[][..]), |current| current.iter.value_owned())
+        let current = self.current.as_ref();
+        current.map_or_else(|| Value::from(&[][..]), |current| current.iter.value_owned())
     }
 
     fn status(&self) -> Result<()> {
