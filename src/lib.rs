@@ -156,5 +156,6 @@ pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
 pub use stats::{LevelStats, Stats};
 pub use table::filter_block::layout::FilterLayout;
+pub use table::filter_block::pinned::FilterPinning;
 pub use value::{Key, Value};
 pub use write_batch::WriteBatch;

@@ -62,6 +62,7 @@ pub(crate) mod tests {
     use crate::stats::counters::LEVELS;
     use crate::sync::{AtomicBool, AtomicU64};
     use crate::table::builder::TableOptions;
+    use crate::table::filter_block::pinned::FilterPinning;
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::version::edit::{FileMeta, VersionEdit};
@@ -116,6 +117,7 @@ pub(crate) mod tests {
                     cache: Cache::new(1 << 20, 0.5),
                     custom_policies: Vec::new(),
                     custom_prefixes: Vec::new(),
+                    pinning: FilterPinning::default(),
                 },
                 env,
                 disk,

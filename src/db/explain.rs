@@ -84,7 +84,7 @@ pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Exp
             table.verdict == FilterVerdict::Maybe && table.lookup == Lookup::Absent;
         steps.push(ExplainStep {
             place: format!("L{} {:06}", table.level, table.number),
-            filter: filter_text(table.verdict, table.resident, io),
+            filter: filter_text(table.verdict, io),
             touched: touched_text(io),
             outcome: match table.verdict {
                 FilterVerdict::No => "blocks skipped",
@@ -120,7 +120,7 @@ fn outcome(lookup: &Lookup) -> &'static str {
     }
 }
 
-fn filter_text(verdict: FilterVerdict, resident: bool, io: &TableIo) -> String {
+fn filter_text(verdict: FilterVerdict, io: &TableIo) -> String {
     let answer = match verdict {
         FilterVerdict::NotConsulted if io.filter_errors > 0 => return "damaged, not asked".into(),
         FilterVerdict::NotConsulted => return "none asked".into(),
@@ -129,10 +129,10 @@ fn filter_text(verdict: FilterVerdict, resident: bool, io: &TableIo) -> String {
     };
     let source = if io.filter_read > 0 {
         format!("read, {}", bytes(io.filter_bytes))
-    } else if resident {
-        "resident".into()
-    } else {
+    } else if io.filter_cached > 0 {
         "cached".into()
+    } else {
+        "resident".into()
     };
     format!("{answer} ({source})")
 }

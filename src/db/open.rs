@@ -25,6 +25,7 @@ use crate::filename::{FileName, parse};
 use crate::options::database::Options;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::version::manifest::{ManifestState, read_current, replay};
 use crate::version::set::{SharedNumbers, VersionSet};
@@ -189,6 +190,7 @@ fn build(
         cache: Arc::clone(&cache),
         custom_policies: options.custom_policies(),
         custom_prefixes: options.custom_prefixes(),
+        pinning: FilterPinning::default(),
     };
     // Numbers are never used again, not even those of files that no manifest names.
     let taken = files.iter().filter_map(|name| name.number());
@@ -199,8 +201,14 @@ fn build(
         next_file: AtomicU64::new(next_file),
         position: Mutex::default(),
     });
-    let versions =
-        VersionSet::open(Arc::clone(&env), directory, context, state, Arc::clone(&numbers))?;
+    let versions = VersionSet::open(
+        Arc::clone(&env),
+        directory,
+        context,
+        options.filter_pinning(),
+        state,
+        Arc::clone(&numbers),
+    )?;
     let view = ReadView {
         active: Shared::new_memtable(&options),
         active_log: 0,
@@ -225,12 +233,7 @@ fn build(
         published: Published(AtomicU64::new(state.last_sequence)),
         snapshots: Default::default(),
         queue: Default::default(),
-        log: Mutex::new(LogState {
-            last_sequence: state.last_sequence,
-            next_sequence: state.last_sequence + 1,
-            synced_through: state.synced_through,
-            ..LogState::default()
-        }),
+        log: Mutex::new(log_state(state)),
         versions: Mutex::new(versions),
         numbers,
         jobs: Mutex::default(),
@@ -242,6 +245,16 @@ fn build(
         lock: Mutex::new(Some(lock)),
         options,
     }))
+}
+
+/// No log yet, behind the last sequence that the manifest knows.
+fn log_state(state: &ManifestState) -> LogState {
+    LogState {
+        last_sequence: state.last_sequence,
+        next_sequence: state.last_sequence + 1,
+        synced_through: state.synced_through,
+        ..LogState::default()
+    }
 }
 
 /// Replays the logs into memtables, one each; writes them forward unless the close was clean.

@@ -19,6 +19,7 @@ use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
 };
@@ -34,6 +35,7 @@ fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
         cache: Cache::new(0, 0.0),
         custom_policies: Vec::new(),
         custom_prefixes: Vec::new(),
+        pinning: FilterPinning::default(),
     };
     Table::open(&context, path, expect)
 }

@@ -14,6 +14,7 @@ use crate::filter::registry::Encoding;
 use crate::options::filter::Filter;
 use crate::stats::counters::LEVELS;
 use crate::table::builder::TableOptions;
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::Compression;
 use std::sync::Arc;
 
@@ -290,6 +291,14 @@ impl Options {
         for filter in std::iter::once(&self.filter).chain(levels) {
             filter.validate().or_else(refuse)?;
         }
+        let pins_all = self.filter_pinning().contains(&FilterPinning::All);
+        if pins_all && self.filter_resident_share * (self.block_cache_bytes as f64) < 1.0 {
+            return refuse(
+                "FilterPinning::All without memory that may be pinned: filter_resident_share or \
+                 block_cache_bytes is 0"
+                    .into(),
+            );
+        }
         let mut levels = self.filter_at_level.iter().flatten();
         if let Some(bytes) = levels.find_map(|filter| filter.memory_bytes) {
             return refuse(format!(
@@ -403,6 +412,12 @@ mod tests {
                     Filter::bloom(10.0).layout(FilterLayout::BlockBased { window_bytes: 1000 }),
                 ),
                 "window",
+            ),
+            (
+                base()
+                    .filter_at_level(2, Filter::bloom(9.0).pinning(FilterPinning::All))
+                    .filter_resident_share(0.0),
+                "FilterPinning::All",
             ),
             (base().filter(Filter::monkey(0)), "monkey(0)"),
             (base().filter_at_level(1, Filter::monkey(100)), "filter_at_level with monkey(100)"),

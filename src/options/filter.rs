@@ -9,6 +9,7 @@ use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
 use crate::stats::counters::LEVELS;
 use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
+use crate::table::filter_block::pinned::FilterPinning;
 use std::sync::Arc;
 
 /// The filter that new tables get: how keys become bits, and where the bits live.
@@ -25,6 +26,7 @@ pub struct Filter {
     pub(crate) memory_bytes: Option<u64>,
     /// What the levels above this one have instead.
     above: Option<(usize, Encoding)>,
+    pub(crate) pinning: FilterPinning,
     layout: Option<FilterLayout>,
     pub(crate) members: FilterMembers,
     refused: Option<String>,
@@ -178,6 +180,20 @@ impl Filter {
             "{bits_per_key} bits per key; RocksDB's filters take 0.5 to 100 \
              (use Filter::none() for no filter)"
         ))
+    }
+
+    /// How much of its tables' filters stays in memory. Default: whole filters and top-level
+    /// indexes. More saves lookups the cache's lock, or a read where the cache is short; it costs
+    /// memory that no block can have, and reads when tables are opened.
+    ///
+    /// Concerns every table that is opened at the level, whatever filter it was written with. A
+    /// table that moves to another level stays as it was opened until the database is opened
+    /// again. Where the cache's share for this is used up, what did not fit is cached; the upper
+    /// levels come first when a database is opened.
+    #[must_use]
+    pub fn pinning(mut self, pinning: FilterPinning) -> Self {
+        self.pinning = pinning;
+        self
     }
 
     fn of(encoding: Encoding) -> Self {

@@ -10,12 +10,18 @@ use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::stats::counters::LEVELS;
 use crate::table::filter_block::layout::TableFilter;
+use crate::table::filter_block::pinned::FilterPinning;
 
 impl Options {
     /// What was set for `level`.
     pub(crate) fn filter_of_level(&self, level: usize) -> &Filter {
         let own = self.filter_at_level.get(level).and_then(Option::as_ref);
         own.unwrap_or(&self.filter)
+    }
+
+    /// How much of a table's filter stays in memory, by the level it is opened at.
+    pub(crate) fn filter_pinning(&self) -> [FilterPinning; LEVELS] {
+        std::array::from_fn(|level| self.filter_of_level(level).pinning)
     }
 
     /// The filter of the tables that a job writes at `level`, `runs` being what it leaves.

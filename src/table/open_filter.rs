@@ -15,6 +15,7 @@ use crate::table::fetch::{CachedBlock, TableFile, TableIo};
 use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::{FilterMembers, FilterVerdict};
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::properties::Properties;
 
 /// A table's filter, resident or to be fetched.
@@ -34,21 +35,28 @@ pub fn members_of(properties: &Properties, custom: &[Arc<dyn PrefixExtractor>]) 
 }
 
 impl OpenFilter {
-    /// The filter in `blocks`; it stays in memory if the cache grants that.
+    /// The filter in `blocks`; it stays in memory if that is wanted and the cache grants it.
     pub fn new(
         mut blocks: FilterBlockReader,
         members: FilterMembers,
         file: &TableFile,
+        pinning: FilterPinning,
         io: &mut TableIo,
     ) -> Self {
         let memory = match blocks.residency_bytes() {
             0 => None,
+            _ if pinning == FilterPinning::None => None,
             bytes => file.cache().try_reserve(bytes),
         };
         if memory.is_some() {
             blocks.make_resident(file, io);
         }
         OpenFilter { blocks, members, _memory: memory }
+    }
+
+    /// Loads partitions to stay, too, if their index does and the cache has room for them.
+    pub fn pin_partitions(&mut self, file: &TableFile) {
+        self.blocks.pin_partitions(file);
     }
 
     /// The filter's blocks: name and layout.
@@ -225,7 +233,7 @@ mod tests {
         let io = &mut TableIo::default();
         let members = filter.members.clone();
         if resident {
-            return (OpenFilter::new(blocks, members, &file, io), file);
+            return (OpenFilter::new(blocks, members, &file, FilterPinning::default(), io), file);
         }
         (OpenFilter { blocks, members, _memory: None }, file)
     }

@@ -24,6 +24,7 @@ use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockCache, BlockKind, CachedBlock, TableFile, TableIo};
 use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BlockHandle, FOOTER_BYTES, Footer, FooterError, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
@@ -44,6 +45,8 @@ pub struct TableContext {
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
     /// Prefix extractors of the user's, found by the ids that tables persist.
     pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
+    /// How much of a filter stays in memory; by level, so it differs between the tables.
+    pub pinning: FilterPinning,
 }
 
 /// What the manifest knows of a file. A field that is `None` is not checked.
@@ -116,8 +119,12 @@ impl Table {
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
         let blocks = FilterBlockReader::open(&metaindex, &context.custom_policies);
         let members = members_of(&properties, &context.custom_prefixes);
-        let filter = OpenFilter::new(blocks, members, &file, &mut io);
+        let mut filter = OpenFilter::new(blocks, members, &file, context.pinning, &mut io);
         let index = TableIndex::open(&file, footer.index, &mut io)?;
+        if context.pinning == FilterPinning::All {
+            // Last, since it is much, and the index serves every lookup.
+            filter.pin_partitions(&file);
+        }
         Ok(Table { file, footer, properties, index, filter, filter_offset })
     }
 

@@ -20,6 +20,7 @@ use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::Compression;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
 use crate::value::Value;
@@ -135,6 +136,7 @@ fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
         cache: Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }),
         custom_policies: Vec::new(),
         custom_prefixes: Vec::new(),
+        pinning: FilterPinning::default(),
     };
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
 }

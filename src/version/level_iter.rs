@@ -188,6 +188,7 @@ mod tests {
     use crate::stats::counters::{Counters, LevelCounter};
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
+    use crate::table::filter_block::pinned::FilterPinning;
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::version::edit::FileMeta;
@@ -207,6 +208,7 @@ mod tests {
             cache: Cache::new(1 << 16, 0.5),
             custom_policies: Vec::new(),
             custom_prefixes: Vec::new(),
+            pinning: FilterPinning::default(),
         };
         let options = TableOptions {
             block_bytes: 64,

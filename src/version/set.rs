@@ -15,6 +15,7 @@ use crate::filename::{FileName, parse};
 use crate::key::SequenceNumber;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
@@ -52,6 +53,8 @@ pub struct VersionSet {
     env: Arc<dyn Env>,
     directory: PathBuf,
     context: TableContext,
+    /// By level: applies to tables as they are opened.
+    pinning: [FilterPinning; LEVELS],
     current: Arc<Version>,
     manifest: Option<ManifestWriter>,
     failed: bool,
@@ -73,14 +76,16 @@ impl VersionSet {
         env: Arc<dyn Env>,
         directory: &Path,
         context: TableContext,
+        pinning: [FilterPinning; LEVELS],
         state: &ManifestState,
         numbers: Arc<SharedNumbers>,
     ) -> Result<Self> {
         let graveyard = Arc::new(Graveyard::default());
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
-        for (handles, metas) in levels.iter_mut().zip(&state.levels) {
+        // The upper levels first: what there is no room for in memory is of the last ones.
+        for ((handles, metas), pinning) in levels.iter_mut().zip(&state.levels).zip(pinning) {
             for meta in metas {
-                let table = open_table(&context, directory, meta)?;
+                let table = open_table(&context, directory, meta, pinning)?;
                 handles.push(TableHandle::new(Arc::new(meta.clone()), table, &graveyard));
             }
         }
@@ -88,6 +93,7 @@ impl VersionSet {
             env,
             directory: directory.to_path_buf(),
             context,
+            pinning,
             current: Arc::new(Version::new(levels)),
             manifest: None,
             failed: false,
@@ -212,10 +218,12 @@ impl VersionSet {
         }
         for (level, meta) in &edit.added {
             let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
+            // A table that moves stays as it was opened.
             let handle = match moved {
                 Some(handle) => Arc::clone(handle),
                 None => {
-                    let table = open_table(&self.context, &self.directory, meta)?;
+                    let pinning = self.pinning[*level];
+                    let table = open_table(&self.context, &self.directory, meta, pinning)?;
                     TableHandle::new(Arc::new(meta.clone()), table, &self.graveyard)
                 }
             };
@@ -302,8 +310,14 @@ impl VersionSet {
     }
 }
 
-fn open_table(context: &TableContext, directory: &Path, meta: &FileMeta) -> Result<Arc<Table>> {
+fn open_table(
+    context: &TableContext,
+    directory: &Path,
+    meta: &FileMeta,
+    pinning: FilterPinning,
+) -> Result<Arc<Table>> {
     let path = FileName::Table(meta.number).path(directory);
     let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
-    Ok(Arc::new(Table::open(context, &path, expect)?))
+    let context = TableContext { pinning, ..context.clone() };
+    Ok(Arc::new(Table::open(&context, &path, expect)?))
 }

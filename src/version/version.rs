@@ -145,8 +145,6 @@ pub struct TableStep {
     pub number: u64,
     /// What its filter said.
     pub verdict: FilterVerdict,
-    /// True if the filter lives in the table, so that asking it read nothing.
-    pub resident: bool,
     /// Blocks touched.
     pub io: TableIo,
     /// What the search found; `Absent` after a "no", without searching.
@@ -304,8 +302,7 @@ fn search(
     count_verdict(level, slot, key, verdict, &lookup, stripe);
     if let Some(trace) = trace {
         let number = slot.handle.meta.number;
-        let resident = slot.filter.is_some();
-        trace.push(TableStep { level, number, verdict, resident, io, lookup: lookup.clone() });
+        trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
     }
     Ok(lookup)
 }

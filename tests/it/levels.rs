@@ -2,9 +2,11 @@
 //! memory and for whom there is room. No compaction runs but those asked for, so all is exact.
 
 use crate::support::data::{absent_key, bytes, key};
-use crate::support::stores::{open, small_options};
+use crate::support::stores::{HOME, as_env, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Filter, Options, Stats};
+use siftdb::env::counting::CountingEnv;
+use siftdb::{Db, Filter, FilterLayout, FilterPinning, Options, Stats};
+use std::sync::Arc;
 
 fn put(db: &Db, numbers: impl Iterator<Item = usize>) {
     for number in numbers {
@@ -31,7 +33,11 @@ fn by_hand() -> Options {
 
 /// 20,000 keys at level 1 and three tables of 1000 of them each at level 0.
 fn two_levels(options: &Options) -> Db {
-    let db = open(&MemEnv::without_log(), options).unwrap();
+    two_levels_on(&MemEnv::without_log(), options)
+}
+
+fn two_levels_on(env: &MemEnv, options: &Options) -> Db {
+    let db = open(env, options).unwrap();
     put(&db, 0..20_000);
     db.flush().unwrap();
     put(&db, 0..1);
@@ -132,4 +138,69 @@ fn filters_of_the_last_level_may_come_and_go() {
         assert_eq!(db.stats().filter_errors, 0);
         db.close().unwrap();
     }
+}
+
+#[test]
+fn what_is_pinned_is_asked_without_a_block() {
+    let partitioned = || Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
+    let env = MemEnv::without_log();
+    two_levels_on(&env, &by_hand().filter(partitioned())).close().unwrap();
+    let mut reads_at_open = Vec::new();
+    // Blocks of filters that a lookup touches: index and partition, a partition, none.
+    for (pinning, blocks) in
+        [(FilterPinning::None, 2), (FilterPinning::TopLevel, 1), (FilterPinning::All, 0)]
+    {
+        let counting = CountingEnv::new(as_env(&env));
+        let options = by_hand().filter(partitioned().pinning(pinning));
+        let db = options.env(Arc::new(counting.clone())).open(HOME).unwrap();
+        reads_at_open.push(counting.read_calls());
+        let absent = get_absent(&db, 19_980);
+        for level in &absent.levels[..2] {
+            let asked = level.negatives + level.false_positives;
+            let touched = level.filter_blocks_cached + level.filter_blocks_read;
+            assert_eq!((touched, level.not_consulted), (blocks * asked, 0), "{pinning:?}");
+        }
+        let resident = db.stats().resident_bytes;
+        assert_eq!(resident > filter_bytes(&db), pinning == FilterPinning::All, "{resident}");
+        let explained = db.explain(absent_key(7)).unwrap();
+        let said = explained.steps.iter().filter(|step| step.place.starts_with('L'));
+        let resident = |filter: &str| filter.contains("resident") == (blocks == 0);
+        assert!(said.into_iter().all(|step| resident(&step.filter)), "{explained}");
+        for number in 0..20_000 {
+            assert!(db.get(key(number)).unwrap().is_some());
+        }
+    }
+    // Of each of the four tables, one more read: the index; then one more: all partitions.
+    let [none, top_level, all] = reads_at_open[..] else { panic!("three openings") };
+    assert_eq!((top_level - none, all - top_level), (4, 4));
+}
+
+#[test]
+fn each_level_may_be_pinned_by_itself() {
+    let partitioned = || Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
+    let upper = partitioned().pinning(FilterPinning::All);
+    let lower = partitioned().pinning(FilterPinning::None);
+    let db = two_levels(&by_hand().filter(lower).filter_at_level(0, upper));
+    let absent = get_absent(&db, 19_980);
+    let blocks = [0, 1].map(|level| {
+        absent.levels[level].filter_blocks_cached + absent.levels[level].filter_blocks_read
+    });
+    assert_eq!(blocks, [0, 2 * 19_980]);
+}
+
+/// Room for the filters of level 0 or for that of level 1, not for both.
+#[test]
+fn the_last_level_gives_way_first_when_a_database_is_opened() {
+    let env = MemEnv::without_log();
+    let full = Filter::bloom(10.0).layout(FilterLayout::Full);
+    two_levels_on(&env, &by_hand().filter(full.clone())).close().unwrap();
+    let options = by_hand().filter(full).block_cache_bytes(108 << 10).filter_resident_share(0.25);
+    let db = open(&env, &options).unwrap();
+    let (filters, resident) = (filter_bytes(&db), db.stats().resident_bytes);
+    assert!(filters > 27 << 10 && resident <= 27 << 10, "{filters} bytes, {resident} resident");
+    let absent = get_absent(&db, 19_980);
+    let blocks = [0, 1].map(|level| {
+        absent.levels[level].filter_blocks_cached + absent.levels[level].filter_blocks_read
+    });
+    assert_eq!(blocks, [0, 19_980]);
 }

@@ -137,6 +137,13 @@ impl FilterBlockReader {
         }
     }
 
+    /// Loads partitions to stay, where the filter has any and their index is resident.
+    pub fn pin_partitions(&mut self, file: &TableFile) {
+        if let Layout::Partitioned(reader) = &mut self.layout {
+            reader.pin_partitions(file);
+        }
+    }
+
     /// Memory held by what is resident.
     #[cfg(test)]
     pub fn resident_bytes(&self) -> u64 {

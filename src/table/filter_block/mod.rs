@@ -7,6 +7,7 @@ pub mod full;
 pub mod partitioned;
 pub mod block_based;
 pub mod batch;
+pub mod pinned;
 pub mod layout;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -8,8 +8,8 @@
 //! Several versions of one user key may lie on both sides of a cut. The key is added again behind
 //! it, and a lookup, which takes the first partition whose index key is not below it, finds the
 //! one before it; a partition of nothing but that key would never be asked and is not written. A
-//! key above all index keys is asked of the last partition, as in RocksDB. Partitions always go
-//! through the cache; the index is resident or cached.
+//! key above all index keys is asked of the last partition, as in RocksDB. Partitions go through
+//! the cache, unless they are pinned; the index is resident or cached.
 //!
 //! With prefixes, a partition also holds the prefix of the key behind its last one, and that of
 //! the key before its first one, so that it can be asked from any place up to its neighbours'
@@ -30,6 +30,7 @@ use crate::table::filter_block::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
     build_error, is_writable,
 };
+use crate::table::filter_block::pinned::PinnedPartitions;
 use crate::table::format::BlockHandle;
 use crate::table::index::Index;
 
@@ -177,12 +178,14 @@ pub struct PartitionedReader {
     reader: FilterReader,
     top: FilterSource,
     resident: Option<Index>,
+    pinned: PinnedPartitions,
 }
 
 impl PartitionedReader {
     /// The filter whose top-level index stands at `handle`, fetched at each use.
     pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
-        PartitionedReader { reader, top: FilterSource::new(handle), resident: None }
+        let (top, pinned) = (FilterSource::new(handle), PinnedPartitions::default());
+        PartitionedReader { reader, top, resident: None, pinned }
     }
 
     /// Loads the top-level index to stay; if that fails it is fetched at each use.
@@ -190,6 +193,13 @@ impl PartitionedReader {
         let handle = self.top.handle();
         self.resident =
             self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
+    }
+
+    /// Loads the partitions to stay, if the index does and the cache has room for them.
+    pub fn pin_partitions(&mut self, file: &TableFile) {
+        if let Some(index) = &self.resident {
+            self.pinned = PinnedPartitions::load(index, &self.reader, file);
+        }
     }
 
     /// Memory held.
@@ -245,6 +255,10 @@ impl PartitionedReader {
         }
         for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
             let partition = run.first().and_then(|wanted| wanted.block);
+            if let Some(filter) = self.pinned(partition) {
+                ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+                continue;
+            }
             let block = self.fetch_partition(file, partition, io);
             let Some(bytes) = block.as_ref().and_then(|block| block.filter()) else {
                 io.filter_errors += 1;
@@ -271,8 +285,16 @@ impl PartitionedReader {
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> Option<FilterVerdict> {
+        if let Some(filter) = self.pinned(partition) {
+            return Some(FilterVerdict::of(filter.may_contain(hash)));
+        }
         let block = self.fetch_partition(file, partition, io)?;
         Some(FilterVerdict::of(self.reader.may_contain(block.filter()?, hash)))
+    }
+
+    #[inline]
+    fn pinned(&self, partition: Option<BlockHandle>) -> Option<&PreparedFilter> {
+        self.pinned.get(partition?)
     }
 
     #[inline]
@@ -407,9 +429,12 @@ mod tests {
                         0009037030312d3030303539b20845\
                         000000000f00000002000000";
         assert_eq!(vectors::hex(index), expected);
-        let (sink, _) = build(1, vector_keys(1, 1), false);
+        let (sink, _) = build(1, vector_keys(60, 1), false);
         let (_, index) = sink.blocks.last().expect("an index");
-        let expected = "0011037030302d30303030300000000000000000e807450000000001000000";
+        // Internal keys: 8 bytes more, all 0, behind each user key.
+        let expected = "0011037030312d30303035300000000000000000e80745\
+                        0011037030312d30303035390000000000000000b20845\
+                        000000001700000002000000";
         assert_eq!(vectors::hex(index), expected);
     }
 
@@ -603,5 +628,84 @@ mod tests {
             let verdict = ask(&reader(handle), &file, b"key", &mut io);
             assert_eq!((verdict, io.filter_errors), (FilterVerdict::NotConsulted, 1));
         }
+    }
+    /// Opened with the index resident and partitions pinned.
+    fn pinned_reader(file: &TableFile, handle: BlockHandle) -> PartitionedReader {
+        let mut reader = reader(handle);
+        reader.make_resident(file, &mut TableIo::default());
+        reader.pin_partitions(file);
+        reader
+    }
+
+    #[test]
+    fn pinned_partitions_answer_without_a_block_and_give_their_memory_back() {
+        let (sink, summary) = build(200, vector_keys(1000, 1), true);
+        let file = sink.file(true);
+        let reader = pinned_reader(&file, summary.expect("a filter").handle);
+        let partitions = sink.blocks.len() as u64 - 1;
+        let reserved = file.cache().reserved_bytes();
+        assert!(partitions > 5 && reserved > partitions * 197, "{reserved} bytes");
+        let mut io = TableIo::default();
+        let denied = vector_keys(1000, 1).filter(|key| {
+            assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::Maybe);
+            ask(&reader, &file, &[key, &b"+"[..]].concat(), &mut io) == FilterVerdict::No
+        });
+        assert!(denied.count() > 970);
+        assert_eq!(io, TableIo::default());
+        drop(reader);
+        assert_eq!(file.cache().reserved_bytes(), 0);
+    }
+
+    /// A byte of each partition in turn: that one is not consulted, the others answer.
+    #[test]
+    fn a_damaged_partition_is_not_pinned_and_the_others_are() {
+        let (sink, summary) = build(69, vector_keys(300, 1), true);
+        let handle = summary.expect("a filter").handle;
+        for damaged in 0..sink.blocks.len() - 1 {
+            let mut broken = sink.clone();
+            broken.bytes[broken.blocks[damaged].0.offset as usize + 13 * damaged % 69] ^= 0x20;
+            let file = broken.file(true);
+            let reader = pinned_reader(&file, handle);
+            let mut io = TableIo::default();
+            let verdicts: Vec<_> =
+                vector_keys(300, 1).map(|key| ask(&reader, &file, &key, &mut io)).collect();
+            let unasked = |verdict: &&FilterVerdict| **verdict == FilterVerdict::NotConsulted;
+            let unasked = verdicts.iter().filter(unasked).count();
+            assert!((1..=51).contains(&unasked), "{unasked} keys of partition {damaged}");
+            assert!(!verdicts.contains(&FilterVerdict::No));
+            assert_eq!(
+                (io.filter_errors as usize, io.filter_read + io.filter_cached),
+                (unasked, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn without_room_or_with_gaps_partitions_come_through_the_cache() {
+        let (sink, summary) = build(69, vector_keys(300, 1), true);
+        let handle = summary.expect("a filter").handle;
+        let file = sink.file(true);
+        let rest = file.cache().try_reserve((1 << 19) - 100).expect("room");
+        let reader = pinned_reader(&file, handle);
+        let mut io = TableIo::default();
+        assert_eq!(ask(&reader, &file, b"p00-00007", &mut io), FilterVerdict::Maybe);
+        assert_eq!(io.filter_read, 1);
+        drop(rest);
+
+        // The same partitions under an index that names every second one.
+        let mut gaps = sink.clone();
+        let mut index = BlockBuilder::new(1);
+        for (i, (handle, _)) in sink.blocks.iter().enumerate().take(5).step_by(2) {
+            let mut value = Vec::new();
+            handle.encode(&mut value);
+            index.add(format!("p0{i}").as_bytes(), &value);
+        }
+        let handle = gaps.write_raw(index.finish()).expect("written");
+        let file = gaps.file(true);
+        let reader = pinned_reader(&file, handle);
+        assert_eq!(file.cache().reserved_bytes(), 0);
+        let mut io = TableIo::default();
+        ask(&reader, &file, b"p00-00007", &mut io);
+        assert_eq!((io.filter_read, io.filter_errors), (1, 0));
     }
 }
