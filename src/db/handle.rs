@@ -114,9 +114,9 @@ impl Db {
     ///
     /// # Errors
     /// As for [`Db::get`]; the first error on the way of any key is the answer for all.
-    pub fn multi_get<K: AsRef<[u8]>>(
+    pub fn multi_get(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Vec<Option<Value>>> {
         self.multi_get_with(keys, &ReadOptions::new())
     }
@@ -125,9 +125,9 @@ impl Db {
     ///
     /// # Errors
     /// As for [`Db::multi_get`].
-    pub fn multi_get_with<K: AsRef<[u8]>>(
+    pub fn multi_get_with(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         let shared = self.shared();

@@ -69,9 +69,9 @@ impl Snapshot {
     ///
     /// # Errors
     /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.
-    pub fn multi_get<K: AsRef<[u8]>>(
+    pub fn multi_get(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Vec<Option<Value>>> {
         self.multi_get_with(keys, &ReadOptions::new())
     }
@@ -80,9 +80,9 @@ impl Snapshot {
     ///
     /// # Errors
     /// As for [`Snapshot::multi_get`].
-    pub fn multi_get_with<K: AsRef<[u8]>>(
+    pub fn multi_get_with(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.refused.clone().map_or(Ok(()), Err)?;
