@@ -150,7 +150,9 @@ mod error;
 
 pub use compaction::filter_rebuild::FilterRebuild;
 pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot};
-pub use db::{FilterFacts, FilterFinding, FilterGroup, FilterReport, WantedFilter};
+pub use db::{
+    FilterAdvice, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice, WantedFilter,
+};
 pub use error::{Error, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};

@@ -11,6 +11,7 @@
 //! | `write` | write groups, memtable switch, stalls |
 //! | `report`, `explain` | the statistics; one lookup in words |
 //! | `filter_report`, `filter_doctor` | the filters of all tables; what may be wrong with them |
+//! | `filter_advice` | what a memory budget for filters buys |
 //! | `snapshot`, `scan`, `multi_get`, `read` | the ways to look |
 //! | `state` | what all of them share, and the order of its locks |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
@@ -20,6 +21,7 @@ pub mod open;
 pub mod background;
 pub mod jobs;
 pub mod write;
+pub mod filter_advice;
 pub mod filter_doctor;
 pub mod filter_report;
 pub mod report;
@@ -34,6 +36,7 @@ pub mod range;
 pub mod stats_file;
 
 pub use explain::{Explain, ExplainStep};
+pub use filter_advice::{FilterAdvice, LevelAdvice};
 pub use filter_doctor::FilterFinding;
 pub use filter_report::{FilterFacts, FilterGroup, FilterReport, WantedFilter};
 pub use handle::Db;

@@ -317,3 +317,38 @@ fn what_makes_no_sense_is_refused_before_anything_is_touched() {
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
 }
+
+#[test]
+fn advise_spends_a_budget_where_it_saves_most() {
+    let place = Place::new();
+    let db = several_tables(&place);
+    let advice = json(&["filter", "advise", &db, "--budget", "5kB", "--json"]);
+    let figure = |name: &str| advice[name].as_f64().unwrap();
+    let levels = advice["levels"].as_array().unwrap();
+    assert!(levels.len() >= 2, "{advice}");
+    assert!(figure("fpr_divided") <= figure("fpr_even"), "{advice}");
+    let spent: f64 = levels.iter().map(|level| level["bytes_divided"].as_f64().unwrap()).sum();
+    assert!((4_500.0..5_010.0).contains(&spent), "{advice}");
+    let text = ok(&["filter", "advise", &db, "--budget", "5kB"]);
+    assert!(text.contains("Filter::monkey(5000)"), "{text}");
+    assert!(text.contains(".filter_at_level(0, Filter::bloom("), "{text}");
+    assert!(text.contains("FilterLayout::Full"), "{text}");
+    // What is advised is what lookups then find: as good as it was said to be.
+    let probe = lines(&place, "probe", (0..2_900).map(|i| format!("key{i:04}x")));
+    let even = levels[0]["bits_even"].as_f64().unwrap();
+    ok(&["filter", "rebuild", &db, "--bits", &format!("{even:.2}")]);
+    let report = json(&["filter", "stats", &db, "--probe", &probe, "--json"]);
+    let passed = report["levels"].as_array().unwrap().iter();
+    let passed: u64 = passed.map(|level| level["false_positives"].as_u64().unwrap()).sum();
+    // Level 0 went down: fewer runs are asked than were reckoned with.
+    assert!(passed as f64 <= 1.5 * 2_900.0 * figure("fpr_even"), "{passed}: {advice}");
+    let empty = place.path("empty");
+    siftdb::Db::open(&empty).unwrap().close().unwrap();
+    let nothing = json(&["filter", "advise", &empty, "--budget", "1MB", "--json"]);
+    assert_eq!((&nothing["levels"], &nothing["fpr_even"]), (&serde_json::json!([]), &0.0.into()));
+    for wrong in ["0", "-1", "NaN", "1e30", "many", "5XB"] {
+        fails(2, &["filter", "advise", &db, "--budget", wrong]);
+    }
+    fails(2, &["filter", "advise", &db]);
+    fails(4, &["filter", "advise", &place.path("missing"), "--budget", "1MB"]);
+}

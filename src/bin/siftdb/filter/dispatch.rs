@@ -1,6 +1,7 @@
 //! The subcommands of `siftdb filter`; each is a file beside this one.
 
 use crate::failure::Outcome;
+use crate::filter::advise::Advise;
 use crate::filter::bench::Bench;
 use crate::filter::rebuild::Rebuild;
 use crate::filter::sim::Sim;
@@ -11,6 +12,8 @@ use clap::Subcommand;
 pub enum Filter {
     /// What the filters of a database are, what they did, and what is wrong with them
     Stats(Stats),
+    /// How to spend memory on filters: bits by level, expected false positives now and then
+    Advise(Advise),
     /// Write tables anew whose filter is not the one asked for
     Rebuild(Rebuild),
     /// What filters of given bits or rate take and let through, by encoding; needs no database
@@ -23,6 +26,7 @@ impl Filter {
     pub fn run(self) -> Outcome {
         match self {
             Filter::Stats(command) => command.run(),
+            Filter::Advise(command) => command.run(),
             Filter::Rebuild(command) => command.run(),
             Filter::Sim(command) => command.run(),
             Filter::Bench(command) => command.run(),

@@ -5,6 +5,7 @@
 
 pub mod dispatch;
 pub mod stats;
+pub mod advise;
 pub mod rebuild;
 pub mod bench;
 pub mod sim;

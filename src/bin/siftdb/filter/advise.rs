@@ -1,0 +1,122 @@
+//! `siftdb filter advise DIR --budget SIZE`: how to spend memory on filters in this database.
+//!
+//! Figures are the library's (`FilterReport::advice`): for each level what its filters let through
+//! now, what the same bits everywhere would, and what the budget does when it is divided so that
+//! all levels together let least through. Nothing is changed; the last lines say how to get there.
+//! Whether filters fit into memory is judged by `--cache`, of which half may hold filters.
+
+use crate::args::Database;
+use crate::failure::Outcome;
+use crate::numbers::{percent, size};
+use crate::text::{output, print_json};
+use clap::Args;
+use serde_json::{Value, json};
+use siftdb::stats::report::bytes;
+use siftdb::{FilterAdvice, LevelAdvice, Options};
+use std::io::Write;
+
+#[derive(Args)]
+pub struct Advise {
+    #[command(flatten)]
+    database: Database,
+    /// Memory for all filters together, such as 64MB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    budget: u64,
+    /// The block cache that programs give the database, such as 64MB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
+    cache: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Advise {
+    pub fn run(self) -> Outcome {
+        let options = Options::new().block_cache_bytes(self.cache);
+        let db = self.database.open_to_read_with(options)?;
+        let advice = db.filter_report().advice(self.budget);
+        db.close()?;
+        if self.json { print_json(&advice_json(&advice)) } else { print(&advice) }
+    }
+}
+
+fn print(advice: &FilterAdvice) -> Outcome {
+    let mut out = output();
+    let now: u64 = advice.levels.iter().map(|level| level.bytes_now).sum();
+    writeln!(out, "filters {} now, budget {}", bytes(now), bytes(advice.budget_bytes))?;
+    writeln!(out, "{:>46}{:>22}{:>22}", "now", "same bits everywhere", "bits by level")?;
+    write!(out, "level    asked        keys   filters       FPR")?;
+    writeln!(out, "{0:>12}{1:>10}{0:>12}{1:>10}  layout", "bits/key", "FPR")?;
+    for level in &advice.levels {
+        let now = level.fpr_now.map_or_else(|| "-".into(), percent);
+        write!(out, "{:>5}{:>9}{:>12}", level.level, level.runs, level.keys)?;
+        write!(out, "{:>10}{now:>10}", bytes(level.bytes_now))?;
+        write!(out, "{:>12.1}{:>10}", level.bits_even, percent(level.fpr_even))?;
+        write!(out, "{:>12.1}{:>10}", level.bits_divided, percent(level.fpr_divided))?;
+        writeln!(
+            out,
+            "  {}",
+            if level.bits_divided > 0.0 { level.layout.to_string() } else { "-".into() }
+        )?;
+    }
+    let now = advice.fpr_now().map_or_else(|| "not known".into(), each);
+    writeln!(out, "false positives of a lookup of an absent key, all levels together:")?;
+    let (even, divided) = (each(advice.fpr_even()), each(advice.fpr_divided()));
+    writeln!(out, "  {now} now, {even} with the same bits everywhere, {divided} by level")?;
+    writeln!(
+        out,
+        "for bits that follow the tree: Options::filter(Filter::monkey({}))",
+        advice.budget_bytes
+    )?;
+    writeln!(out, "for bits that stay (fast-local-bloom):")?;
+    for level in &advice.levels {
+        writeln!(out, "  .filter_at_level({}, {})", level.level, filter_of(level))?;
+    }
+    writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters")?;
+    Ok(out.flush()?)
+}
+
+/// So many for each lookup.
+fn each(count: f64) -> String {
+    format!("{count:.4}")
+}
+
+/// The filter in Rust, bits rounded down so that the budget holds.
+fn filter_of(level: &LevelAdvice) -> String {
+    if level.bits_divided == 0.0 {
+        return "Filter::none()".into();
+    }
+    let bits = (10.0 * level.bits_divided).floor() / 10.0;
+    format!("Filter::bloom({bits:?}).layout(FilterLayout::{:?})", level.layout)
+}
+
+fn advice_json(advice: &FilterAdvice) -> Value {
+    let levels: Vec<Value> = advice
+        .levels
+        .iter()
+        .map(|level| {
+            json!({
+                "level": level.level,
+                "runs": level.runs,
+                "keys": level.keys,
+                "bytes_now": level.bytes_now,
+                "fpr_now": level.fpr_now,
+                "bits_even": level.bits_even,
+                "fpr_even": level.fpr_even,
+                "bits_divided": level.bits_divided,
+                "fpr_divided": level.fpr_divided,
+                "bytes_divided": level.bytes_divided,
+                "encoding": "fast-local-bloom",
+                "layout": level.layout.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "format": 1,
+        "budget_bytes": advice.budget_bytes,
+        "levels": levels,
+        "fpr_now": advice.fpr_now(),
+        "fpr_even": advice.fpr_even(),
+        "fpr_divided": advice.fpr_divided(),
+    })
+}
