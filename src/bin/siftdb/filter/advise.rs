@@ -42,6 +42,10 @@ impl Advise {
 
 fn print(advice: &FilterAdvice) -> Outcome {
     let mut out = output();
+    if advice.levels.is_empty() {
+        writeln!(out, "no tables: what was written stands in the log until it is flushed")?;
+        return Ok(out.flush()?);
+    }
     let now: u64 = advice.levels.iter().map(|level| level.bytes_now).sum();
     writeln!(out, "filters {} now, budget {}", bytes(now), bytes(advice.budget_bytes))?;
     writeln!(out, "{:>46}{:>22}{:>22}", "now", "same bits everywhere", "bits by level")?;

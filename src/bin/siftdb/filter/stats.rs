@@ -103,6 +103,9 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>) -> Outcome {
             writeln!(out, "{level:>5} {:<78} {}", "     0", bill_of(&counts))?;
         }
     }
+    if report.tables.is_empty() {
+        writeln!(out, "no tables: what was written stands in the log until it is flushed")?;
+    }
     match probed {
         Some((file, Probed { lookups, found })) => {
             let file = file.display();
