@@ -2,7 +2,8 @@
 //!
 //! `table/fetch.rs` asks it for every block that is not resident. A shard is a mutex over two
 //! `lru` lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). All shards
-//! share one budget: the capacity less what is reserved for resident filters and indexes.
+//! share one budget: the capacity less what is reserved for resident filters and indexes, and for
+//! filters while they are built ([`ConstructionBudget`]: up to half of the capacity).
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
 //! is dropped and no block is read while a shard is locked; concurrent misses of one key load it
@@ -12,11 +13,12 @@
 //! asks for them again, so they grow old and go.
 
 use crate::error::Result;
+use crate::filter::policy::ConstructionBudget;
+use crate::recency_list::RecencyList;
 use crate::single_flight::Flights;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
-use lru::LruCache;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 /// Shards, a power of two.
@@ -73,28 +75,6 @@ impl Hash for HashedKey {
     }
 }
 
-/// Passes the hash of a [`HashedKey`] on.
-#[derive(Clone, Copy, Default)]
-struct PassHasher(u64);
-
-impl Hasher for PassHasher {
-    #[inline]
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// A value that the cache holds, held, or served without keeping it.
 pub struct Cached<V> {
     value: V,
@@ -139,45 +119,7 @@ impl<V> Drop for Cached<V> {
     }
 }
 
-/// An entry as its list holds it.
-struct Slot<V> {
-    entry: Arc<Cached<V>>,
-    /// The list's count of insertions when the entry was last moved to the front.
-    moved_at: u64,
-}
-
-/// The entries of one shard and priority.
-struct List<V> {
-    entries: LruCache<HashedKey, Slot<V>, BuildHasherDefault<PassHasher>>,
-    insertions: u64,
-}
-
-impl<V> List<V> {
-    fn new() -> Self {
-        let entries = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
-        List { entries, insertions: 0 }
-    }
-
-    /// Moving an entry writes to its neighbours, which another core may have at hand, and
-    /// changes nothing unless something was inserted since: among entries that were used
-    /// between the same two insertions, the order is that of their first use.
-    #[inline(always)]
-    fn get(&mut self, key: &HashedKey) -> Option<Arc<Cached<V>>> {
-        let slot = self.entries.peek(key)?;
-        if slot.moved_at == self.insertions {
-            return Some(Arc::clone(&slot.entry));
-        }
-        let slot = self.entries.get_mut(key)?;
-        slot.moved_at = self.insertions;
-        Some(Arc::clone(&slot.entry))
-    }
-
-    fn insert(&mut self, key: HashedKey, entry: Arc<Cached<V>>) {
-        self.insertions += 1;
-        let replaced = self.entries.put(key, Slot { entry, moved_at: self.insertions });
-        debug_assert!(replaced.is_none(), "one load at a time per key");
-    }
-}
+type List<V> = RecencyList<HashedKey, Arc<Cached<V>>>;
 
 /// Aligned so that two shards' locks never share a cache line (or the pair fetched with it).
 #[repr(align(128))]
@@ -192,9 +134,12 @@ pub struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
     capacity: u64,
     reservable: u64,
-    /// Bytes held plus bytes reserved: raised only by a compare-exchange against the capacity.
+    /// Bytes held plus bytes reserved, for whatever: raised only by a compare-exchange against the
+    /// capacity.
     spent: AtomicU64,
     reserved: AtomicU64,
+    /// Reserved for filters in the making.
+    constructing: AtomicU64,
     /// Bytes held, by priority.
     held: [AtomicU64; 2],
     uncached: AtomicU64,
@@ -220,6 +165,7 @@ impl<V> Cache<V> {
             reservable: ((capacity_bytes as f64 * share) as u64).min(capacity_bytes),
             spent: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
+            constructing: AtomicU64::new(0),
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
             pinned: Arc::new(AtomicU64::new(0)),
@@ -273,14 +219,23 @@ impl<V> Cache<V> {
     /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
     /// would exceed their share.
     pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
-        if !raise(&self.reserved, bytes, self.reservable) {
-            return None;
+        let reserved = self.reserve_in(&self.reserved, bytes, self.reservable);
+        reserved.then(|| Reservation { cache: Arc::clone(self), bytes })
+    }
+
+    /// Adds to one of the reservations and makes the room; false, with nothing changed, beyond
+    /// `limit` or where the reservations would fill the cache.
+    fn reserve_in(&self, reservation: &AtomicU64, bytes: u64, limit: u64) -> bool {
+        if !raise(reservation, bytes, limit) {
+            return false;
         }
-        if !self.make_room(bytes, 0) {
-            self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            return None;
+        // Asked first, since making room in vain would empty the cache.
+        let all = self.reserved_bytes().saturating_add(self.construction_bytes());
+        let granted = all <= self.capacity && self.make_room(bytes, 0);
+        if !granted {
+            reservation.fetch_sub(bytes, Ordering::Relaxed);
         }
-        Some(Reservation { cache: Arc::clone(self), bytes })
+        granted
     }
 
     /// The capacity it was created with.
@@ -298,6 +253,11 @@ impl<V> Cache<V> {
         self.reserved.load(Ordering::Relaxed)
     }
 
+    /// Bytes reserved for filters that are being built.
+    pub fn construction_bytes(&self) -> u64 {
+        self.constructing.load(Ordering::Relaxed)
+    }
+
     /// Bytes that were evicted and are still held by readers.
     pub fn pinned_bytes(&self) -> u64 {
         self.pinned.load(Ordering::Relaxed)
@@ -309,7 +269,9 @@ impl<V> Cache<V> {
     }
 
     fn budget(&self) -> u64 {
-        self.capacity.saturating_sub(self.reserved_bytes())
+        self.capacity
+            .saturating_sub(self.reserved_bytes())
+            .saturating_sub(self.construction_bytes())
     }
 
     fn held_bytes(&self, priority: Priority) -> u64 {
@@ -350,9 +312,9 @@ impl<V> Cache<V> {
     fn evict_one(&self, priority: Priority, home: usize) -> bool {
         for i in 0..SHARDS {
             let mut shard = self.shards[(home + i) % SHARDS].lock();
-            let popped = shard.lists[priority as usize].entries.pop_lru();
+            let popped = shard.lists[priority as usize].pop_oldest();
             drop(shard);
-            if let Some((_, Slot { entry, .. })) = popped {
+            if let Some(entry) = popped {
                 self.held[priority as usize].fetch_sub(entry.charge, Ordering::Relaxed);
                 self.spent.fetch_sub(entry.charge, Ordering::Relaxed);
                 entry.mark_evicted();
@@ -398,6 +360,18 @@ impl<V> Drop for Reservation<V> {
     }
 }
 
+/// What is built gives way to what is read: at most half of the capacity.
+impl<V: Send + Sync> ConstructionBudget for Cache<V> {
+    fn reserve(&self, bytes: u64) -> bool {
+        self.reserve_in(&self.constructing, bytes, self.capacity / 2)
+    }
+
+    fn release(&self, bytes: u64) {
+        self.constructing.fetch_sub(bytes, Ordering::Relaxed);
+        self.spent.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,15 +394,16 @@ mod tests {
     }
 
     fn check_books(cache: &Cache<u64>) {
-        let (used, reserved) = (cache.used_bytes(), cache.reserved_bytes());
+        let reserved = cache.reserved_bytes() + cache.construction_bytes();
+        let used = cache.used_bytes();
         assert!(used + reserved <= cache.capacity_bytes(), "{used} + {reserved}");
         assert_eq!(cache.spent.load(Ordering::Relaxed), used + reserved);
         let mut counted = 0;
         for shard in &cache.shards {
             let shard = shard.lock();
             assert_eq!(shard.flights.len(), 0);
-            let lists = shard.lists.iter().flat_map(|list| list.entries.iter());
-            counted += lists.map(|(_, slot)| slot.entry.charge).sum::<u64>();
+            let entries = shard.lists.iter().flat_map(|list| list.iter());
+            counted += entries.map(|entry| entry.charge).sum::<u64>();
         }
         assert_eq!(used, counted);
     }
@@ -440,6 +415,8 @@ mod tests {
         Release,
         Reserve { bytes: u64 },
         Unreserve,
+        Construct { bytes: u64 },
+        Constructed,
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -450,6 +427,8 @@ mod tests {
             2 => Just(Op::Release),
             1 => (0..9000u64).prop_map(|bytes| Op::Reserve { bytes }),
             1 => Just(Op::Unreserve),
+            1 => (0..9000u64).prop_map(|bytes| Op::Construct { bytes }),
+            1 => Just(Op::Constructed),
         ]
     }
 
@@ -467,7 +446,9 @@ mod tests {
             let cache = Cache::new(capacity, share);
             let mut held = VecDeque::new();
             let mut reservations = VecDeque::new();
+            let mut constructions = VecDeque::new();
             for op in ops {
+                let unreserved = capacity - cache.reserved_bytes() - cache.construction_bytes();
                 match op {
                     Op::Load { n, bytes, hold } => {
                         let value = load(&cache, n, priority_of(n), bytes);
@@ -489,10 +470,19 @@ mod tests {
                         let free = (capacity as f64 * share.min(1.0)) as u64
                             - cache.reserved_bytes();
                         let reservation = cache.try_reserve(bytes);
-                        prop_assert_eq!(reservation.is_some(), bytes <= free);
+                        prop_assert_eq!(reservation.is_some(), bytes <= free.min(unreserved));
                         reservations.extend(reservation);
                     }
                     Op::Unreserve => drop(reservations.pop_front()),
+                    Op::Construct { bytes } => {
+                        let free = capacity / 2 - cache.construction_bytes();
+                        let granted = cache.reserve(bytes);
+                        prop_assert_eq!(granted, bytes <= free.min(unreserved));
+                        constructions.extend(granted.then_some(bytes));
+                    }
+                    Op::Constructed => {
+                        constructions.pop_front().into_iter().for_each(|bytes| cache.release(bytes));
+                    }
                 }
                 check_books(&cache);
                 // Pinned is exactly what is held and no longer in the cache, each value once.
@@ -506,7 +496,9 @@ mod tests {
                 prop_assert_eq!(cache.pinned_bytes(), evicted.iter().map(|e| e.1).sum::<u64>());
             }
             drop((held, reservations));
+            constructions.into_iter().for_each(|bytes| cache.release(bytes));
             check_books(&cache);
+            prop_assert_eq!(cache.construction_bytes(), 0);
             prop_assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
         }
     }

@@ -34,6 +34,13 @@ pub enum Error {
         /// What is wrong there, with expected and found values where there are any.
         what: String,
     },
+    /// Bytes in memory changed by themselves between a check and its repetition, so memory or
+    /// processor cannot be trusted. What was about to be written was thrown away; the files are as
+    /// they were.
+    MemoryCorruption {
+        /// What was found to differ.
+        what: String,
+    },
     /// An option, or a combination of options, cannot work. Nothing was created.
     InvalidOptions {
         /// Which option, the value it had and the values it may have.
@@ -95,6 +102,11 @@ impl fmt::Display for Error {
                 f,
                 "{} is damaged at byte {offset}: {what}; restore the file from a copy",
                 path.display()
+            ),
+            Error::MemoryCorruption { what } => write!(
+                f,
+                "memory is damaged: {what}; nothing of it was written and the files are intact; \
+                 test this machine's memory, then reopen the database"
             ),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),

@@ -10,6 +10,7 @@ use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
+use crate::filter::construction::Construction;
 use crate::filter::registry::Encoding;
 use crate::key::{ValueKind, put_internal_key};
 use crate::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
@@ -108,6 +109,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> Result<Vec<u8>> {
             hash_index: true,
             compression: Compression::None,
             filter: Some(TableFilter { encoding, layout, members: FilterMembers::default() }),
+            construction: Construction::default(),
         };
         let mut builder = TableBuilder::new(file, path, TABLE_ID, options);
         let entries: [(&str, ValueKind, &str); 3] = [

@@ -57,6 +57,7 @@ pub(crate) mod tests {
     use crate::env::mem::MemEnv;
     use crate::error::Error;
     use crate::filename::FileName;
+    use crate::filter::construction::Construction;
     use crate::iterator::api::InternalIterator;
     use crate::key::{ValueKind, compare_internal, split_internal_key, unpack_trailer, user_key};
     use crate::stats::counters::LEVELS;
@@ -81,6 +82,7 @@ pub(crate) mod tests {
             hash_index: true,
             compression: Compression::None,
             filter: None,
+            construction: Construction::default(),
         }
     }
 

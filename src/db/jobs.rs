@@ -20,11 +20,13 @@ use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::version::version::Version;
 
 fn job_context<'s>(shared: &'s Shared, level: usize, runs: &Runs) -> JobContext<'s> {
+    let mut table_options = shared.options.table_options(level, runs);
+    table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
     JobContext {
         env: &shared.env,
         directory: &shared.directory,
         next_file_number: &shared.numbers.next_file,
-        table_options: shared.options.table_options(level, runs),
+        table_options,
         index_bytes_max: INDEX_BYTES_MAX,
         stop: &shared.closed,
     }

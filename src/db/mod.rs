@@ -16,6 +16,8 @@
 //! | `state` | what all of them share, and the order of its locks |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
 
+#[cfg(test)]
+mod tests;
 pub mod handle;
 pub mod open;
 pub mod background;

@@ -6,15 +6,22 @@
 //! counts them and the bytes have to be LevelDB's.
 //!
 //! A user's policy runs guarded and writes to a buffer of its own; its filter is asked for every
-//! member before it is used. Limits on memory are the caller's (see `memory_bytes`).
+//! member before it is used. Of the built-in encodings that is an option: the hashes are summed up
+//! again behind the filter that was made of them, then each is looked up in its bytes by the normal
+//! reader. Either way an error leaves no bytes, and nothing of it reaches the next filter.
+//!
+//! Hashes and keys are charged to the budget in buckets, finished filters by their length until
+//! the builder is dropped, since its owner keeps them until then.
 
+use crate::error::{Error, Result};
 use crate::filter::collected::{Hashes, Keys};
+use crate::filter::construction::{Charge, Construction};
 use crate::filter::fast_local_bloom;
-use crate::filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
+use crate::filter::hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
 use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::registry::Encoding;
+use crate::filter::registry::{Encoding, FilterReader};
 use crate::filter::ribbon;
 use crate::filter::ribbon_space;
 
@@ -48,13 +55,18 @@ impl Encoding {
 /// let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or("unknown name")?;
 /// assert!(reader.may_contain(&filter, &KeyHash::new(b"ada")));
 /// assert!(!reader.may_contain(&filter, &KeyHash::new(b"bob")));
-/// # Ok::<(), String>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct FilterBuilder {
     encoding: Encoding,
     keep_repeats: bool,
+    verify: bool,
     collected: Collected,
+    /// For what is collected.
+    collecting: Charge,
+    /// For the filters that were finished.
+    finished: Charge,
 }
 
 /// What an encoding needs to know of its keys.
@@ -76,7 +88,17 @@ impl FilterBuilder {
             }
             Encoding::Custom(_) => Collected::Keys(Keys::default()),
         };
-        FilterBuilder { encoding, keep_repeats, collected }
+        let (collecting, finished) = (Charge::default(), Charge::default());
+        FilterBuilder { encoding, keep_repeats, verify: false, collected, collecting, finished }
+    }
+
+    /// The same builder with the settings of a table: before the first key.
+    #[must_use]
+    pub(crate) fn under(mut self, construction: &Construction) -> Self {
+        self.verify = construction.verify;
+        self.collecting = Charge::new(construction);
+        self.finished = Charge::new(construction);
+        self
     }
 
     /// Adds a user key. Keys come sorted, so that repeats are neighbours.
@@ -87,6 +109,7 @@ impl FilterBuilder {
             Collected::Xxph3(hashes) => hashes.add(xxph3_64(user_key), false),
             Collected::Keys(keys) => keys.add(user_key, self.keep_repeats),
         }
+        self.collecting.cover(self.collected.used_bytes());
     }
 
     /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
@@ -104,6 +127,7 @@ impl FilterBuilder {
             }
             Collected::Keys(keys) => keys.add_with_alternate(user_key, alternate),
         }
+        self.collecting.cover(self.collected.used_bytes());
     }
 
     /// Keys collected since the last filter, dropped repeats not counted.
@@ -149,39 +173,106 @@ impl FilterBuilder {
         }
     }
 
-    /// Appends the filter of the collected keys and forgets them; nothing for no keys. An error
-    /// means that a user's policy panicked or denied a member; `dst` is as it was then.
-    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<(), String> {
-        let result = match (&self.encoding, &self.collected) {
-            _ if self.entries() == 0 => Ok(()),
-            (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
-                leveldb_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
-                Ok(())
-            }
-            (Encoding::LegacyBloom { bits_per_key }, Collected::Legacy(hashes)) => {
-                legacy_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
-                Ok(())
-            }
-            (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
-                fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
-                Ok(())
-            }
-            (Encoding::Ribbon { millibits }, Collected::Xxph3(hashes)) => {
-                ribbon::create_filter(hashes.as_slice(), *millibits, |_| true, dst);
-                Ok(())
-            }
-            (Encoding::Custom(policy), Collected::Keys(keys)) => {
-                create_custom(&**policy, &keys.sorted(), dst)
-            }
-            // `new` pairs them, and nothing changes either.
-            _ => Err("a filter builder that holds the keys of another encoding".to_string()),
-        };
+    /// Appends the filter of the collected keys and forgets them; nothing for no keys.
+    ///
+    /// # Errors
+    /// `InvalidOptions` if a user's policy panicked or denied a member, `MemoryCorruption` if a
+    /// check found that hashes or filter had changed. `dst` is as it was then.
+    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+        let start = dst.len();
+        let result = self.append(dst).and_then(|()| self.check(&dst[start..]));
+        match &result {
+            // The owner needs them whether or not there is room in the budget.
+            Ok(()) => drop(self.finished.add(dst.len() - start)),
+            Err(_) => dst.truncate(start),
+        }
         match &mut self.collected {
             Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.clear(),
             Collected::Xxph3(hashes) => hashes.clear(),
             Collected::Keys(keys) => keys.clear(),
         }
+        self.collecting.release();
         result
+    }
+
+    fn append(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+        if self.entries() == 0 {
+            return Ok(());
+        }
+        #[cfg(test)]
+        faults::change_hash(&mut self.collected);
+        #[cfg(test)]
+        let start = dst.len();
+        match (&self.encoding, &self.collected) {
+            (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
+                leveldb_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
+            }
+            (Encoding::LegacyBloom { bits_per_key }, Collected::Legacy(hashes)) => {
+                legacy_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
+            }
+            (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
+                fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
+            }
+            (Encoding::Ribbon { millibits }, Collected::Xxph3(hashes)) => {
+                let mut solving = self.finished.more();
+                let reserve = |bytes| solving.add(bytes);
+                ribbon::create_filter(hashes.as_slice(), *millibits, reserve, dst);
+            }
+            (Encoding::Custom(policy), Collected::Keys(keys)) => {
+                create_custom(&**policy, &keys.sorted(), dst)?;
+            }
+            // `new` pairs them, and nothing changes either.
+            _ => {
+                let what = "a filter builder that holds the keys of another encoding".to_string();
+                return Err(Error::InvalidOptions { what });
+            }
+        }
+        #[cfg(test)]
+        faults::clear_bits(&self.collected, &mut dst[start..]);
+        Ok(())
+    }
+
+    /// Checks `filter` against what it was made of. Not inlined, so that a profile shows its cost.
+    #[inline(never)]
+    fn check(&self, filter: &[u8]) -> Result<()> {
+        if !self.verify || filter.is_empty() {
+            return Ok(());
+        }
+        let reader = FilterReader::of(&self.encoding);
+        let (sound, held) = match &self.collected {
+            Collected::LevelDb(hashes) => {
+                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_leveldb(hash));
+                (hashes.are_sound(), reader.holds_all(filter, members))
+            }
+            Collected::Legacy(hashes) => {
+                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_legacy(hash));
+                (hashes.are_sound(), reader.holds_all(filter, members))
+            }
+            Collected::Xxph3(hashes) => {
+                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_xxph3(hash));
+                (hashes.are_sound(), reader.holds_all(filter, members))
+            }
+            // The policy was asked for each key when it had made the filter.
+            Collected::Keys(_) => (true, true),
+        };
+        let what = match (sound, held) {
+            (true, true) => return Ok(()),
+            (false, _) => "hashes of keys changed before the end of their filter's construction",
+            (true, false) => "a filter denies a key that it was just built from",
+        };
+        Err(Error::MemoryCorruption { what: what.to_string() })
+    }
+}
+
+impl Collected {
+    /// Memory that what was collected takes, without room for more.
+    #[inline]
+    fn used_bytes(&self) -> usize {
+        match self {
+            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.used_bytes(),
+            Collected::Xxph3(hashes) => hashes.used_bytes(),
+            Collected::Keys(keys) => keys.used_bytes(),
+        }
     }
 }
 
@@ -204,11 +295,7 @@ fn keys_that_fit(partition_bytes: usize, entries: impl Fn(u64) -> u64) -> usize 
 
 /// Lets a user's policy write its filter to a buffer of its own, so that a policy that breaks the
 /// rule of appending spoils nothing else, and asks it for every member.
-fn create_custom(
-    policy: &dyn FilterPolicy,
-    keys: &[&[u8]],
-    dst: &mut Vec<u8>,
-) -> Result<(), String> {
+fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -> Result<()> {
     let built = guarded(|| {
         let mut filter = Vec::new();
         policy.create_filter(keys, &mut filter);
@@ -219,14 +306,57 @@ fn create_custom(
         }
     });
     let filter = built.unwrap_or_else(|panic| Err(format!("panicked: {panic}")));
-    dst.extend_from_slice(&filter.map_err(|what| format!("filter policy {policy:?} {what}"))?);
+    let refused = |what| Error::InvalidOptions { what: format!("filter policy {policy:?} {what}") };
+    dst.extend_from_slice(&filter.map_err(refused)?);
     Ok(())
+}
+
+/// Failing memory, for tests: a filter that has one of these keys goes wrong.
+#[cfg(test)]
+pub mod faults {
+    use super::*;
+
+    /// The first hash changes before the filter is made of it.
+    pub const CHANGES_HASH: &[u8] = b"fault: a hash changes";
+    /// The finished filter loses its bits.
+    pub const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
+
+    fn has(collected: &Collected, key: &[u8]) -> bool {
+        match collected {
+            Collected::LevelDb(hashes) => hashes.as_slice().contains(&leveldb_hash(key)),
+            Collected::Legacy(hashes) => hashes.as_slice().contains(&legacy_hash(key)),
+            Collected::Xxph3(hashes) => hashes.as_slice().contains(&xxph3_64(key)),
+            Collected::Keys(_) => false,
+        }
+    }
+
+    pub(super) fn change_hash(collected: &mut Collected) {
+        if !has(collected, CHANGES_HASH) {
+            return;
+        }
+        match collected {
+            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => {
+                hashes.damage(!hashes.as_slice()[0]);
+            }
+            Collected::Xxph3(hashes) => hashes.damage(!hashes.as_slice()[0]),
+            Collected::Keys(_) => {}
+        }
+    }
+
+    pub(super) fn clear_bits(collected: &Collected, filter: &mut [u8]) {
+        if has(collected, CLEARS_BITS) {
+            // All but the longest trailer.
+            let body = filter.len() - 5;
+            filter[..body].fill(0);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::coding::{Decoder, put_length_prefixed};
+    use crate::filter::construction::testing::Budget;
     use crate::filter::hash::KeyHash;
     use crate::filter::registry::{FilterReader, PreparedFilter};
     use crate::filter::vectors;
@@ -347,7 +477,8 @@ mod tests {
             let mut builder = Encoding::Custom(Arc::new(policy)).builder();
             builder.add_key(b"key");
             let error = builder.finish(&mut dst).expect_err("refused");
-            assert!(error.contains(says), "{error}");
+            assert!(matches!(error, Error::InvalidOptions { .. }), "{error}");
+            assert!(error.to_string().contains(says), "{error}");
             assert_eq!((dst.as_slice(), builder.entries()), (&b"before"[..], 0));
         }
         let mut builder =
@@ -359,6 +490,149 @@ mod tests {
             Arc::new(Exact { panic_on_read: true, ..Exact::default() });
         let reader = FilterReader::for_name("test.Exact", &[panics]).expect("known");
         assert!(reader.may_contain(b"", &KeyHash::new(b"key")));
+    }
+
+    /// Those that need no memory but for hashes and filter.
+    fn bloom_filters() -> impl Iterator<Item = Encoding> {
+        built_in().filter(|encoding| !matches!(encoding, Encoding::Ribbon { .. }))
+    }
+
+    const FAULTS: [(&[u8], &str); 2] =
+        [(faults::CHANGES_HASH, "hashes of keys changed"), (faults::CLEARS_BITS, "denies a key")];
+
+    fn built_in() -> impl Iterator<Item = Encoding> {
+        encodings().into_iter().filter(|encoding| encoding.bits_per_key().is_some())
+    }
+
+    /// Keys from `first` on, and the one that a fault goes with.
+    fn with_fault(builder: &mut FilterBuilder, first: u32, fault: &[u8]) {
+        (first..first + 500).for_each(|i| builder.add_key(&i.to_le_bytes()));
+        builder.add_key(fault);
+    }
+
+    #[test]
+    fn what_memory_damages_is_noticed_and_thrown_away() {
+        let budget = Budget::new(u64::MAX);
+        for encoding in built_in() {
+            for (fault, says) in FAULTS {
+                let mut builder = encoding.builder().under(&budget.construction());
+                let mut dst = b"before".to_vec();
+                with_fault(&mut builder, 0, fault);
+                let error = builder.finish(&mut dst).expect_err("noticed");
+                assert!(matches!(error, Error::MemoryCorruption { .. }), "{encoding:?} {error}");
+                assert!(error.to_string().contains(says), "{encoding:?} {error}");
+                let left = (dst.as_slice(), builder.entries(), budget.taken());
+                assert_eq!(left, (&b"before"[..], 0, 0), "{encoding:?}");
+                // Nothing of it is in the next filter, neither hash nor sum of hashes.
+                builder.add_key(b"key");
+                let mut next = Vec::new();
+                builder.finish(&mut next).expect("built");
+                assert_eq!(next, build(&encoding, [&b"key"[..]]), "{encoding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_the_checks_damage_goes_unnoticed() {
+        for encoding in built_in() {
+            for (fault, _) in FAULTS {
+                // Which key loses its bits may be covered by the bits of others.
+                let denied = [0, 1_000, 2_000, 3_000].into_iter().any(|first| {
+                    let mut builder = encoding.builder();
+                    with_fault(&mut builder, first, fault);
+                    let mut filter = Vec::new();
+                    builder.finish(&mut filter).expect("built");
+                    !FilterReader::of(&encoding)
+                        .may_contain(&filter, &KeyHash::new(&first.to_le_bytes()))
+                });
+                assert!(denied, "{encoding:?}: the fault does nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_charged_while_it_is_needed() {
+        const BUCKET: u64 = 256 << 10;
+        for encoding in bloom_filters() {
+            let budget = Budget::new(u64::MAX);
+            let mut builder = encoding.builder().under(&budget.construction());
+            let key_bytes = match builder.collected {
+                Collected::LevelDb(_) | Collected::Legacy(_) => 4,
+                Collected::Xxph3(_) | Collected::Keys(_) => 8,
+            };
+            for i in 0..100_000u32 {
+                builder.add_key(&i.to_le_bytes());
+                let bytes = (u64::from(i) + 1) * key_bytes;
+                assert_eq!(budget.taken(), (bytes + BUCKET / 2) / BUCKET * BUCKET, "{encoding:?}");
+            }
+            let buckets = budget.take_peak();
+            let mut filters = Vec::new();
+            builder.finish(&mut filters).expect("built");
+            // Both at once for a moment, then the filter, then also the next.
+            assert_eq!(budget.take_peak(), buckets + filters.len() as u64, "{encoding:?}");
+            assert_eq!(budget.taken(), filters.len() as u64, "{encoding:?}");
+            builder.add_key(b"next");
+            builder.finish(&mut filters).expect("built");
+            assert_eq!(budget.taken(), filters.len() as u64, "{encoding:?}");
+            drop(builder);
+            assert_eq!(budget.taken(), 0, "{encoding:?}");
+        }
+    }
+
+    #[test]
+    fn a_ribbon_filter_needs_its_memory_granted() {
+        let ribbon = Encoding::Ribbon { millibits: 10_000 };
+        let build = |limit| {
+            let budget = Budget::new(limit);
+            let mut builder = ribbon.builder().under(&budget.construction());
+            (0..20_000u32).for_each(|i| builder.add_key(&i.to_le_bytes()));
+            let mut filter = Vec::new();
+            builder.finish(&mut filter).expect("built");
+            (filter[filter.len() - 5], filter.len() as u64, budget)
+        };
+        let (marker, bytes, budget) = build(u64::MAX);
+        assert_eq!(marker, ribbon::MARKER);
+        assert_eq!(budget.taken(), 0, "the builder is gone");
+        // The hashes and about 20 bytes a key to solve the equations.
+        let most = budget.take_peak();
+        assert!((400_000 + (256 << 10)..600_000 + (256 << 10)).contains(&most), "{most}");
+        // With less, a Bloom filter that lets as many keys through.
+        let (marker, bloom_bytes, budget) = build(most - 1);
+        assert_eq!(marker, fast_local_bloom::MARKER);
+        assert!(bloom_bytes > bytes * 5 / 4 && budget.taken() == 0);
+    }
+
+    #[test]
+    fn the_keys_of_a_users_policy_are_charged() {
+        let budget = Budget::new(u64::MAX);
+        let custom = Encoding::Custom(Arc::new(Exact::default()));
+        let mut builder = custom.builder().under(&budget.construction());
+        for i in 0..50_000u32 {
+            // 4 bytes, and 8 for where they end.
+            builder.add_key(&i.to_le_bytes());
+            let bytes = (u64::from(i) + 1) * 12;
+            assert_eq!(budget.taken(), (bytes + (128 << 10)) >> 18 << 18);
+        }
+        drop(builder);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn a_refused_budget_changes_no_byte_of_a_bloom_filter() {
+        for encoding in bloom_filters() {
+            let budget = Budget::new(0);
+            let mut refused = encoding.builder().under(&budget.construction());
+            let mut granted = encoding.builder();
+            for i in 0..70_000u32 {
+                refused.add_key(&i.to_le_bytes());
+                granted.add_key(&i.to_le_bytes());
+            }
+            let mut filters = [Vec::new(), Vec::new()];
+            refused.finish(&mut filters[0]).expect("built");
+            granted.finish(&mut filters[1]).expect("built");
+            assert_eq!(filters[0], filters[1], "{encoding:?}");
+            assert_eq!(budget.take_peak(), 0);
+        }
     }
 
     #[test]

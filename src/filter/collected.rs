@@ -13,21 +13,34 @@
 //! that the last entry is the key wherever one was added. [`clear`](Hashes::clear) forgets both:
 //! whatever the next filter is asked for must be in the next filter. For hashes, equal means an
 //! equal hash; users' policies are given keys, and there it means equal bytes.
+//!
+//! Hashes carry the XOR of all that were added, so that one that changed in memory before its
+//! filter was made can be told (two equal changes escape: it is no proof).
+
+use std::ops::BitXor;
 
 /// Hashes of keys.
 #[derive(Debug, Default)]
 pub struct Hashes<H> {
     list: Vec<H>,
+    /// XOR of all that were pushed.
+    checksum: H,
     previous_alternate: Option<H>,
 }
 
-impl<H: Copy + PartialEq> Hashes<H> {
+impl<H: Copy + Default + PartialEq + BitXor<Output = H>> Hashes<H> {
     /// Adds a key; also one that equals the last entry, if `keep_repeats`.
     #[inline]
     pub fn add(&mut self, key: H, keep_repeats: bool) {
         if keep_repeats || self.list.last() != Some(&key) {
-            self.list.push(key);
+            self.push(key);
         }
+    }
+
+    #[inline]
+    fn push(&mut self, hash: H) {
+        self.list.push(hash);
+        self.checksum = self.checksum ^ hash;
     }
 
     /// Adds a key and its alternate.
@@ -35,10 +48,10 @@ impl<H: Copy + PartialEq> Hashes<H> {
         let last = self.list.last().copied();
         let before = self.previous_alternate.replace(alternate);
         if wants_alternate(alternate, key, last, before) {
-            self.list.push(alternate);
+            self.push(alternate);
         }
         if wants_key(key, last, before) {
-            self.list.push(key);
+            self.push(key);
         }
     }
 
@@ -46,6 +59,23 @@ impl<H: Copy + PartialEq> Hashes<H> {
     #[inline]
     pub fn as_slice(&self) -> &[H] {
         &self.list
+    }
+
+    /// Whether the entries are those that were added.
+    pub fn are_sound(&self) -> bool {
+        self.list.iter().fold(H::default(), |sum, &hash| sum ^ hash) == self.checksum
+    }
+
+    /// Changes the first entry, as failing memory would.
+    #[cfg(test)]
+    pub fn damage(&mut self, to: H) {
+        self.list[0] = to;
+    }
+
+    /// Memory that the entries take, without room for more.
+    #[inline]
+    pub fn used_bytes(&self) -> usize {
+        self.list.len() * size_of::<H>()
     }
 
     /// Memory that they take.
@@ -56,6 +86,7 @@ impl<H: Copy + PartialEq> Hashes<H> {
     /// Forgets everything but its memory.
     pub fn clear(&mut self) {
         self.list.clear();
+        self.checksum = H::default();
         self.previous_alternate = None;
     }
 }
@@ -106,6 +137,12 @@ impl Keys {
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Memory that the entries take, without room for more.
+    #[inline]
+    pub fn used_bytes(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
     }
 
     /// Memory that they take.
@@ -184,6 +221,25 @@ mod tests {
             assert_eq!(found, [entries; 3], "{key:?} {alternate:?}");
         }
         assert!(wide.memory_bytes() > 0 && bytes.memory_bytes() > 0);
+    }
+
+    #[test]
+    fn a_hash_that_changes_is_noticed() {
+        let mut hashes = Hashes::default();
+        for round in 0..2u64 {
+            for key in 1..100 {
+                hashes.add(key, false);
+                hashes.add_with_alternate(key * 1_000, key * 7 + round);
+                assert!(hashes.are_sound());
+            }
+            let first = hashes.as_slice()[0];
+            for bit in 0..64 {
+                hashes.damage(first ^ 1 << bit);
+                assert!(!hashes.are_sound(), "bit {bit}");
+            }
+            hashes.clear();
+            assert!(hashes.are_sound());
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@
 pub(crate) mod estimates;
 pub(crate) mod allocation;
 pub(crate) mod builder;
+pub(crate) mod construction;
 pub(crate) mod registry;
 pub(crate) mod ribbon;
 pub(crate) mod ribbon_banding;

@@ -273,6 +273,30 @@ impl FilterReader {
         }
     }
 
+    /// The reader of what `encoding` writes.
+    pub(crate) fn of(encoding: &Encoding) -> FilterReader {
+        match encoding {
+            Encoding::LevelDbBloom { .. } => FilterReader::LevelDbBloom,
+            Encoding::Custom(policy) => FilterReader::Custom(Arc::clone(policy)),
+            _ => FilterReader::RocksDb,
+        }
+    }
+
+    /// Whether none of `members` is denied: what must hold of the keys a filter was built from.
+    pub(crate) fn holds_all<'k>(
+        &self,
+        filter: &[u8],
+        mut members: impl Iterator<Item = KeyHash<'k>>,
+    ) -> bool {
+        match self {
+            FilterReader::RocksDb => {
+                let parsed = RocksDbFilter::parse(filter);
+                members.all(|member| parsed.may_contain(filter, &member))
+            }
+            _ => members.all(|member| self.may_contain(filter, &member)),
+        }
+    }
+
     /// False only if the key is certainly not among those that `filter` was built from.
     #[inline]
     #[must_use]

@@ -108,6 +108,7 @@ fn by_contents(
 mod tests {
     use super::*;
     use crate::env::mem::MemEnv;
+    use crate::filter::construction::Construction;
     use crate::filter::registry::Encoding;
     use crate::inspect::tables::{layout, verify_table};
     use crate::key::{ValueKind, put_internal_key};
@@ -138,6 +139,7 @@ mod tests {
                 layout,
                 members: FilterMembers::default(),
             }),
+            construction: Construction::default(),
         };
         env.remove_file(path);
         let file = env.create_new(path).unwrap();

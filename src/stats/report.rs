@@ -72,6 +72,8 @@ pub struct Stats {
     pub cache_uncached: u64,
     /// Bytes of filters and indexes that live in their tables, charged to the same budget.
     pub resident_bytes: u64,
+    /// Bytes that filters take while they are built, charged to the same budget.
+    pub construction_bytes: u64,
     /// Bytes evicted from the cache that a value or iterator still holds.
     pub pinned_bytes: u64,
     /// Snapshots alive.
@@ -325,17 +327,16 @@ impl fmt::Display for Stats {
             self.level0_slowdowns,
             self.level0_slowdown_nanos / 1_000_000
         )?;
+        let (snapshots, filter_errors) = (self.snapshots, self.filter_errors);
+        let [memtables, cache, capacity] =
+            [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
+        let [resident, construction, pinned] =
+            [self.resident_bytes, self.construction_bytes, self.pinned_bytes].map(bytes);
         write!(
             f,
-            "memory: memtables {}, cache {} of {}, resident filters and indexes {}, pinned {}; \
-             {} snapshots, {} filter errors",
-            bytes(self.memtable_bytes),
-            bytes(self.cache_bytes),
-            bytes(self.cache_capacity_bytes),
-            bytes(self.resident_bytes),
-            bytes(self.pinned_bytes),
-            self.snapshots,
-            self.filter_errors
+            "memory: memtables {memtables}, cache {cache} of {capacity}, resident filters and \
+             indexes {resident}, filters being built {construction}, pinned {pinned}; \
+             {snapshots} snapshots, {filter_errors} filter errors"
         )
     }
 }

@@ -12,6 +12,7 @@
 
 use crate::env::api::WritableFile;
 use crate::error::{Error, Result};
+use crate::filter::construction::Construction;
 use crate::key::{
     KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key, split_internal_key,
     unpack_trailer,
@@ -41,6 +42,8 @@ pub struct TableOptions {
     pub compression: Compression,
     /// The filter, if there is to be one.
     pub filter: Option<TableFilter>,
+    /// What checks the filter passes, and what its memory is charged to until it is written.
+    pub construction: Construction,
 }
 
 /// What was written.
@@ -88,7 +91,8 @@ impl TableBuilder {
         table_id: u64,
         options: TableOptions,
     ) -> Self {
-        let mut filter = options.filter.as_ref().map(FilterBlockBuilder::new);
+        let filter = options.filter.as_ref().map(FilterBlockBuilder::new);
+        let mut filter = filter.map(|filter| filter.under(&options.construction));
         if let Some(filter) = &mut filter {
             filter.start_block(0);
         }
@@ -329,6 +333,7 @@ mod tests {
             hash_index: false,
             compression: Compression::None,
             filter,
+            construction: Construction::default(),
         }
     }
 

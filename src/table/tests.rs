@@ -8,6 +8,7 @@ use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
 use crate::error::{Error, Result};
+use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::Encoding;
 use crate::iterator::api::{Direction, InternalIterator};
@@ -42,6 +43,7 @@ fn options(filter: Option<TableFilter>) -> TableOptions {
         hash_index: true,
         compression: Compression::None,
         filter,
+        construction: Construction::default(),
     }
 }
 
@@ -80,6 +82,7 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
             hash_index,
             compression: if snappy { Compression::Snappy } else { Compression::None },
             filter: all[filter].clone(),
+            construction: Construction::default(),
         },
     )
 }

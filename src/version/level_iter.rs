@@ -182,6 +182,7 @@ mod tests {
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
+    use crate::filter::construction::Construction;
     use crate::filter::prefix::Prefix;
     use crate::filter::registry::Encoding;
     use crate::key::{ValueKind, put_internal_key};
@@ -220,6 +221,7 @@ mod tests {
                 layout: FilterLayout::Full,
                 members: FilterMembers { whole_keys: true, prefix: Some(Prefix::fixed(2)) },
             }),
+            construction: Construction::default(),
         };
         let handle = |(number, keys): (usize, &&[u32])| {
             let (name, table_id) = (format!("/{number}"), 1 + number as u64);

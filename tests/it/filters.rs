@@ -13,7 +13,7 @@ use siftdb::env::counting::CountingEnv;
 use siftdb::filter::FilterPolicy;
 use siftdb::{Db, Error, Filter, LevelStats, Options, ReadOptions, Stats};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
 
@@ -455,6 +455,74 @@ fn a_policy_that_breaks_its_contract_fails_the_flush_and_loses_nothing() {
             let db = open(&env, &small_options()).unwrap();
             check_answers(&db, 200, &format!("{place}, opened with a good filter"));
             db.flush().unwrap();
+        }
+    }
+}
+
+/// Looks at the statistics while its filter is built.
+#[derive(Debug, Default)]
+struct Watching {
+    db: Mutex<Option<Db>>,
+    seen: Mutex<Vec<u64>>,
+    panics: bool,
+}
+
+impl FilterPolicy for Watching {
+    fn name(&self) -> &str {
+        "test.Watching"
+    }
+
+    fn create_filter(&self, keys: &[&[u8]], dst: &mut Vec<u8>) {
+        if let Some(db) = &*self.db.lock().unwrap() {
+            self.seen.lock().unwrap().push(db.stats().construction_bytes);
+        }
+        if self.panics {
+            panic_quietly();
+        }
+        // As long as its keys.
+        keys.iter().for_each(|key| dst.extend_from_slice(key));
+    }
+
+    fn key_may_match(&self, _key: &[u8], _filter: &[u8]) -> bool {
+        true
+    }
+}
+
+#[test]
+fn filters_in_the_making_are_charged_to_the_cache() {
+    const BUCKET: u64 = 256 << 10;
+    // 20,000 keys of 12 bytes, and 8 more for each: one bucket and a half.
+    let (keys, key_bytes) = (20_000, 12);
+    for (cache_bytes, panics) in
+        [(64 << 20, false), (64 << 20, true), (3 * BUCKET, false), (0, false)]
+    {
+        for (layout_name, layout) in layouts() {
+            let policy = Arc::new(Watching { panics, ..Watching::default() });
+            let filter = Filter::custom(Arc::clone(&policy) as _).layout(layout);
+            let options =
+                Options::new().filter(filter).block_cache_bytes(cache_bytes).auto_compaction(false);
+            let db = open(&MemEnv::without_log(), &options).unwrap();
+            put_shuffled(&db, 0..keys, 14);
+            *policy.db.lock().unwrap() = Some(db.clone());
+            let place = format!("{layout_name}, {cache_bytes} bytes, panics: {panics}");
+            assert_eq!(db.flush().is_err(), panics, "{place}");
+            assert_eq!(db.stats().construction_bytes, 0, "{place}");
+            *policy.db.lock().unwrap() = None;
+            let seen = policy.seen.lock().unwrap();
+            let (first, most) = (seen[0], *seen.iter().max().unwrap());
+            match (layout_name, cache_bytes) {
+                (_, 0) => assert_eq!(most, 0, "{place}"),
+                // Half of the cache.
+                ("full", bytes) if bytes < 64 << 20 => assert_eq!(most, BUCKET, "{place}"),
+                ("full", _) => assert_eq!((seen.len(), most), (1, 2 * BUCKET), "{place}"),
+                // Few keys at a time, and the filters that wait for the end of the table.
+                (_, bytes) => {
+                    let all = keys as u64 * key_bytes;
+                    let expected = if panics { 0..1 } else { all * 9 / 10..all };
+                    assert!(first == 0 && expected.contains(&most), "{place}: {most}");
+                    assert!(most <= bytes / 2);
+                }
+            }
         }
     }
 }

@@ -56,8 +56,8 @@ fn stats_json(stats: &Figures) -> Value {
         compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, filter_errors,
-        cache_capacity_bytes, cache_bytes, cache_uncached, resident_bytes, pinned_bytes, snapshots,
-        since_unix_seconds,
+        cache_capacity_bytes, cache_bytes, cache_uncached, resident_bytes, construction_bytes,
+        pinned_bytes, snapshots, since_unix_seconds,
     );
     let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
     object.insert("levels".into(), json!(levels));

@@ -14,16 +14,16 @@
 //! strictly than LevelDB, a shift beyond 63 and an empty range outside the filters are damage.
 
 use crate::coding::{get_u32, put_u32};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
+use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader};
 use crate::sync::Arc;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{
-    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, build_error,
-    is_writable,
+    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, is_writable,
 };
 use crate::table::format::BlockHandle;
 
@@ -40,7 +40,7 @@ pub struct BlockBasedBuilder {
     offsets: Vec<u32>,
     entries: u64,
     /// The first thing that went wrong; told at `finish`.
-    failed: Option<String>,
+    failed: Option<Error>,
 }
 
 impl BlockBasedBuilder {
@@ -57,6 +57,13 @@ impl BlockBasedBuilder {
         }
     }
 
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(mut self, construction: &Construction) -> Self {
+        self.window = self.window.under(construction);
+        self
+    }
+
     /// The next keys belong to a data block that starts at `file_offset`.
     pub fn start_block(&mut self, file_offset: u64) {
         let window = file_offset >> self.base_lg;
@@ -67,14 +74,16 @@ impl BlockBasedBuilder {
 
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        self.window.add_key(user_key);
+        if self.failed.is_none() {
+            self.window.add_key(user_key);
+        }
     }
 
     /// Writes the block; nothing if no key came.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
         let contents = self.finish_contents();
-        if let Some(what) = self.failed.take() {
-            return Err(build_error(what));
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
         if self.entries == 0 || !is_writable(contents.len()) {
             return Ok(None);
@@ -91,11 +100,14 @@ impl BlockBasedBuilder {
     fn finish_window(&mut self) {
         match u32::try_from(self.filters.len()) {
             Ok(offset) => self.offsets.push(offset),
-            Err(_) => self.failed = Some("filters of a table above 4 GiB".to_string()),
+            Err(_) => {
+                let what = "filters of a table above 4 GiB".to_string();
+                self.failed = Some(Error::InvalidOptions { what });
+            }
         }
         self.entries += self.window.entries() as u64;
-        if let Err(what) = self.window.finish(&mut self.filters) {
-            self.failed = Some(what);
+        if let Err(error) = self.window.finish(&mut self.filters) {
+            self.failed = Some(error);
         }
     }
 

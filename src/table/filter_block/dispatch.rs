@@ -6,6 +6,7 @@
 //! `NotConsulted`. Each layout answers one of the two questions and leaves the other alone.
 
 use crate::error::Result;
+use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::registry::{FilterReader, PreparedFilter};
@@ -45,6 +46,16 @@ impl FilterBlockBuilder {
             FilterLayout::Partitioned { block_bytes } => {
                 Self::Partitioned(PartitionedBuilder::new(encoding, members, block_bytes))
             }
+        }
+    }
+
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(self, construction: &Construction) -> Self {
+        match self {
+            Self::BlockBased(builder) => Self::BlockBased(builder.under(construction)),
+            Self::Full(builder) => Self::Full(builder.under(construction)),
+            Self::Partitioned(builder) => Self::Partitioned(builder.under(construction)),
         }
     }
 
@@ -247,6 +258,9 @@ fn split_name(entry: &str) -> Option<(MakeLayout, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
+    use crate::filter::builder::faults;
+    use crate::filter::construction::testing::Budget;
     use crate::filter::registry::Encoding;
     use crate::key::SEQUENCE_MAX;
     use crate::table::filter_block::layout::FilterMembers;
@@ -471,6 +485,59 @@ mod tests {
                 error.to_string().contains("test.Exact") || error.to_string().contains("Exact")
             );
             assert!(sink.blocks.is_empty());
+        }
+    }
+
+    #[test]
+    fn finished_filters_are_charged_until_they_are_written() {
+        for filter in choices() {
+            let budget = Budget::new(u64::MAX);
+            let mut builder = FilterBlockBuilder::new(&filter).under(&budget.construction());
+            let keys = some_keys(3_000);
+            for (number, key) in keys.iter().enumerate() {
+                if number % 40 == 0 {
+                    builder.start_block(1500 * number as u64 / 40);
+                }
+                builder.add_key(key);
+            }
+            let before = budget.taken();
+            let full = filter.layout == FilterLayout::Full;
+            assert_eq!(before > 2_000, !full, "windows and partitions that wait: {filter:?}");
+            builder.start_block(1 << 20);
+            let mut sink = Sink::default();
+            let summary = builder.finish(true, &mut sink).expect("written").expect("a filter");
+            // Offsets and the top-level index are small, and not counted.
+            let (taken, bytes) = (budget.taken(), summary.filter_bytes);
+            assert!(taken <= bytes && taken > bytes / 2, "{taken} of {bytes}: {filter:?}");
+            drop(builder);
+            assert_eq!(budget.taken(), 0, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_changes_fails_the_filter_of_every_layout() {
+        let built_in = |filter: &TableFilter| filter.encoding.bits_per_key().is_some();
+        for filter in choices().into_iter().filter(built_in) {
+            for fault in [faults::CHANGES_HASH, faults::CLEARS_BITS] {
+                for verify in [true, false] {
+                    let budget = Budget::new(u64::MAX);
+                    let construction = Construction { verify, ..budget.construction() };
+                    let mut builder = FilterBlockBuilder::new(&filter).under(&construction);
+                    builder.start_block(0);
+                    builder.add_key(fault);
+                    // The fault is in the first of several windows or partitions.
+                    for (number, key) in some_keys(2_000).iter().enumerate() {
+                        builder.add_key(key);
+                        builder.start_block(10 * number as u64);
+                    }
+                    let mut sink = Sink::default();
+                    let result = builder.finish(true, &mut sink);
+                    let failed = matches!(result, Err(Error::MemoryCorruption { .. }));
+                    assert_eq!((failed, sink.blocks.is_empty()), (verify, verify), "{filter:?}");
+                    drop(builder);
+                    assert_eq!(budget.taken(), 0);
+                }
+            }
         }
     }
 

@@ -6,8 +6,9 @@
 //! A resident filter is a [`PreparedFilter`] with its trailer parsed, which the version's probe
 //! array reaches without touching the table; else the block comes through the cache at each use.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
+use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
 use crate::sync::Arc;
@@ -15,7 +16,7 @@ use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict,
-    build_error, is_writable,
+    is_writable,
 };
 use crate::table::format::BlockHandle;
 
@@ -26,7 +27,7 @@ pub struct FullBuilder {
     members: FilterMembers,
     keys: FilterBuilder,
     /// The first thing that went wrong; told at `finish`.
-    failed: Option<String>,
+    failed: Option<Error>,
 }
 
 impl FullBuilder {
@@ -40,6 +41,13 @@ impl FullBuilder {
         }
     }
 
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(mut self, construction: &Construction) -> Self {
+        self.keys = self.keys.under(construction);
+        self
+    }
+
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
         if self.failed.is_some() {
@@ -47,18 +55,18 @@ impl FullBuilder {
         }
         match self.members.prefix_of(user_key) {
             Ok(prefix) => self.members.add(user_key, prefix, &mut self.keys),
-            Err(what) => self.failed = Some(what),
+            Err(error) => self.failed = Some(error),
         }
     }
 
     /// Writes the block; nothing if no key came.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
-        if let Some(what) = self.failed.take() {
-            return Err(build_error(what));
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
         let entries = self.keys.entries() as u64;
         let mut contents = Vec::new();
-        self.keys.finish(&mut contents).map_err(build_error)?;
+        self.keys.finish(&mut contents)?;
         if contents.is_empty() || !is_writable(contents.len()) {
             return Ok(None);
         }

@@ -180,11 +180,9 @@ impl FilterMembers {
 
     /// The prefix of a key to be added. The error says that a user's rule broke its contract.
     #[inline]
-    pub fn prefix_of<'k>(
-        &self,
-        user_key: &'k [u8],
-    ) -> std::result::Result<Option<&'k [u8]>, String> {
-        self.prefix.as_ref().map_or(Ok(None), |prefix| prefix.extract_checked(user_key))
+    pub fn prefix_of<'k>(&self, user_key: &'k [u8]) -> Result<Option<&'k [u8]>> {
+        let Some(prefix) = &self.prefix else { return Ok(None) };
+        prefix.extract_checked(user_key).map_err(|what| Error::InvalidOptions { what })
     }
 
     /// Adds what stands for a key. One that has no prefix is not in a filter of prefixes only.
@@ -226,11 +224,6 @@ pub struct FilterBlockSummary {
     pub entries: u64,
     /// Number of partitions; 0 unless partitioned.
     pub partitions: u64,
-}
-
-/// The error of a job whose filter could not be built: only a user's policy can cause it.
-pub fn build_error(what: String) -> Error {
-    Error::InvalidOptions { what }
 }
 
 /// Whether a filter block of this size can be read back. A larger one is not written: a table

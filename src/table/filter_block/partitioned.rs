@@ -17,8 +17,9 @@
 //! from `k` on does not have it.
 
 use crate::cache::Cached;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
+use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
 use crate::key::{LookupKey, put_key_with_trailer};
@@ -28,7 +29,7 @@ use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
-    build_error, is_writable,
+    is_writable,
 };
 use crate::table::filter_block::pinned::PinnedPartitions;
 use crate::table::format::BlockHandle;
@@ -51,7 +52,7 @@ pub struct PartitionedBuilder {
     partitions: Vec<(Vec<u8>, usize)>,
     entries: u64,
     /// The first thing that went wrong; told at `finish`.
-    failed: Option<String>,
+    failed: Option<Error>,
 }
 
 impl PartitionedBuilder {
@@ -83,16 +84,23 @@ impl PartitionedBuilder {
         }
     }
 
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(mut self, construction: &Construction) -> Self {
+        self.keys = self.keys.under(construction);
+        self
+    }
+
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
         if self.failed.is_none()
-            && let Err(what) = self.try_add(user_key)
+            && let Err(error) = self.try_add(user_key)
         {
-            self.failed = Some(what);
+            self.failed = Some(error);
         }
     }
 
-    fn try_add(&mut self, user_key: &[u8]) -> std::result::Result<(), String> {
+    fn try_add(&mut self, user_key: &[u8]) -> Result<()> {
         let prefix = self.members.prefix_of(user_key)?;
         if self.keys.entries() >= self.keys_per_partition {
             if let Some(prefix) = prefix {
@@ -116,11 +124,11 @@ impl PartitionedBuilder {
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
     ) -> Result<Option<FilterBlockSummary>> {
-        if let Some(what) = self.failed.take() {
-            return Err(build_error(what));
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
         if self.keys.entries() > 0 {
-            self.cut().map_err(build_error)?;
+            self.cut()?;
         }
         let filters = std::mem::take(&mut self.filters);
         let partitions = std::mem::take(&mut self.partitions);
@@ -156,7 +164,7 @@ impl PartitionedBuilder {
     }
 
     /// Ends a partition behind the previous key.
-    fn cut(&mut self) -> std::result::Result<(), String> {
+    fn cut(&mut self) -> Result<()> {
         let entries = self.keys.entries() as u64;
         let start = self.filters.len();
         self.keys.finish(&mut self.filters)?;

@@ -175,7 +175,7 @@ fn build(encoding: &Encoding, keys: u64) -> Outcome<Vec<u8>> {
     let mut builder = encoding.builder();
     (0..keys).for_each(|number| builder.add_key(&key(number)));
     let mut filter = Vec::new();
-    builder.finish(&mut filter).map_err(Failure::Fault)?;
+    builder.finish(&mut filter)?;
     Ok(filter)
 }
 

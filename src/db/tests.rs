@@ -1,0 +1,127 @@
+//! Tests of a database whose memory fails: what a filter was made of, or the filter, changes before
+//! the table is written (see `filter::builder::faults`). The flush or compaction must fail, and
+//! what was written must be there, now and after reopening.
+
+use crate::db::handle::Db;
+use crate::env::api::Env;
+use crate::env::mem::MemEnv;
+use crate::error::Error;
+use crate::filter::builder::faults;
+use crate::options::access::ReadOptions;
+use crate::options::database::Options;
+use crate::options::filter::Filter;
+use crate::table::filter_block::layout::FilterLayout;
+use std::path::Path;
+use std::sync::Arc;
+
+const FAULTS: [&[u8]; 2] = [faults::CHANGES_HASH, faults::CLEARS_BITS];
+
+fn open(env: &MemEnv, filter: &Filter, verify: bool) -> Db {
+    let options = Options::new().filter(filter.clone()).verify_filters(verify);
+    options.auto_compaction(false).env(Arc::new(env.clone())).open("/db").unwrap()
+}
+
+/// Every built-in encoding in every layout, with each fault.
+fn filters_with_faults() -> Vec<(Filter, &'static [u8])> {
+    let layouts = [
+        FilterLayout::BlockBased { window_bytes: 2048 },
+        FilterLayout::Full,
+        FilterLayout::Partitioned { block_bytes: 256 },
+    ];
+    let encodings = [Filter::bloom, Filter::ribbon, Filter::legacy_bloom, Filter::leveldb_bloom]
+        .map(|new| new(10.0));
+    let filters = layouts.map(|layout| encodings.clone().map(|filter| filter.layout(layout)));
+    let pairs = filters.iter().flatten().flat_map(|filter| FAULTS.map(|fault| (filter, fault)));
+    pairs.map(|(filter, fault)| (filter.clone(), fault)).collect()
+}
+
+/// The key that the fault goes with, and others around it.
+fn keys(fault: &[u8]) -> Vec<Vec<u8>> {
+    let others = (0..150).flat_map(|i| [format!("a{i}"), format!("z{i}")]);
+    others.map(String::into_bytes).chain([fault.to_vec()]).collect()
+}
+
+fn put(db: &Db, fault: &[u8], value: &str) {
+    keys(fault).iter().for_each(|key| db.put(key, value).unwrap());
+}
+
+fn check(db: &Db, fault: &[u8], options: &ReadOptions, value: &str) {
+    for key in keys(fault) {
+        let found = db.get_with(&key, options).unwrap();
+        assert_eq!(found.as_deref(), Some(value.as_bytes()), "{}", key.escape_ascii());
+    }
+    assert_eq!(db.stats().construction_bytes, 0);
+}
+
+fn tables(env: &MemEnv) -> usize {
+    let listed = env.list(Path::new("/db")).unwrap();
+    listed.iter().filter(|entry| entry.name.ends_with(".sst")).count()
+}
+
+/// The database takes no writes and says that memory is to blame.
+fn is_latched(db: &Db) {
+    match db.put("k", "v") {
+        Err(Error::ReadOnly { cause }) => {
+            assert!(matches!(*cause, Error::MemoryCorruption { .. }), "{cause}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_flush_whose_filter_memory_damaged_fails_and_loses_nothing() {
+    for (filter, fault) in &filters_with_faults() {
+        let env = MemEnv::without_log();
+        let db = open(&env, filter, true);
+        put(&db, fault, "value");
+        assert!(db.flush().is_err(), "{filter:?}");
+        is_latched(&db);
+        assert_eq!(tables(&env), 0, "{filter:?}: the table is removed");
+        check(&db, fault, &ReadOptions::new(), "value");
+        assert!(db.close().is_err(), "close must tell");
+        drop(db);
+        // What the log kept is read, and written where no filter is in the way.
+        let db = open(&env, &Filter::none(), true);
+        check(&db, fault, &ReadOptions::new(), "value");
+        db.flush().unwrap();
+        check(&db, fault, &ReadOptions::new(), "value");
+    }
+}
+
+const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
+
+#[test]
+fn without_the_checks_the_same_flush_passes() {
+    for (filter, fault) in &filters_with_faults() {
+        let env = MemEnv::without_log();
+        let db = open(&env, filter, false);
+        put(&db, fault, "value");
+        db.flush().unwrap();
+        check(&db, fault, &WITHOUT_FILTERS, "value");
+        assert_eq!(tables(&env), 1);
+    }
+}
+
+#[test]
+fn a_compaction_whose_filter_memory_damaged_fails_and_loses_nothing() {
+    for (filter, fault) in &filters_with_faults() {
+        let env = MemEnv::without_log();
+        let db = open(&env, filter, false);
+        for value in ["old", "new"] {
+            put(&db, fault, value);
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+        drop(db);
+        let db = open(&env, filter, true);
+        assert!(db.compact_range(..).is_err(), "{filter:?}");
+        is_latched(&db);
+        assert_eq!(tables(&env), 2, "{filter:?}: the inputs stay, the outputs go");
+        check(&db, fault, &WITHOUT_FILTERS, "new");
+        drop(db);
+        let db = open(&env, filter, false);
+        check(&db, fault, &WITHOUT_FILTERS, "new");
+        db.compact_range(..).unwrap();
+        check(&db, fault, &WITHOUT_FILTERS, "new");
+    }
+}
