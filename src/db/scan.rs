@@ -260,6 +260,7 @@ struct Forward {
 }
 
 impl Forward {
+    #[inline]
     fn next(
         &mut self,
         sequence: SequenceNumber,
