@@ -39,17 +39,17 @@ pub fn all_filters() -> Vec<NamedFilter> {
     filters
 }
 
-/// Filters that hold prefixes, beside whole keys and in their place.
+/// Filters that hold prefixes: every rule, each in one of the layouts, beside whole keys and alone.
 pub fn prefix_filters() -> Vec<NamedFilter> {
-    let mut filters = Vec::new();
-    for (layout_name, layout) in layouts().into_iter().filter(|(name, _)| *name != "block-based") {
-        for (rule, whole_key) in prefix_rules().into_iter().zip([true, false].into_iter().cycle()) {
-            let name = format!("bloom {layout_name}, {rule:?}, whole keys: {whole_key}");
-            let filter = Filter::bloom(10.0).layout(layout).prefix(rule).whole_key(whole_key);
-            filters.push(NamedFilter { name, filter, fpr_max: None });
-        }
-    }
-    filters
+    let layouts = layouts().into_iter().filter(|(name, _)| *name != "block-based");
+    let choices = layouts.flat_map(|layout| [(layout, true), (layout, false)]).collect::<Vec<_>>();
+    let rules = prefix_rules().into_iter().zip(choices.into_iter().cycle());
+    let filters = rules.map(|(rule, ((layout_name, layout), whole_key))| NamedFilter {
+        name: format!("bloom {layout_name}, {rule:?}, whole keys: {whole_key}"),
+        filter: Filter::bloom(10.0).layout(layout).prefix(rule).whole_key(whole_key),
+        fpr_max: None,
+    });
+    filters.collect()
 }
 
 /// Every kind of rule.
