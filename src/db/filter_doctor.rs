@@ -11,8 +11,8 @@ use crate::stats::report::{LevelStats, bytes};
 use std::fmt;
 
 /// How many times the expected rate a filter of LevelDB's may have, and be in order. Its probes go
-/// by one hash of 32 bits, so they depend on each other: from 100,000 keys in a filter on, simulated
-/// with random hashes, up to 1.7 times, more or less with the number of bits.
+/// by one hash of 32 bits, so they depend on each other: from 100,000 keys in a filter on up to 1.7
+/// times (simulated with random hashes), more or less with the number of bits.
 const LEVELDB_SPREAD: f64 = 2.0;
 
 /// Lookups before anything is said of them.
