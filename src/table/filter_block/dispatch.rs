@@ -263,6 +263,7 @@ mod tests {
     use crate::filter::construction::testing::Budget;
     use crate::filter::registry::Encoding;
     use crate::key::SEQUENCE_MAX;
+    use crate::table::block_builder::BlockBuilder;
     use crate::table::filter_block::layout::FilterMembers;
     use crate::table::filter_block::testing::{Exact, Sink};
     use proptest::prelude::*;
@@ -407,6 +408,100 @@ mod tests {
                     assert!(!said.contains(&FilterVerdict::No), "{filter:?}, byte {at}");
                 }
                 assert!(io.filter_errors > 0, "{filter:?}, byte {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        /// Whatever stands in the file instead of a filter, its checksum is wrong: a member may be
+        /// there, or nobody was asked.
+        #[test]
+        fn overwritten_filters_never_deny_a_member(
+            at: prop::sample::Index,
+            junk in proptest::collection::vec(any::<u8>(), 1..400),
+            resident: bool,
+        ) {
+            for filter in choices() {
+                let built = built(&filter, &some_keys(120), 10);
+                let start = built.sink.blocks[0].0.offset as usize;
+                let mut sink = built.sink.clone();
+                let place = start + at.index(sink.bytes.len() - start);
+                let end = sink.bytes.len().min(place + junk.len());
+                sink.bytes[place..end].copy_from_slice(&junk[..end - place]);
+                let file = sink.file(true);
+                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut io = TableIo::default();
+                if resident {
+                    reader.make_resident(&file, &mut io);
+                }
+                for (key, offset) in &built.keys {
+                    let said = verdicts(&reader, &file, key, *offset, &mut io);
+                    prop_assert!(!said.contains(&FilterVerdict::No), "{:?}", filter);
+                }
+            }
+        }
+
+        /// Random bytes under a good checksum, as a filter, as windows or as a top-level index:
+        /// nothing panics, and an index that nobody can follow is not consulted.
+        #[test]
+        fn random_filter_blocks_are_answered(
+            junk in proptest::collection::vec(any::<u8>(), 0..300),
+            key: Vec<u8>,
+            offset in prop_oneof![0u64..100_000, any::<u64>()],
+            base_lg in 0u8..70,
+            array in 0u32..300,
+            resident: bool,
+        ) {
+            // As they come, and with the end of a block of windows.
+            let windows = [&junk[..], &array.to_le_bytes(), &[base_lg]].concat();
+            for filter in choices() {
+                let name = built(&filter, &some_keys(5), 10).metaindex[0].0.clone();
+                for block in [&junk, &windows] {
+                    let mut sink = Sink::starting_at(100);
+                    let handle = sink.write_raw(block).expect("written");
+                    let file = sink.file(true);
+                    let mut reader = FilterBlockReader::open(&[(name.clone(), handle)], &custom());
+                    let mut io = TableIo::default();
+                    if resident {
+                        reader.make_resident(&file, &mut io);
+                    }
+                    let said = verdicts(&reader, &file, &key, offset, &mut io);
+                    let asked = said.iter().any(|one| *one != FilterVerdict::NotConsulted);
+                    // Behind the last window nobody was asked, and nothing is wrong.
+                    let windows = matches!(filter.layout, FilterLayout::BlockBased { .. });
+                    prop_assert!(asked || io.filter_errors > 0 || windows, "{:?}", filter);
+                }
+            }
+        }
+
+        /// A sound top-level index whose handles lead anywhere.
+        #[test]
+        fn partitions_that_are_anywhere_are_not_consulted(
+            handles in proptest::collection::vec((any::<u64>(), any::<u64>()), 1..6),
+            near in proptest::collection::vec((1u64..200, 0u64..400), 1..6),
+            body in proptest::collection::vec(any::<u8>(), 200),
+            key: Vec<u8>,
+        ) {
+            let mut sink = Sink::starting_at(0);
+            sink.write_raw(&body).expect("written");
+            let mut index = BlockBuilder::new(1);
+            for (number, (offset, size)) in handles.into_iter().chain(near).enumerate() {
+                let mut value = Vec::new();
+                BlockHandle { offset, size }.encode(&mut value);
+                index.add(&[20 * number as u8], &value);
+            }
+            let handle = sink.write_raw(index.finish()).expect("written");
+            let file = sink.file(true);
+            let partitioned = |one: &TableFilter| matches!(one.layout, FilterLayout::Partitioned { .. });
+            for filter in choices().into_iter().filter(partitioned) {
+                let name = built(&filter, &some_keys(5), 10).metaindex[0].0.clone();
+                let reader = FilterBlockReader::open(&[(name, handle)], &custom());
+                let mut io = TableIo::default();
+                let said = verdicts(&reader, &file, &key, 0, &mut io);
+                prop_assert_eq!(said, [FilterVerdict::NotConsulted; 2]);
+                prop_assert!(io.filter_errors > 0);
             }
         }
     }
