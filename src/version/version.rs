@@ -282,23 +282,38 @@ fn search(
     trace: Option<&mut Vec<TableStep>>,
 ) -> Result<Lookup> {
     let resident = slot.filter.as_ref().filter(|_| read.use_filters);
-    let (io, lookup, verdict) = match resident {
-        Some(filter) if !filter.may_contain(hash) => {
-            (TableIo::default(), Lookup::Absent, FilterVerdict::No)
+    if resident.is_some_and(|filter| !filter.may_contain(hash)) {
+        let (verdict, lookup) = (FilterVerdict::No, Lookup::Absent);
+        count_verdict(level, slot, key, verdict, &lookup, stripe);
+        if let Some(trace) = trace {
+            let (number, io) = (slot.handle.meta.number, TableIo::default());
+            trace.push(TableStep { level, number, verdict, io, lookup });
         }
-        asked => {
-            let mut io = TableIo::default();
-            let options = TableReadOptions {
-                use_filters: read.use_filters,
-                fill_cache: read.fill_cache,
-                filter_said_maybe: asked.is_some(),
-            };
-            let result = slot.handle.table.get(key, hash, options, &mut io);
-            count_io(level, &io, stripe);
-            let (lookup, verdict) = result?;
-            (io, lookup, verdict)
-        }
+        return Ok(Lookup::Absent);
+    }
+    let options = TableReadOptions {
+        use_filters: read.use_filters,
+        fill_cache: read.fill_cache,
+        filter_said_maybe: resident.is_some(),
     };
+    search_table(level, slot, key, hash, options, stripe, trace)
+}
+
+/// Asks the table itself. Apart from `search`, so that a "no", which most tables answer, is short.
+#[inline(never)]
+fn search_table(
+    level: usize,
+    slot: &Slot,
+    key: &LookupKey,
+    hash: &KeyHash<'_>,
+    options: TableReadOptions,
+    stripe: &Stripe<'_>,
+    trace: Option<&mut Vec<TableStep>>,
+) -> Result<Lookup> {
+    let mut io = TableIo::default();
+    let result = slot.handle.table.get(key, hash, options, &mut io);
+    count_io(level, &io, stripe);
+    let (lookup, verdict) = result?;
     count_verdict(level, slot, key, verdict, &lookup, stripe);
     if let Some(trace) = trace {
         let number = slot.handle.meta.number;
