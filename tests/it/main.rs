@@ -7,6 +7,8 @@
 //! | `crash` | power lost after each call on a file: a prefix of the writes, synced ones included |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
+//! | `encodings` | sizes and rates for any number of keys of any shape |
+//! | `compatibility` | tables of every filter, asked under the options of every other |
 //! | `filters` | no false negatives, false positives as expected, exact counters |
 //! | `multi_get` | batches answer and count as single lookups, and read less |
 //! | `prefixes` | scans pass tables by, and answer as without filters |
@@ -25,10 +27,12 @@
 mod architecture;
 #[cfg(feature = "cli")]
 mod cli;
+mod compatibility;
 mod concurrency;
 mod corruption;
 mod crash;
 mod demo;
+mod encodings;
 mod faults;
 #[cfg(feature = "cli")]
 mod filter_cli;
