@@ -15,6 +15,9 @@ pub enum Filter {
     /// How to spend memory on filters: bits by level, expected false positives now and then
     Advise(Advise),
     /// Write tables anew whose filter is not the one asked for
+    ///
+    /// Tables get a built-in filter of whole keys: a program's own policy or prefixes, which no
+    /// word here names, come back when the program itself calls `Db::rebuild_filters`.
     Rebuild(Rebuild),
     /// What filters of given bits or rate take and let through, by encoding; needs no database
     Sim(Sim),

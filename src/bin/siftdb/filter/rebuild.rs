@@ -3,7 +3,8 @@
 //! The library does it (`Db::rebuild_filters`), as compactions: each result is durable before the
 //! tables it replaces go, so the command may be killed at any time and run again. Tables are
 //! rewritten at their level; those of level 0 go down to level 1. Answers do not change. Tables
-//! with a program's own policy count as different here, since no word names such a policy.
+//! with a program's own policy, or with prefixes in their filters, count as different here, since
+//! no word names these: what is rebuilt has a built-in filter of whole keys.
 
 use crate::args::Database;
 use crate::failure::Outcome;
