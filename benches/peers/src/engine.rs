@@ -66,6 +66,7 @@ pub struct Engine {
 
 /// The settings that are equal for all engines, as far as they have them.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "which of them are read depends on the engines that are built")]
 pub struct Settings {
     /// Where the bits of the filters are.
     pub layout: Layout,
