@@ -6,6 +6,7 @@
 //! | `model` | random operations against a `BTreeMap`, in every filter layout and encoding |
 //! | `crash` | power lost after each call on a file: a prefix of the writes, synced ones included |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
+//! | `hostile` | contents that no writer makes, under checksums that hold |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `encodings` | sizes and rates for any number of keys of any shape |
 //! | `compatibility` | tables of every filter, asked under the options of every other |
@@ -39,6 +40,7 @@ mod filter_cli;
 mod filter_rebuild;
 mod filters;
 mod golden;
+mod hostile;
 mod levels;
 mod model;
 mod multi_get;

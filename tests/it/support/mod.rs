@@ -1,8 +1,10 @@
 //! What the integration tests share: numbers by chance, keys and values, every filter there is,
-//! options that make many levels of little data, and a model to compare with.
+//! options that make many levels of little data, a model to compare with, and files with checksums
+//! that hold over any contents.
 
 pub mod data;
 pub mod filters;
 pub mod model;
 pub mod rng;
+pub mod seal;
 pub mod stores;

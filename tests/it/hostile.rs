@@ -1,0 +1,637 @@
+//! Hostile files: contents that no writer makes, under checksums that hold.
+//!
+//! A block is judged twice: by [`judge`], which goes by the letter of DESIGN.md, section 5, and
+//! knows nothing of the engine, and by every way to read it. What is unsound is `Corruption` that
+//! names the table, in each of those ways, and what is sound reads as it stands there. That files
+//! are forged on purpose is beyond what checksums can find; what is held here is that nobody
+//! panics, reserves memory without measure, or takes half a block for a whole one.
+
+use crate::support::rng::{Rng, seeds, setting};
+use crate::support::seal::{
+    LAST_SEQUENCE, RawEntry, Stored, Table, entries_of, entry_bytes, internal_key, put_varint,
+    store_of, take_varint,
+};
+use crate::support::stores::{HOME, copy_of, files_ending, open, scan, scan_back, small_options};
+use siftdb::env::{Env, MemEnv};
+use siftdb::inspect::verify_table;
+use siftdb::{Db, Error, Filter, Options};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const NONE: u8 = 255;
+const SEVERAL: u8 = 254;
+const INTERVAL_MAX: usize = 256;
+const KEY_BYTES_MAX: usize = 65_535;
+
+/// Entries of a block as user key, trailer and value.
+type Versions = Vec<(Vec<u8>, u64, Vec<u8>)>;
+
+/// A data block in its parts; the entries' places are those that `restarts` should name.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Parts {
+    entries: Vec<RawEntry>,
+    restarts: Vec<u32>,
+    /// With `None` the block says that it has no hash index.
+    buckets: Option<Vec<u8>>,
+}
+
+impl Parts {
+    fn bytes(&self) -> Vec<u8> {
+        let (mut bytes, _) = entry_bytes(&self.entries);
+        self.restarts.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
+        let mut count = self.restarts.len() as u32;
+        if let Some(buckets) = &self.buckets {
+            bytes.extend_from_slice(buckets);
+            bytes.extend_from_slice(&(buckets.len() as u16).to_le_bytes());
+            count |= 1 << 31;
+        }
+        bytes.extend_from_slice(&count.to_le_bytes());
+        bytes
+    }
+
+    /// Restarts where they belong: at every `interval`-th entry.
+    fn with_restarts(mut self, interval: usize) -> Self {
+        let (_, places) = entry_bytes(&self.entries);
+        self.restarts = places.into_iter().step_by(interval).collect();
+        self
+    }
+}
+
+/// Takes a block apart as far as lengths allow; `None` if they do not fit into it.
+fn parts_of(block: &[u8]) -> Option<Parts> {
+    let u32_of = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
+    let (rest, count) = block.split_at_checked(block.len().checked_sub(4)?)?;
+    let count = u32_of(count)?;
+    let (rest, buckets) = if count >> 31 == 1 {
+        let (rest, len) = rest.split_at_checked(rest.len().checked_sub(2)?)?;
+        let len = u16::from_le_bytes(len.try_into().ok()?);
+        let (rest, buckets) = rest.split_at_checked(rest.len().checked_sub(len.into())?)?;
+        (rest, Some(buckets.to_vec()))
+    } else {
+        (rest, None)
+    };
+    let restarts = (count & (u32::MAX >> 1)) as usize;
+    let (mut rest, places) = rest.split_at_checked(rest.len().checked_sub(4 * restarts)?)?;
+    let restarts = places.chunks(4).map(u32_of).collect::<Option<_>>()?;
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let (shared, behind) = take_varint(rest)?;
+        let (own, behind) = take_varint(behind)?;
+        let (value, behind) = take_varint(behind)?;
+        let (key, behind) = behind.split_at_checked(usize::try_from(own).ok()?)?;
+        let (value, behind) = behind.split_at_checked(usize::try_from(value).ok()?)?;
+        entries.push((shared, key.to_vec(), value.to_vec()));
+        rest = behind;
+    }
+    Some(Parts { entries, restarts, buckets })
+}
+
+/// What a data block holds, or `None` if it must be refused.
+fn judge(block: &[u8]) -> Option<Versions> {
+    let Parts { entries, restarts, buckets } = parts_of(block)?;
+    let count = restarts.len();
+    if count == 0 || buckets.as_ref().is_some_and(Vec::is_empty) {
+        return None;
+    }
+    let is_bucket = |b: &u8| usize::from(*b) < count || matches!(*b, NONE | SEVERAL);
+    if !buckets.unwrap_or_default().iter().all(is_bucket) {
+        return None;
+    }
+    // Where entries begin must be judged in the bytes: a varint may be longer than it has to be.
+    let mut places = Vec::new();
+    let mut rest = block;
+    for (_, key, value) in &entries {
+        places.push((block.len() - rest.len()) as u32);
+        for _ in 0..3 {
+            rest = take_varint(rest)?.1;
+        }
+        rest = &rest[key.len() + value.len()..];
+    }
+    if entries.is_empty() {
+        return (restarts == [0]).then(Versions::new);
+    }
+    if restarts[0] != 0 || !restarts.is_sorted_by(|a, b| a < b) {
+        return None;
+    }
+    let mut since_restart = 0;
+    let mut versions = Versions::new();
+    for ((shared, own, value), place) in entries.into_iter().zip(&places) {
+        since_restart = if restarts.contains(place) { 1 } else { since_restart + 1 };
+        let none = (Vec::new(), u64::MAX, Vec::new());
+        let (last, last_trailer, _) = versions.last().unwrap_or(&none);
+        let (user, trailer) = own.split_last_chunk::<8>()?;
+        let trailer = u64::from_le_bytes(*trailer);
+        let user = [last.get(..usize::try_from(shared).ok()?)?, user].concat();
+        let ordered = versions.is_empty() || (last, !last_trailer) < (&user, !trailer);
+        let restart_is_whole = since_restart > 1 || shared == 0;
+        let kind_is_known = trailer & 0xff <= 1;
+        if !ordered || !restart_is_whole || !kind_is_known || since_restart > INTERVAL_MAX {
+            return None;
+        }
+        if user.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        versions.push((user, trailer, value));
+    }
+    restarts.iter().all(|restart| places.contains(restart)).then_some(versions)
+}
+
+/// What may be read of these versions.
+fn visible(versions: &Versions) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut seen = BTreeSet::new();
+    let mut map = BTreeMap::new();
+    for (user, trailer, value) in versions {
+        if trailer >> 8 <= LAST_SEQUENCE && seen.insert(user) && trailer & 0xff == 1 {
+            map.insert(user.clone(), value.clone());
+        }
+    }
+    map
+}
+
+fn options() -> Options {
+    small_options().snappy(false).filter(Filter::none()).auto_compaction(false)
+}
+
+/// The only table of a database with several versions of many keys.
+fn written(options: &Options, keys: usize) -> (Table, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let env = MemEnv::new();
+    let db = open(&env, options).unwrap();
+    let mut rng = Rng::new(keys as u64);
+    let mut map = BTreeMap::new();
+    let mut snapshots = Vec::new();
+    for round in 0..3 {
+        for number in 0..keys {
+            let key = format!("k{:03}/{}", number, "tail".repeat(number % 3)).into_bytes();
+            if rng.chance(25) {
+                db.delete(&key).unwrap();
+                map.remove(&key);
+            } else if round == 0 || rng.chance(40) {
+                let value = format!("{round} {number}").into_bytes();
+                db.put(&key, &value).unwrap();
+                map.insert(key, value);
+            }
+        }
+        snapshots.push(db.snapshot());
+    }
+    db.flush().unwrap();
+    let table = env.read_file(&files_ending(&env, ".sst")[0]).unwrap();
+    let table = Table::take_apart(&table).unwrap();
+    assert_eq!(Table::take_apart(&table.assemble()).unwrap().assemble(), table.assemble());
+    (table, map)
+}
+
+fn table_path() -> PathBuf {
+    Path::new(HOME).join("000002.sst")
+}
+
+/// A disk with a database whose only table is this one, with so many entries.
+fn disk_of(table: &[u8], entries: usize) -> MemEnv {
+    copy_of(&store_of(Path::new(HOME), table, entries.max(1) as u64))
+}
+
+/// The table's data in one block, this one, below a separator that is above every key.
+fn with_block(table: &Table, block: Vec<u8>) -> Vec<u8> {
+    let separator = match separators_are_internal(table) {
+        true => internal_key(&[0xff; 20], 0, 0),
+        false => vec![0xff; 20],
+    };
+    Table { data: vec![(separator, Stored::raw(block))], ..table.clone() }.assemble()
+}
+
+fn separators_are_internal(table: &Table) -> bool {
+    let properties = table.named.iter().find(|named| named.name == b"siftdb.properties").unwrap();
+    let all = entries_of(&properties.block.bytes);
+    all.iter().any(|(name, value)| name == b"index_key_is_user_key" && *value == [0])
+}
+
+/// The table is at fault and is named.
+fn blames_the_table(error: &Error) -> bool {
+    match error {
+        Error::Corruption { path, .. } => *path == table_path(),
+        // By a job whose failure was latched.
+        Error::ReadOnly { cause } => blames_the_table(cause),
+        _ => false,
+    }
+}
+
+fn must_blame<T: std::fmt::Debug>(result: siftdb::Result<T>, what: &str) {
+    match result {
+        Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
+        Ok(found) => panic!("{what}: answered {found:?}"),
+    }
+}
+
+/// Reads in every way that meets the block with `keys`; each must blame the table, and again when
+/// it was asked before.
+fn must_refuse(db: &Db, keys: &[&[u8]], what: &str) {
+    for _ in 0..2 {
+        for key in keys {
+            must_blame(db.get(key), &format!("{what}: get {}", key.escape_ascii()));
+        }
+        must_blame(db.multi_get(keys), &format!("{what}: multi_get"));
+        for backwards in [false, true] {
+            let from: &[u8] = keys[0];
+            let walk = || db.range(from..=keys[keys.len() - 1]);
+            let found = if backwards { walk().next_back() } else { walk().next() };
+            must_blame(found.transpose(), &format!("{what}: range"));
+        }
+    }
+}
+
+/// Walks over a database with the one block `versions`, both ways.
+fn must_walk(db: &Db, versions: &Versions, what: &str) {
+    let expected = visible(versions);
+    assert_eq!(scan(db).unwrap(), expected, "{what}");
+    let back = scan_back(db).unwrap();
+    assert!(back.iter().rev().map(|(k, v)| (k, v)).eq(&expected), "{what}, backwards: {back:?}");
+}
+
+/// Looks up every key of a database with the one block `versions`, and those in `ask`.
+fn must_find(db: &Db, versions: &Versions, ask: &[Vec<u8>], what: &str) {
+    let expected = visible(versions);
+    for key in ask.iter().chain(versions.iter().map(|(user, _, _)| user)) {
+        let found = db.get(key).unwrap();
+        let expected = expected.get(key).map(Vec::as_slice);
+        assert_eq!(found.as_deref(), expected, "{what}: {}", key.escape_ascii());
+        let found = db.multi_get([key]).unwrap();
+        assert_eq!(found[0].as_deref(), expected, "{what}: batch of {}", key.escape_ascii());
+    }
+}
+
+/// Three entries and a tombstone, the second and third sharing with the one before.
+fn sound() -> Parts {
+    let entry = |shared, user: &[u8], sequence, kind, value: &[u8]| {
+        (shared, internal_key(user, sequence, kind), value.to_vec())
+    };
+    let entries = vec![
+        entry(0, b"key1", 9, 1, b"new"),
+        entry(4, b"", 5, 1, b"old"),
+        entry(3, b"2", 7, 0, b""),
+        entry(3, b"3", 8, 1, b"three"),
+    ];
+    Parts { entries, ..Parts::default() }.with_restarts(16)
+}
+
+/// Every way in which a data block can lie, each but for one thing sound.
+fn lies() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |change: fn(&mut Parts)| {
+        let mut parts = sound();
+        change(&mut parts);
+        parts.bytes()
+    };
+    let relaid = |change: fn(&mut Parts)| {
+        let mut parts = sound();
+        change(&mut parts);
+        parts.with_restarts(2).bytes()
+    };
+    let tail = |tail: &[u8]| {
+        let mut bytes = sound().bytes();
+        bytes.truncate(bytes.len() - 4);
+        bytes.extend_from_slice(tail);
+        bytes
+    };
+    vec![
+        ("no bytes", vec![]),
+        ("shorter than its count", vec![1, 0, 0]),
+        ("no restarts", with(|b| b.restarts.clear())),
+        ("more restarts than fit", tail(&[200, 0, 0, 0])),
+        ("as many restarts as a count can say", tail(&(u32::MAX >> 1).to_le_bytes())),
+        ("restarts whose bytes wrap around", tail(&0x4000_0001u32.to_le_bytes())),
+        ("a first restart that is not the first entry", with(|b| b.restarts[0] = 15)),
+        ("a restart inside an entry", with(|b| b.restarts.push(7))),
+        ("a restart beyond the entries", with(|b| b.restarts.push(5000))),
+        ("a restart at the end of the entries", {
+            let mut parts = sound();
+            parts.restarts.push(entry_bytes(&parts.entries).0.len() as u32);
+            parts.bytes()
+        }),
+        ("a restart far beyond the block", with(|b| b.restarts.push(u32::MAX))),
+        ("a restart twice", with(|b| b.restarts.push(0))),
+        ("restarts in the wrong order", relaid_swapped()),
+        (
+            "a restart at an entry that shares",
+            with(|b| {
+                let (_, places) = entry_bytes(&b.entries);
+                b.restarts.push(places[2]);
+            }),
+        ),
+        ("a first entry that shares", with(|b| b.entries[0].0 = 1)),
+        ("shares more than the key before", with(|b| b.entries[2].0 = 5)),
+        ("shares the trailer of the key before", with(|b| b.entries[2].0 = 8)),
+        ("shares all that can be said", with(|b| b.entries[2].0 = u64::MAX)),
+        ("keys out of order", with(|b| b.entries[3].1[0] = b'0')),
+        (
+            "a key twice",
+            with(|b| {
+                b.entries[3] = b.entries[2].clone();
+                b.entries[3].0 = 3;
+            }),
+        ),
+        (
+            "versions from old to new",
+            with(|b| {
+                b.entries[1].1 = internal_key(b"", 10, 1);
+            }),
+        ),
+        ("two versions of one number", with(|b| b.entries[1].1 = internal_key(b"", 9, 1))),
+        (
+            "keys out of order at a restart",
+            relaid(|b| {
+                b.entries[2] = (0, internal_key(b"key0", 7, 0), vec![]);
+            }),
+        ),
+        ("an unknown kind", with(|b| b.entries[3].1 = internal_key(b"3", 8, 2))),
+        ("a kind of all bits", with(|b| b.entries[0].1 = internal_key(b"key1", 9, 255))),
+        ("a key shorter than its trailer", with(|b| b.entries[2].1.truncate(7))),
+        ("an empty key", with(|b| b.entries[0].1.clear())),
+        (
+            "a key longer than any",
+            with(|b| {
+                b.entries[3] = (0, internal_key(&vec![b'z'; KEY_BYTES_MAX + 1], 8, 1), vec![]);
+            }),
+        ),
+        (
+            "a key that grew longer than any by sharing",
+            with(|b| {
+                b.entries[2] = (0, internal_key(&vec![b'y'; KEY_BYTES_MAX], 8, 1), vec![]);
+                b.entries[3] = (60_000, internal_key(&vec![b'z'; 6_000], 8, 1), vec![]);
+            }),
+        ),
+        (
+            "257 entries without a restart",
+            with(|b| {
+                let versions = (1..=257).rev();
+                let entry = |n| {
+                    (
+                        if n == 257 { 0 } else { 3 },
+                        internal_key(if n == 257 { b"key" } else { b"" }, n, 1),
+                        vec![],
+                    )
+                };
+                b.entries = versions.map(entry).collect();
+            }),
+        ),
+        ("a value beyond the entries", {
+            let mut parts = sound();
+            parts.entries.pop();
+            let mut bytes = entry_bytes(&parts.entries).0;
+            bytes.extend_from_slice(&[3, 9, 200, b'3', 1, 8, 0, 0, 0, 0, 0, 0, b'x']);
+            bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0]);
+            bytes
+        }),
+        ("lengths that wrap around", {
+            let mut bytes = vec![0];
+            put_varint(&mut bytes, u64::MAX - 3);
+            put_varint(&mut bytes, u64::MAX - 3);
+            bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0]);
+            bytes
+        }),
+        ("a length without an end", [&[0xff; 12][..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat()),
+        ("a hash index without buckets", with(|b| b.buckets = Some(vec![]))),
+        ("a hash index longer than the block", tail(&[0xff, 0xff, 1, 0, 0, 0x80])),
+        ("a bucket that names no restart", with(|b| b.buckets = Some(vec![NONE, 1, 0]))),
+        ("a bucket of a number reserved", with(|b| b.buckets = Some(vec![0, 253]))),
+    ]
+}
+
+fn relaid_swapped() -> Vec<u8> {
+    let mut parts = sound();
+    parts.entries[2] = (0, internal_key(b"key2", 7, 0), vec![]);
+    let mut parts = parts.with_restarts(2);
+    parts.restarts.swap(0, 1);
+    parts.bytes()
+}
+
+#[test]
+fn the_judge_knows_what_the_writer_writes() {
+    for (hash_index, keys) in [(true, 40), (false, 40), (true, 3)] {
+        let (table, map) = written(&options().block_hash_index(hash_index), keys);
+        let versions: Versions =
+            table.data.iter().flat_map(|(_, block)| judge(&block.bytes).unwrap()).collect();
+        assert_eq!(visible(&versions), map);
+        assert!(versions.len() > map.len() && versions.is_sorted_by_key(|v| (v.0.clone(), !v.1)));
+    }
+    assert_eq!(judge(&sound().bytes()).unwrap().len(), 4);
+    for (lie, block) in lies() {
+        assert_eq!(judge(&block), None, "{lie}");
+    }
+}
+
+#[test]
+fn every_lie_of_a_block_is_refused_by_every_read() {
+    let (table, _) = written(&options(), 40);
+    let keys: [&[u8]; 4] = [b"key0", b"key1", b"key2", b"key9"];
+    for (lie, block) in lies() {
+        for options in [options(), options().block_cache_bytes(0)] {
+            let env = disk_of(&with_block(&table, block.clone()), 4);
+            let db = open(&env, &options).unwrap();
+            must_refuse(&db, &keys, lie);
+            // A table by itself is left where it is.
+            db.put("key2x", "").unwrap();
+            must_blame(db.compact_range(..), &format!("{lie}: compaction"));
+            must_refuse(&db, &keys, lie);
+            drop(db);
+            let env: Arc<dyn Env> = Arc::new(env);
+            must_blame(verify_table(&env, &table_path()), lie);
+        }
+    }
+}
+
+/// The blocks beside a lying one are read as ever, and a walk ends where it stands.
+#[test]
+fn a_lying_block_leaves_its_neighbours_readable() {
+    let (table, map) = written(&options(), 60);
+    assert!(table.data.len() > 3);
+    let versions: Vec<Versions> =
+        table.data.iter().map(|(_, block)| judge(&block.bytes).unwrap()).collect();
+    for (number, (lie, block)) in lies().into_iter().enumerate() {
+        let at = number % table.data.len();
+        let mut forged = table.clone();
+        forged.data[at].1 = Stored::raw(block);
+        let entries = versions.iter().map(Vec::len).sum();
+        let db = open(&disk_of(&forged.assemble(), entries), &options()).unwrap();
+        let concerned: BTreeSet<&Vec<u8>> = versions[at].iter().map(|(user, ..)| user).collect();
+        // Versions of one key may lie in the block before as well.
+        for (key, value) in &map {
+            match db.get(key) {
+                Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{lie}"),
+                Err(error) => {
+                    assert!(concerned.contains(key) && blames_the_table(&error), "{lie}: {error}");
+                }
+            }
+        }
+        let mut walk = db.iter();
+        let before: usize = versions[..at].iter().map(Vec::len).sum();
+        let mut good = 0;
+        let error = loop {
+            match walk.next() {
+                Some(Ok((key, value))) => assert_eq!(map[&key[..]], &value[..]),
+                Some(Err(error)) => break error,
+                None => panic!("{lie} in block {at}: the walk passed by"),
+            }
+            good += 1;
+        };
+        assert!(blames_the_table(&error) && good <= before, "{lie}: {error}");
+        assert!(walk.next().is_none());
+    }
+}
+
+/// A lookup is led astray by it, which no checksum tells; a check of the table does.
+#[test]
+fn a_hash_index_that_lies_is_found_by_verify_and_no_matter_to_walks() {
+    let (table, _) = written(&options().block_bytes(8 << 10), 40);
+    let block = table.data[0].1.bytes.clone();
+    let versions = judge(&block).unwrap();
+    let good = parts_of(&block).unwrap();
+    for lie in [good.restarts.len() as u8 - 1, NONE] {
+        let mut parts = good.clone();
+        parts.buckets.as_mut().unwrap().fill(lie);
+        let env = disk_of(&with_block(&table, parts.bytes()), versions.len());
+        let db = open(&env, &options()).unwrap();
+        must_walk(&db, &versions, "lying buckets");
+        versions.iter().for_each(|(user, ..)| drop(db.get(user).unwrap()));
+        drop(db);
+        let env: Arc<dyn Env> = Arc::new(env);
+        must_blame(verify_table(&env, &table_path()), "lying buckets");
+    }
+    // From the first interval on every key is found.
+    for harmless in [0, SEVERAL] {
+        let mut parts = good.clone();
+        parts.buckets.as_mut().unwrap().fill(harmless);
+        let db = open(&disk_of(&with_block(&table, parts.bytes()), versions.len()), &options());
+        must_find(&db.unwrap(), &versions, &[], "buckets that say nothing");
+    }
+}
+
+/// A change at random to what the bytes mean: an entry, a restart, a bucket, the order.
+fn bend(parts: &mut Parts, rng: &mut Rng) {
+    let count = parts.entries.len();
+    let at = rng.below(count);
+    let relay = rng.chance(60);
+    match rng.below(10) {
+        0 => parts.entries[at].0 = parts.entries[at].0.wrapping_add(rng.below(3) as u64) ^ 1,
+        1 => parts.entries[at].0 = rng.below(20) as u64,
+        2 if !parts.entries[at].1.is_empty() => {
+            let len = parts.entries[at].1.len();
+            let byte = rng.below(len);
+            parts.entries[at].1[byte] ^= 1 << rng.below(8);
+        }
+        3 => {
+            let len = parts.entries[at].1.len();
+            let place = rng.below(len + 1);
+            parts.entries[at].1.insert(place, *rng.pick(&[0, 1, b'a', 0xff]));
+        }
+        4 if parts.entries[at].1.len() > 8 => {
+            parts.entries[at].1.remove(0);
+        }
+        5 => parts.entries.swap(at, (at + 1) % count),
+        6 if count > 1 => {
+            parts.entries.remove(at);
+        }
+        7 => {
+            let copy = parts.entries[at].clone();
+            parts.entries.insert(at, copy);
+        }
+        8 => {
+            let restart = rng.below(parts.restarts.len());
+            let change = *rng.pick(&[1, u32::MAX, 17, 4, 1 << 31]);
+            parts.restarts[restart] = parts.restarts[restart].wrapping_add(change);
+            return;
+        }
+        _ => {
+            let restart = rng.below(parts.restarts.len());
+            let twice = parts.restarts[restart];
+            parts.restarts.insert(restart, twice.wrapping_sub(rng.below(2) as u32));
+            return;
+        }
+    }
+    if relay {
+        let whole: Vec<usize> =
+            (0..parts.entries.len()).filter(|&i| parts.entries[i].0 == 0).collect();
+        let (_, places) = entry_bytes(&parts.entries);
+        parts.restarts = whole.into_iter().map(|i| places[i]).collect();
+    }
+}
+
+/// A change at random to the bytes.
+fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
+    let at = rng.below(block.len());
+    match rng.below(6) {
+        0 => block[at] = *rng.pick(&[0, 1, 0x7f, 0x80, 0xff]),
+        1 => block.insert(at, rng.next() as u8),
+        2 if block.len() > 1 => {
+            block.remove(at);
+        }
+        3 => {
+            // Where the counts stand.
+            let at = block.len() - 1 - rng.below(block.len().min(24));
+            block[at] = block[at].wrapping_add(*rng.pick(&[1, 255, 2, 128]));
+        }
+        _ => block[at] ^= 1 << rng.below(8),
+    }
+}
+
+/// The reference for whoever changes how blocks are checked: what the judge refuses is refused in
+/// every way, and what it passes reads as it stands.
+#[test]
+fn a_bent_block_reads_as_it_stands_or_is_refused() {
+    let mut sound_ones = 0;
+    let mut trials = 0;
+    let rounds = setting("SIFTDB_HOSTILE_ROUNDS", 150);
+    for seed in seeds(4) {
+        for hash_index in [false, true] {
+            let keys = [2, 5, 18, 60][seed as usize % 4];
+            let options = options().block_hash_index(hash_index).block_bytes(8 << 10);
+            let (table, map) = written(&options, keys);
+            let base = table.data[0].1.bytes.clone();
+            let ask: Vec<Vec<u8>> =
+                judge(&base).unwrap().into_iter().map(|(user, ..)| user).collect();
+            let mut rng = Rng::new(seed);
+            for round in 0..rounds {
+                let mut block = base.clone();
+                for _ in 0..1 + rng.below(2) {
+                    match parts_of(&block) {
+                        Some(mut parts)
+                            if !parts.entries.is_empty()
+                                && !parts.restarts.is_empty()
+                                && rng.chance(60) =>
+                        {
+                            bend(&mut parts, &mut rng);
+                            block = parts.bytes();
+                        }
+                        _ => break_bytes(&mut block, &mut rng),
+                    }
+                }
+                let what = format!("seed {seed}, hash index {hash_index}, round {round}");
+                let judged = judge(&block);
+                let entries = judged.as_ref().map_or(1, Vec::len);
+                let env = disk_of(&with_block(&table, block.clone()), entries);
+                let db = open(&env, &options).unwrap();
+                trials += 1;
+                match judged {
+                    None => {
+                        let keys: Vec<&[u8]> = ask.iter().map(Vec::as_slice).collect();
+                        must_refuse(&db, &keys, &what);
+                    }
+                    Some(versions) => {
+                        sound_ones += 1;
+                        must_walk(&db, &versions, &what);
+                        let hashed_alike = versions == judge(&base).unwrap()
+                            && parts_of(&block).unwrap() == parts_of(&base).unwrap();
+                        if !hash_index || hashed_alike {
+                            must_find(&db, &versions, &ask, &what);
+                        } else {
+                            // A hash index that does not fit its entries misleads lookups, and no
+                            // checksum tells; `verify` does.
+                            ask.iter().for_each(|key| drop(db.get(key)));
+                        }
+                    }
+                }
+            }
+            assert!(map.len() <= keys);
+        }
+    }
+    println!("{trials} blocks, {sound_ones} of them sound");
+    assert!(sound_ones * 20 > trials, "{sound_ones} of {trials} blocks are sound");
+}

@@ -1,0 +1,433 @@
+//! Files whose checksums hold over contents that no writer made: what a defect, or somebody, with
+//! the power to write checksums could leave.
+//!
+//! Tables are taken apart into blocks and put together again from any blocks; [`seal`] repairs
+//! the checksums of whatever file it is given, as far as it can be read; [`store_of`] is the
+//! database of one such table. The formats are stated here anew from DESIGN.md, section 5, so that
+//! nothing of the engine judges itself. The package `fuzz` includes this file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Bytes behind every block.
+const TRAILER: usize = 5;
+/// Bytes at the end of a table.
+const FOOTER: usize = 56;
+/// Bytes that no fragment of a record crosses the end of.
+const PAGE: usize = 32 << 10;
+/// Bytes before the payload of a fragment.
+const FRAGMENT_HEADER: usize = 11;
+/// Bytes before the first fragment.
+const FILE_HEADER: usize = 20;
+/// The last sequence that a manifest of [`store_of`] knows.
+pub const LAST_SEQUENCE: u64 = 1 << 40;
+
+/// The checksum that siftdb stores for these pieces.
+pub fn masked(pieces: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    pieces.iter().for_each(|piece| hasher.update(piece));
+    hasher.finalize().rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        dst.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    dst.push(value as u8);
+}
+
+/// The varint at the front and the rest.
+pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0u128;
+    for (at, &byte) in bytes.iter().take(10).enumerate() {
+        value |= u128::from(byte & 0x7f) << (7 * at);
+        if byte < 0x80 {
+            return Some((u64::try_from(value).ok()?, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// Offset and size.
+pub type Handle = (u64, u64);
+
+pub fn handle_bytes((offset, size): Handle) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_varint(&mut bytes, offset);
+    put_varint(&mut bytes, size);
+    bytes
+}
+
+fn handle_of(bytes: &[u8]) -> Option<Handle> {
+    let (offset, rest) = take_varint(bytes)?;
+    let (size, rest) = take_varint(rest)?;
+    rest.is_empty().then_some((offset, size))
+}
+
+/// An entry of a block as it stands there: bytes shared, own bytes of the key, value.
+pub type RawEntry = (u64, Vec<u8>, Vec<u8>);
+
+/// Keys and values.
+pub type KeyValues = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Entries one behind the other, and where each begins.
+pub fn entry_bytes(entries: &[RawEntry]) -> (Vec<u8>, Vec<u32>) {
+    let (mut bytes, mut places) = (Vec::new(), Vec::new());
+    for (shared, key, value) in entries {
+        places.push(bytes.len() as u32);
+        put_varint(&mut bytes, *shared);
+        put_varint(&mut bytes, key.len() as u64);
+        put_varint(&mut bytes, value.len() as u64);
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+    }
+    (bytes, places)
+}
+
+/// A block without a hash index whose every entry is a restart.
+pub fn flat_block(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let whole = entries.iter().map(|(key, value)| (0, key.clone(), value.clone()));
+    let (mut bytes, mut places) = entry_bytes(&whole.collect::<Vec<_>>());
+    if places.is_empty() {
+        places.push(0);
+    }
+    places.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
+    bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
+    bytes
+}
+
+/// The entries of a block without a hash index, as far as they can be read.
+pub fn entries_of(block: &[u8]) -> KeyValues {
+    let mut entries = KeyValues::new();
+    let restarts = block.len().checked_sub(4).and_then(|at| u32_at(block, at)).unwrap_or(0);
+    let end = block.len().saturating_sub(4 + 4 * restarts as usize);
+    let mut rest = &block[..end];
+    let header = |rest| {
+        let (shared, rest) = take_varint(rest)?;
+        let (own, rest) = take_varint(rest)?;
+        let (value, rest) = take_varint(rest)?;
+        Some((shared as usize, own as usize, value as usize, rest))
+    };
+    while let Some((shared, own, value, behind)) = header(rest) {
+        let Some((key, behind)) = behind.split_at_checked(own) else { break };
+        let Some((value, behind)) = behind.split_at_checked(value) else { break };
+        let last = entries.last().map_or(&[][..], |(key, _)| key);
+        let front = last.get(..shared).unwrap_or_default();
+        entries.push(([front, key].concat(), value.to_vec()));
+        rest = behind;
+    }
+    entries
+}
+
+/// A block and how it is stored: 0 raw, 1 Snappy.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    pub kind: u8,
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    pub fn raw(bytes: Vec<u8>) -> Self {
+        Stored { kind: 0, bytes }
+    }
+}
+
+/// A block that the metaindex names, with those that it names in turn: partitions of a filter.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub name: Vec<u8>,
+    pub block: Stored,
+    pub children: Vec<(Vec<u8>, Stored)>,
+}
+
+/// A table as blocks.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub id: u64,
+    /// Separators and data blocks.
+    pub data: Vec<(Vec<u8>, Stored)>,
+    pub named: Vec<Named>,
+}
+
+impl Table {
+    /// Of a file that siftdb wrote; `None` for any other.
+    pub fn take_apart(file: &[u8]) -> Option<Table> {
+        let footer = file.len().checked_sub(FOOTER)?;
+        let word = |i: usize| u64_at(file, footer + 8 * i);
+        let stored = |(offset, size): Handle| {
+            let (start, end) = (offset as usize, (offset + size) as usize);
+            Some(Stored { kind: *file.get(end)?, bytes: file.get(start..end)?.to_vec() })
+        };
+        let listed = |handle| {
+            let entries = entries_of(&stored(handle)?.bytes).into_iter();
+            let blocks = entries.map(|(key, value)| Some((key, stored(handle_of(&value)?)?)));
+            blocks.collect::<Option<Vec<_>>>()
+        };
+        let metaindex = entries_of(&stored((word(0)?, word(1)?))?.bytes).into_iter();
+        let named = metaindex.map(|(name, value)| {
+            let handle = handle_of(&value)?;
+            let is_index = name.starts_with(b"partitionedfilter.");
+            let children = if is_index { listed(handle)? } else { Vec::new() };
+            Some(Named { name, block: stored(handle)?, children })
+        });
+        let named = named.collect::<Option<_>>()?;
+        Some(Table { id: word(4)?, data: listed((word(2)?, word(3)?))?, named })
+    }
+
+    /// The file, with checksums that hold.
+    pub fn assemble(&self) -> Vec<u8> {
+        self.assemble_with(|index| flat_block(&index), |metaindex| flat_block(&metaindex))
+    }
+
+    /// The same with an index and a metaindex made from what they would name.
+    pub fn assemble_with(
+        &self,
+        index: impl Fn(KeyValues) -> Vec<u8>,
+        metaindex: impl Fn(KeyValues) -> Vec<u8>,
+    ) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut put = |block: &Stored| {
+            let handle = (file.len() as u64, block.bytes.len() as u64);
+            let trailer = trailer(&block.bytes, block.kind, self.id, handle.0);
+            file.extend_from_slice(&block.bytes);
+            file.extend_from_slice(&trailer);
+            handle
+        };
+        let data: KeyValues =
+            self.data.iter().map(|(key, block)| (key.clone(), handle_bytes(put(block)))).collect();
+        let mut names = KeyValues::new();
+        for Named { name, block, children } in &self.named {
+            let listed: KeyValues = children
+                .iter()
+                .map(|(key, block)| (key.clone(), handle_bytes(put(block))))
+                .collect();
+            let rebuilt = Stored::raw(flat_block(&listed));
+            let handle = put(if children.is_empty() { block } else { &rebuilt });
+            names.push((name.clone(), handle_bytes(handle)));
+        }
+        let metaindex = put(&Stored::raw(metaindex(names)));
+        let index = put(&Stored::raw(index(data)));
+        put_footer(&mut file, metaindex, index, self.id);
+        file
+    }
+}
+
+fn trailer(bytes: &[u8], kind: u8, id: u64, offset: u64) -> [u8; TRAILER] {
+    let sum = masked(&[bytes, &[kind], &id.to_le_bytes(), &offset.to_le_bytes()]).to_le_bytes();
+    [kind, sum[0], sum[1], sum[2], sum[3]]
+}
+
+/// Appends the footer of a table.
+pub fn put_footer(file: &mut Vec<u8>, metaindex: Handle, index: Handle, id: u64) {
+    for word in [metaindex.0, metaindex.1, index.0, index.1, id] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file.extend_from_slice(&[0; 16]);
+    seal_footer(file);
+}
+
+fn seal_footer(file: &mut [u8]) {
+    let Some(at) = file.len().checked_sub(FOOTER) else { return };
+    let footer = &mut file[at..];
+    footer[44..48].copy_from_slice(&1u32.to_le_bytes());
+    footer[48..].copy_from_slice(b"siftdbST");
+    let sum = masked(&[&footer[..40], &footer[44..]]);
+    footer[40..44].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The table's id as its footer has it.
+pub fn table_id(file: &[u8]) -> u64 {
+    file.len().checked_sub(24).and_then(|at| u64_at(file, at)).unwrap_or(0)
+}
+
+/// Repairs the checksums of every block that a reader would come to. Where blocks overlap, one of
+/// them stays wrong.
+fn seal_table(file: &mut [u8]) {
+    let Some(footer) = file.len().checked_sub(FOOTER) else { return };
+    let id = table_id(file);
+    // Against files in which many handles name the same bytes.
+    let mut budget = 64 * file.len();
+    let mut seal_block = |file: &mut [u8], (offset, size): Handle| {
+        let end = usize::try_from(offset.checked_add(size)?).ok()?;
+        let start = offset as usize;
+        if end.checked_add(TRAILER)? > footer || budget < size as usize {
+            return None;
+        }
+        budget -= size as usize;
+        let trailer = trailer(&file[start..end], file[end] & 1, id, offset);
+        file[end..end + TRAILER].copy_from_slice(&trailer);
+        Some(entries_of(&file[start..end]))
+    };
+    let word = |file: &[u8], i: usize| u64_at(file, footer + 8 * i).unwrap_or(0);
+    let metaindex = (word(file, 0), word(file, 1));
+    let index = (word(file, 2), word(file, 3));
+    let mut lists = vec![];
+    for (name, value) in seal_block(file, metaindex).unwrap_or_default() {
+        let Some(handle) = handle_of(&value) else { continue };
+        let entries = seal_block(file, handle).unwrap_or_default();
+        if name.starts_with(b"partitioned") {
+            lists.extend(entries);
+        }
+    }
+    lists.extend(seal_block(file, index).unwrap_or_default());
+    for (_, value) in lists {
+        handle_of(&value).and_then(|handle| seal_block(file, handle));
+    }
+    seal_block(file, index);
+    seal_block(file, metaindex);
+    seal_footer(file);
+}
+
+fn fragment_sum(fragment: &[u8]) -> [u8; 4] {
+    masked(&[&fragment[4..]]).to_le_bytes()
+}
+
+/// Repairs the file header and every fragment of a log or manifest.
+fn seal_records(file: &mut [u8]) {
+    if file.len() < FILE_HEADER {
+        return;
+    }
+    let sum = masked(&[&file[..16]]);
+    file[16..20].copy_from_slice(&sum.to_le_bytes());
+    let mut at = FILE_HEADER;
+    while at + FRAGMENT_HEADER <= file.len() {
+        let page_end = (at / PAGE + 1) * PAGE;
+        let length = usize::from(u16::from_le_bytes([file[at + 4], file[at + 5]]));
+        let end = at + FRAGMENT_HEADER + length;
+        let is_zero = file[at..at + FRAGMENT_HEADER].iter().all(|&byte| byte == 0);
+        if is_zero || end > page_end.min(file.len()) {
+            at = page_end;
+            continue;
+        }
+        let sum = fragment_sum(&file[at..end]);
+        file[at..at + 4].copy_from_slice(&sum);
+        at = end;
+    }
+}
+
+/// Repairs what checksums the file of this name has.
+pub fn seal(name: &str, file: &mut Vec<u8>) {
+    if name.ends_with(".sst") {
+        seal_table(file);
+    } else if name.ends_with(".wal") || name.starts_with("MANIFEST-") {
+        seal_records(file);
+    } else if name == "CURRENT" {
+        if let Some(space) = file.iter().rposition(|&byte| byte == b' ') {
+            file.truncate(space + 1);
+            let sum = masked(&[file]);
+            file.extend_from_slice(format!("{sum:08x}\n").as_bytes());
+        }
+    } else if name == "STATS"
+        && let Some((body, stored)) = file.split_last_chunk_mut::<4>()
+    {
+        *stored = masked(&[body]).to_le_bytes();
+    }
+}
+
+/// A log (`b"siftdbWL"`) or manifest (`b"siftdbMF"`) of these records.
+pub fn record_file(magic: &[u8; 8], number: u32, payloads: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = magic.to_vec();
+    file.extend_from_slice(&1u32.to_le_bytes());
+    file.extend_from_slice(&number.to_le_bytes());
+    file.extend_from_slice(&[0; 4]);
+    for payload in payloads {
+        let mut rest = &payload[..];
+        let mut begun = false;
+        loop {
+            let mut room = PAGE - file.len() % PAGE;
+            if room <= FRAGMENT_HEADER {
+                file.resize(file.len() + room, 0);
+                room = PAGE;
+            }
+            let (piece, behind) = rest.split_at(rest.len().min(room - FRAGMENT_HEADER));
+            let kind = match (begun, behind.is_empty()) {
+                (false, true) => 1,
+                (false, false) => 2,
+                (true, false) => 3,
+                (true, true) => 4,
+            };
+            file.extend_from_slice(&[0; 4]);
+            file.extend_from_slice(&(piece.len() as u16).to_le_bytes());
+            file.push(kind);
+            file.extend_from_slice(&number.to_le_bytes());
+            file.extend_from_slice(piece);
+            (rest, begun) = (behind, true);
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    seal_records(&mut file);
+    file
+}
+
+/// A user key, sequence and kind as one internal key.
+pub fn internal_key(user: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
+    [user, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
+}
+
+/// A table as a manifest is to name it; it is said to reach over all keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    pub level: u64,
+    pub number: u64,
+    /// How many it is said to have.
+    pub entries: u64,
+    pub file: &'a [u8],
+}
+
+/// A manifest whose one edit names these tables.
+pub fn manifest(number: u32, tables: &[Listed<'_>]) -> Vec<u8> {
+    let field = |dst: &mut Vec<u8>, tag: u8, value: &[u8]| {
+        dst.push(tag);
+        put_varint(dst, value.len() as u64);
+        dst.extend_from_slice(value);
+    };
+    let varints = |values: &[u64]| {
+        let mut bytes = Vec::new();
+        values.iter().for_each(|&value| put_varint(&mut bytes, value));
+        bytes
+    };
+    let mut edit = Vec::new();
+    field(&mut edit, 1, b"siftdb.bytewise");
+    field(&mut edit, 2, &varints(&[0]));
+    field(&mut edit, 3, &varints(&[0, LAST_SEQUENCE]));
+    field(&mut edit, 4, &varints(&[1000]));
+    field(&mut edit, 5, &varints(&[LAST_SEQUENCE]));
+    field(&mut edit, 6, &varints(&[LAST_SEQUENCE]));
+    for Listed { level, number, entries, file } in tables {
+        let mut added = varints(&[*level, *number]);
+        field(&mut added, 1, &table_id(file).to_le_bytes());
+        field(&mut added, 2, &varints(&[file.len() as u64]));
+        field(&mut added, 3, &internal_key(b"", LAST_SEQUENCE, 1));
+        field(&mut added, 4, &internal_key(&[0xff; 40], 0, 0));
+        field(&mut added, 5, &varints(&[*entries]));
+        field(&mut added, 6, &varints(&[0]));
+        field(&mut added, 7, &varints(&[LAST_SEQUENCE]));
+        field(&mut edit, 8, &added);
+    }
+    field(&mut edit, 9, &varints(&[1]));
+    record_file(b"siftdbMF", number, &[edit])
+}
+
+/// The files of a database, cleanly closed, whose only table is this one, at level 1, and said to
+/// have so many entries.
+pub fn store_of(home: &Path, table: &[u8], entries: u64) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut current = b"siftdb 1 MANIFEST-000001 ".to_vec();
+    seal("CURRENT", &mut current);
+    let listed = Listed { level: 1, number: 2, entries, file: table };
+    BTreeMap::from([
+        (home.join("CURRENT"), current),
+        (home.join("MANIFEST-000001"), manifest(1, &[listed])),
+        (home.join("000002.sst"), table.to_vec()),
+    ])
+}
