@@ -164,7 +164,7 @@ impl Table {
         let footer = file.len().checked_sub(FOOTER)?;
         let word = |i: usize| u64_at(file, footer + 8 * i);
         let stored = |(offset, size): Handle| {
-            let (start, end) = (offset as usize, (offset + size) as usize);
+            let (start, end) = (offset as usize, offset.checked_add(size)? as usize);
             Some(Stored { kind: *file.get(end)?, bytes: file.get(start..end)?.to_vec() })
         };
         let listed = |handle| {

@@ -1,0 +1,221 @@
+//! The corpus: a few kilobytes of good input for each target, made by siftdb's own writers.
+//!
+//! [`write`] makes it anew, which a change of a format calls for. Table ids are random, so the
+//! bytes differ each time. [`read`] is for the runs. Every input of it is taken without complaint,
+//! which [`check`] sees to: mutations of what is refused at the first byte would test nothing.
+
+use crate::bundle::{Files, pack};
+use crate::exercise::{HOME, disk_of};
+use crate::mutate::records_of;
+use crate::seal::{Table, flat_block, handle_bytes};
+use crate::targets::{FILTER_NAMES, Target, batch_front};
+use siftdb::env::MemEnv;
+use siftdb::filter::Encoding;
+use siftdb::{Db, Filter, FilterLayout, Options};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where it is.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+/// Names and bytes of a target's inputs, by name.
+pub fn read(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut inputs = Vec::new();
+    for entry in fs::read_dir(directory().join(target))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        inputs.push((name, fs::read(entry.path())?));
+    }
+    inputs.sort();
+    Ok(inputs)
+}
+
+/// What keeps an input of the corpus from being good.
+pub fn check(target: &Target, input: &[u8]) -> siftdb::Result<()> {
+    let env = disk_of(&(target.files)(input));
+    let db = Options::new().env(Arc::new(env)).open(HOME)?;
+    db.iter().try_for_each(|entry| entry.map(drop))?;
+    (0..60).try_for_each(|number| db.get(key(number)).map(drop))?;
+    db.close()
+}
+
+fn key(number: usize) -> String {
+    format!("k{number:03}{}", if number % 4 == 1 { "/tail" } else { "" })
+}
+
+fn options() -> Options {
+    Options::new().write_buffer_bytes(64 << 10).block_bytes(128).auto_compaction(false)
+}
+
+fn open(env: &MemEnv, options: Options) -> siftdb::Result<Db> {
+    options.env(Arc::new(env.clone())).open(HOME)
+}
+
+fn files(env: &MemEnv) -> Files {
+    let named = env.list_files().into_iter().filter_map(|path| {
+        let name = path.file_name()?.to_str()?.to_owned();
+        Some((name, env.read_file(&path)?))
+    });
+    // Counters take more room than all the rest together.
+    named.filter(|(name, _)| !matches!(name.as_str(), "LOCK" | "STATS")).collect()
+}
+
+fn fill(db: &Db, numbers: impl Iterator<Item = usize>, round: usize) -> siftdb::Result<()> {
+    for number in numbers {
+        match (number + round) % 7 {
+            6 => db.delete(key(number))?,
+            _ => db.put(key(number), format!("value {number} of round {round}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// A table at level 1, one above it, a log; as the process left it when it died, and when it
+/// closed.
+fn stores() -> siftdb::Result<(Files, Files)> {
+    let filter = Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 64 });
+    let env = MemEnv::new();
+    let db = open(&env, options().filter(filter))?;
+    fill(&db, 0..40, 0)?;
+    db.compact_range(..)?;
+    fill(&db, (0..20).step_by(2), 1)?;
+    db.flush()?;
+    // The flush is done; its log goes a moment later.
+    while files(&env).keys().filter(|name| name.ends_with(".wal")).count() > 1 {
+        std::thread::yield_now();
+    }
+    fill(&db, 30..36, 2)?;
+    db.delete("k007")?;
+    let killed = files(&env);
+    db.close()?;
+    Ok((killed, files(&env)))
+}
+
+/// A table with two versions of some keys.
+fn table(options: Options) -> siftdb::Result<Vec<u8>> {
+    let env = MemEnv::new();
+    let db = open(&env, options)?;
+    fill(&db, 0..30, 0)?;
+    let snapshot = db.snapshot();
+    fill(&db, (0..30).step_by(3), 1)?;
+    db.flush()?;
+    drop(snapshot);
+    db.close()?;
+    let files = files(&env);
+    let table = files.into_iter().find(|(name, _)| name.ends_with(".sst"));
+    Ok(table.map(|(_, bytes)| bytes).unwrap_or_default())
+}
+
+fn tables() -> siftdb::Result<Vec<(&'static str, Vec<u8>)>> {
+    let windows = FilterLayout::BlockBased { window_bytes: 256 };
+    let partitions = FilterLayout::Partitioned { block_bytes: 16 };
+    let filters = [
+        ("none", Filter::none()),
+        ("full-bloom", Filter::bloom(10.0)),
+        ("full-leveldb", Filter::leveldb_bloom(10.0)),
+        ("full-legacy", Filter::legacy_bloom(10.0)),
+        ("full-ribbon", Filter::ribbon(10.0)),
+        ("partitioned-bloom", Filter::bloom(10.0).layout(partitions)),
+        ("partitioned-leveldb", Filter::leveldb_bloom(10.0).layout(partitions)),
+        ("windows-leveldb", Filter::leveldb_bloom(10.0).layout(windows)),
+        ("windows-bloom", Filter::bloom(10.0).layout(windows)),
+        ("windows-legacy", Filter::legacy_bloom(10.0).layout(windows)),
+    ];
+    let mut tables = vec![("snappy", table(options().filter(Filter::none()).block_bytes(2048))?)];
+    for (name, filter) in filters {
+        tables.push((name, table(options().snappy(false).filter(filter))?));
+    }
+    Ok(tables)
+}
+
+/// Filters of fewer keys are Bloom filters.
+fn ribbon() -> siftdb::Result<Vec<u8>> {
+    let mut builder = Encoding::Ribbon { millibits: 10_000 }.builder();
+    (0..200).for_each(|number| builder.add_key(key(number).as_bytes()));
+    let mut filter = Vec::new();
+    builder.finish(&mut filter)?;
+    Ok(filter)
+}
+
+fn put(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let directory = directory().join(target);
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join(name), bytes)
+}
+
+/// Writes the corpus anew.
+pub fn write() -> Result<(), Box<dyn std::error::Error>> {
+    let (killed, closed) = stores()?;
+    for (name, files) in [("killed", &killed), ("closed", &closed)] {
+        put("directory", name, &pack(files))?;
+        for (file, contents) in files {
+            if file.ends_with(".wal") {
+                let used = contents.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                put("wal", name, &contents[..used])?;
+            }
+        }
+    }
+    let manifest = closed.iter().find(|(name, _)| name.starts_with("MANIFEST-"));
+    put("manifest", "closed", manifest.ok_or("no manifest")?.1)?;
+    let log = killed.iter().find(|(name, _)| name.ends_with(".wal")).ok_or("no log")?.1;
+    let batch = records_of(log).get(1).ok_or("no batch")?.clone();
+    // Between `synced_through`, here one byte, and the kind.
+    put("batch", "one", &batch[1..batch.len() - 1])?;
+    let mut several = batch_front(u64::from_le_bytes(batch[1..9].try_into()?), 3);
+    several.extend_from_slice(b"\x01\x01a\x011\x00\x01b\x01\x04k007\x05value");
+    put("batch", "several", &several)?;
+    let one_block = table(options().snappy(false).block_bytes(4096).filter(Filter::none()))?;
+    let one_block = Table::take_apart(&one_block).ok_or("not a table")?;
+    put("block", "data", &[&[0], &one_block.data[0].1.bytes[..]].concat())?;
+    put("filter", "ribbon", &[&[5], &ribbon()?[..]].concat())?;
+    for (name, bytes) in tables()? {
+        put("table", name, &bytes)?;
+        let table = Table::take_apart(&bytes).ok_or("not a table")?;
+        put_blocks(name, &table, &bytes)?;
+    }
+    Ok(())
+}
+
+/// The blocks of a table, for the targets `block` and `filter`.
+fn put_blocks(name: &str, table: &Table, file: &[u8]) -> io::Result<()> {
+    let with = |role: usize, bytes: &[u8]| [&[role as u8], bytes].concat();
+    for named in &table.named {
+        let full = String::from_utf8_lossy(&named.name);
+        if let Some(choice) = FILTER_NAMES.iter().position(|known| *known == full) {
+            let filter = named.children.first().map_or(&named.block, |(_, child)| child);
+            put("filter", name, &with(choice, &filter.bytes))?;
+        }
+    }
+    match name {
+        "none" => {
+            let mut index = Vec::new();
+            let mut at = 0;
+            for (separator, block) in &table.data {
+                index.push((separator.clone(), handle_bytes((at, block.bytes.len() as u64))));
+                at += block.bytes.len() as u64 + 5;
+            }
+            put("block", "index", &with(2, &flat_block(&index)))?;
+            let properties = table.named[0].block.bytes.len() as u64;
+            let names = vec![(table.named[0].name.clone(), handle_bytes((at, properties)))];
+            put("block", "metaindex", &with(3, &flat_block(&names)))?;
+            put("block", "properties", &with(4, &table.named[0].block.bytes))?;
+            put("block", "footer", &with(6, &file[file.len() - 56..file.len() - 16]))
+        }
+        "snappy" => {
+            let compressed = table.data.iter().find(|(_, block)| block.kind == 1);
+            put("block", "snappy", &with(1, compressed.map_or(&[][..], |(_, b)| &b.bytes)))
+        }
+        "partitioned-bloom" => {
+            let top = vec![
+                (b"k020".to_vec(), handle_bytes((0, 20))),
+                (b"k999".to_vec(), handle_bytes((100, 20))),
+            ];
+            put("block", "top-level", &with(5, &flat_block(&top)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,144 @@
+//! A directory of any files: opened, read in every way, written to, compacted, closed, opened again.
+//!
+//! Whatever the files hold, every answer is a value or an error that blames files; an opening that
+//! is refused changes none of them. Answers are not compared with anything: under forged checksums
+//! there is nothing to compare with.
+
+use crate::bundle::Files;
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, Error, Filter, FilterPinning, Options, Prefix, Result, WriteBatch};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where the directory is on its disk in memory.
+pub const HOME: &str = "/db";
+
+/// Entries that are looked up by the keys that a walk found.
+const LOOKUPS_MAX: usize = 40;
+
+/// Keys of the corpus and others.
+const KEYS: [&[u8]; 8] = [b"", b"k000", b"k007", b"k013/tail", b"k030", b"k059", b"zz", &[0xff; 9]];
+
+/// A disk with these files.
+pub fn disk_of(files: &Files) -> MemEnv {
+    let env = MemEnv::without_log();
+    for (name, contents) in files {
+        env.write_file(&Path::new(HOME).join(name), contents);
+    }
+    env
+}
+
+/// Options that make much of little data. What `choice` changes is how filters and blocks are
+/// kept.
+fn options(env: &MemEnv, choice: usize) -> Options {
+    let options = Options::new()
+        .write_buffer_bytes(64 << 10)
+        .block_bytes(256)
+        .table_bytes(16 << 10)
+        .level_base_bytes(64 << 10)
+        .auto_compaction(false)
+        .env(Arc::new(env.clone()));
+    match choice % 3 {
+        0 => options.block_cache_bytes(128 << 10),
+        1 => options.block_cache_bytes(0),
+        _ => options
+            .block_cache_bytes(128 << 10)
+            .filter(Filter::bloom(10.0).prefix(Prefix::fixed(3)).pinning(FilterPinning::All)),
+    }
+}
+
+/// The answer, or an error that files can be blamed for.
+fn honest<T>(result: Result<T>) -> Option<T> {
+    let blames_files = |error: &Error| {
+        error.is_corruption() || matches!(error, Error::Io { .. } | Error::InvalidArgument { .. })
+    };
+    match result {
+        Ok(value) => Some(value),
+        Err(Error::ReadOnly { cause }) if blames_files(&cause) => None,
+        Err(error) if blames_files(&error) => None,
+        Err(error) => panic!("no file is blamed by {error:?}"),
+    }
+}
+
+/// Does everything with these files.
+pub fn exercise(files: &Files, choice: usize) {
+    let env = disk_of(files);
+    let options = options(&env, choice);
+    let before = contents(&env);
+    let Some(db) = honest(options.clone().open(HOME)) else {
+        assert!(contents(&env) == before, "a refused opening changed files");
+        look(&env);
+        return;
+    };
+    read(&db);
+    write(&db);
+    honest(db.close());
+    drop(db);
+    if let Some(db) = honest(options.open(HOME)) {
+        read(&db);
+        honest(db.compact_range(..));
+        honest(db.close());
+    }
+    look(&env);
+}
+
+/// All files but the lock, which an opening may create.
+fn contents(env: &MemEnv) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
+    let paths = env.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
+    paths.map(|path| (path.clone(), env.read_file(&path))).collect()
+}
+
+fn read(db: &Db) {
+    let mut keys: Vec<Vec<u8>> = KEYS.iter().map(|key| key.to_vec()).collect();
+    for entry in db.iter() {
+        let Some((key, _)) = honest(entry) else { break };
+        if keys.len() < LOOKUPS_MAX {
+            keys.push(key.into_vec());
+        }
+    }
+    db.iter().rev().all(|entry| honest(entry).is_some());
+    for key in &keys {
+        honest(db.get(key));
+        honest(db.may_contain(key));
+    }
+    honest(db.multi_get(&keys));
+    honest(db.explain(&keys[keys.len() - 1])).map(|explained| explained.to_string());
+    db.prefix("k0").all(|entry| honest(entry).is_some());
+    db.range(&b"k003"[..]..&b"k031"[..]).rev().all(|entry| honest(entry).is_some());
+    honest(db.first());
+    honest(db.last());
+    let _ = (db.stats().to_string(), format!("{:?}", db.filter_report()));
+}
+
+fn write(db: &Db) {
+    let snapshot = db.snapshot();
+    let mut batch = WriteBatch::new();
+    batch.put("k007", "new").delete("k030").put("", "empty").put("zzz", [7; 300]);
+    let written = honest(db.write(batch)).is_some();
+    if written {
+        assert_eq!(honest(db.get("k007")).flatten().as_deref(), Some(&b"new"[..]));
+    }
+    honest(db.flush());
+    honest(db.compact_range(..));
+    if written && let Some(found) = honest(db.get("zzz")) {
+        assert_eq!(found.as_deref(), Some(&[7; 300][..]), "a write is gone");
+    }
+    snapshot.iter().all(|entry| honest(entry).is_some());
+}
+
+/// What tools make of the files, one by one.
+fn look(env: &MemEnv) {
+    let shared: Arc<dyn Env> = Arc::new(env.clone());
+    let dump = siftdb::inspect::DumpOptions::default();
+    for path in env.list_files() {
+        let out = &mut std::io::sink();
+        honest(siftdb::inspect::dump(&shared, &path, &dump, out));
+        honest(siftdb::inspect::table_facts(&shared, &path));
+        honest(siftdb::inspect::layout(&shared, &path, out));
+        honest(siftdb::inspect::verify_table(&shared, &path));
+    }
+    let home = Path::new(HOME);
+    for table in honest(siftdb::inspect::live_tables(&shared, home)).flatten().unwrap_or_default() {
+        honest(siftdb::inspect::verify_live_table(&shared, &table));
+    }
+}

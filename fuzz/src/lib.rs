@@ -1,0 +1,19 @@
+//! Everything of siftdb that reads files, on input that nobody wrote.
+//!
+//! [`targets`] has a function for each kind of input, from one byte string to every public call
+//! that gets to see it; [`mutate`] changes good input; [`corpus`] makes it and keeps it; [`watch`]
+//! notices what must not happen: a panic in any thread, memory out of proportion, an endless loop.
+//! The binary runs all of that with stable Rust, for CI; `fuzz_targets` hand the same functions to
+//! cargo-fuzz. CONTRIBUTING.md has the commands.
+
+pub mod corpus;
+pub mod mutate;
+pub mod targets;
+pub mod watch;
+pub mod exercise;
+pub mod bundle;
+#[expect(clippy::should_implement_trait, reason = "shared with the tests, where it is private")]
+#[path = "../../tests/it/support/rng.rs"]
+pub mod rng;
+#[path = "../../tests/it/support/seal.rs"]
+pub mod seal;
