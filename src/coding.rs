@@ -55,6 +55,14 @@ pub fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// The `u16` at `offset` of `src`.
+#[inline]
+#[must_use]
+pub fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
+    let bytes = src.get(offset..offset.checked_add(2)?)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
 /// The `u32` at `offset` of `src`.
 #[inline]
 #[must_use]

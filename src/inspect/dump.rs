@@ -188,7 +188,7 @@ mod tests {
         for (filter, expected) in FILTERS.into_iter().zip([
             "  properties ",
             "    7 windows of 2^7 B, 3 of them empty",
-            "  filter             980..",
+            "  filter             986..",
             "    top-level index ",
         ]) {
             let path = table(&env, filter);

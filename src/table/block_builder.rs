@@ -1,33 +1,28 @@
 //! Writes one block: sorted entries that share prefixes, restart points, an optional hash index.
 //!
 //! ```text
-//! block   := entry* restart* [bucket* bucket_count: u16] count: u32
+//! block   := entry* restart* [tag* tag_count: u16] count: u32
 //! entry   := shared: varint  non_shared: varint  value_length: varint
 //!            key[shared..]: non_shared bytes  value
 //! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
 //! count   := number of restarts; the top bit says that a hash index precedes it
-//! bucket  := u8: the restart interval that holds the first version of the user keys hashed
-//!            there; 255 none, 254 several intervals
+//! tag     := u8: eight bits of the hash of the entry's user key, in the order of the entries
 //! ```
 //!
-//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order. The bucket
-//! of a user key is `(xxph3 mod 2^32) * bucket_count >> 32`. In a data block, whose keys are
-//! internal keys, `shared` never reaches into the previous key's trailer: a reader that compares
-//! piece by piece then never meets trailer bytes where it expects user key.
+//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order.
+//! In a data block, whose keys are internal keys, `shared` never reaches into the previous key's
+//! trailer and never grows from a restart point to the next: what an entry shares are then bytes of
+//! the restart entry's user key, and a reader that knows where an entry begins needs no other than
+//! these two to know its key.
 //! The block's own trailer (type, checksum) is not written here: see `format`.
 
 use crate::coding::{put_u32, put_varint};
 use crate::filter::hash::xxph3_64;
 use crate::key::{TRAILER_BYTES, user_key};
 
-/// Bucket of a hash index that no key fell into.
-pub const BUCKET_EMPTY: u8 = 255;
-
-/// Bucket of a hash index that keys of several restart intervals fell into.
-pub const BUCKET_COLLISION: u8 = 254;
-
-/// Most restart intervals that a hash index can name.
-pub const HASHED_RESTARTS_MAX: usize = 253;
+/// Most entries of a block with a hash index. A reader looks at every tag: beyond, a binary search
+/// is faster.
+pub const TAGS_MAX: usize = 1024;
 
 /// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
 pub const RESTART_INTERVAL_MAX: usize = 256;
@@ -35,11 +30,11 @@ pub const RESTART_INTERVAL_MAX: usize = 256;
 /// Top bit of the restart count: the block has a hash index.
 pub const HASH_INDEX_FLAG: u32 = 1 << 31;
 
-/// The bucket of a key with this XXPH3 hash.
+/// The tag of a key with this XXPH3 hash.
 #[inline]
 #[must_use]
-pub fn bucket_of(xxph3: u64, buckets: usize) -> usize {
-    ((xxph3 & 0xffff_ffff).wrapping_mul(buckets as u64) >> 32) as usize
+pub fn tag_of(xxph3: u64) -> u8 {
+    (xxph3 >> 24) as u8
 }
 
 /// Builds blocks one after the other, reusing its memory.
@@ -51,10 +46,12 @@ pub struct BlockBuilder {
     buffer: Vec<u8>,
     restarts: Vec<u32>,
     since_restart: usize,
+    /// What the last entry shared, or could have.
+    last_shared: usize,
     last_key: Vec<u8>,
     entries: usize,
-    /// Low half of the hash and restart interval of each user key's first entry.
-    hashed: Vec<(u32, u32)>,
+    /// Of each entry; stays empty without a hash index.
+    tags: Vec<u8>,
 }
 
 impl BlockBuilder {
@@ -68,9 +65,10 @@ impl BlockBuilder {
             buffer: Vec::new(),
             restarts: vec![0],
             since_restart: 0,
+            last_shared: 0,
             last_key: Vec::new(),
             entries: 0,
-            hashed: Vec::new(),
+            tags: Vec::new(),
         }
     }
 
@@ -91,10 +89,10 @@ impl BlockBuilder {
             false => common,
         };
         if self.hash_index {
-            self.note_hash(user_key(key), common == user_key(key).len());
+            self.note_tag(user_key(key), common);
         }
         let shared = if self.entries > 0 && self.since_restart < self.restart_interval {
-            common
+            if self.internal_keys { common.min(self.last_shared) } else { common }
         } else {
             if self.entries > 0 {
                 self.restarts.push(self.buffer.len() as u32);
@@ -102,6 +100,7 @@ impl BlockBuilder {
             self.since_restart = 0;
             0
         };
+        self.last_shared = if self.since_restart == 0 { usize::MAX } else { shared };
         put_varint(&mut self.buffer, shared as u64);
         put_varint(&mut self.buffer, (key.len() - shared) as u64);
         put_varint(&mut self.buffer, value.len() as u64);
@@ -122,7 +121,7 @@ impl BlockBuilder {
     /// Size of the block if it were finished now.
     #[must_use]
     pub fn estimated_bytes(&self) -> usize {
-        let hash_index = if self.hash_index { self.bucket_count() + 2 } else { 0 };
+        let hash_index = if self.hash_index { self.tags.len() + 2 } else { 0 };
         self.buffer.len() + 4 * (self.restarts.len() + 1) + hash_index
     }
 
@@ -147,46 +146,26 @@ impl BlockBuilder {
         self.since_restart = 0;
         self.last_key.clear();
         self.entries = 0;
-        self.hashed.clear();
+        self.tags.clear();
     }
 
-    /// Remembers the hash of a user key at its first entry in this block.
-    fn note_hash(&mut self, user_key: &[u8], could_repeat: bool) {
-        let repeats = could_repeat
-            && self.entries > 0
-            && self.last_key.len() == user_key.len() + TRAILER_BYTES;
-        if repeats {
-            return;
-        }
-        let interval = self.entries / self.restart_interval;
-        self.hashed.push((xxph3_64(user_key) as u32, interval as u32));
-    }
-
-    /// Four buckets for three keys, an odd number.
-    fn bucket_count(&self) -> usize {
-        (self.hashed.len() * 4 / 3) | 1
+    /// Remembers the tag of a user key that has its first `common` bytes from the last one.
+    fn note_tag(&mut self, user_key: &[u8], common: usize) {
+        let repeats =
+            common == user_key.len() && self.last_key.len() == user_key.len() + TRAILER_BYTES;
+        let tag = match self.tags.last() {
+            Some(&tag) if repeats => tag,
+            _ => tag_of(xxph3_64(user_key)),
+        };
+        self.tags.push(tag);
     }
 
     fn put_hash_index(&mut self) -> bool {
-        let buckets = self.bucket_count();
-        let Ok(stored_count) = u16::try_from(buckets) else {
-            return false;
-        };
-        if !self.hash_index || self.entries == 0 || self.restarts.len() > HASHED_RESTARTS_MAX {
+        if self.tags.is_empty() || self.tags.len() > TAGS_MAX {
             return false;
         }
-        let start = self.buffer.len();
-        self.buffer.resize(start + buckets, BUCKET_EMPTY);
-        for &(hash, interval) in &self.hashed {
-            let bucket = &mut self.buffer[start + bucket_of(u64::from(hash), buckets)];
-            let interval = interval as u8;
-            *bucket = match *bucket {
-                BUCKET_EMPTY => interval,
-                same if same == interval => interval,
-                _ => BUCKET_COLLISION,
-            };
-        }
-        self.buffer.extend_from_slice(&stored_count.to_le_bytes());
+        self.buffer.extend_from_slice(&self.tags);
+        self.buffer.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
         true
     }
 }
@@ -256,15 +235,13 @@ mod tests {
             "000c01646f636b010100000000000076",
             "00000000",
             "1c000000",
-            "0100ff",
+            "585813",
             "0300",
             "02000080",
         );
-        // Two user keys: three buckets. Where they fall is fixed by XXPH3.
-        let first = bucket_of(xxph3_64(b"deck"), 3);
-        let second = bucket_of(xxph3_64(b"dock"), 3);
+        // What the tags are is fixed by XXPH3; two versions of a key have the same.
         let found = hex(builder.finish());
-        assert_eq!((first, second, &found[..]), (1, 0, expected));
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -280,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn too_many_restarts_leave_the_hash_index_out() {
-        for (entries, hashed) in [(253, true), (254, false)] {
+    fn too_many_entries_leave_the_hash_index_out() {
+        for (entries, hashed) in [(TAGS_MAX, true), (TAGS_MAX + 1, false)] {
             let mut builder = BlockBuilder::data(1, true);
             for i in 0..entries {
                 let mut internal = Vec::new();

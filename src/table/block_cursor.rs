@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use crate::filter::hash::xxph3_64;
     use crate::key::{LookupKey, put_key_with_trailer, user_key};
-    use crate::table::block::BlockKeys;
     use crate::table::block::tests::{Entries, block, built, entries};
+    use crate::table::block_check::BlockKeys;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -245,7 +245,7 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] ^= mask;
             }
-            let Ok(block) = Block::new(bytes, BlockKeys::Internal) else { return Ok(()) };
+            let Ok(block) = Block::new(&bytes, BlockKeys::Internal) else { return Ok(()) };
             for (key, _) in &entries {
                 let _ = block.get(&LookupKey::new(user_key(key), 9), xxph3_64(user_key(key)));
                 walk(&block, Direction::Reverse, Some(key));

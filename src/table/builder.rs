@@ -36,7 +36,7 @@ pub struct TableOptions {
     pub block_bytes: usize,
     /// Entries between restart points. More save space and cost lookups a longer walk.
     pub restart_interval: usize,
-    /// Adds a hash index to each data block: about 1.3 bytes per key for one binary search less.
+    /// Adds a hash index to each data block: a byte an entry for one binary search less.
     pub hash_index: bool,
     /// Compression of data blocks.
     pub compression: Compression,

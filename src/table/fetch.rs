@@ -12,7 +12,8 @@ use crate::cache::{Cache, CacheKey, Cached, Priority};
 use crate::env::handle::FileHandle;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
-use crate::table::block::{Block, BlockKeys};
+use crate::table::block::Block;
+use crate::table::block_check::BlockKeys;
 use crate::table::format::{
     BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
 };
@@ -150,13 +151,27 @@ impl TableIo {
     }
 }
 
-thread_local! {
-    /// Where compressed blocks are read to, so that only the decompressed block is allocated.
-    static COMPRESSED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// Where blocks are read to, so that only what stays of them is allocated.
+#[derive(Default)]
+struct Scratch {
+    stored: Vec<u8>,
+    decompressed: Vec<u8>,
 }
 
-/// Memory that a thread's scratch buffer may keep.
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Memory that a thread's scratch buffers may keep, each.
 const SCRATCH_BYTES_MAX: usize = 256 << 10;
+
+/// The first `len` bytes of a scratch buffer, whatever they are.
+fn scratch_bytes(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    buffer.get_mut(..len).unwrap_or_default()
+}
 
 /// The file of one table.
 pub struct TableFile {
@@ -164,8 +179,6 @@ pub struct TableFile {
     table_id: u64,
     bytes: u64,
     cache: Arc<BlockCache>,
-    /// Blocks are expected to be compressed: only a hint for where they are read to.
-    compressed: bool,
     index_key_is_user_key: bool,
 }
 
@@ -178,15 +191,13 @@ impl TableFile {
             table_id,
             bytes,
             cache: Arc::clone(cache),
-            compressed: false,
             index_key_is_user_key: false,
         }
     }
 
-    /// Sets what the table's properties say of its blocks; needed before an index is fetched.
+    /// Sets what the table's properties say of its index; needed before one is fetched.
     #[must_use]
-    pub fn with_format(mut self, compression: Compression, index_key_is_user_key: bool) -> Self {
-        self.compressed = compression != Compression::None;
+    pub fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
         self.index_key_is_user_key = index_key_is_user_key;
         self
     }
@@ -257,7 +268,8 @@ impl TableFile {
         kind: BlockKind,
         io: &mut TableIo,
     ) -> Result<Vec<u8>> {
-        let contents = self.read_contents(handle, kind == BlockKind::Filter)?;
+        let never_compressed = kind == BlockKind::Filter;
+        let contents = self.read(handle, never_compressed, |contents| Ok(contents.to_vec()))?;
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(contents)
     }
@@ -275,8 +287,7 @@ impl TableFile {
 
     /// The metaindex or properties block at `handle`, past the cache.
     pub fn read_meta(&self, handle: BlockHandle) -> Result<Block> {
-        let contents = self.read_contents(handle, false)?;
-        Block::new(contents, BlockKeys::Bytes).map_err(|what| self.corruption(handle.offset, what))
+        self.read(handle, false, |contents| self.decode_block(contents, BlockKeys::Bytes, handle))
     }
 
     /// Bytes of the file as they are, for the footer.
@@ -286,18 +297,23 @@ impl TableFile {
 
     #[cold]
     fn load(&self, handle: BlockHandle, kind: BlockKind) -> Result<(CachedBlock, usize)> {
-        let contents = self.read_contents(handle, kind == BlockKind::Filter)?;
-        let block = match kind {
-            BlockKind::Data => Block::new(contents, BlockKeys::Internal)
-                .map(CachedBlock::Data)
-                .map_err(|what| self.corruption(handle.offset, what))?,
-            BlockKind::Index | BlockKind::FilterIndex => {
-                CachedBlock::Index(self.decode_index(contents, handle)?)
-            }
-            BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
-        };
+        let block = self.read(handle, kind == BlockKind::Filter, |contents| {
+            Ok(match kind {
+                BlockKind::Data => {
+                    CachedBlock::Data(self.decode_block(contents, BlockKeys::Internal, handle)?)
+                }
+                BlockKind::Index | BlockKind::FilterIndex => {
+                    CachedBlock::Index(self.decode_index(contents.to_vec(), handle)?)
+                }
+                BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
+            })
+        })?;
         let bytes = block.memory_bytes();
         Ok((block, bytes))
+    }
+
+    fn decode_block(&self, contents: &[u8], keys: BlockKeys, handle: BlockHandle) -> Result<Block> {
+        Block::new(contents, keys).map_err(|what| self.corruption(handle.offset, what))
     }
 
     fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
@@ -306,35 +322,35 @@ impl TableFile {
             .map_err(|what| self.corruption(handle.offset, what))
     }
 
-    fn read_contents(&self, handle: BlockHandle, never_compressed: bool) -> Result<Vec<u8>> {
+    /// Reads the block at `handle`, checks and decompresses it, and lets `take` make of it what
+    /// stays.
+    fn read<T>(
+        &self,
+        handle: BlockHandle,
+        never_compressed: bool,
+        take: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
         if !handle.lies_within(self.blocks_end()) {
             let BlockHandle { offset, size } = handle;
             let what = format!("block of {size} bytes where the file has {}", self.bytes);
             return Err(self.corruption(offset, what));
         }
         let len = handle.size as usize + BLOCK_TRAILER_BYTES;
-        if !self.compressed {
-            let mut stored = vec![0; len];
-            self.read_bytes(handle.offset, &mut stored)?;
-            return match self.check(&stored, handle.offset, never_compressed)? {
-                (_, Compression::None) => {
-                    stored.truncate(handle.size as usize);
-                    Ok(stored)
+        SCRATCH.with_borrow_mut(|Scratch { stored, decompressed }| {
+            let bytes = scratch_bytes(stored, len);
+            self.read_bytes(handle.offset, bytes)?;
+            let taken = match self.check(bytes, handle.offset, never_compressed)? {
+                (contents, Compression::None) => take(contents),
+                (compressed, Compression::Snappy) => {
+                    take(self.decompress(compressed, handle.offset, decompressed)?)
                 }
-                (compressed, Compression::Snappy) => self.decompress(compressed, handle.offset),
             };
-        }
-        COMPRESSED.with_borrow_mut(|scratch| {
-            scratch.resize(len, 0);
-            self.read_bytes(handle.offset, scratch)?;
-            let contents = match self.check(scratch, handle.offset, never_compressed)? {
-                (raw, Compression::None) => Ok(raw.to_vec()),
-                (compressed, Compression::Snappy) => self.decompress(compressed, handle.offset),
-            };
-            if scratch.capacity() > SCRATCH_BYTES_MAX {
-                *scratch = Vec::new();
+            for buffer in [stored, decompressed] {
+                if buffer.capacity() > SCRATCH_BYTES_MAX {
+                    *buffer = Vec::new();
+                }
             }
-            contents
+            taken
         })
     }
 
@@ -353,7 +369,12 @@ impl TableFile {
         }
     }
 
-    fn decompress(&self, compressed: &[u8], offset: u64) -> Result<Vec<u8>> {
+    fn decompress<'b>(
+        &self,
+        compressed: &[u8],
+        offset: u64,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8]> {
         let refused = |what: String| self.corruption(offset, format!("Snappy block: {what}"));
         let declared =
             snap::raw::decompress_len(compressed).map_err(|error| refused(error.to_string()))?;
@@ -361,12 +382,11 @@ impl TableFile {
             let input = compressed.len();
             return Err(refused(format!("declares {declared} bytes from {input}")));
         }
-        let mut contents = vec![0; declared];
+        let contents = scratch_bytes(buffer, declared);
         let written = snap::raw::Decoder::new()
-            .decompress(compressed, &mut contents)
+            .decompress(compressed, contents)
             .map_err(|error| refused(error.to_string()))?;
-        contents.truncate(written);
-        Ok(contents)
+        Ok(contents.get(..written).unwrap_or_default())
     }
 }
 
@@ -424,18 +444,15 @@ mod tests {
         let block = data_block();
         let compressed = snappy(&block);
         let blocks = [(&block[..], Compression::None), (&compressed, Compression::Snappy)];
-        for expect_compressed in [Compression::None, Compression::Snappy] {
-            let (file, handles) = file_of(&blocks);
-            let file = file.with_format(expect_compressed, true);
-            for &handle in &handles {
-                let mut io = TableIo::default();
-                for fill_cache in [false, true, true, false] {
-                    let fetched = file.fetch(handle, BlockKind::Data, fill_cache, &mut io).unwrap();
-                    assert_eq!(fetched.data().unwrap().contents(), &block[..]);
-                }
-                assert_eq!((io.data_read, io.data_cached), (2, 2));
-                assert_eq!(io.data_bytes, 2 * (handle.size + 5));
+        let (file, handles) = file_of(&blocks);
+        for &handle in &handles {
+            let mut io = TableIo::default();
+            for fill_cache in [false, true, true, false] {
+                let fetched = file.fetch(handle, BlockKind::Data, fill_cache, &mut io).unwrap();
+                assert_eq!(fetched.data().unwrap().contents(), &block[..]);
             }
+            assert_eq!((io.data_read, io.data_cached), (2, 2));
+            assert_eq!(io.data_bytes, 2 * (handle.size + 5));
         }
     }
 

@@ -52,5 +52,6 @@ pub mod index;
 pub mod properties;
 pub mod block_cursor;
 pub mod block;
+pub mod block_check;
 pub mod block_builder;
 pub mod format;

@@ -304,7 +304,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::block::BlockKeys;
+    use crate::table::block_check::BlockKeys;
 
     fn sample() -> Properties {
         Properties {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn decode(bytes: Vec<u8>) -> Result<Properties, String> {
-        Properties::decode(&Block::new(bytes, BlockKeys::Bytes).unwrap())
+        Properties::decode(&Block::new(&bytes, BlockKeys::Bytes).unwrap())
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         let mut without_entries = BlockBuilder::new(16);
         let mut malformed = BlockBuilder::new(16);
         let mut copy = sample();
-        let encoded = Block::new(copy.encode(), BlockKeys::Bytes).unwrap();
+        let encoded = Block::new(&copy.encode(), BlockKeys::Bytes).unwrap();
         let mut cursor = BlockCursor::new(Direction::Forward);
         cursor.seek(&encoded, None);
         while cursor.valid() {
@@ -376,7 +376,7 @@ mod tests {
     fn tables_that_do_not_say_their_encoding_have_the_first_of_the_name() {
         let without_encoding = |policy: &str| {
             let properties = Properties { filter_policy: policy.into(), ..sample() };
-            let encoded = Block::new(properties.encode(), BlockKeys::Bytes).unwrap();
+            let encoded = Block::new(&properties.encode(), BlockKeys::Bytes).unwrap();
             let mut builder = BlockBuilder::new(16);
             let mut cursor = BlockCursor::new(Direction::Forward);
             cursor.seek(&encoded, None);

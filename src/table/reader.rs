@@ -112,7 +112,7 @@ impl Table {
         let file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
         let metaindex = read_metaindex(&file, footer.metaindex)?;
         let properties = read_properties(&file, &metaindex)?;
-        let file = file.with_format(properties.compression, properties.index_key_is_user_key);
+        let file = file.with_index_keys(properties.index_key_is_user_key);
 
         let mut io = TableIo::default();
         let filter_entry = metaindex.iter().find(|(name, _)| name != PROPERTIES_NAME);

@@ -13,7 +13,8 @@ use crate::iterator::api::Direction;
 use crate::key::{
     LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
 };
-use crate::table::block::{Block, BlockKeys};
+use crate::table::block::Block;
+use crate::table::block_check::BlockKeys;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::filter_block::layout::FilterVerdict;
@@ -86,7 +87,7 @@ impl Walk<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
         let file = self.table.file();
         let contents = file.read_raw(handle, BlockKind::Data, &mut self.io)?;
-        let block = Block::new(contents, BlockKeys::Internal)
+        let block = Block::new(&contents, BlockKeys::Internal)
             .map_err(|what| file.corruption(handle.offset, what))?;
         let mut cursor = BlockCursor::new(Direction::Forward);
         cursor.seek(&block, None);

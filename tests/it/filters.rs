@@ -175,8 +175,10 @@ fn lookups_read_as_often_as_they_should() {
         }
         let count = count as u64;
         if filter.fpr_max.is_some() {
-            let band = count * 97 / 100..=count * 102 / 100;
-            assert!(band.contains(&present_reads), "{name}: {present_reads} reads, {count} gets");
+            // False positives of the loading above left some blocks in the cache.
+            let touched = present_reads + present.data_blocks_cached;
+            let band = count * 98 / 100..=count * 102 / 100;
+            assert!(band.contains(&touched), "{name}: {touched} blocks, {count} gets");
             assert!(absent_reads <= count * 3 / 100, "{name}: {absent_reads} reads");
         } else {
             assert!(absent_reads >= count * 9 / 10, "{name}: {absent_reads} reads without filter");

@@ -57,7 +57,7 @@ impl Sink {
         let pool = FilePool::new(Arc::new(env), 8);
         let handle = FileHandle::new(&pool, path.to_path_buf());
         TableFile::new(handle, TABLE_ID, bytes.len() as u64, &Cache::new(1 << 20, 0.5))
-            .with_format(Compression::None, index_key_is_user_key)
+            .with_index_keys(index_key_is_user_key)
     }
 }
 

@@ -1,0 +1,315 @@
+//! What makes a block sound: checked once, when it is loaded.
+//!
+//! Called by `block` with what `fetch` read; the grammar stands in `block_builder`. [`BlockShape`]
+//! says where the parts of a block lie, [`decode_entry`] where those of an entry do, and
+//! [`check_entries`] walks over all of them: structure, restart points, kinds, order. Whoever reads
+//! later meets only sound entries.
+//!
+//! Keys of a data block are not put together for this. What an entry shares are bytes of its
+//! restart entry's key, so each key is two slices of the block, and two neighbours mostly differ in
+//! the first byte that either has of its own.
+
+use crate::coding::{get_u16, get_u32, get_varint};
+use crate::key::{KEY_BYTES_MAX, split_internal_key, unpack_trailer};
+use crate::table::block_builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
+use std::cmp::Ordering;
+
+/// What the keys of a block are, which decides what is checked at load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKeys {
+    /// Internal keys, in their order: a data block.
+    Internal,
+    /// Any bytes, in bytewise order: properties and metaindex.
+    Bytes,
+}
+
+/// Where the parts of a block lie.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockShape {
+    /// Where the restart array begins.
+    pub entries_end: usize,
+    /// Number of restart points.
+    pub restarts: usize,
+    /// Number of tags; 0 without a hash index.
+    pub tags: usize,
+}
+
+/// Positions of one entry. The key's own bytes end where the value begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Bytes of the key that are those of the entry before.
+    pub shared: usize,
+    /// Where the others begin.
+    pub key_start: usize,
+    /// Where the value begins.
+    pub value_start: usize,
+    /// Where it ends, and the next entry begins.
+    pub end: usize,
+}
+
+impl BlockShape {
+    /// Reads the end of a block; `None` if there is no room for what it says.
+    #[must_use]
+    pub fn parse(block: &[u8]) -> Option<Self> {
+        let mut end = block.len().checked_sub(4)?;
+        let count = get_u32(block, end)?;
+        let hashed = count & HASH_INDEX_FLAG != 0;
+        let mut tags = 0;
+        if hashed {
+            end = end.checked_sub(2)?;
+            tags = usize::from(get_u16(block, end)?);
+            end = end.checked_sub(tags)?;
+        }
+        let restarts = (count & !HASH_INDEX_FLAG) as usize;
+        let entries_end = end.checked_sub(restarts.checked_mul(4)?)?;
+        let sound = restarts > 0 && (tags > 0) == hashed;
+        sound.then_some(BlockShape { entries_end, restarts, tags })
+    }
+
+    /// Where restart interval `interval` begins; `None` beyond the last.
+    #[inline]
+    #[must_use]
+    pub fn restart(&self, block: &[u8], interval: usize) -> Option<usize> {
+        if interval >= self.restarts {
+            return None;
+        }
+        get_u32(block, self.entries_end + 4 * interval).map(|offset| offset as usize)
+    }
+}
+
+/// Decodes the entry at `at` of a block whose entries end at `entries_end`; `None` at the end and
+/// where nothing sound stands.
+#[inline]
+#[must_use]
+pub fn decode_entry(block: &[u8], at: usize, entries_end: usize) -> Option<Entry> {
+    let header = block.get(at..entries_end)?;
+    let (shared, non_shared, value_len, header_len) = match *header {
+        [shared, non_shared, value_len, ..] if (shared | non_shared | value_len) < 0x80 => {
+            (u64::from(shared), u64::from(non_shared), u64::from(value_len), 3)
+        }
+        _ => long_header(header)?,
+    };
+    let key_start = at + header_len;
+    let value_start = key_start.checked_add(usize::try_from(non_shared).ok()?)?;
+    let end = value_start.checked_add(usize::try_from(value_len).ok()?)?;
+    if end > entries_end {
+        return None;
+    }
+    Some(Entry { shared: usize::try_from(shared).ok()?, key_start, value_start, end })
+}
+
+#[cold]
+fn long_header(header: &[u8]) -> Option<(u64, u64, u64, usize)> {
+    let (shared, a) = get_varint(header)?;
+    let (non_shared, b) = get_varint(header.get(a..)?)?;
+    let (value_len, c) = get_varint(header.get(a + b..)?)?;
+    Some((shared, non_shared, value_len, a + b + c))
+}
+
+/// One walk over everything; `begins` is told where each entry begins. Answers how many entries
+/// each restart interval has but the last, which may have fewer. The error says what is wrong.
+pub fn check_entries(
+    block: &[u8],
+    shape: BlockShape,
+    keys: BlockKeys,
+    begins: impl FnMut(usize),
+) -> Result<usize, String> {
+    match keys {
+        BlockKeys::Internal => walk(block, shape, InternalKeys::default(), begins),
+        BlockKeys::Bytes => walk(block, shape, AnyKeys::default(), begins),
+    }
+}
+
+/// What a walk knows of the key before, to hold the next one against it.
+trait KeyWalk<'b> {
+    /// Takes the next entry's key; answers whether it stands behind the one before.
+    fn advance(
+        &mut self,
+        restarts: bool,
+        shared: usize,
+        own: &'b [u8],
+    ) -> Result<bool, &'static str>;
+}
+
+fn walk<'b>(
+    block: &'b [u8],
+    shape: BlockShape,
+    mut keys: impl KeyWalk<'b>,
+    mut begins: impl FnMut(usize),
+) -> Result<usize, String> {
+    let (mut at, mut entries, mut restart) = (0, 0, 0);
+    let (mut interval, mut since_restart) = (RESTART_INTERVAL_MAX, 0);
+    let mut next_restart = shape.restart(block, 0);
+    while at < shape.entries_end {
+        let wrong = |what: &str| format!("{what} at byte {at} of the block");
+        let entry =
+            decode_entry(block, at, shape.entries_end).ok_or_else(|| wrong("malformed entry"))?;
+        let restarts = next_restart == Some(at);
+        if restarts {
+            if entry.shared != 0 {
+                return Err(wrong("restart entry that shares a prefix"));
+            }
+            match restart {
+                0 => {}
+                1 => interval = since_restart,
+                _ if since_restart == interval => {}
+                _ => return Err(wrong("restart interval of another length")),
+            }
+            restart += 1;
+            since_restart = 0;
+            next_restart = shape.restart(block, restart);
+        }
+        if restart == 0 || since_restart >= interval {
+            return Err(wrong("entry without a restart point"));
+        }
+        since_restart += 1;
+        let own = block.get(entry.key_start..entry.value_start).unwrap_or_default();
+        if !keys.advance(restarts, entry.shared, own).map_err(wrong)? && at > 0 {
+            return Err(wrong("key out of order"));
+        }
+        begins(at);
+        entries += 1;
+        at = entry.end;
+    }
+    let only_empty = shape.entries_end == 0 && shape.restarts == 1;
+    if restart != shape.restarts && !(only_empty && next_restart == Some(0)) {
+        return Err("restart point that is no entry".into());
+    }
+    if shape.tags > 0 && shape.tags != entries {
+        return Err(format!("hash index of {} entries where there are {entries}", shape.tags));
+    }
+    Ok(interval)
+}
+
+/// Keys in bytewise order, each put together from the one before.
+#[derive(Default)]
+struct AnyKeys(Vec<u8>);
+
+impl KeyWalk<'_> for AnyKeys {
+    fn advance(&mut self, _: bool, shared: usize, own: &[u8]) -> Result<bool, &'static str> {
+        let key = &mut self.0;
+        let Some(rest) = key.get(shared..) else {
+            return Err("entry that shares more than the key before");
+        };
+        let ordered = rest < own;
+        key.truncate(shared);
+        key.extend_from_slice(own);
+        Ok(ordered)
+    }
+}
+
+/// Internal keys: the one before is `head[..shared]`, then `own`, then the trailer. `head` is the
+/// user key of its restart entry.
+#[derive(Default)]
+struct InternalKeys<'b> {
+    head: &'b [u8],
+    shared: usize,
+    own: &'b [u8],
+    trailer: u64,
+}
+
+impl<'b> KeyWalk<'b> for InternalKeys<'b> {
+    #[inline]
+    fn advance(
+        &mut self,
+        restarts: bool,
+        shared: usize,
+        own: &'b [u8],
+    ) -> Result<bool, &'static str> {
+        let Some((own, trailer)) = split_internal_key(own) else {
+            return Err("key shorter than its trailer");
+        };
+        if unpack_trailer(trailer).is_none() {
+            return Err("entry of an unknown kind");
+        }
+        let Some(rest) = self.head.get(shared..self.shared) else {
+            return Err("entry that shares more than the one before it");
+        };
+        if shared + own.len() > KEY_BYTES_MAX {
+            return Err("key longer than any key may be");
+        }
+        let order = match (own.first(), rest.first().or(self.own.first())) {
+            (Some(a), Some(b)) if a != b => a.cmp(b),
+            _ => compare_to_both(own, rest, self.own).then(self.trailer.cmp(&trailer)),
+        };
+        *self = if restarts {
+            InternalKeys { head: own, shared: own.len(), own: &[], trailer }
+        } else {
+            InternalKeys { head: self.head, shared, own, trailer }
+        };
+        Ok(order == Ordering::Greater)
+    }
+}
+
+/// The order of `bytes` and of `first` with `second` behind it.
+fn compare_to_both(bytes: &[u8], first: &[u8], second: &[u8]) -> Ordering {
+    match bytes.split_at_checked(first.len()) {
+        Some((head, tail)) => head.cmp(first).then_with(|| tail.cmp(second)),
+        None => bytes.cmp(first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{ValueKind, put_internal_key, put_key_with_trailer};
+    use crate::table::block_builder::BlockBuilder;
+
+    #[test]
+    fn what_is_shared_is_of_the_restart_entry() {
+        let mut builder = BlockBuilder::data(4, false);
+        for key in ["abcde", "abcdf", "abd", "abdef", "abdeg"] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key.as_bytes(), 1, ValueKind::Put);
+            builder.add(&internal, b"");
+        }
+        let block = builder.finish();
+        let shape = BlockShape::parse(block).unwrap();
+        let (mut at, mut shared) = (0, Vec::new());
+        while let Some(entry) = decode_entry(block, at, shape.entries_end) {
+            shared.push(entry.shared);
+            at = entry.end;
+        }
+        assert_eq!(shared, [0, 4, 2, 2, 0], "`abdef` has 3 bytes in common with `abd`");
+    }
+
+    fn check(bytes: &[u8], keys: BlockKeys) -> Result<usize, String> {
+        let shape = BlockShape::parse(bytes).ok_or("shape")?;
+        check_entries(bytes, shape, keys, |_| {})
+    }
+
+    fn refusal(bytes: &[u8], keys: BlockKeys) -> String {
+        check(bytes, keys).unwrap_err()
+    }
+
+    #[test]
+    fn each_damage_is_named() {
+        let entry = |shared: u8, user: &[u8], trailer: u64| {
+            let mut bytes = vec![shared, user.len() as u8 + 8, 0];
+            put_key_with_trailer(&mut bytes, user, trailer);
+            bytes
+        };
+        let sealed =
+            |entries: &[Vec<u8>]| [&entries.concat()[..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+        let check_all = |entries: &[Vec<u8>]| refusal(&sealed(entries), BlockKeys::Internal);
+        assert!(check_all(&[entry(0, b"a", 2)]).contains("unknown kind"));
+        assert!(check_all(&[entry(1, b"a", 1)]).contains("shares a prefix"));
+        assert!(check_all(&[entry(0, b"b", 1), entry(0, b"a", 1)]).contains("out of order"));
+        assert!(check_all(&[entry(0, b"a", 1), entry(1, b"", 257)]).contains("out of order"));
+        assert!(check_all(&[entry(0, b"a", 1), entry(2, b"b", 1)]).contains("shares more"));
+        assert!(check_all(&[vec![0, 2, 0, b'a', b'b']]).contains("shorter than its trailer"));
+        assert!(check_all(&[vec![0, 200, 1, 0]]).contains("malformed entry"));
+        let many: Vec<_> = (0..=256u64).rev().map(|i| entry(0, b"a", i << 8)).collect();
+        assert!(check_all(&many).contains("without a restart"));
+        assert!(check(&sealed(&many[1..]), BlockKeys::Internal).is_ok());
+        let tail = |count: u32, restart: u32| {
+            let entry = entry(0, b"a", 1);
+            [&entry[..], &restart.to_le_bytes(), &count.to_le_bytes()].concat()
+        };
+        for count in [0, 2, 100, u32::MAX >> 1, u32::MAX, HASH_INDEX_FLAG, HASH_INDEX_FLAG | 1] {
+            check(&tail(count, 0), BlockKeys::Internal).unwrap_err();
+        }
+        assert!(refusal(&tail(1, 3), BlockKeys::Internal).contains("without a restart"));
+        check(&tail(1, 0), BlockKeys::Internal).unwrap();
+    }
+}
