@@ -16,6 +16,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// The counter that numbers come from never passes this: whatever file says more is damaged.
+pub const FILE_NUMBER_MAX: u64 = 1 << 57;
+
 /// The name of a file that belongs to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {

@@ -21,7 +21,7 @@ use crate::db::write;
 use crate::env::api::{Env, FileKind, FileLock, LockMode};
 use crate::env::handle::FilePool;
 use crate::error::{Error, Result};
-use crate::filename::{FileName, parse};
+use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
 use crate::options::database::Options;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -36,8 +36,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// File numbers from here on are not believed when they stand in a foreign-made name.
-const FILE_NUMBER_MAX: u64 = 1 << 56;
+/// File numbers from here on are not believed when they stand in a foreign-made name: as many are
+/// left above them.
+const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// Opens or creates the database in `directory`.
 ///
@@ -194,7 +195,7 @@ fn build(
     };
     // Numbers are never used again, not even those of files that no manifest names.
     let taken = files.iter().filter_map(|name| name.number());
-    let taken = taken.filter(|number| *number < FILE_NUMBER_MAX).max().unwrap_or(0);
+    let taken = taken.filter(|number| *number < BELIEVED_MAX).max().unwrap_or(0);
     let is_new = state.number == 0;
     let next_file = if is_new { FIRST_MANIFEST } else { state.next_file_number.max(taken + 1) };
     let numbers = Arc::new(SharedNumbers {

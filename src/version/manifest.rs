@@ -16,7 +16,7 @@
 use crate::checksum::masked;
 use crate::env::api::{Env, read_file, replace_file};
 use crate::error::{Error, Result};
-use crate::filename::{self, FileName};
+use crate::filename::{self, FILE_NUMBER_MAX, FileName};
 use crate::key::{SEQUENCE_MAX, SequenceNumber, compare_internal, user_key};
 use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{RecordReader, Step};
@@ -263,7 +263,7 @@ impl Replay {
         sequence: SequenceNumber,
     ) -> std::result::Result<(), Undecodable> {
         let (next, last) = (self.state.next_file_number, self.state.last_sequence);
-        if number >= next {
+        if number >= next || next > FILE_NUMBER_MAX {
             return damaged(format!("the next file number is {next} and {number} is in use"));
         }
         if sequence > last || last > SEQUENCE_MAX {

@@ -11,7 +11,7 @@
 
 use crate::env::api::{Env, FileKind};
 use crate::error::{Error, Result};
-use crate::filename::{FileName, parse};
+use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
 use crate::key::SequenceNumber;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -141,7 +141,7 @@ impl VersionSet {
         }
         edit.last_sequence = Some(self.last_sequence);
         edit.synced_through = Some(self.synced_through);
-        edit.next_file_number = Some(self.numbers.next_file.load(Ordering::Relaxed));
+        edit.next_file_number = Some(self.next_file_number()?);
         self.append(&edit)?;
         for &(level, number) in &edit.deleted {
             // A table that only moved to another level is still named.
@@ -232,6 +232,15 @@ impl VersionSet {
         Ok(Version::new(levels))
     }
 
+    /// The counter as an edit may state it.
+    fn next_file_number(&self) -> Result<u64> {
+        let next = self.numbers.next_file.load(Ordering::Relaxed);
+        if next > FILE_NUMBER_MAX {
+            return Err(Error::InvalidArgument { what: "all file numbers are used up".into() });
+        }
+        Ok(next)
+    }
+
     fn check_not_failed(&self) -> Result<()> {
         if !self.failed {
             return Ok(());
@@ -261,7 +270,7 @@ impl VersionSet {
             ordinal: 0,
             comparator: Some(COMPARATOR.into()),
             first_log: Some(self.first_log),
-            next_file_number: Some(self.numbers.next_file.load(Ordering::Relaxed)),
+            next_file_number: Some(self.next_file_number()?),
             last_sequence: Some(self.last_sequence),
             synced_through: Some(self.synced_through),
             deleted: Vec::new(),

@@ -116,7 +116,8 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
         KIND_START => {
             let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
                 varints(&mut decoder).ok_or_else(|| damaged("a malformed log start record"))?;
-            if first_sequence <= previous_last_sequence || first_sequence > SEQUENCE_MAX {
+            // A log that begins when all numbers are used up names the one behind the last.
+            if first_sequence <= previous_last_sequence || first_sequence > SEQUENCE_MAX + 1 {
                 return Err(damaged("a log start record whose sequences are out of order"));
             }
             WalBody::Start(WalStart {

@@ -8,19 +8,21 @@
 
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::seal::{
-    LAST_SEQUENCE, RawEntry, Stored, Table, entries_of, entry_bytes, internal_key, put_varint,
-    store_of, take_varint,
+    self, Handle, KeyValues, LAST_SEQUENCE, LogRecord, Named, RawEntry, Said, Stored, Table,
+    directory_of, entries_of, entry_bytes, flat_block, handle_bytes, internal_key, manifest,
+    masked, put_footer, put_varint, store_of, take_varint,
 };
-use crate::support::stores::{HOME, copy_of, files_ending, open, scan, scan_back, small_options};
+use crate::support::stores::{
+    HOME, copy_of, files as stores_files, files_ending, open, scan, scan_back, small_options,
+};
 use siftdb::env::{Env, MemEnv};
+use siftdb::filter::xxph3_64;
 use siftdb::inspect::verify_table;
 use siftdb::{Db, Error, Filter, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const NONE: u8 = 255;
-const SEVERAL: u8 = 254;
 const INTERVAL_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 65_535;
 
@@ -33,7 +35,7 @@ struct Parts {
     entries: Vec<RawEntry>,
     restarts: Vec<u32>,
     /// With `None` the block says that it has no hash index.
-    buckets: Option<Vec<u8>>,
+    tags: Option<Vec<u8>>,
 }
 
 impl Parts {
@@ -41,9 +43,9 @@ impl Parts {
         let (mut bytes, _) = entry_bytes(&self.entries);
         self.restarts.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
         let mut count = self.restarts.len() as u32;
-        if let Some(buckets) = &self.buckets {
-            bytes.extend_from_slice(buckets);
-            bytes.extend_from_slice(&(buckets.len() as u16).to_le_bytes());
+        if let Some(tags) = &self.tags {
+            bytes.extend_from_slice(tags);
+            bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
             count |= 1 << 31;
         }
         bytes.extend_from_slice(&count.to_le_bytes());
@@ -63,11 +65,11 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
     let u32_of = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
     let (rest, count) = block.split_at_checked(block.len().checked_sub(4)?)?;
     let count = u32_of(count)?;
-    let (rest, buckets) = if count >> 31 == 1 {
+    let (rest, tags) = if count >> 31 == 1 {
         let (rest, len) = rest.split_at_checked(rest.len().checked_sub(2)?)?;
         let len = u16::from_le_bytes(len.try_into().ok()?);
-        let (rest, buckets) = rest.split_at_checked(rest.len().checked_sub(len.into())?)?;
-        (rest, Some(buckets.to_vec()))
+        let (rest, tags) = rest.split_at_checked(rest.len().checked_sub(len.into())?)?;
+        (rest, Some(tags.to_vec()))
     } else {
         (rest, None)
     };
@@ -84,18 +86,14 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
         entries.push((shared, key.to_vec(), value.to_vec()));
         rest = behind;
     }
-    Some(Parts { entries, restarts, buckets })
+    Some(Parts { entries, restarts, tags })
 }
 
 /// What a data block holds, or `None` if it must be refused.
 fn judge(block: &[u8]) -> Option<Versions> {
-    let Parts { entries, restarts, buckets } = parts_of(block)?;
-    let count = restarts.len();
-    if count == 0 || buckets.as_ref().is_some_and(Vec::is_empty) {
-        return None;
-    }
-    let is_bucket = |b: &u8| usize::from(*b) < count || matches!(*b, NONE | SEVERAL);
-    if !buckets.unwrap_or_default().iter().all(is_bucket) {
+    let Parts { entries, restarts, tags } = parts_of(block)?;
+    let tags_fit = tags.is_none_or(|tags| !tags.is_empty() && tags.len() == entries.len());
+    if restarts.is_empty() || !tags_fit {
         return None;
     }
     // Where entries begin must be judged in the bytes: a varint may be longer than it has to be.
@@ -114,27 +112,45 @@ fn judge(block: &[u8]) -> Option<Versions> {
     if restarts[0] != 0 || !restarts.is_sorted_by(|a, b| a < b) {
         return None;
     }
-    let mut since_restart = 0;
+    if !restarts.iter().all(|restart| places.contains(restart)) {
+        return None;
+    }
+    // All intervals but the last are of one length, and the last is no longer.
+    let first_of = |restart| places.iter().position(|place| place == restart);
+    let mut lengths: Vec<usize> = restarts.iter().filter_map(first_of).collect();
+    lengths.push(entries.len());
+    let lengths: Vec<usize> = lengths.windows(2).map(|ends| ends[1] - ends[0]).collect();
+    let (last, others) = lengths.split_last()?;
+    let interval = others.first().copied().unwrap_or(INTERVAL_MAX);
+    if interval > INTERVAL_MAX || others.iter().any(|len| *len != interval) || *last > interval {
+        return None;
+    }
     let mut versions = Versions::new();
-    for ((shared, own, value), place) in entries.into_iter().zip(&places) {
-        since_restart = if restarts.contains(place) { 1 } else { since_restart + 1 };
+    let mut may_share = 0;
+    for (number, (shared, own, value)) in entries.into_iter().enumerate() {
+        let restarts = number % interval == 0;
         let none = (Vec::new(), u64::MAX, Vec::new());
         let (last, last_trailer, _) = versions.last().unwrap_or(&none);
         let (user, trailer) = own.split_last_chunk::<8>()?;
         let trailer = u64::from_le_bytes(*trailer);
-        let user = [last.get(..usize::try_from(shared).ok()?)?, user].concat();
-        let ordered = versions.is_empty() || (last, !last_trailer) < (&user, !trailer);
-        let restart_is_whole = since_restart > 1 || shared == 0;
-        let kind_is_known = trailer & 0xff <= 1;
-        if !ordered || !restart_is_whole || !kind_is_known || since_restart > INTERVAL_MAX {
+        let shared = usize::try_from(shared).ok()?;
+        if shared > if restarts { 0 } else { may_share } {
             return None;
         }
-        if user.len() > KEY_BYTES_MAX {
+        let user = [last.get(..shared)?, user].concat();
+        may_share = if restarts { user.len() } else { shared };
+        let ordered = versions.is_empty() || (last, !last_trailer) < (&user, !trailer);
+        if !ordered || trailer & 0xff > 1 || user.len() > KEY_BYTES_MAX {
             return None;
         }
         versions.push((user, trailer, value));
     }
-    restarts.iter().all(|restart| places.contains(restart)).then_some(versions)
+    Some(versions)
+}
+
+/// The tags that a hash index of these versions has.
+fn right_tags(versions: &Versions) -> Vec<u8> {
+    versions.iter().map(|(user, ..)| (xxph3_64(user) >> 24) as u8).collect()
 }
 
 /// What may be read of these versions.
@@ -388,10 +404,28 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
             bytes
         }),
         ("a length without an end", [&[0xff; 12][..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat()),
-        ("a hash index without buckets", with(|b| b.buckets = Some(vec![]))),
+        ("shares more than the entry before", with(|b| b.entries[3].0 = 4)),
+        (
+            "a restart interval of another length",
+            with(|b| {
+                b.entries[1] = (0, internal_key(b"key1", 5, 1), vec![]);
+                b.entries[3] = (0, internal_key(b"key3", 8, 1), vec![]);
+                let (_, places) = entry_bytes(&b.entries);
+                b.restarts = vec![0, places[1], places[3]];
+            }),
+        ),
+        (
+            "a last restart interval longer than the others",
+            with(|b| {
+                b.entries[1] = (0, internal_key(b"key1", 5, 1), vec![]);
+                let (_, places) = entry_bytes(&b.entries);
+                b.restarts.push(places[1]);
+            }),
+        ),
+        ("a hash index without tags", with(|b| b.tags = Some(vec![]))),
         ("a hash index longer than the block", tail(&[0xff, 0xff, 1, 0, 0, 0x80])),
-        ("a bucket that names no restart", with(|b| b.buckets = Some(vec![NONE, 1, 0]))),
-        ("a bucket of a number reserved", with(|b| b.buckets = Some(vec![0, 253]))),
+        ("a tag too few", with(|b| b.tags = Some(vec![7; 3]))),
+        ("a tag too many", with(|b| b.tags = Some(vec![7; 5]))),
     ]
 }
 
@@ -483,29 +517,31 @@ fn a_hash_index_that_lies_is_found_by_verify_and_no_matter_to_walks() {
     let (table, _) = written(&options().block_bytes(8 << 10), 40);
     let block = table.data[0].1.bytes.clone();
     let versions = judge(&block).unwrap();
-    let good = parts_of(&block).unwrap();
-    for lie in [good.restarts.len() as u8 - 1, NONE] {
-        let mut parts = good.clone();
-        parts.buckets.as_mut().unwrap().fill(lie);
-        let env = disk_of(&with_block(&table, parts.bytes()), versions.len());
-        let db = open(&env, &options()).unwrap();
-        must_walk(&db, &versions, "lying buckets");
-        versions.iter().for_each(|(user, ..)| drop(db.get(user).unwrap()));
-        drop(db);
-        let env: Arc<dyn Env> = Arc::new(env);
-        must_blame(verify_table(&env, &table_path()), "lying buckets");
-    }
-    // From the first interval on every key is found.
-    for harmless in [0, SEVERAL] {
-        let mut parts = good.clone();
-        parts.buckets.as_mut().unwrap().fill(harmless);
-        let db = open(&disk_of(&with_block(&table, parts.bytes()), versions.len()), &options());
-        must_find(&db.unwrap(), &versions, &[], "buckets that say nothing");
+    let mut parts = parts_of(&block).unwrap();
+    assert_eq!(parts.tags, Some(right_tags(&versions)));
+    let last = parts.tags.as_mut().and_then(|tags| tags.last_mut()).unwrap();
+    *last = !*last;
+    let env = disk_of(&with_block(&table, parts.bytes()), versions.len());
+    let db = open(&env, &options()).unwrap();
+    must_walk(&db, &versions, "a lying tag");
+    versions.iter().for_each(|(user, ..)| drop(db.get(user).unwrap()));
+    drop(db);
+    let env: Arc<dyn Env> = Arc::new(env);
+    must_blame(verify_table(&env, &table_path()), "a lying tag");
+}
+
+/// A change at random to what the bytes mean: an entry, a restart, the order; tags mostly follow.
+fn bend(parts: &mut Parts, rng: &mut Rng) {
+    bend_entries(parts, rng);
+    if let Some(tags) = parts.tags.take() {
+        let versions = judge(&parts.bytes()).filter(|_| rng.chance(70));
+        let mut kept = tags;
+        kept.resize(parts.entries.len(), rng.next() as u8);
+        parts.tags = Some(versions.map_or(kept, |versions| right_tags(&versions)));
     }
 }
 
-/// A change at random to what the bytes mean: an entry, a restart, a bucket, the order.
-fn bend(parts: &mut Parts, rng: &mut Rng) {
+fn bend_entries(parts: &mut Parts, rng: &mut Rng) {
     let count = parts.entries.len();
     let at = rng.below(count);
     let relay = rng.chance(60);
@@ -547,10 +583,9 @@ fn bend(parts: &mut Parts, rng: &mut Rng) {
         }
     }
     if relay {
-        let whole: Vec<usize> =
-            (0..parts.entries.len()).filter(|&i| parts.entries[i].0 == 0).collect();
         let (_, places) = entry_bytes(&parts.entries);
-        parts.restarts = whole.into_iter().map(|i| places[i]).collect();
+        let restarts = places.iter().step_by(16).take(parts.restarts.len().max(1));
+        parts.restarts = restarts.copied().collect();
     }
 }
 
@@ -617,9 +652,8 @@ fn a_bent_block_reads_as_it_stands_or_is_refused() {
                     Some(versions) => {
                         sound_ones += 1;
                         must_walk(&db, &versions, &what);
-                        let hashed_alike = versions == judge(&base).unwrap()
-                            && parts_of(&block).unwrap() == parts_of(&base).unwrap();
-                        if !hash_index || hashed_alike {
+                        let tags = parts_of(&block).unwrap().tags;
+                        if tags.is_none_or(|tags| tags == right_tags(&versions)) {
                             must_find(&db, &versions, &ask, &what);
                         } else {
                             // A hash index that does not fit its entries misleads lookups, and no
@@ -634,4 +668,359 @@ fn a_bent_block_reads_as_it_stands_or_is_refused() {
     }
     println!("{trials} blocks, {sound_ones} of them sound");
     assert!(sound_ones * 20 > trials, "{sound_ones} of {trials} blocks are sound");
+}
+
+/// Where no block of a file of `len` bytes, whose blocks end before `index`, can be.
+fn nowhere(len: u64, index: u64) -> Vec<Handle> {
+    let footer = len - 56;
+    vec![
+        (0, len),
+        (0, u64::MAX),
+        (u64::MAX, 0),
+        (u64::MAX - 4, 3),
+        (u64::MAX, u64::MAX),
+        (len, 1),
+        (1 << 40, 5),
+        (0, (1 << 30) + (1 << 20)),
+        (footer, 51),
+        (footer - 5, 1),
+        (footer, 0),
+        // Into the block that names it, and that block itself.
+        (index, 10),
+        (index - 3, 10),
+    ]
+}
+
+/// Opening, or every walk, blames the table.
+fn must_fail(file: &[u8], what: &str) {
+    match open(&disk_of(file, 1), &options()) {
+        Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
+        Ok(db) => {
+            must_blame(scan(&db), what);
+            must_blame(scan_back(&db), what);
+        }
+    }
+}
+
+#[test]
+fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
+    let (table, _) = written(&options(), 40);
+    let good = table.assemble();
+    let len = good.len() as u64;
+    let footer = good.len() - 56;
+    let word = |i: usize| u64::from_le_bytes(good[footer + 8 * i..][..8].try_into().unwrap());
+    let (metaindex, index) = ((word(0), word(1)), (word(2), word(3)));
+    for handle in nowhere(len, index.0) {
+        let what = format!("handle {handle:?}");
+        for (metaindex, index) in [(handle, index), (metaindex, handle)] {
+            let mut file = good[..footer].to_vec();
+            put_footer(&mut file, metaindex, index, table.id);
+            must_fail(&file, &format!("{what} in the footer"));
+        }
+        let forged = |mut entries: KeyValues| {
+            entries[0].1 = handle_bytes(handle);
+            flat_block(&entries)
+        };
+        must_fail(&table.assemble_with(forged, |e| flat_block(&e)), &format!("{what}: index"));
+        must_fail(&table.assemble_with(|e| flat_block(&e), forged), &format!("{what}: properties"));
+    }
+    // One of the other's kind, with a checksum that holds.
+    let mut file = good[..footer].to_vec();
+    put_footer(&mut file, index, metaindex, table.id);
+    must_fail(&file, "index and metaindex exchanged");
+    let bend: [fn(&mut KeyValues); 6] = [
+        |entries| entries.swap(0, 1),
+        |entries| entries[1].1 = entries[0].1.clone(),
+        |entries| entries[1].0 = entries[0].0.clone(),
+        |entries| entries[1].1.push(0),
+        |entries| entries[1].1.truncate(1),
+        |entries| drop(entries.drain(..2)),
+    ];
+    for (number, bend) in bend.into_iter().enumerate() {
+        let forged = |mut entries: KeyValues| {
+            bend(&mut entries);
+            flat_block(&entries)
+        };
+        let file = table.assemble_with(forged, |entries| flat_block(&entries));
+        must_fail(&file, &format!("index {number}"));
+    }
+}
+
+#[test]
+fn blocks_that_expand_without_measure_are_refused() {
+    let (table, _) = written(&options(), 10);
+    let good = sound().bytes();
+    let compressed = |declared: u64, literal: &[u8]| {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, declared);
+        bytes.push((literal.len() as u8 - 1) << 2);
+        bytes.extend_from_slice(literal);
+        bytes
+    };
+    let part = &good[..20];
+    for declared in [1 << 32, u64::from(u32::MAX), 1 << 30, 22 * 24, 1 << 20, 60, 19, 0] {
+        let block = Stored { kind: 1, bytes: compressed(declared, part) };
+        let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
+        must_fail(&table.assemble(), &format!("{declared} bytes declared"));
+    }
+    for bytes in [vec![], vec![0xff; 9], vec![20], compressed(20, part)[..10].to_vec()] {
+        let block = Stored { kind: 1, bytes };
+        let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
+        must_fail(&table.assemble(), "no Snappy");
+    }
+    let block = Stored { kind: 2, ..Stored::raw(good) };
+    let table = Table { data: vec![(vec![0xff; 30], block)], ..table };
+    must_fail(&table.assemble(), "compressed by a method of the future");
+}
+
+/// Filters whose every bit is set, so that only the figures behind the bits can deny a key; with
+/// each figure hostile in turn. Empty for names under which no filter of this layout is kept.
+fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
+    let figures =
+        [0..9u8, 30..34, 62..66, 126..131, 200..201, 253..254].into_iter().flatten().chain([255]);
+    let figures: Vec<u8> = figures.collect();
+    let trailers: &[&[u8]] = match encoding {
+        "leveldb.BuiltinBloomFilter2" => &[&[6]],
+        _ => &[&[0xff, 0, 6, 0, 0], &[6, 1, 0, 0, 0], &[0xff; 5]],
+    };
+    let mut filters = Vec::new();
+    for trailer in trailers {
+        for (at, &figure) in (0..trailer.len()).flat_map(|at| figures.iter().map(move |f| (at, f)))
+        {
+            let mut filter = vec![0xff; 64];
+            filter.extend_from_slice(trailer);
+            filter[64 + at] = figure;
+            // A Ribbon filter is an equation: bits that are all set deny half of all keys.
+            if trailer.len() == 1 || filter[64] != 0xfe {
+                filters.push(filter);
+            }
+        }
+    }
+    if layout != "filter." {
+        return filters;
+    }
+    // As the one window of a block; then the figures of the block.
+    let in_block = |filter: &[u8], array: u32, window_shift: u8| {
+        let offset = 0u32.to_le_bytes();
+        [filter, &offset, &array.to_le_bytes(), &[window_shift]].concat()
+    };
+    let mut blocks: Vec<_> =
+        filters.iter().map(|filter| in_block(filter, filter.len() as u32, 30)).collect();
+    let plain = [0xff; 65];
+    for array in [66, 67, 68, 70, 1 << 20, u32::MAX - 3, u32::MAX] {
+        blocks.push(in_block(&plain, array, 30));
+    }
+    blocks.extend([64, 65, 127, 128, 255].map(|shift| in_block(&plain, 65, shift)));
+    blocks.extend((0..9).map(|len| vec![0xff; len]));
+    blocks
+}
+
+#[test]
+fn a_filter_whose_figures_are_hostile_denies_nothing() {
+    let (table, map) = written(&options(), 20);
+    let entries = table.data.iter().map(|(_, b)| judge(&b.bytes).unwrap().len()).sum();
+    for layout in ["filter.", "fullfilter.", "partitionedfilter."] {
+        for encoding in [
+            "leveldb.BuiltinBloomFilter2",
+            "rocksdb.BuiltinBloomFilter",
+            "siftdb.FastLocalBloom",
+            "siftdb.LegacyBloom",
+            "siftdb.Ribbon",
+        ] {
+            for filter in filters_of_hostile_figures(layout, encoding) {
+                let mut table = table.clone();
+                let name = format!("{layout}{encoding}").into_bytes();
+                let block = Stored::raw(filter.clone());
+                let children = match layout {
+                    "partitionedfilter." => vec![(vec![0xff; 30], block.clone())],
+                    _ => Vec::new(),
+                };
+                table.named.insert(0, Named { name, block, children });
+                let db = open(&disk_of(&table.assemble(), entries), &options()).unwrap();
+                for (key, value) in &map {
+                    let found = db.get(key).unwrap();
+                    let what = format!("{layout}{encoding}: {:?}", &filter[filter.len().min(64)..]);
+                    assert_eq!(found.as_deref(), Some(&value[..]), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A table says of itself what its reader must not guess.
+#[test]
+fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
+    let (table, map) = written(&options(), 20);
+    let entries = table.data.iter().map(|(_, b)| judge(&b.bytes).unwrap().len()).sum();
+    let properties = entries_of(&table.named[0].block.bytes);
+    let try_with = |properties: &KeyValues, what: &str| {
+        let mut table = table.clone();
+        table.named[0].block = Stored::raw(flat_block(properties));
+        match open(&disk_of(&table.assemble(), entries), &options()) {
+            Err(error) => assert!(error.is_corruption(), "{what}: {error}"),
+            Ok(db) => match scan(&db) {
+                Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
+                Ok(found) => assert_eq!(found, map, "{what}"),
+            },
+        }
+    };
+    for (at, (name, _)) in properties.iter().enumerate() {
+        let name = String::from_utf8_lossy(name);
+        let mut fewer = properties.clone();
+        fewer.remove(at);
+        try_with(&fewer, &format!("without {name}"));
+        for value in [&b""[..], &[0], &[1], &[7], &[0x80], &[0xff; 11], b"nonsense"] {
+            let mut changed = properties.clone();
+            changed[at].1 = value.to_vec();
+            try_with(&changed, &format!("{name} {value:?}"));
+        }
+    }
+    let unnamed = table.assemble_with(|e| flat_block(&e), |_| flat_block(&[]));
+    must_fail(&unnamed, "no properties");
+    let future = |mut names: KeyValues| {
+        let handle = names[0].1.clone();
+        names.push((b"siftdb.rangedel".to_vec(), handle));
+        flat_block(&names)
+    };
+    let env = disk_of(&table.assemble_with(|e| flat_block(&e), future), entries);
+    let error = open(&env, &options()).unwrap_err();
+    assert!(matches!(&error, Error::UnsupportedFormat { path, .. } if *path == table_path()));
+}
+
+#[test]
+fn files_of_another_version_are_named_and_left_alone() {
+    let (table, _) = written(&options(), 20);
+    let store = store_of(Path::new(HOME), &table.assemble(), 1);
+    let log = seal::log(3, &[]);
+    for name in ["CURRENT", "MANIFEST-000001", "000002.sst", "000003.wal"] {
+        let path = Path::new(HOME).join(name);
+        let mut files = store.clone();
+        files.insert(Path::new(HOME).join("000003.wal"), log.clone());
+        let file = files.get_mut(&path).unwrap();
+        match name {
+            "CURRENT" => {
+                *file = b"siftdb 2 MANIFEST-000001 ".to_vec();
+                seal::seal(name, file);
+            }
+            "000002.sst" => {
+                let footer = file.len() - 56;
+                file[footer + 44] = 2;
+                let sum = masked(&[&file[footer..footer + 40], &file[footer + 44..]]);
+                file[footer + 40..footer + 44].copy_from_slice(&sum.to_le_bytes());
+            }
+            _ => {
+                file[8] = 2;
+                seal::seal(name, file);
+            }
+        }
+        let env = copy_of(&files);
+        let error = open(&env, &options()).unwrap_err();
+        assert!(
+            matches!(&error, Error::UnsupportedFormat { path: p, .. } if *p == path),
+            "{error}"
+        );
+        assert!(stores_files(&env) == files, "{name}: something was changed");
+    }
+}
+
+/// Numbers at the end of what a counter can hold, in a manifest that holds together.
+#[test]
+fn counters_at_their_end_are_refused_and_never_wrap_around() {
+    let max = (1 << 56) - 1;
+    // Nothing is taken for new that is there under a number from beyond the counter's end.
+    let ends = |error: &Error| {
+        let message = error.to_string();
+        message.contains("used up") || message.contains("already exists")
+    };
+    for next_file in [1000, 1 << 56, (1 << 57) - 6, 1 << 57, (1 << 57) + 1, u64::MAX] {
+        for last_sequence in [LAST_SEQUENCE, max - 5, max, max + 1, u64::MAX] {
+            let what = format!("next file {next_file}, last sequence {last_sequence}");
+            let said = Said { next_file, last_sequence, ..Said::default() };
+            let env = copy_of(&directory_of(Path::new(HOME), manifest(1, said, &[]), &[]));
+            let is_ordinary = next_file <= 1 << 56 && last_sequence < max - 5;
+            let mut written = Vec::new();
+            for round in 0..4 {
+                let db = match open(&env, &options()) {
+                    Ok(db) => db,
+                    Err(error) => {
+                        let is_end = error.is_corruption() && round == 0;
+                        assert!(is_end || ends(&error) && !is_ordinary, "{what}: {error}");
+                        break;
+                    }
+                };
+                for number in 0..4 {
+                    let key = format!("{round} {number}").into_bytes();
+                    match db.put(&key, "value") {
+                        Ok(()) => written.push(key),
+                        Err(error) => {
+                            assert!(ends(&error) && !is_ordinary, "{what}: {error}");
+                        }
+                    }
+                }
+                let _ = db.flush();
+                for key in &written {
+                    assert!(db.get(key).unwrap().is_some(), "{what}: {}", key.escape_ascii());
+                }
+                let _ = db.close();
+            }
+            assert!(!is_ordinary || written.len() == 16, "{what}: {} writes", written.len());
+        }
+    }
+}
+
+#[test]
+fn records_that_no_log_can_have_are_refused() {
+    let batch = |sequence: u64, count: u32, entries: &[u8]| {
+        let mut body = sequence.to_le_bytes().to_vec();
+        body.extend_from_slice(&count.to_le_bytes());
+        body.push(0);
+        body.extend_from_slice(entries);
+        (body, 2)
+    };
+    let one = b"\x01\x01a\x01b";
+    let good = batch(1, 1, one);
+    let cases: Vec<(&str, Vec<LogRecord>)> = vec![
+        ("more entries than it says", vec![batch(1, 1, b"\x01\x01a\x01b\x00\x01c")]),
+        ("fewer entries than it says", vec![batch(1, 2, one)]),
+        ("as many entries as a count can say", vec![batch(1, u32::MAX, one)]),
+        ("no entries", vec![batch(1, 0, b"")]),
+        ("a sequence of 0", vec![batch(0, 1, one)]),
+        ("a sequence beyond all", vec![batch(1 << 56, 1, one)]),
+        ("a sequence that wraps around", vec![batch(u64::MAX, 2, b"\x01\x01a\x01b\x00\x01c")]),
+        ("a sequence that goes back", vec![good.clone(), good.clone()]),
+        ("a sequence that leaves one out", vec![good.clone(), batch(3, 1, one)]),
+        ("an unknown kind of entry", vec![batch(1, 1, b"\x02\x01a\x01b")]),
+        ("a key beyond the record", vec![batch(1, 1, b"\x01\x7fa\x01b")]),
+        ("a length without an end", vec![batch(1, 1, &[[1].as_slice(), &[0xff; 12]].concat())]),
+        ("a key longer than any", {
+            let mut entry = vec![0];
+            put_varint(&mut entry, KEY_BYTES_MAX as u64 + 1);
+            entry.extend_from_slice(&vec![b'k'; KEY_BYTES_MAX + 1]);
+            vec![batch(1, 1, &entry)]
+        }),
+        ("a second start", vec![(vec![0, 0, 1, 1, 0], 1)]),
+        ("an end elsewhere", vec![good.clone(), (vec![9, 1, 0], 3)]),
+        ("a record behind the end", vec![good.clone(), (vec![1, 1, 0], 3), batch(2, 1, one)]),
+        ("a manifest of the future", vec![good.clone(), (vec![1, 9, 0], 3)]),
+        ("a longer manifest", vec![good.clone(), (vec![1, 1, 0xff, 1], 3)]),
+        ("a record of an unknown kind", vec![good.clone(), (vec![1], 9)]),
+        ("a batch of another keyspace", {
+            let (mut body, kind) = good.clone();
+            body[12] = 1;
+            vec![(body, kind)]
+        }),
+    ];
+    let said = Said { first_log: 2, flushed_through: 0, next_file: 10, last_sequence: 0 };
+    let store = |log: Vec<u8>| {
+        copy_of(&directory_of(Path::new(HOME), manifest(1, said, &[]), &[("000002.wal", log)]))
+    };
+    let db = open(&store(seal::log(2, std::slice::from_ref(&good))), &options()).unwrap();
+    assert_eq!(db.get("a").unwrap().as_deref(), Some(&b"b"[..]));
+    for (what, records) in cases {
+        let env = store(seal::log(2, &records));
+        let before = stores_files(&env);
+        let error = open(&env, &options()).expect_err(what);
+        assert!(error.is_corruption() && error.to_string().contains("00000"), "{what}: {error}");
+        assert!(stores_files(&env) == before, "{what}: a refused opening changed files");
+    }
 }

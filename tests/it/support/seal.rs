@@ -385,49 +385,85 @@ pub struct Listed<'a> {
     pub file: &'a [u8],
 }
 
-/// A manifest whose one edit names these tables.
-pub fn manifest(number: u32, tables: &[Listed<'_>]) -> Vec<u8> {
-    let field = |dst: &mut Vec<u8>, tag: u8, value: &[u8]| {
-        dst.push(tag);
-        put_varint(dst, value.len() as u64);
-        dst.extend_from_slice(value);
-    };
-    let varints = |values: &[u64]| {
-        let mut bytes = Vec::new();
-        values.iter().for_each(|&value| put_varint(&mut bytes, value));
-        bytes
-    };
+/// What the edit of a forged manifest says beside its tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    pub first_log: u64,
+    pub flushed_through: u64,
+    pub next_file: u64,
+    pub last_sequence: u64,
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        let (flushed_through, last_sequence) = (LAST_SEQUENCE, LAST_SEQUENCE);
+        Said { first_log: 0, flushed_through, next_file: 1000, last_sequence }
+    }
+}
+
+fn varints(values: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    values.iter().for_each(|&value| put_varint(&mut bytes, value));
+    bytes
+}
+
+fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    dst.push(tag);
+    put_varint(dst, value.len() as u64);
+    dst.extend_from_slice(value);
+}
+
+/// A manifest whose one edit says this and names these tables.
+pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     let mut edit = Vec::new();
-    field(&mut edit, 1, b"siftdb.bytewise");
-    field(&mut edit, 2, &varints(&[0]));
-    field(&mut edit, 3, &varints(&[0, LAST_SEQUENCE]));
-    field(&mut edit, 4, &varints(&[1000]));
-    field(&mut edit, 5, &varints(&[LAST_SEQUENCE]));
-    field(&mut edit, 6, &varints(&[LAST_SEQUENCE]));
+    put_field(&mut edit, 1, b"siftdb.bytewise");
+    put_field(&mut edit, 2, &[0]);
+    put_field(&mut edit, 3, &varints(&[said.first_log, said.flushed_through]));
+    put_field(&mut edit, 4, &varints(&[said.next_file]));
+    put_field(&mut edit, 5, &varints(&[said.last_sequence]));
+    put_field(&mut edit, 6, &varints(&[said.flushed_through]));
     for Listed { level, number, entries, file } in tables {
         let mut added = varints(&[*level, *number]);
-        field(&mut added, 1, &table_id(file).to_le_bytes());
-        field(&mut added, 2, &varints(&[file.len() as u64]));
-        field(&mut added, 3, &internal_key(b"", LAST_SEQUENCE, 1));
-        field(&mut added, 4, &internal_key(&[0xff; 40], 0, 0));
-        field(&mut added, 5, &varints(&[*entries]));
-        field(&mut added, 6, &varints(&[0]));
-        field(&mut added, 7, &varints(&[LAST_SEQUENCE]));
-        field(&mut edit, 8, &added);
+        put_field(&mut added, 1, &table_id(file).to_le_bytes());
+        put_field(&mut added, 2, &varints(&[file.len() as u64]));
+        put_field(&mut added, 3, &internal_key(b"", LAST_SEQUENCE, 1));
+        put_field(&mut added, 4, &internal_key(&[0xff; 40], 0, 0));
+        put_field(&mut added, 5, &varints(&[*entries]));
+        put_field(&mut added, 6, &[0]);
+        put_field(&mut added, 7, &varints(&[LAST_SEQUENCE]));
+        put_field(&mut edit, 8, &added);
     }
-    field(&mut edit, 9, &varints(&[1]));
+    put_field(&mut edit, 9, &[1]);
     record_file(b"siftdbMF", number, &[edit])
+}
+
+/// A payload without `synced_through`, which is 0, and kind: 2 is a batch, 3 an end.
+pub type LogRecord = (Vec<u8>, u8);
+
+/// A log that follows a manifest 1, and these records behind its first.
+pub fn log(number: u32, records: &[LogRecord]) -> Vec<u8> {
+    let start = vec![0, 0, 0, 1, 1, 0, 1];
+    let records = records.iter().map(|(body, kind)| [&[0], &body[..], &[*kind]].concat());
+    record_file(b"siftdbWL", number, &std::iter::once(start).chain(records).collect::<Vec<_>>())
+}
+
+/// A directory with this manifest in force, and other files.
+pub fn directory_of(
+    home: &Path,
+    manifest: Vec<u8>,
+    others: &[(&str, Vec<u8>)],
+) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut current = b"siftdb 1 MANIFEST-000001 ".to_vec();
+    seal("CURRENT", &mut current);
+    let own = [("CURRENT", current), ("MANIFEST-000001", manifest)];
+    let files = own.iter().chain(others);
+    files.map(|(name, bytes)| (home.join(name), bytes.clone())).collect()
 }
 
 /// The files of a database, cleanly closed, whose only table is this one, at level 1, and said to
 /// have so many entries.
 pub fn store_of(home: &Path, table: &[u8], entries: u64) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut current = b"siftdb 1 MANIFEST-000001 ".to_vec();
-    seal("CURRENT", &mut current);
     let listed = Listed { level: 1, number: 2, entries, file: table };
-    BTreeMap::from([
-        (home.join("CURRENT"), current),
-        (home.join("MANIFEST-000001"), manifest(1, &[listed])),
-        (home.join("000002.sst"), table.to_vec()),
-    ])
+    let manifest = manifest(1, Said::default(), &[listed]);
+    directory_of(home, manifest, &[("000002.sst", table.to_vec())])
 }
