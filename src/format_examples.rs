@@ -262,7 +262,7 @@ fn log_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let log = written(FileName::Wal(LOG), |env, directory| {
         let mut batch = WriteBatch::new();
         batch.put("ada", "1815").delete("adam").put("bob", "1912");
-        let mut wal = WalWriter::create(env, directory, LOG, &start)?;
+        let mut wal = WalWriter::create(env, directory, LOG, &start, 1 << 20)?;
         wal.append(0, 1, batch.len() as u32, &[batch.entries()])?;
         wal.finish(&end)
     })?;

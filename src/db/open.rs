@@ -177,6 +177,14 @@ fn clear_interrupted_creation(env: &dyn Env, directory: &Path, files: &[FileName
 /// The manifest that creation writes: file number 1.
 const FIRST_MANIFEST: u64 = 1;
 
+/// Numbers are never used again, not even those of files that no manifest names.
+fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
+    let taken = files.iter().filter_map(|name| name.number());
+    let taken = taken.filter(|number| *number < BELIEVED_MAX).max().unwrap_or(0);
+    let is_new = state.number == 0;
+    if is_new { FIRST_MANIFEST } else { state.next_file_number.max(taken + 1) }
+}
+
 fn build(
     options: Options,
     directory: &Path,
@@ -193,13 +201,8 @@ fn build(
         custom_prefixes: options.custom_prefixes(),
         pinning: FilterPinning::default(),
     };
-    // Numbers are never used again, not even those of files that no manifest names.
-    let taken = files.iter().filter_map(|name| name.number());
-    let taken = taken.filter(|number| *number < BELIEVED_MAX).max().unwrap_or(0);
-    let is_new = state.number == 0;
-    let next_file = if is_new { FIRST_MANIFEST } else { state.next_file_number.max(taken + 1) };
     let numbers = Arc::new(SharedNumbers {
-        next_file: AtomicU64::new(next_file),
+        next_file: AtomicU64::new(next_file_number(files, state)),
         position: Mutex::default(),
     });
     let versions = VersionSet::open(
@@ -209,6 +212,7 @@ fn build(
         options.filter_pinning(),
         state,
         Arc::clone(&numbers),
+        options.manifest_bytes,
     )?;
     let view = ReadView {
         active: Shared::new_memtable(&options),

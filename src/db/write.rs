@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// A write waits this long, once a group, while level 0 grows faster than it is compacted.
 const SLOWDOWN: Duration = Duration::from_millis(1);
 
+/// How far ahead of its tail a log is allocated, at most.
+const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
+
 /// Writes a batch.
 ///
 /// # Errors
@@ -331,5 +334,7 @@ fn create_log(
         manifest_number: manifest.number,
         manifest_synced_bytes: manifest.synced_bytes,
     };
-    WalWriter::create(&*shared.env, &shared.directory, number, &start)
+    // An eighth of what the log is to hold, so that a small store has small logs.
+    let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
+    WalWriter::create(&*shared.env, &shared.directory, number, &start, step)
 }

@@ -1,8 +1,9 @@
 //! [`DiskEnv`]: the calls of [`Env`] on the real file system, with the standard library only.
 //!
 //! This is the one place of siftdb that touches `std::fs`; `clippy.toml` forbids it elsewhere.
-//! The standard library loops over `EINTR` and short transfers in the calls used here
-//! (`write_all_at`, `read_exact_at`, `sync_*`), so no bare `read` or `write` may appear.
+//! The standard library loops over `EINTR` and short transfers in `write_all_at`, `read_exact_at`
+//! and `sync_*`, so no bare `read` or `write` may appear; the calls by name that it makes only once
+//! go through [`uninterrupted`].
 //!
 //! Locks are those of `File::try_lock`: they belong to the open file, exclude other handles of
 //! this process too, and go when the process dies. The lock file is never unlinked, since a
@@ -65,6 +66,16 @@ fn directory_path(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
+/// Makes a call until no signal comes between: network file systems and FUSE may answer `EINTR`.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 fn kind_of(kind: fs::FileType) -> FileKind {
     if kind.is_file() {
         FileKind::File
@@ -91,7 +102,7 @@ fn refuse_unless_file(metadata: &fs::Metadata) -> io::Result<()> {
 /// Opens an existing ordinary file. The look before opening gives the clear error and leaves
 /// devices alone; the flags and the look afterwards hold if the name changes in between.
 fn open_existing(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    refuse_unless_file(&fs::symlink_metadata(path)?)?;
+    refuse_unless_file(&uninterrupted(|| fs::symlink_metadata(path))?)?;
     let file = options.custom_flags(OPEN_FLAGS.0 | OPEN_FLAGS.1).open(path)?;
     refuse_unless_file(&file.metadata()?)?;
     Ok(file)
@@ -133,23 +144,23 @@ impl Env for DiskEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        uninterrupted(|| fs::rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        uninterrupted(|| fs::remove_file(path))
     }
 
     fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        fs::hard_link(existing, new)
+        uninterrupted(|| fs::hard_link(existing, new))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+        uninterrupted(|| fs::create_dir(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        fs::read_dir(directory_path(path))?
+        uninterrupted(|| fs::read_dir(directory_path(path)))?
             .map(|entry| {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
@@ -159,21 +170,23 @@ impl Env for DiskEnv {
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        let metadata = fs::symlink_metadata(directory_path(path))?;
+        let metadata = uninterrupted(|| fs::symlink_metadata(directory_path(path)))?;
         Ok(Metadata { kind: kind_of(metadata.file_type()), bytes: metadata.len() })
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
         let file = open_lock(path, mode)?;
-        let result = match mode {
-            LockMode::Shared => file.try_lock_shared(),
-            LockMode::Exclusive => file.try_lock(),
-        };
-        match result {
-            Ok(()) => Ok(Box::new(DiskLock { file })),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        uninterrupted(|| {
+            let result = match mode {
+                LockMode::Shared => file.try_lock_shared(),
+                LockMode::Exclusive => file.try_lock(),
+            };
+            result.map_err(|error| match error {
+                TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+                TryLockError::Error(error) => error,
+            })
+        })?;
+        Ok(Box::new(DiskLock { file }))
     }
 }
 
@@ -240,6 +253,18 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn an_interrupted_call_is_made_again() {
+        let mut calls = 0;
+        let done = uninterrupted(|| {
+            calls += 1;
+            if calls < 4 { Err(io::ErrorKind::Interrupted.into()) } else { Ok(calls) }
+        });
+        assert_eq!(done.unwrap(), 4);
+        let error = uninterrupted(|| Err::<(), _>(io::ErrorKind::NotFound.into())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 
     /// A child that was just forked has every descriptor until it starts its program.
     #[test]

@@ -3,7 +3,8 @@
 //! A test runs once to count the calls, then once for each of them with [`FaultEnv::fail_at`],
 //! and looks at what the engine answers and what a reopening finds. Calls are told apart by
 //! name, those of [`READS`] and [`CHANGES`]; each is counted whether it fails or not. Dropping a
-//! file or a lock is no call.
+//! file or a lock is no call. What came after the failure, and on which files, the record of
+//! [`FaultEnv::changes`] says.
 //!
 //! There is one fault at a time. What an implementation of Env must hide (`EINTR`, the system
 //! writing less than it was asked to) never shows here either: `EINTR` as a fault lets the call
@@ -16,7 +17,7 @@ use crate::env::api::{
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `EINTR`: interrupted, which every Env answers by doing it again.
 pub const EINTR: i32 = 4;
@@ -112,6 +113,17 @@ impl Fault {
     }
 }
 
+/// A call of [`CHANGES`] that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub operation: &'static str,
+    /// The file or directory; of a rename or link the new name.
+    pub path: PathBuf,
+    /// How it was made to fail, if it was.
+    pub fault: Option<FaultKind>,
+}
+
 /// An Env that passes calls on to another and lets some fail. Clones share the fault.
 ///
 /// ```
@@ -162,6 +174,7 @@ impl FaultEnv {
         state.fault = Some((n, fault));
         state.fired = false;
         state.power_off = false;
+        state.changes.clear();
     }
 
     /// Lets no further call fail.
@@ -169,6 +182,12 @@ impl FaultEnv {
         let mut state = self.switch.0.lock();
         state.fault = None;
         state.power_off = false;
+    }
+
+    /// The calls of [`CHANGES`] since the fault was set, in order.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        self.switch.0.lock().changes.clone()
     }
 
     /// True once a call has failed by the fault set last.
@@ -188,45 +207,56 @@ struct State {
     fault: Option<(u64, Fault)>,
     fired: bool,
     power_off: bool,
+    changes: Vec<Change>,
 }
 
 impl State {
     fn count(&self, calls: Calls) -> u64 {
         self.counts.iter().filter(|(name, _)| calls.includes(name)).map(|(_, count)| count).sum()
     }
-}
 
-impl Switch {
-    /// Counts a call and says how it fails, if it does.
-    fn decide(&self, operation: &'static str) -> Option<FaultKind> {
-        debug_assert!(READS.contains(&operation) || CHANGES.contains(&operation));
-        let mut state = self.0.lock();
-        *state.counts.entry(operation).or_insert(0) += 1;
-        if state.power_off {
+    /// How the call of that name that was just counted fails.
+    fn fault_of(&mut self, operation: &str) -> Option<FaultKind> {
+        if self.power_off {
             return Some(FaultKind::PowerCut);
         }
-        let (n, fault) = state.fault?;
+        let (n, fault) = self.fault?;
         if !fault.among.includes(operation) {
             return None;
         }
-        let index = state.count(fault.among) - 1;
+        let index = self.count(fault.among) - 1;
         if index != n && !(fault.from_then_on && index > n) {
             return None;
         }
-        state.fired = true;
-        state.power_off = fault.kind == FaultKind::PowerCut;
+        self.fired = true;
+        self.power_off = fault.kind == FaultKind::PowerCut;
         Some(fault.kind)
+    }
+}
+
+impl Switch {
+    /// Counts a call on `path` and says how it fails, if it does.
+    fn decide(&self, operation: &'static str, path: &Path) -> Option<FaultKind> {
+        let mut state = self.0.lock();
+        *state.counts.entry(operation).or_insert(0) += 1;
+        let fault = state.fault_of(operation);
+        if CHANGES.contains(&operation) {
+            state.changes.push(Change { operation, path: path.to_path_buf(), fault });
+        } else {
+            debug_assert!(READS.contains(&operation));
+        }
+        fault
     }
 
     fn call<T>(
         &self,
         operation: &'static str,
+        path: &Path,
         run: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        perform(self.decide(operation), run)
+        perform(self.decide(operation, path), run)
     }
 }
-
 /// Makes a call, or fails it.
 fn perform<T>(fault: Option<FaultKind>, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let code = match fault {
@@ -241,73 +271,77 @@ fn perform<T>(fault: Option<FaultKind>, run: impl FnOnce() -> io::Result<T>) -> 
 
 impl Env for FaultEnv {
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        let inner = self.switch.call("open_random", || self.inner.open_random(path))?;
-        Ok(Arc::new(FaultRandom { inner, switch: self.switch.clone() }))
+        let inner = self.switch.call("open_random", path, || self.inner.open_random(path))?;
+        let path = path.to_path_buf();
+        Ok(Arc::new(FaultRandom { inner, path, switch: self.switch.clone() }))
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let inner = self.switch.call("create_new", || self.inner.create_new(path))?;
-        Ok(Box::new(FaultWritable { inner, switch: self.switch.clone() }))
+        let inner = self.switch.call("create_new", path, || self.inner.create_new(path))?;
+        let path = path.to_path_buf();
+        Ok(Box::new(FaultWritable { inner, path, switch: self.switch.clone() }))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("sync_dir", || self.inner.sync_dir(path))
+        self.switch.call("sync_dir", path, || self.inner.sync_dir(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.switch.call("rename", || self.inner.rename(from, to))
+        self.switch.call("rename", to, || self.inner.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("remove", || self.inner.remove(path))
+        self.switch.call("remove", path, || self.inner.remove(path))
     }
 
     fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.switch.call("hard_link", || self.inner.hard_link(existing, new))
+        self.switch.call("hard_link", new, || self.inner.hard_link(existing, new))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("create_dir", || self.inner.create_dir(path))
+        self.switch.call("create_dir", path, || self.inner.create_dir(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.switch.call("list", || self.inner.list(path))
+        self.switch.call("list", path, || self.inner.list(path))
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.switch.call("metadata", || self.inner.metadata(path))
+        self.switch.call("metadata", path, || self.inner.metadata(path))
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.switch.call("lock", || self.inner.lock(path, mode))
+        self.switch.call("lock", path, || self.inner.lock(path, mode))
     }
 }
 
 #[derive(Debug)]
 struct FaultRandom {
     inner: Arc<dyn RandomFile>,
+    path: PathBuf,
     switch: Switch,
 }
 
 impl RandomFile for FaultRandom {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.switch.call("read_exact_at", || self.inner.read_exact_at(offset, buffer))
+        self.switch.call("read_exact_at", &self.path, || self.inner.read_exact_at(offset, buffer))
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.switch.call("len", || self.inner.len())
+        self.switch.call("len", &self.path, || self.inner.len())
     }
 }
 
 #[derive(Debug)]
 struct FaultWritable {
     inner: Box<dyn WritableFile>,
+    path: PathBuf,
     switch: Switch,
 }
 
 impl WritableFile for FaultWritable {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let fault = self.switch.decide("write_at");
+        let fault = self.switch.decide("write_at", &self.path);
         if fault == Some(FaultKind::ShortWrite) {
             self.inner.write_at(offset, &data[..data.len() / 2])?;
         }
@@ -315,7 +349,7 @@ impl WritableFile for FaultWritable {
     }
 
     fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
-        let fault = self.switch.decide("allocate_zeroed");
+        let fault = self.switch.decide("allocate_zeroed", &self.path);
         if fault == Some(FaultKind::ShortWrite) {
             self.inner.allocate_zeroed(offset, bytes / 2)?;
         }
@@ -323,11 +357,11 @@ impl WritableFile for FaultWritable {
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        self.switch.call("sync_data", || self.inner.sync_data())
+        self.switch.call("sync_data", &self.path, || self.inner.sync_data())
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
-        self.switch.call("sync_all", || self.inner.sync_all())
+        self.switch.call("sync_all", &self.path, || self.inner.sync_all())
     }
 }
 
@@ -439,6 +473,19 @@ mod tests {
         env.fail_at(0, Fault::once(FaultKind::ShortWrite).among(Calls::Named("allocate_zeroed")));
         assert_eq!(file.allocate_zeroed(2, 6).unwrap_err().raw_os_error(), Some(ENOSPC));
         assert_eq!(mem.read_file(Path::new("/f")).unwrap(), b"12\0\0\0");
+    }
+
+    #[test]
+    fn changes_are_recorded_since_the_fault_was_set() {
+        let (_, env) = fresh();
+        env.create_dir(Path::new("/before")).unwrap();
+        env.fail_at(0, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_all")));
+        script(&env);
+        let changes = env.changes();
+        assert_eq!(changes.len(), CHANGES.len());
+        let failed: Vec<_> = changes.iter().filter(|change| change.fault.is_some()).collect();
+        let (path, fault) = ("/a".into(), Some(FaultKind::Error(EIO)));
+        assert_eq!(failed, [&Change { operation: "sync_all", path, fault }]);
     }
 
     #[test]

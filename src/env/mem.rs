@@ -129,17 +129,20 @@ impl MemEnv {
     /// after all of them if there are fewer. The same arguments give the same disk.
     #[must_use]
     pub fn replay(&self, upto_call: usize, model: CrashModel, seed: u64) -> MemEnv {
+        let mut walk = self.walk_log();
+        walk.advance_to(upto_call);
+        walk.crash(model, seed)
+    }
+
+    /// Runs the log again, call by call: for crashes at many places of one log.
+    #[must_use]
+    pub fn walk_log(&self) -> LogWalk {
         let state = self.shared.state.lock();
-        let (mut disk, calls) = match &state.log {
-            Some(log) => (log.base.deep_copy(), &log.calls[..upto_call.min(log.calls.len())]),
-            None => return MemEnv::with_disk(crash(&state.disk, model, seed), false),
+        let (disk, calls, keeps_log) = match &state.log {
+            Some(log) => (log.base.deep_copy(), log.calls.clone(), true),
+            None => (state.disk.deep_copy(), Vec::new(), false),
         };
-        for call in calls {
-            // Only calls that worked are in the log, and each finds what it found then.
-            let again = disk.run(call);
-            debug_assert!(again.is_ok(), "{call:?}: {again:?}");
-        }
-        MemEnv::with_disk(crash(&disk, model, seed), true)
+        LogWalk { disk, calls, keeps_log, at: 0 }
     }
 
     /// What the file holds, or `None` if there is none of that name.
@@ -147,7 +150,7 @@ impl MemEnv {
     pub fn read_file(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.shared.state.lock();
         let file = state.disk.live.file(&normal(path)).ok()?;
-        let bytes = file.contents.lock().live.clone();
+        let bytes = file.contents.lock().live.to_vec();
         Some(bytes)
     }
 
@@ -168,6 +171,33 @@ impl MemEnv {
     #[must_use]
     pub fn list_files(&self) -> Vec<PathBuf> {
         self.shared.state.lock().disk.live.files.keys().cloned().collect()
+    }
+}
+
+/// A disk that makes the calls of a log again; see [`MemEnv::walk_log`].
+#[derive(Debug)]
+pub struct LogWalk {
+    disk: Disk,
+    calls: Vec<Op>,
+    keeps_log: bool,
+    at: usize,
+}
+
+impl LogWalk {
+    /// Goes on to where the first `call` calls are made, or all if there are fewer; never back.
+    pub fn advance_to(&mut self, call: usize) {
+        while self.at < call.min(self.calls.len()) {
+            // Only calls that worked are in the log, and each finds what it found then.
+            let again = self.disk.run(&self.calls[self.at]);
+            debug_assert!(again.is_ok(), "{:?}: {again:?}", self.calls[self.at]);
+            self.at += 1;
+        }
+    }
+
+    /// A disk as a crash here may leave it. The same arguments give the same disk.
+    #[must_use]
+    pub fn crash(&self, model: CrashModel, seed: u64) -> MemEnv {
+        MemEnv::with_disk(crash(&self.disk, model, seed), self.keeps_log)
     }
 }
 

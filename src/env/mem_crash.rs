@@ -57,8 +57,7 @@ pub fn crash(disk: &Disk, model: CrashModel, seed: u64) -> Disk {
     let mut survivors: HashMap<FileId, FileRef> = HashMap::new();
     for file in names.files.values_mut() {
         let survivor = survivors.entry(file.id).or_insert_with(|| {
-            let left = what_is_left(&file.contents.lock(), model, seed, file.id);
-            MemFile::new(file.id, Contents::durable(left))
+            MemFile::new(file.id, what_is_left(&file.contents.lock(), model, seed, file.id))
         });
         *file = Arc::clone(survivor);
     }
@@ -74,9 +73,13 @@ fn drop_unreachable(names: &mut Names) {
 }
 
 /// The bytes of a file after a power failure.
-fn what_is_left(contents: &Contents, model: CrashModel, seed: u64, id: FileId) -> Vec<u8> {
+fn what_is_left(contents: &Contents, model: CrashModel, seed: u64, id: FileId) -> Contents {
     let pending = &contents.pending;
-    let mut left = contents.durable.clone();
+    if pending.is_empty() {
+        let durable = || Arc::clone(&contents.durable);
+        return Contents { live: durable(), durable: durable(), pending: Vec::new() };
+    }
+    let mut left = contents.durable.to_vec();
     let mut chance = Chance::new(seed, id);
     // Length and data go their own ways.
     let length = surviving_length(contents, model, seed, &mut chance);
@@ -102,7 +105,7 @@ fn what_is_left(contents: &Contents, model: CrashModel, seed: u64, id: FileId) -
         }
     }
     left.resize(length, 0);
-    left
+    Contents::durable(left)
 }
 
 /// How long a file is found to be: between the durable and the live length.

@@ -56,18 +56,19 @@ pub struct PendingWrite {
     pub bytes_before: usize,
 }
 
-/// The two states of a file.
+/// The two states of a file. Copies share bytes until one is written to: a crash state is a copy.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    pub live: Vec<u8>,
-    pub durable: Vec<u8>,
+    pub live: Arc<Vec<u8>>,
+    pub durable: Arc<Vec<u8>>,
     pub pending: Vec<PendingWrite>,
 }
 
 impl Contents {
     /// A file that holds `bytes` durably.
     pub fn durable(bytes: Vec<u8>) -> Self {
-        Contents { live: bytes.clone(), durable: bytes, pending: Vec::new() }
+        let bytes = Arc::new(bytes);
+        Contents { live: Arc::clone(&bytes), durable: bytes, pending: Vec::new() }
     }
 
     fn write(&mut self, offset: u64, data: &Arc<[u8]>) -> io::Result<()> {
@@ -77,14 +78,14 @@ impl Contents {
         }
         let offset = offset as usize;
         let bytes_before = self.live.len();
-        overwrite(&mut self.live, offset, data);
+        overwrite(Arc::make_mut(&mut self.live), offset, data);
         self.pending.push(PendingWrite { offset, data: Arc::clone(data), bytes_before });
         Ok(())
     }
 
     fn sync(&mut self) {
         for write in self.pending.drain(..) {
-            overwrite(&mut self.durable, write.offset, &write.data);
+            overwrite(Arc::make_mut(&mut self.durable), write.offset, &write.data);
         }
     }
 }

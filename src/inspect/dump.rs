@@ -167,7 +167,7 @@ mod tests {
         ManifestWriter::create(env, root, 4, &snapshot).unwrap();
         set_current(env, root, 4, 5).unwrap();
         let start = WalStart { first_sequence: 1, manifest_number: 4, ..WalStart::default() };
-        let mut wal = WalWriter::create(env, root, 3, &start).unwrap();
+        let mut wal = WalWriter::create(env, root, 3, &start, 1 << 20).unwrap();
         let mut batch = crate::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
         wal.append(0, 1, 2, &[batch.entries()]).unwrap();

@@ -51,6 +51,7 @@ pub struct Options {
     pub(crate) block_cache_bytes: u64,
     pub(crate) max_open_files: usize,
     pub(crate) table_bytes: u64,
+    pub(crate) manifest_bytes: u64,
     pub(crate) level_base_bytes: u64,
     pub(crate) level0_tables: usize,
     pub(crate) auto_compaction: bool,
@@ -86,6 +87,7 @@ impl Options {
             block_cache_bytes: 64 << 20,
             max_open_files: 256,
             table_bytes: 64 << 20,
+            manifest_bytes: 1 << 20,
             level_base_bytes: 256 << 20,
             level0_tables: 4,
             auto_compaction: true,
@@ -223,6 +225,14 @@ impl Options {
         self
     }
 
+    /// Bytes that the list of tables may grow to, edit by edit, before it is written anew; it also
+    /// has to have four times the length of a new one. Default: 1 MiB; 1 KiB to 256 MiB. More
+    /// means fewer rewrites; it costs that much space, and its reading at every opening.
+    pub fn manifest_bytes(mut self, bytes: u64) -> Self {
+        self.manifest_bytes = bytes;
+        self
+    }
+
     /// Bytes that level 1 may hold; each level below may hold ten times the one above. Default:
     /// 256 MiB; at least `table_bytes`. More means fewer levels and larger compactions.
     pub fn level_base_bytes(mut self, bytes: u64) -> Self {
@@ -284,6 +294,7 @@ impl Options {
             ("block_bytes", self.block_bytes as u64, 64, 4 << 20),
             ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
             ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
+            ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),
             ("level_base_bytes", self.level_base_bytes, self.table_bytes, 1 << 50),
             ("level0_tables", self.level0_tables as u64, 1, 64),
             ("block_cache_bytes", self.block_cache_bytes, 0, 1 << 50),

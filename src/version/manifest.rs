@@ -29,8 +29,7 @@ use std::io;
 use std::iter;
 use std::path::Path;
 
-/// A manifest larger than this, and [`REWRITE_FACTOR`] times its snapshot, is written anew.
-const REWRITE_BYTES: u64 = 1 << 20;
+/// A manifest is not written anew before it has this many times the length of its snapshot.
 const REWRITE_FACTOR: u64 = 4;
 
 /// A manifest beyond this was not written by siftdb: room for millions of tables.
@@ -352,10 +351,10 @@ impl ManifestWriter {
         self.records.bytes()
     }
 
-    /// True when a new manifest would be a good deal shorter.
+    /// True when it is longer than `limit_bytes` and a new one would be a good deal shorter.
     #[must_use]
-    pub fn needs_rewrite(&self) -> bool {
-        self.bytes() > REWRITE_BYTES && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
+    pub fn needs_rewrite(&self, limit_bytes: u64) -> bool {
+        self.bytes() > limit_bytes && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
     }
 
     fn write(&mut self, edit: &VersionEdit) -> Result<()> {
@@ -700,7 +699,7 @@ mod tests {
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
         let name = "k".repeat(10_000);
         let mut edits = 0;
-        while !writer.needs_rewrite() {
+        while !writer.needs_rewrite(1 << 20) {
             writer.append(&adding(vec![(0, file(10, &name, &name, 1))])).unwrap();
             edits += 1;
         }

@@ -57,6 +57,8 @@ pub struct VersionSet {
     pinning: [FilterPinning; LEVELS],
     current: Arc<Version>,
     manifest: Option<ManifestWriter>,
+    /// A longer manifest is written anew.
+    manifest_bytes: u64,
     failed: bool,
     /// Numbers below are from earlier sessions.
     session_start: u64,
@@ -79,6 +81,7 @@ impl VersionSet {
         pinning: [FilterPinning; LEVELS],
         state: &ManifestState,
         numbers: Arc<SharedNumbers>,
+        manifest_bytes: u64,
     ) -> Result<Self> {
         let graveyard = Arc::new(Graveyard::default());
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
@@ -96,6 +99,7 @@ impl VersionSet {
             pinning,
             current: Arc::new(Version::new(levels)),
             manifest: None,
+            manifest_bytes,
             failed: false,
             session_start: 0,
             first_log: FirstLog {
@@ -301,9 +305,8 @@ impl VersionSet {
     }
 
     fn rewrite_if_large(&mut self) -> Result<()> {
-        let Some(old) = self.manifest.as_ref().filter(|manifest| manifest.needs_rewrite()) else {
-            return Ok(());
-        };
+        let long = |manifest: &&ManifestWriter| manifest.needs_rewrite(self.manifest_bytes);
+        let Some(old) = self.manifest.as_ref().filter(long) else { return Ok(()) };
         let old = FileName::Manifest(old.number()).path(&self.directory);
         self.start_manifest(self.numbers.take_file_number())?;
         // If this fails the old manifest is an orphan, which the next session sweeps.

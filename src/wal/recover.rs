@@ -440,7 +440,7 @@ mod tests {
     }
 
     fn create(env: &MemEnv, log: u64, start: &WalStart) -> WalWriter {
-        WalWriter::create(env, directory(), log, start).unwrap()
+        WalWriter::create(env, directory(), log, start, 1 << 16).unwrap()
     }
 
     /// Writes one batch of `count` entries; the value of each is as long as `bytes`.

@@ -6,7 +6,8 @@
 //! way to open one for writing.
 //!
 //! The first sync turns on allocation ahead of the tail, so that later syncs need not write the
-//! file's length; a log that is never synced stays as long as its records.
+//! file's length; a log that is never synced stays as long as its records. How far ahead is for
+//! the caller to say: a log of a small memtable must not be mostly empty space.
 
 use crate::coding::put_varint;
 use crate::env::api::Env;
@@ -20,29 +21,34 @@ use crate::write_batch::put_batch_header;
 use std::iter;
 use std::path::Path;
 
-/// How far ahead of the tail a log is allocated.
-const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
-
 /// Writes one log.
 #[derive(Debug)]
 pub struct WalWriter {
     records: RecordWriter,
     number: u64,
+    allocation_step_bytes: u64,
     /// What stands before the entries of a record; reused.
     front: Vec<u8>,
 }
 
 impl WalWriter {
     /// Creates log `number` with its start record and makes its name durable. The start record
-    /// itself is durable with the first sync.
-    pub fn create(env: &dyn Env, directory: &Path, number: u64, start: &WalStart) -> Result<Self> {
+    /// itself is durable with the first sync. Space ahead of the tail will be allocated
+    /// `allocation_step_bytes` at a time.
+    pub fn create(
+        env: &dyn Env,
+        directory: &Path,
+        number: u64,
+        start: &WalStart,
+        allocation_step_bytes: u64,
+    ) -> Result<Self> {
         let path = FileName::Wal(number).path(directory);
         let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number)?;
         let mut front = Vec::new();
         put_start(&mut front, start);
         records.append(iter::once(&front[..]))?;
         env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e))?;
-        Ok(WalWriter { records, number, front })
+        Ok(WalWriter { records, number, allocation_step_bytes, front })
     }
 
     /// Appends `count` entries, numbered from `sequence`, whose encodings are `entries` in order,
@@ -67,7 +73,7 @@ impl WalWriter {
     /// Makes everything appended durable.
     pub fn sync(&mut self) -> Result<()> {
         self.records.sync_data()?;
-        self.records.allocate_ahead(ALLOCATION_STEP_BYTES);
+        self.records.allocate_ahead(self.allocation_step_bytes);
         Ok(())
     }
 
@@ -96,6 +102,7 @@ mod tests {
     use crate::wal::format::{WalBody, WalItem, visit};
 
     const LOG: u64 = 7;
+    const STEP: u64 = 1 << 16;
 
     fn start() -> WalStart {
         WalStart { first_sequence: 1, ..WalStart::default() }
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn only_syncs_turn_on_space_ahead() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         for sequence in 1..50 {
             wal.append(0, sequence, 1, &[ENTRY]).unwrap();
         }
@@ -120,7 +127,7 @@ mod tests {
         let before = wal.records.bytes();
         let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
         assert_eq!(wal.records.bytes(), before + grown);
-        assert!(contents(&env).len() as u64 >= ALLOCATION_STEP_BYTES);
+        assert!(contents(&env).len() as u64 >= STEP);
         wal.finish(&WalEnd { last_sequence: 51, ..WalEnd::default() }).unwrap();
         let mut kinds = String::new();
         visit(&contents(&env), LOG, &mut |_, _, item| {
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn the_name_is_durable_before_the_first_append_and_the_records_after_a_sync() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         assert_eq!(env.power_cut().list_files().len(), 1);
         wal.append(0, 1, 1, &[ENTRY]).unwrap();
         wal.sync().unwrap();
@@ -151,7 +158,7 @@ mod tests {
         for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
             env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
             let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
             env.heal();
@@ -166,7 +173,7 @@ mod tests {
     #[test]
     fn refused_space_ahead_is_no_failure() {
         let env = FaultEnv::new(Arc::new(MemEnv::new()));
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         wal.sync().unwrap();
         let calls = Calls::Named("allocate_zeroed");
         env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
@@ -181,7 +188,7 @@ mod tests {
         for synced in [false, true] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start()).unwrap();
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
             if synced {
                 wal.sync().unwrap();
                 wal.append(0, 1, 1, &[ENTRY]).unwrap();
