@@ -321,9 +321,8 @@ fn install_recovered(
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;
     log.previous_log = recovered.last_log;
-    if clean {
-        // A clean close synced them.
-        log.synced_through = log.last_sequence;
-    }
+    // A clean close synced them. Else what was read may be in the page cache only, claims of the
+    // manifest included, and a log that repeats a claim may survive what the claim is about.
+    log.synced_through = if clean { log.last_sequence } else { 0 };
     shared.published.0.store(log.last_sequence, Ordering::Release);
 }

@@ -1,18 +1,25 @@
 //! Tests of a database whose memory fails: what a filter was made of, or the filter, changes before
 //! the table is written (see `filter::builder::faults`). The flush or compaction must fail, and
-//! what was written must be there, now and after reopening.
+//! what was written must be there, now and after reopening. And of threads that meet at a moment
+//! that takes a lock from outside to hit.
 
 use crate::db::handle::Db;
+use crate::db::jobs::flush_pending;
+use crate::db::open;
+use crate::db::write;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::error::Error;
 use crate::filter::builder::faults;
-use crate::options::access::ReadOptions;
+use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::table::filter_block::layout::FilterLayout;
+use crate::write_batch::WriteBatch;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{scope, sleep};
+use std::time::Duration;
 
 const FAULTS: [&[u8]; 2] = [faults::CHANGES_HASH, faults::CLEARS_BITS];
 
@@ -124,4 +131,47 @@ fn a_compaction_whose_filter_memory_damaged_fails_and_loses_nothing() {
         db.compact_range(..).unwrap();
         check(&db, fault, &WITHOUT_FILTERS, "new");
     }
+}
+
+/// A flush worker that started late met the first write of a session, between the session's
+/// manifest and the view that names its log. It wrote down that the first log needed was
+/// number 0, and the database could not be opened again. Found by the crash test.
+#[test]
+fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
+    let directory = Path::new("/db");
+    let env = MemEnv::new();
+    let options = Options::new().env(Arc::new(env.clone()));
+    let db = options.clone().open(directory).unwrap();
+    // The second manifest of a store, so that log 0 would be a step back.
+    for value in ["1", "2"] {
+        db.put("k", value).unwrap();
+        db.flush().unwrap();
+    }
+    db.put("k", "3").unwrap();
+    db.close().unwrap();
+    drop(db);
+
+    let shared = open::open(options.clone(), directory).unwrap();
+    let manifests = || {
+        let files = env.list_files();
+        files.iter().filter(|path| path.to_string_lossy().contains("MANIFEST")).count()
+    };
+    scope(|scope| {
+        let view_update = shared.view_update.lock();
+        scope.spawn(|| {
+            let mut batch = WriteBatch::new();
+            batch.put("k", "4");
+            write::write(&shared, batch, &WriteOptions::new()).unwrap();
+        });
+        while manifests() < 2 {
+            sleep(Duration::from_millis(1));
+        }
+        scope.spawn(|| flush_pending(&shared).unwrap());
+        // Time for the flush to get as far as it can.
+        sleep(Duration::from_millis(30));
+        drop(view_update);
+    });
+    drop(shared);
+    let db = options.open(directory).unwrap();
+    assert_eq!(db.get("k").unwrap().unwrap(), "4");
 }

@@ -307,14 +307,15 @@ fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
         shared.jobs.lock().orphans = orphans;
         wal
     };
-    drop(versions);
     log.current = Some(wal);
+    // Before the lock goes: a flush that waits for it writes down which logs are still needed.
     shared.update_view(|view| ReadView {
         active: Arc::clone(&view.active),
         active_log: number,
         immutables: view.immutables.clone(),
         version: Arc::clone(&view.version),
     });
+    drop(versions);
     // What recovery left as immutable memtables can now be flushed.
     shared.want(true, true);
     Ok(())

@@ -154,3 +154,39 @@ fn a_snapshot_of_a_closed_database_answers_closed() {
     assert!(matches!(snapshot.get("k"), Err(siftdb::Error::Closed)));
     assert!(matches!(snapshot.iter().next(), Some(Err(siftdb::Error::Closed))));
 }
+
+/// A process died between the write and the sync of a flush's record in the manifest. The next one
+/// read the record from the page cache and let its new log repeat the claim that all of the flush
+/// was durable. Power failed; of both, the claim alone survived. The opening after that passed the
+/// log over, as one of a session that never began, but once its own manifest was in force, the one
+/// after it took the claim for proof of damage. Found by the crash test, three crashes deep.
+#[test]
+fn a_new_log_does_not_repeat_claims_that_may_not_be_durable() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    db.flush().unwrap();
+    drop(db);
+    let log = env.log_text();
+    // Behind each record of the manifest, which is file 1.
+    let edits = (1..log.len()).filter(|call| log[call - 1].starts_with("Write { id: 1,"));
+    let mut tried = 0;
+    for call in edits {
+        let killed = env.replay(call, CrashModel::Kill, 0);
+        drop(open(&killed, &small_options()).unwrap());
+        for seed in 0..40 {
+            // The new log is made in three calls.
+            let cut = killed.replay(3, CrashModel::Posix, seed);
+            drop(open(&cut, &small_options()).unwrap());
+            for second in 0..=cut.log_len() {
+                let left = cut.replay(second, CrashModel::Posix, 0);
+                let place = format!("{call}, {seed}, {second}");
+                open(&left, &small_options()).unwrap_or_else(|error| panic!("{place}: {error}"));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 1000, "{tried}");
+}
