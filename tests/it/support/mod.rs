@@ -4,7 +4,9 @@
 
 pub mod data;
 pub mod filters;
+pub mod history;
 pub mod model;
 pub mod rng;
+pub mod run;
 pub mod seal;
 pub mod stores;

@@ -17,6 +17,7 @@ pub fn small_options() -> Options {
         .write_buffer_bytes(64 << 10)
         .block_bytes(512)
         .table_bytes(16 << 10)
+        .manifest_bytes(1 << 10)
         .level_base_bytes(64 << 10)
         .level0_tables(2)
         .block_cache_bytes(128 << 10)

@@ -1,0 +1,192 @@
+//! A store on a disk that can lose power, what its writers do, and what is looked at after a crash.
+//!
+//! A [`Run`] writes down what it hands in and what is acknowledged; [`Run::recover`] opens what a
+//! crash of its disk left, compares, goes on from there, and answers the run of that.
+
+use super::data::bytes;
+use super::history::{History, Moment, Prefix, Violation, WRITERS};
+use super::model::{Entries, batch_of};
+use super::rng::Rng;
+use super::stores::{HOME, as_env, scan, scan_back};
+use siftdb::env::mem::CrashModel;
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, FilterRebuild, Options, ReadOptions, Result, WriteOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The models of a crash.
+pub const MODELS: [CrashModel; 3] = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix];
+
+/// Keys that are written to.
+pub const KEYS: usize = 30;
+
+/// A disk, its log of calls, and what was promised when.
+pub struct Run {
+    pub disk: MemEnv,
+    /// Leads to the disk, perhaps through failures.
+    pub env: Arc<dyn Env>,
+    pub options: Options,
+    pub history: Mutex<History>,
+    /// A write has failed: no later one may be acknowledged.
+    pub failed: AtomicBool,
+}
+
+pub fn key(number: usize) -> Vec<u8> {
+    format!("key{number:02}").into_bytes()
+}
+
+impl Run {
+    pub fn new(disk: MemEnv, options: &Options) -> Self {
+        let env = as_env(&disk);
+        Run {
+            disk,
+            env,
+            options: options.clone(),
+            history: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    pub fn now(&self) -> Moment {
+        self.disk.log_len() as Moment
+    }
+
+    pub fn open(&self) -> Result<Db> {
+        self.durably(|| self.options.clone().env(Arc::clone(&self.env)).open(HOME))
+    }
+
+    /// Does something that makes durable what was acknowledged before.
+    pub fn durably<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let begun = self.now();
+        let done = act()?;
+        self.history.lock().unwrap().durable(begun, self.now());
+        Ok(done)
+    }
+
+    pub fn write(&self, db: &Db, writer: usize, entries: Entries, sync: bool) -> Result<()> {
+        let options = WriteOptions::new().sync(sync);
+        if self.failed.load(Ordering::SeqCst) {
+            let refused = db.write_with(batch_of(&entries), &options);
+            assert!(refused.is_err(), "a write after a failed one was acknowledged");
+            return refused;
+        }
+        let (number, entries) = self.history.lock().unwrap().begin(writer, entries, self.now());
+        let result = db.write_with(batch_of(&entries), &options);
+        match &result {
+            Ok(()) => {
+                self.history.lock().unwrap().acknowledge(writer, number, self.now(), sync);
+            }
+            Err(_) => self.failed.store(true, Ordering::SeqCst),
+        }
+        result
+    }
+
+    /// A few batches of one writer.
+    pub fn burst(&self, db: &Db, writer: usize, sizes: &[usize], seed: u64) -> Result<()> {
+        let mut rng = Rng::new(seed);
+        for _ in 0..1 + rng.below(5) {
+            let mut entries = Entries::new();
+            for _ in 0..1 + rng.below(4) {
+                let (number, size) = (rng.next(), *rng.pick(sizes));
+                let value = rng.chance(80).then(|| bytes(number, size));
+                entries.push((key(rng.below(KEYS)), value));
+            }
+            self.write(db, writer, entries, rng.chance(20))?;
+        }
+        Ok(())
+    }
+
+    /// Several writers at once, and something else beside them.
+    pub fn crowd(&self, db: &Db, sizes: &[usize], rng: &mut Rng) -> Result<()> {
+        let seeds: Vec<u64> = (0..WRITERS).map(|_| rng.next()).collect();
+        std::thread::scope(|scope| {
+            let write = |writer: usize| self.burst(db, writer, sizes, seeds[writer]);
+            let writers: Vec<_> =
+                (1..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+            let beside = self.maintain(db, rng);
+            writers.into_iter().map(|writer| writer.join().unwrap()).fold(beside, Result::and)
+        })
+    }
+
+    /// A flush, a compaction, rebuilt filters or a sync.
+    pub fn maintain(&self, db: &Db, rng: &mut Rng) -> Result<()> {
+        match rng.below(5) {
+            0 | 1 => self.durably(|| db.flush()),
+            2 => self.durably(|| db.compact_range(key(8)..key(22))),
+            3 => db.rebuild_filters(FilterRebuild::All).map(drop),
+            _ => self.durably(|| db.sync()),
+        }
+    }
+
+    /// Opens `left`, which a crash after `call` calls left, compares it with what was promised,
+    /// writes to it, ends in some way and opens it again. Answers what was there, and the run that
+    /// went on from it.
+    pub fn recover(
+        &self,
+        left: MemEnv,
+        call: usize,
+        model: CrashModel,
+        rng: &mut Rng,
+    ) -> std::result::Result<(Prefix, Run), Violation> {
+        let after = Run::new(left, &self.options);
+        let db = after.open().map_err(|error| Violation::new("open", error))?;
+        let history = self.history.lock().unwrap();
+        let prefix = look_at(&db, &history)?;
+        let call = call as Moment;
+        history.judge(&prefix, call, model)?;
+        let durable = match model {
+            // The system lives, and a power cut may still take what was not synced.
+            CrashModel::Kill => history.least(call, CrashModel::Posix),
+            CrashModel::Journal | CrashModel::Posix => prefix,
+        };
+        let mut next = history.after_crash(call, &prefix, &durable);
+        drop(history);
+        // What opening recovered is durable once it is open.
+        next.durable(0, after.now());
+        *after.history.lock().unwrap() = next;
+        after.go_on(db, rng)?;
+        Ok((prefix, after))
+    }
+
+    fn go_on(&self, db: Db, rng: &mut Rng) -> std::result::Result<(), Violation> {
+        let violation = |error: siftdb::Error| Violation::new("going on", error);
+        self.burst(&db, 0, &[20, 2000], rng.next()).map_err(violation)?;
+        if rng.chance(20) {
+            self.maintain(&db, rng).map_err(violation)?;
+        }
+        let (end, model, call) = if rng.chance(50) {
+            self.durably(|| db.close()).map_err(violation)?;
+            (self.disk.clone(), CrashModel::Kill, self.now())
+        } else {
+            let call = self.now();
+            (self.disk.power_cut(), CrashModel::Posix, call)
+        };
+        drop(db);
+        let db = Run::new(end, &self.options).open().map_err(violation)?;
+        let history = self.history.lock().unwrap();
+        history.judge(&look_at(&db, &history)?, call, model)?;
+        db.close().map_err(violation)
+    }
+}
+
+/// Reads everything that is there, in every way; answers which prefix of the history it is.
+pub fn look_at(db: &Db, history: &History) -> std::result::Result<Prefix, Violation> {
+    let violation = |error: siftdb::Error| Violation::new("read", error);
+    let found = scan(db).map_err(violation)?;
+    let prefix = history.prefix_of(&found)?;
+    let backwards = scan_back(db).map_err(violation)?;
+    if !backwards.iter().rev().map(|(key, value)| (key, value)).eq(&found) {
+        return Err(Violation::new("backwards", "a scan backwards finds something else"));
+    }
+    for key in (0..=KEYS).map(key) {
+        for use_filters in [true, false] {
+            let options = ReadOptions::new().use_filters(use_filters);
+            let value = db.get_with(&key, &options).map_err(violation)?;
+            if value.as_deref() != found.get(&key).map(Vec::as_slice) {
+                let what = format!("{}, filters: {use_filters}", key.escape_ascii());
+                return Err(Violation::new("lookup", what));
+            }
+        }
+    }
+    Ok(prefix)
+}
