@@ -288,12 +288,27 @@ fn kind(path: &Path) -> String {
     name(path).trim_matches(|c: char| c.is_ascii_digit()).into()
 }
 
+/// Changes the bytes of a file.
+type Make = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
+
 /// Damage to one file: which, how, and how many batches must still be there if nobody complains.
 struct Damage {
     path: PathBuf,
-    bytes: Vec<u8>,
+    /// Makes it in a copy of the file: logs are a megabyte long, and there are many places.
+    make: Make,
     least: usize,
     what: String,
+}
+
+impl Damage {
+    fn new(
+        path: &Path,
+        least: usize,
+        what: String,
+        make: impl Fn(&mut Vec<u8>) + Send + Sync + 'static,
+    ) -> Self {
+        Damage { path: path.to_path_buf(), make: Box::new(make), least, what }
+    }
 }
 
 /// Tries every damage on two threads. What takes a second look is taken for one in `thorough`.
@@ -318,7 +333,9 @@ fn try_all(image: &Image, damages: &[Damage], thorough: usize, tally: &Tally) {
 
 fn try_one(image: &Image, damage: &Damage, again: bool, tally: &Tally) {
     let place = format!("{} {}", name(&damage.path), damage.what);
-    let env = image.with(&damage.path, Some(damage.bytes.clone()));
+    let mut bytes = image.files[&damage.path].clone();
+    (damage.make)(&mut bytes);
+    let env = image.with(&damage.path, Some(bytes));
     let seen = examine(image, &env, damage.least, &place);
     tally.add(&seen, &damage.path);
     if seen.refused && again {
@@ -354,9 +371,8 @@ fn flips(image: &Image, stride: usize) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
         let least = image.least(path);
         places(bytes, stride).into_iter().map(move |at| {
-            let mut bytes = bytes.clone();
-            bytes[at] ^= 1 << (at % 8);
-            Damage { path: path.clone(), bytes, least, what: format!("byte {at} flipped") }
+            let what = format!("byte {at} flipped");
+            Damage::new(path, least, what, move |bytes| bytes[at] ^= 1 << (at % 8))
         })
     });
     damaged.collect()
@@ -366,8 +382,7 @@ fn cuts(image: &Image, stride: usize) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
         places(bytes, stride).into_iter().map(move |len| {
             let least = image.least_of_cut(path, len);
-            let bytes = bytes[..len].to_vec();
-            Damage { path: path.clone(), bytes, least, what: format!("cut to {len} bytes") }
+            Damage::new(path, least, format!("cut to {len} bytes"), move |b| b.truncate(len))
         })
     });
     damaged.collect()
@@ -380,12 +395,11 @@ fn zeroed(image: &Image, stride: usize) -> Vec<Damage> {
         let sectors = (0..used).step_by(512).map(|at| (at, 512));
         let runs = (0..used).step_by(stride).map(|at| (at, 16));
         sectors.chain(runs).chain([(0, used)]).filter_map(move |(at, len)| {
-            let mut zeroed = bytes.clone();
-            zeroed[at..used.min(at + len)].fill(0);
+            let end = used.min(at + len);
             let what = format!("{len} bytes from {at} on zeroed");
-            let is_end = at + len >= used;
-            let least = if is_end { image.least_of_cut(path, at) } else { image.least(path) };
-            (zeroed != *bytes).then(|| Damage { path: path.clone(), bytes: zeroed, least, what })
+            let least = if end == used { image.least_of_cut(path, at) } else { image.least(path) };
+            let is_change = bytes[at..end].iter().any(|&byte| byte != 0);
+            is_change.then(|| Damage::new(path, least, what, move |b| b[at..end].fill(0)))
         })
     });
     damaged.collect()
@@ -397,10 +411,10 @@ fn extended(image: &Image) -> Vec<Damage> {
     let noise: Vec<u8> = (0..700).map(|_| rng.next() as u8).collect();
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
         let junk: [&[u8]; 7] = [&[0], b"x", &[0; 11], &[0; 512], &noise[..5], &noise, bytes];
-        let least = image.last();
         junk.map(|junk| {
             let what = format!("with {} bytes of junk behind it", junk.len());
-            Damage { path: path.clone(), bytes: [&bytes[..], junk].concat(), least, what }
+            let junk = junk.to_vec();
+            Damage::new(path, image.last(), what, move |b| b.extend_from_slice(&junk))
         })
     });
     damaged.collect()
@@ -414,7 +428,8 @@ fn exchanged(image: &Image) -> Vec<Damage> {
         let what = format!("with {} bytes of another file", bytes.len());
         // A log of no bytes, or of zeros, is one that was never written to.
         let least = image.least_of_cut(path, 0);
-        Damage { path: path.clone(), bytes: bytes.to_vec(), least, what }
+        let bytes = bytes.to_vec();
+        Damage::new(path, least, what, move |b| b.clone_from(&bytes))
     });
     damaged.collect()
 }
@@ -579,13 +594,10 @@ fn damage_to_an_earlier_log_is_no_end_of_history() {
         let bytes = &image.files[path];
         for _ in 0..60 {
             let at = rng.below(bytes.len());
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 0x40;
             let what = format!("byte {at} flipped");
-            damages.push(Damage { path: path.clone(), bytes: flipped, least: 0, what });
+            damages.push(Damage::new(path, 0, what, move |bytes| bytes[at] ^= 0x40));
             let what = format!("cut to {at} bytes");
-            let cut = bytes[..at].to_vec();
-            damages.push(Damage { path: path.clone(), bytes: cut, least: 0, what });
+            damages.push(Damage::new(path, 0, what, move |bytes| bytes.truncate(at)));
         }
     }
     try_all(&image, &damages, 8, &tally);

@@ -5,6 +5,7 @@
 //! | `architecture` | imports go downward, files and functions stay small, no dead file |
 //! | `model` | random operations against a `BTreeMap`, in every filter layout and encoding |
 //! | `crash` | power lost after each call on a file: a prefix of the writes, synced ones included |
+//! | `arguments` | bad options, arguments and ranges: refused by name, nothing created |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
 //! | `hostile` | contents that no writer makes, under checksums that hold |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
@@ -26,6 +27,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod architecture;
+mod arguments;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;
