@@ -1,9 +1,10 @@
 //! The block cache: least recently used blocks, counted in bytes, generic over what it holds.
 //!
-//! `table/fetch.rs` asks it for every block that is not resident. A shard is a mutex over two
-//! `lru` lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). All shards
-//! share one budget: the capacity less what is reserved for resident filters and indexes, and for
-//! filters while they are built ([`ConstructionBudget`]: up to half of the capacity).
+//! `table/fetch.rs` asks it for every block that is neither resident nor in its slot (`cached`). A
+//! shard is a mutex over two `lru` lists, [`Priority::High`] (filters, indexes) and
+//! [`Priority::Low`] (data); what was found in its slot counts as used when its turn to go comes.
+//! All shards share one budget: the capacity less what is reserved for resident filters and
+//! indexes, and for filters while they are built ([`ConstructionBudget`]: up to half of it).
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
 //! is dropped and no block is read while a shard is locked; concurrent misses of one key load it
@@ -12,14 +13,14 @@
 //! the budget is served and not kept. The blocks of a deleted table are not sought out: nobody
 //! asks for them again, so they grow old and go.
 
+use crate::cached::{Cached, Slot};
 use crate::error::Result;
 use crate::filter::policy::ConstructionBudget;
 use crate::recency_list::RecencyList;
 use crate::single_flight::Flights;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::ops::Deref;
 
 /// Shards, a power of two.
 const SHARDS: usize = 16;
@@ -72,50 +73,6 @@ impl Hash for HashedKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
-    }
-}
-
-/// A value that the cache holds, held, or served without keeping it.
-pub struct Cached<V> {
-    value: V,
-    charge: u64,
-    evicted: AtomicBool,
-    /// Where the bytes are counted between eviction and drop; none if never kept.
-    pinned: Option<Arc<AtomicU64>>,
-}
-
-impl<V> Deref for Cached<V> {
-    type Target = V;
-
-    #[inline]
-    fn deref(&self) -> &V {
-        &self.value
-    }
-}
-
-impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
-    fn as_ref(&self) -> &[u8] {
-        self.value.as_ref()
-    }
-}
-
-impl<V> Cached<V> {
-    fn mark_evicted(&self) {
-        if let Some(pinned) = &self.pinned {
-            // Counted before the flag is set: the drop that sees the flag takes it off again.
-            pinned.fetch_add(self.charge, Ordering::Relaxed);
-            self.evicted.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl<V> Drop for Cached<V> {
-    fn drop(&mut self) {
-        if let Some(pinned) = &self.pinned
-            && *self.evicted.get_mut()
-        {
-            pinned.fetch_sub(self.charge, Ordering::Relaxed);
-        }
     }
 }
 
@@ -182,11 +139,14 @@ impl<V> Cache<V> {
 
     /// The value of `key`, loaded if it is not held; true if this call loaded it. `load` answers
     /// the value and the bytes it holds on the heap; it runs without a lock and must not call the
-    /// cache. When the load of another thread fails, this one tries by itself.
+    /// cache. When the load of another thread fails, this one tries by itself. A value that is held
+    /// enters `slot`; one that was just loaded does so when it is asked for again, so that what is
+    /// used once costs no more than that.
     pub fn get_or_load(
         &self,
         key: CacheKey,
         priority: Priority,
+        slot: Option<Slot<'_, V>>,
         load: impl FnOnce() -> Result<(V, usize)>,
     ) -> Result<(Arc<Cached<V>>, bool)> {
         let key = HashedKey::new(key);
@@ -194,6 +154,9 @@ impl<V> Cache<V> {
             let waiters = {
                 let mut shard = self.shards[key.shard()].lock();
                 if let Some(entry) = shard.lists[priority as usize].get(&key) {
+                    let replaced = slot.and_then(|slot| entry.enter(slot));
+                    drop(shard);
+                    drop(replaced);
                     return Ok((entry, false));
                 }
                 shard.flights.join(key)
@@ -213,7 +176,7 @@ impl<V> Cache<V> {
 
     /// Holds a value that the cache never keeps, in the type of those it does.
     pub fn wrap(&self, value: V) -> Arc<Cached<V>> {
-        Arc::new(Cached { value, charge: 0, evicted: AtomicBool::new(false), pinned: None })
+        Arc::new(Cached::unkept(value))
     }
 
     /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
@@ -284,9 +247,7 @@ impl<V> Cache<V> {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return self.wrap(value);
         }
-        let evicted = AtomicBool::new(false);
-        let pinned = Some(Arc::clone(&self.pinned));
-        let entry = Arc::new(Cached { value, charge, evicted, pinned });
+        let entry = Arc::new(Cached::kept(value, charge, &self.pinned));
         self.held[priority as usize].fetch_add(charge, Ordering::Relaxed);
         let mut shard = self.shards[key.shard()].lock();
         shard.lists[priority as usize].insert(key, Arc::clone(&entry));
@@ -312,12 +273,12 @@ impl<V> Cache<V> {
     fn evict_one(&self, priority: Priority, home: usize) -> bool {
         for i in 0..SHARDS {
             let mut shard = self.shards[(home + i) % SHARDS].lock();
-            let popped = shard.lists[priority as usize].pop_oldest();
+            let popped = shard.lists[priority as usize].pop_oldest(|entry| entry.take_used());
             drop(shard);
             if let Some(entry) = popped {
-                self.held[priority as usize].fetch_sub(entry.charge, Ordering::Relaxed);
-                self.spent.fetch_sub(entry.charge, Ordering::Relaxed);
-                entry.mark_evicted();
+                self.held[priority as usize].fetch_sub(entry.charge(), Ordering::Relaxed);
+                self.spent.fetch_sub(entry.charge(), Ordering::Relaxed);
+                entry.evict();
                 return true;
             }
         }
@@ -375,6 +336,7 @@ impl<V: Send + Sync> ConstructionBudget for Cache<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cached::{Slots, Slotted};
     use crate::error::Error;
     use crate::sync::AtomicUsize;
     use proptest::prelude::*;
@@ -388,9 +350,36 @@ mod tests {
     }
 
     fn load(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) -> Arc<Cached<u64>> {
-        let (value, _) = cache.get_or_load(key(n), priority, || Ok((n, bytes))).unwrap();
+        let (value, _) = cache.get_or_load(key(n), priority, None, || Ok((n, bytes))).unwrap();
         assert_eq!(**value, n);
         value
+    }
+
+    /// The same from its slot, if that has it.
+    fn load_listed(
+        cache: &Cache<u64>,
+        slots: &Arc<Slots<u64>>,
+        n: u64,
+        bytes: usize,
+    ) -> Arc<Cached<u64>> {
+        let slot = slots.slot(n as usize);
+        if let Some(value) = slot.get().and_then(Slotted::into_inner) {
+            assert_eq!(**value, n);
+            return value;
+        }
+        let load = || Ok((n, bytes));
+        cache.get_or_load(key(n), priority_of(n), Some(slot), load).unwrap().0
+    }
+
+    /// No slot holds what the cache does not.
+    fn check_slots(cache: &Cache<u64>, slots: &Arc<Slots<u64>>) {
+        for n in 0..200 {
+            if let Some(held) = slots.slot(n).get().and_then(Slotted::into_inner) {
+                let key = key(n as u64);
+                let kept = cache.get(key, priority_of(n as u64));
+                assert!(kept.is_some_and(|kept| Arc::ptr_eq(&kept, &held)), "slot {n}");
+            }
+        }
     }
 
     fn check_books(cache: &Cache<u64>) {
@@ -403,7 +392,7 @@ mod tests {
             let shard = shard.lock();
             assert_eq!(shard.flights.len(), 0);
             let entries = shard.lists.iter().flat_map(|list| list.iter());
-            counted += entries.map(|entry| entry.charge).sum::<u64>();
+            counted += entries.map(|entry| entry.charge()).sum::<u64>();
         }
         assert_eq!(used, counted);
     }
@@ -444,6 +433,7 @@ mod tests {
             ops in proptest::collection::vec(op(), 0..120),
         ) {
             let cache = Cache::new(capacity, share);
+            let slots = Slots::new(60);
             let mut held = VecDeque::new();
             let mut reservations = VecDeque::new();
             let mut constructions = VecDeque::new();
@@ -451,7 +441,7 @@ mod tests {
                 let unreserved = capacity - cache.reserved_bytes() - cache.construction_bytes();
                 match op {
                     Op::Load { n, bytes, hold } => {
-                        let value = load(&cache, n, priority_of(n), bytes);
+                        let value = load_listed(&cache, &slots, n, bytes);
                         let fits = bytes as u64 + OVERHEAD <= cache.budget() / 4;
                         let kept = cache.get(key(n), priority_of(n)).is_some();
                         // Only an entry that was held before may be kept without fitting now.
@@ -485,17 +475,18 @@ mod tests {
                     }
                 }
                 check_books(&cache);
+                check_slots(&cache, &slots);
                 // Pinned is exactly what is held and no longer in the cache, each value once.
                 let mut evicted: Vec<_> = held
                     .iter()
-                    .filter(|v| v.evicted.load(Ordering::Relaxed))
-                    .map(|v| (Arc::as_ptr(v), v.charge))
+                    .filter(|v| v.is_evicted())
+                    .map(|v| (Arc::as_ptr(v), v.charge()))
                     .collect();
                 evicted.sort_unstable();
                 evicted.dedup();
                 prop_assert_eq!(cache.pinned_bytes(), evicted.iter().map(|e| e.1).sum::<u64>());
             }
-            drop((held, reservations));
+            drop((held, reservations, slots));
             constructions.into_iter().for_each(|bytes| cache.release(bytes));
             check_books(&cache);
             prop_assert_eq!(cache.construction_bytes(), 0);
@@ -530,6 +521,28 @@ mod tests {
         load(&cache, same[4], Priority::Low, KILO);
         assert!(cache.get(key(same[0]), Priority::Low).is_some());
         assert!(cache.get(key(same[1]), Priority::Low).is_none());
+    }
+
+    #[test]
+    fn what_is_found_in_its_slot_is_as_recent_as_any() {
+        let cache = Cache::new(4_000, 0.0);
+        let slots = Slots::new(1000);
+        let home = HashedKey::new(key(0)).shard();
+        let same: Vec<u64> = (0..1000)
+            .filter(|&n| n % 3 > 0 && HashedKey::new(key(n)).shard() == home)
+            .take(6)
+            .collect();
+        for &n in &same[..4] {
+            load_listed(&cache, &slots, n, KILO);
+            load_listed(&cache, &slots, n, KILO);
+        }
+        // Of four, the oldest is found in its slot.
+        assert!(slots.slot(same[0] as usize).get().is_some());
+        load_listed(&cache, &slots, same[4], KILO);
+        let held = |n: u64| slots.slot(n as usize).get().is_some();
+        let held: Vec<bool> = same.iter().map(|&n| held(n)).collect();
+        assert_eq!(held, [true, false, true, true, false, false]);
+        assert!(cache.get(key(same[4]), Priority::Low).is_some(), "in no slot, used once");
     }
 
     #[test]
@@ -600,7 +613,8 @@ mod tests {
                             }
                             Ok((5, 100))
                         };
-                        let (value, _) = cache.get_or_load(key(5), Priority::Low, slow).unwrap();
+                        let (value, _) =
+                            cache.get_or_load(key(5), Priority::Low, None, slow).unwrap();
                         assert_eq!(**value, 5);
                     });
                 }
@@ -618,7 +632,7 @@ mod tests {
         std::thread::scope(|scope| {
             let attempt = || {
                 started.wait();
-                cache.get_or_load(key(1), Priority::High, || {
+                cache.get_or_load(key(1), Priority::High, None, || {
                     match calls.fetch_add(1, Ordering::Relaxed) {
                         0 => Err(Error::corruption("t", 0, "first")),
                         1 => std::panic::resume_unwind(Box::new("second")),
@@ -642,9 +656,10 @@ mod tests {
     #[test]
     fn threads_hammering_keep_the_books() {
         let cache: Arc<Cache<u64>> = Cache::new(64_000, 0.5);
+        let slots = Slots::new(200);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
-                let cache = &cache;
+                let (cache, slots) = (&cache, &slots);
                 scope.spawn(move || {
                     let mut state = thread + 1;
                     for _ in 0..20_000 {
@@ -653,7 +668,7 @@ mod tests {
                         match (state >> 50) % 16 {
                             0 => drop(cache.try_reserve((state >> 40) % 20_000)),
                             1 => drop(cache.get(key(n), priority_of(n))),
-                            _ => drop(load(cache, n, priority_of(n), (n * 13) as usize)),
+                            _ => drop(load_listed(cache, slots, n, (n * 13) as usize)),
                         }
                         assert!(cache.spent.load(Ordering::Relaxed) <= cache.capacity);
                     }
@@ -661,6 +676,7 @@ mod tests {
             }
         });
         check_books(&cache);
+        check_slots(&cache, &slots);
         assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
     }
 

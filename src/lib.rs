@@ -132,6 +132,7 @@ mod wal;
 // -- services ------------------------------------------------------------------------------------
 mod record;
 mod cache;
+mod cached;
 mod recency_list;
 mod single_flight;
 mod iterator;

@@ -73,8 +73,17 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
         debug_assert!(replaced.is_none(), "one load at a time per key");
     }
 
-    /// Takes the entry that was not used for longest.
-    pub fn pop_oldest(&mut self) -> Option<E> {
+    /// Takes the entry that was not used for longest. One that `was_used` unseen by this list
+    /// counts as used now; a few times, so that the caller's lock is short.
+    pub fn pop_oldest(&mut self, was_used: impl Fn(&E) -> bool) -> Option<E> {
+        const SPARED_MAX: usize = 8;
+        for _ in 0..SPARED_MAX {
+            let (&key, slot) = self.entries.peek_lru()?;
+            if !was_used(&slot.entry) {
+                break;
+            }
+            self.entries.promote(&key);
+        }
         self.entries.pop_lru().map(|(_, slot)| slot.entry)
     }
 

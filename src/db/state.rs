@@ -23,7 +23,7 @@ use crate::memtable::Memtable;
 use crate::options::database::Options;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::table::fetch::BlockCache;
+use crate::table::cached_block::BlockCache;
 use crate::version::set::{SharedNumbers, VersionSet};
 use crate::version::version::Version;
 use crate::wal::writer::WalWriter;

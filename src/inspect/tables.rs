@@ -18,7 +18,8 @@ use crate::iterator::api::Direction;
 use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::cached_block::CachedBlock;
+use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, PROPERTIES_NAME, TABLE_VERSION,

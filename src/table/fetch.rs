@@ -8,79 +8,20 @@
 //! Every failure names file and offset. What it means (an error for data, "may contain" for a
 //! filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
 
-use crate::cache::{Cache, CacheKey, Cached, Priority};
+use crate::cache::{CacheKey, Priority};
+use crate::cached::{Cached, Slot};
 use crate::env::handle::FileHandle;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
+use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::format::{
     BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
 };
 use crate::table::index::Index;
 use std::cell::RefCell;
 use std::path::Path;
-
-/// The block cache of a database.
-pub type BlockCache = Cache<CachedBlock>;
-
-/// A block as the cache holds it.
-#[derive(Debug)]
-pub enum CachedBlock {
-    /// Entries of a table.
-    Data(Block),
-    /// The data index, or the top-level index of filter partitions.
-    Index(Index),
-    /// A filter or a partition of one, as written.
-    Filter(Arc<[u8]>),
-}
-
-impl CachedBlock {
-    /// The data block, if it is one.
-    #[inline]
-    #[must_use]
-    pub fn data(&self) -> Option<&Block> {
-        match self {
-            CachedBlock::Data(block) => Some(block),
-            _ => None,
-        }
-    }
-
-    /// The index, if it is one.
-    #[inline]
-    #[must_use]
-    pub fn index(&self) -> Option<&Index> {
-        match self {
-            CachedBlock::Index(index) => Some(index),
-            _ => None,
-        }
-    }
-
-    /// The filter, if it is one.
-    #[inline]
-    #[must_use]
-    pub fn filter(&self) -> Option<&Arc<[u8]>> {
-        match self {
-            CachedBlock::Filter(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        match self {
-            CachedBlock::Data(block) => block.memory_bytes(),
-            CachedBlock::Index(index) => index.memory_bytes(),
-            CachedBlock::Filter(bytes) => bytes.len(),
-        }
-    }
-}
-
-/// Large values share their data block through this.
-impl AsRef<[u8]> for CachedBlock {
-    fn as_ref(&self) -> &[u8] {
-        self.data().map_or(&[], Block::contents)
-    }
-}
 
 /// What a block is wanted as; decides validation, priority and which counters move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,9 +189,38 @@ impl TableFile {
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<Arc<Cached<CachedBlock>>> {
+        self.fetch_from(handle, None, kind, fill_cache, io)
+    }
+
+    /// A block that `blocks` names: from its slot, else as `fetch` does.
+    #[inline]
+    pub fn fetch_listed(
+        &self,
+        blocks: &BlockDirectory,
+        place: BlockPlace,
+        kind: BlockKind,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<HeldBlock> {
+        let slot = blocks.slot(place);
+        if let Some(slotted) = slot.get() {
+            io.count(kind, false, 0);
+            return Ok(HeldBlock::Slotted(slotted));
+        }
+        self.fetch_from(place.handle, Some(slot), kind, fill_cache, io).map(HeldBlock::Shared)
+    }
+
+    fn fetch_from(
+        &self,
+        handle: BlockHandle,
+        slot: Option<Slot<'_, CachedBlock>>,
+        kind: BlockKind,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<Arc<Cached<CachedBlock>>> {
         let key = CacheKey { table: self.table_id, offset: handle.offset };
         let (block, read) = if fill_cache {
-            self.cache.get_or_load(key, kind.priority(), || self.load(handle, kind))?
+            self.cache.get_or_load(key, kind.priority(), slot, || self.load(handle, kind))?
         } else if let Some(held) = self.cache.get(key, kind.priority()) {
             (held, false)
         } else {
@@ -303,7 +273,8 @@ impl TableFile {
                     CachedBlock::Data(self.decode_block(contents, BlockKeys::Internal, handle)?)
                 }
                 BlockKind::Index | BlockKind::FilterIndex => {
-                    CachedBlock::Index(self.decode_index(contents.to_vec(), handle)?)
+                    let index = self.decode_index(contents.to_vec(), handle)?;
+                    CachedBlock::Index(Box::new(BlockDirectory::new(index)))
                 }
                 BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
             })
@@ -399,6 +370,7 @@ impl std::fmt::Debug for TableFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
     use crate::key::{ValueKind, put_internal_key};

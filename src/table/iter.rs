@@ -5,13 +5,14 @@
 //! off (compaction) use what the cache has and leave it as it is. The first failure ends the walk
 //! and stays in `status`; a table is never skipped or cut short without one.
 
-use crate::cache::Cached;
+use crate::cached::Cached;
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
 use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::cached_block::{BlockDirectory, CachedBlock};
+use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::index::Index;
 use crate::table::reader::{PinnedIndex, Table};
 use crate::value::Value;
@@ -49,8 +50,12 @@ impl Table {
 }
 
 impl TableIter {
-    fn index(&self) -> Option<&Index> {
+    fn blocks(&self) -> Option<&BlockDirectory> {
         self.table.pinned_index(self.index.as_ref()?)
+    }
+
+    fn index(&self) -> Option<&Index> {
+        self.blocks().map(BlockDirectory::index)
     }
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
@@ -96,15 +101,18 @@ impl TableIter {
     }
 
     fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        let Some(handle) = self.index().and_then(|index| index.handle(self.position)) else {
+        let table = &self.table;
+        let blocks = self.index.as_ref().and_then(|pinned| table.pinned_index(pinned));
+        let Some((blocks, place)) =
+            blocks.and_then(|blocks| Some((blocks, blocks.place(self.position)?)))
+        else {
             self.end();
             return Ok(());
         };
-        let file = self.table.file();
-        let cached = file.fetch(handle, BlockKind::Data, self.fill_cache, &mut self.io)?;
-        let Some(block) = cached.data() else {
-            return Err(file.corruption(handle.offset, "the data index names no data block"));
-        };
+        let (kind, fill_cache) = (BlockKind::Data, self.fill_cache);
+        let held = table.file().fetch_listed(blocks, place, kind, fill_cache, &mut self.io)?;
+        let cached = held.into_shared().ok_or_else(|| table.not_data(place.handle))?;
+        let block = cached.data().ok_or_else(|| table.not_data(place.handle))?;
         block.prefetch();
         self.cursor.seek(block, bound);
         self.block = Some(cached);

@@ -47,6 +47,7 @@ pub mod builder;
 pub mod writer;
 pub mod filter_block;
 pub mod fetch;
+pub mod cached_block;
 pub mod index_builder;
 pub mod index;
 pub mod properties;

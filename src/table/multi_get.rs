@@ -8,13 +8,11 @@
 //!
 //! Answers and verdicts are those that [`Table::get`] gives for each key by itself.
 
-use crate::cache::Cached;
 use crate::error::Result;
-use crate::sync::Arc;
-use crate::table::fetch::{BlockKind, CachedBlock, TableIo};
+use crate::table::cached_block::{BlockDirectory, BlockPlace, HeldBlock};
+use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::filter_block::batch::{Wanted, set_all};
 use crate::table::filter_block::layout::FilterVerdict;
-use crate::table::format::BlockHandle;
 use crate::table::reader::{Table, TableReadOptions, search_block};
 
 impl Table {
@@ -39,41 +37,36 @@ impl Table {
         if !keys.iter().any(|wanted| wanted.may_be_here()) {
             return Ok(());
         }
-        self.find_blocks(keys, io)?;
+        let pinned = self.pin_index(io)?;
+        let Some(blocks) = self.pinned_index(&pinned) else { return Ok(()) };
+        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
+            io.index_seeks += 1;
+            wanted.block = blocks.find(&wanted.key);
+        }
         if options.use_filters && keys.iter().any(|wanted| is_undecided(wanted)) {
             self.filter().ask_blocks(self.file(), keys, io);
         }
-        self.search_blocks(keys, options.fill_cache, io)
-    }
-
-    /// Names the data block of each key that may be here: one index for all.
-    fn find_blocks(&self, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) -> Result<()> {
-        let pinned = self.pin_index(io)?;
-        let index = self.pinned_index(&pinned);
-        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
-            io.index_seeks += 1;
-            wanted.block = index.and_then(|index| index.handle(index.find(&wanted.key)?));
-        }
-        Ok(())
+        self.search_blocks(blocks, keys, options.fill_cache, io)
     }
 
     /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
     fn search_blocks(
         &self,
+        blocks: &BlockDirectory,
         keys: &mut [&mut Wanted<'_>],
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
-        let mut held: Option<(BlockHandle, Arc<Cached<CachedBlock>>)> = None;
+        let mut held: Option<(BlockPlace, HeldBlock)> = None;
         for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
-            let Some(handle) = wanted.block else { continue };
+            let Some(place) = wanted.block else { continue };
             let block = match held.take() {
-                Some((own, block)) if own == handle => block,
-                _ => self.file().fetch(handle, BlockKind::Data, fill_cache, io)?,
+                Some((own, block)) if own == place => block,
+                _ => self.file().fetch_listed(blocks, place, BlockKind::Data, fill_cache, io)?,
             };
             let found = search_block(&block, &wanted.key, &wanted.hash);
-            wanted.answer = found.ok_or_else(|| self.not_data(handle))?;
-            held = Some((handle, block));
+            wanted.answer = found.ok_or_else(|| self.not_data(place.handle))?;
+            held = Some((place, block));
         }
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
 //! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
 
-use crate::cache::{Cached, Reservation};
+use crate::cache::Reservation;
+use crate::cached::Cached;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
@@ -21,7 +22,8 @@ use crate::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
 use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::fetch::{BlockCache, BlockKind, CachedBlock, TableFile, TableIo};
+use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::fetch::{BlockKind, TableFile, TableIo};
 use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::table::filter_block::pinned::FilterPinning;
@@ -82,7 +84,7 @@ pub struct Table {
 
 /// The data index, resident or to be fetched.
 enum TableIndex {
-    Resident { index: Index, _memory: Reservation<CachedBlock> },
+    Resident { blocks: BlockDirectory, _memory: Reservation<CachedBlock> },
     Cached(BlockHandle),
 }
 
@@ -146,21 +148,23 @@ impl Table {
             return Ok((Lookup::Absent, verdict));
         }
 
-        let Some(handle) = self.block_for(key, io)? else {
+        let pinned = self.pin_index(io)?;
+        let Some((blocks, place)) = self.block_for(&pinned, key, io) else {
             return Ok((Lookup::Absent, verdict));
         };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
-            verdict = self.filter.block_may_contain(&self.file, handle.offset, hash, io);
+            verdict = self.filter.block_may_contain(&self.file, place.handle.offset, hash, io);
             if verdict == FilterVerdict::No {
                 return Ok((Lookup::Absent, verdict));
             }
         }
 
-        let block = self.file.fetch(handle, BlockKind::Data, options.fill_cache, io)?;
-        match search_block(&block, key, hash) {
+        let (kind, fill_cache) = (BlockKind::Data, options.fill_cache);
+        let held = self.file.fetch_listed(blocks, place, kind, fill_cache, io)?;
+        match search_block(&held, key, hash) {
             Some(lookup) => Ok((lookup, verdict)),
-            None => Err(self.not_data(handle)),
+            None => Err(self.not_data(place.handle)),
         }
     }
 
@@ -176,8 +180,11 @@ impl Table {
         if verdict != FilterVerdict::NotConsulted {
             return Ok(verdict);
         }
-        match self.block_for(key, io)? {
-            Some(handle) => Ok(self.filter.block_may_contain(&self.file, handle.offset, hash, io)),
+        let pinned = self.pin_index(io)?;
+        match self.block_for(&pinned, key, io) {
+            Some((_, place)) => {
+                Ok(self.filter.block_may_contain(&self.file, place.handle.offset, hash, io))
+            }
             // Above every block: the index alone is sure.
             None => Ok(FilterVerdict::No),
         }
@@ -251,26 +258,25 @@ impl Table {
     /// The index that was pinned.
     #[inline]
     #[must_use]
-    pub fn pinned_index<'t>(&'t self, pinned: &'t PinnedIndex) -> Option<&'t Index> {
+    pub fn pinned_index<'t>(&'t self, pinned: &'t PinnedIndex) -> Option<&'t BlockDirectory> {
         match (&self.index, pinned) {
             (_, PinnedIndex::Cached(block)) => block.index(),
-            (TableIndex::Resident { index, .. }, _) => Some(index),
+            (TableIndex::Resident { blocks, .. }, _) => Some(blocks),
             (TableIndex::Cached(_), PinnedIndex::Resident) => None,
         }
     }
 
-    /// The only data block that can hold what the lookup wants.
+    /// The only data block that can hold what the lookup wants, and the directory that names it.
     #[inline]
-    fn block_for(&self, key: &LookupKey, io: &mut TableIo) -> Result<Option<BlockHandle>> {
+    fn block_for<'t>(
+        &'t self,
+        pinned: &'t PinnedIndex,
+        key: &LookupKey,
+        io: &mut TableIo,
+    ) -> Option<(&'t BlockDirectory, BlockPlace)> {
         io.index_seeks += 1;
-        let find = |index: &Index| index.find(key).and_then(|i| index.handle(i));
-        match &self.index {
-            TableIndex::Resident { index, .. } => Ok(find(index)),
-            TableIndex::Cached(handle) => {
-                let block = self.file.fetch(*handle, BlockKind::Index, true, io)?;
-                Ok(block.index().and_then(find))
-            }
-        }
+        let blocks = self.pinned_index(pinned)?;
+        Some((blocks, blocks.find(key)?))
     }
 
     /// The index led to a block that holds no entries of a table, or one of an unknown kind.
@@ -284,11 +290,8 @@ impl Table {
 /// batched lookups share one copy with all below it in line: with two, nothing below is, and a hit
 /// takes 4 % more instructions.
 #[inline(never)]
-pub fn search_block(
-    cached: &Arc<Cached<CachedBlock>>,
-    key: &LookupKey,
-    hash: &KeyHash<'_>,
-) -> Option<Lookup> {
+pub fn search_block(held: &HeldBlock, key: &LookupKey, hash: &KeyHash<'_>) -> Option<Lookup> {
+    let cached = held.block()?;
     let Some(found) = cached.data()?.get(key, hash.xxph3()) else {
         return Some(Lookup::Absent);
     };
@@ -317,7 +320,7 @@ impl TableIndex {
         match file.cache().try_reserve(memory) {
             Some(memory) => {
                 let index = file.read_index(handle, BlockKind::Index, io)?;
-                Ok(TableIndex::Resident { index, _memory: memory })
+                Ok(TableIndex::Resident { blocks: BlockDirectory::new(index), _memory: memory })
             }
             None => {
                 // Read once now, so that damage is found by the open, not by a later read.

@@ -11,8 +11,8 @@
 
 use crate::filter::hash::KeyHash;
 use crate::key::{Lookup, LookupKey, SequenceNumber, sort_prefix};
+use crate::table::cached_block::BlockPlace;
 use crate::table::filter_block::layout::FilterVerdict;
-use crate::table::format::BlockHandle;
 
 /// Most keys whose memory is asked for before the first of them is looked at: more would begin to
 /// drop requests, since a core has room for a dozen or two. RocksDB's batches have as many.
@@ -30,7 +30,7 @@ pub struct Wanted<'k> {
     /// What the filter asked last said. Set by each place for itself.
     pub verdict: FilterVerdict,
     /// The block that the next step for this key looks at: a partition, then a data block.
-    pub block: Option<BlockHandle>,
+    pub block: Option<BlockPlace>,
     /// What was found so far: `Absent` as long as the key is open.
     pub answer: Lookup,
     /// Where the caller named the key.

@@ -185,7 +185,9 @@ impl BlockBasedReader {
             }
         };
         for wanted in keys {
-            if let (FilterVerdict::NotConsulted, Some(block)) = (wanted.verdict, wanted.block) {
+            if let (FilterVerdict::NotConsulted, Some(block)) =
+                (wanted.verdict, wanted.block.map(|place| place.handle))
+            {
                 wanted.verdict = self.verdict(contents, block.offset, &wanted.hash, io);
             }
         }

@@ -9,13 +9,14 @@
 //! `partitionedfilter.<policy>`. Filter blocks are never compressed. Used by the layouts beside
 //! this file, by `dispatch.rs` and by `table/builder.rs`, which implements [`BlockSink`].
 
-use crate::cache::Cached;
+use crate::cached::Cached;
 use crate::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
 use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
+use crate::table::cached_block::CachedBlock;
+use crate::table::fetch::{BlockKind, TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle};
 use crate::table::properties::Properties;
 use std::fmt;

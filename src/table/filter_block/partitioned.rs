@@ -16,7 +16,7 @@
 //! keys. What the filter says of a prefix at a key `k`: "no" means that the next key of the table
 //! from `k` on does not have it.
 
-use crate::cache::Cached;
+use crate::cached::Cached;
 use crate::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
 use crate::filter::construction::Construction;
@@ -25,7 +25,8 @@ use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
 use crate::key::{LookupKey, put_key_with_trailer};
 use crate::sync::Arc;
 use crate::table::block_builder::BlockBuilder;
-use crate::table::fetch::{BlockKind, CachedBlock, TableFile, TableIo};
+use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::fetch::{BlockKind, TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
@@ -33,7 +34,6 @@ use crate::table::filter_block::layout::{
 };
 use crate::table::filter_block::pinned::PinnedPartitions;
 use crate::table::format::BlockHandle;
-use crate::table::index::Index;
 
 /// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
 const PARTITION_PERCENT: usize = 90;
@@ -185,7 +185,7 @@ impl PartitionedBuilder {
 pub struct PartitionedReader {
     reader: FilterReader,
     top: FilterSource,
-    resident: Option<Index>,
+    resident: Option<BlockDirectory>,
     pinned: PinnedPartitions,
 }
 
@@ -199,14 +199,14 @@ impl PartitionedReader {
     /// Loads the top-level index to stay; if that fails it is fetched at each use.
     pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
         let handle = self.top.handle();
-        self.resident =
-            self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
+        let index = self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
+        self.resident = index.map(BlockDirectory::new);
     }
 
     /// Loads the partitions to stay, if the index does and the cache has room for them.
     pub fn pin_partitions(&mut self, file: &TableFile) {
-        if let Some(index) = &self.resident {
-            self.pinned = PinnedPartitions::load(index, &self.reader, file);
+        if let Some(blocks) = &self.resident {
+            self.pinned = PinnedPartitions::load(blocks.index(), &self.reader, file);
         }
     }
 
@@ -230,16 +230,16 @@ impl PartitionedReader {
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> FilterVerdict {
-        let partition = match &self.resident {
-            Some(index) => partition_of(index, key),
+        let fetched;
+        let blocks = match &self.resident {
+            Some(blocks) => Some(blocks),
             None => {
-                let Some(block) = self.fetch_top(file, io) else {
-                    return FilterVerdict::NotConsulted;
-                };
-                block.index().and_then(|index| partition_of(index, key))
+                fetched = self.fetch_top(file, io);
+                let Some(block) = &fetched else { return FilterVerdict::NotConsulted };
+                block.index()
             }
         };
-        self.ask(file, partition, hash, io).unwrap_or_else(|| {
+        blocks.and_then(|blocks| self.ask(file, blocks, key, hash, io)).unwrap_or_else(|| {
             io.filter_errors += 1;
             FilterVerdict::NotConsulted
         })
@@ -250,8 +250,8 @@ impl PartitionedReader {
     pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
         set_all(keys, FilterVerdict::NotConsulted);
         let fetched;
-        let index = match &self.resident {
-            Some(index) => Some(index),
+        let blocks = match &self.resident {
+            Some(blocks) => Some(blocks),
             None => {
                 fetched = self.fetch_top(file, io);
                 let Some(block) = &fetched else { return };
@@ -259,16 +259,18 @@ impl PartitionedReader {
             }
         };
         for wanted in &mut *keys {
-            wanted.block = index.and_then(|index| partition_of(index, &wanted.key));
+            wanted.block = blocks.and_then(|blocks| partition_of(blocks, &wanted.key));
         }
         for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
             let partition = run.first().and_then(|wanted| wanted.block);
-            if let Some(filter) = self.pinned(partition) {
+            if let Some(filter) = partition.and_then(|place| self.pinned.get(place.handle)) {
                 ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
                 continue;
             }
-            let block = self.fetch_partition(file, partition, io);
-            let Some(bytes) = block.as_ref().and_then(|block| block.filter()) else {
+            let held = blocks
+                .zip(partition)
+                .and_then(|(blocks, place)| self.fetch_partition(file, blocks, place, io));
+            let Some(bytes) = held.as_ref().and_then(|held| held.block()?.filter()) else {
                 io.filter_errors += 1;
                 continue;
             };
@@ -289,39 +291,39 @@ impl PartitionedReader {
     fn ask(
         &self,
         file: &TableFile,
-        partition: Option<BlockHandle>,
+        blocks: &BlockDirectory,
+        key: &LookupKey,
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> Option<FilterVerdict> {
-        if let Some(filter) = self.pinned(partition) {
+        let place = partition_of(blocks, key)?;
+        if let Some(filter) = self.pinned.get(place.handle) {
             return Some(FilterVerdict::of(filter.may_contain(hash)));
         }
-        let block = self.fetch_partition(file, partition, io)?;
-        Some(FilterVerdict::of(self.reader.may_contain(block.filter()?, hash)))
-    }
-
-    #[inline]
-    fn pinned(&self, partition: Option<BlockHandle>) -> Option<&PreparedFilter> {
-        self.pinned.get(partition?)
+        let held = self.fetch_partition(file, blocks, place, io)?;
+        Some(FilterVerdict::of(self.reader.may_contain(held.block()?.filter()?, hash)))
     }
 
     #[inline]
     fn fetch_partition(
         &self,
         file: &TableFile,
-        partition: Option<BlockHandle>,
+        blocks: &BlockDirectory,
+        place: BlockPlace,
         io: &mut TableIo,
-    ) -> Option<Arc<Cached<CachedBlock>>> {
-        let partition = partition.filter(|handle| handle.size > 0)?;
-        file.fetch(partition, BlockKind::Filter, true, io).ok()
+    ) -> Option<HeldBlock> {
+        if place.handle.size == 0 {
+            return None;
+        }
+        file.fetch_listed(blocks, place, BlockKind::Filter, true, io).ok()
     }
 }
 
 /// The partition that holds the key if any does: the first whose index key is not below it, else
 /// the last. Index keys are user keys or end with trailer 0, so all versions are found alike.
 #[inline]
-fn partition_of(index: &Index, key: &LookupKey) -> Option<BlockHandle> {
-    index.handle(index.find(key).or_else(|| index.len().checked_sub(1))?)
+fn partition_of(blocks: &BlockDirectory, key: &LookupKey) -> Option<BlockPlace> {
+    blocks.find(key).or_else(|| blocks.place(blocks.index().len().checked_sub(1)?))
 }
 
 #[cfg(test)]
@@ -331,6 +333,7 @@ mod tests {
     use crate::filter::vectors;
     use crate::key::SEQUENCE_MAX;
     use crate::table::filter_block::testing::Sink;
+    use crate::table::index::Index;
 
     const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 

@@ -10,7 +10,8 @@
 use crate::cache::Reservation;
 use crate::filter::registry::{FilterReader, PreparedFilter};
 use crate::sync::Arc;
-use crate::table::fetch::{CachedBlock, TableFile};
+use crate::table::cached_block::CachedBlock;
+use crate::table::fetch::TableFile;
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, Compression, check_block};
 use crate::table::index::Index;
 

@@ -1,0 +1,222 @@
+//! What the block cache hands out, and the short way back to it.
+//!
+//! A [`Cached`] value is held by the cache, by readers, or by both. [`Slots`] belong to whoever
+//! keeps asking for the same values by number, for instance the index of a table: a value that was
+//! found in the cache is put into its slot, and from then on is found there, with no lock, no hash
+//! and no count that another core writes. An evicted value leaves its slot.
+//!
+//! Called by `cache.rs`; `table` owns slots and reads them. Invariants: a value enters a slot only
+//! under the lock of its shard, while the cache holds it, so that no slot keeps what was evicted
+//! (I19); values do not keep slots alive.
+
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use arc_swap::{ArcSwapOption, Guard};
+use std::ops::Deref;
+use std::sync::Weak;
+
+/// A value that the cache holds, held, or served without keeping it.
+pub struct Cached<V> {
+    value: V,
+    /// Found in its slot since the cache last asked.
+    used: AtomicBool,
+    evicted: AtomicBool,
+    charge: u64,
+    /// Where the bytes are counted between eviction and drop; none if never kept.
+    pinned: Option<Arc<AtomicU64>>,
+    home: Mutex<Option<Home<V>>>,
+}
+
+/// The slot that a value is in.
+struct Home<V> {
+    slots: Weak<Slots<V>>,
+    number: usize,
+}
+
+/// Places for values that are asked for by number.
+pub struct Slots<V>(Box<[ArcSwapOption<Cached<V>>]>);
+
+/// One of them.
+pub struct Slot<'s, V> {
+    slots: &'s Arc<Slots<V>>,
+    number: usize,
+}
+
+/// What a slot held when it was read.
+pub type Slotted<V> = Guard<Option<Arc<Cached<V>>>>;
+
+impl<V> Cached<V> {
+    /// A value that the cache does not keep.
+    pub fn unkept(value: V) -> Self {
+        Self::new(value, 0, None)
+    }
+
+    /// A value for the cache to keep, which counts `charge` bytes; while readers hold them beyond
+    /// its eviction, they are counted in `pinned`.
+    pub fn kept(value: V, charge: u64, pinned: &Arc<AtomicU64>) -> Self {
+        Self::new(value, charge, Some(Arc::clone(pinned)))
+    }
+
+    fn new(value: V, charge: u64, pinned: Option<Arc<AtomicU64>>) -> Self {
+        let (used, evicted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Cached { value, used, evicted, charge, pinned, home: Mutex::new(None) }
+    }
+
+    /// Bytes it counts in the cache.
+    pub fn charge(&self) -> u64 {
+        self.charge
+    }
+
+    /// True if the cache let go of it.
+    #[cfg(test)]
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was found in its slot since this was last asked.
+    pub fn take_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// Puts it into `slot`. Only under the lock of its shard, while the shard holds it. Answers
+    /// what was there before, to be dropped without that lock.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, slot: Slot<'_, V>) -> Option<Arc<Self>> {
+        let place = slot.slots.0.get(slot.number)?;
+        *self.home.lock() = Some(Home { slots: Arc::downgrade(slot.slots), number: slot.number });
+        place.swap(Some(Arc::clone(self)))
+    }
+
+    /// Takes it out of its slot and counts it as pinned. Called once, when no shard holds it.
+    pub fn evict(self: &Arc<Self>) {
+        let home = self.home.lock().take();
+        if let Some(slots) = home.as_ref().and_then(|home| home.slots.upgrade())
+            && let Some(place) = home.and_then(|home| slots.0.get(home.number))
+        {
+            // Another load of the same block may have taken the place already.
+            let there = place.load();
+            if there.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
+                place.compare_and_swap(&there, None);
+            }
+        }
+        if let Some(pinned) = &self.pinned {
+            // Counted before the flag is set: the drop that sees the flag takes it off again.
+            pinned.fetch_add(self.charge, Ordering::Relaxed);
+            self.evicted.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl<V> Drop for Cached<V> {
+    fn drop(&mut self) {
+        if let Some(pinned) = &self.pinned
+            && *self.evicted.get_mut()
+        {
+            pinned.fetch_sub(self.charge, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<V> Deref for Cached<V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
+    fn as_ref(&self) -> &[u8] {
+        self.value.as_ref()
+    }
+}
+
+impl<V> Slots<V> {
+    /// So many slots, all empty.
+    pub fn new(count: usize) -> Arc<Self> {
+        Arc::new(Slots((0..count).map(|_| ArcSwapOption::empty()).collect()))
+    }
+
+    /// Slot `number`, which may be beyond the last: it is then always empty.
+    #[inline]
+    pub fn slot(self: &Arc<Self>, number: usize) -> Slot<'_, V> {
+        Slot { slots: self, number }
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+impl<V> std::fmt::Debug for Slots<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slots({})", self.0.len())
+    }
+}
+
+impl<V> Clone for Slot<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Slot<'_, V> {}
+
+impl<V> Slot<'_, V> {
+    /// What it holds; notes that it was of use.
+    #[inline]
+    pub fn get(self) -> Option<Slotted<V>> {
+        let there = self.slots.0.get(self.number)?.load();
+        let value = there.as_ref()?;
+        // Written at most once between two evictions, so that readers share the line in peace.
+        if !value.used.load(Ordering::Relaxed) {
+            value.used.store(true, Ordering::Relaxed);
+        }
+        Some(there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_leaves_its_slot_and_no_other() {
+        let pinned = Arc::new(AtomicU64::new(0));
+        let slots = Slots::new(2);
+        let held = |number| slots.slot(number).get().and_then(|held| held.as_ref().map(|v| ***v));
+        let first = Arc::new(Cached::kept(1, 10, &pinned));
+        assert!(first.enter(slots.slot(0)).is_none());
+        assert_eq!((held(0), held(1), held(2)), (Some(1), None, None));
+        assert!(first.take_used() && !first.take_used());
+        // The block was loaded again before the first copy of it left.
+        let second = Arc::new(Cached::kept(2, 10, &pinned));
+        assert!(second.enter(slots.slot(0)).is_some_and(|before| Arc::ptr_eq(&before, &first)));
+        first.evict();
+        assert_eq!((held(0), pinned.load(Ordering::Relaxed)), (Some(2), 10));
+        second.evict();
+        assert_eq!((held(0), pinned.load(Ordering::Relaxed)), (None, 20));
+        drop((first, second));
+        assert_eq!(pinned.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn slots_and_values_outlive_each_other() {
+        let value = Arc::new(Cached::unkept(1));
+        let slots = Slots::new(1);
+        assert!(value.enter(slots.slot(0)).is_none());
+        assert!(value.enter(slots.slot(1)).is_none(), "there is no such slot");
+        drop(slots);
+        assert_eq!(Arc::strong_count(&value), 1);
+        value.evict();
+        let slots = Slots::new(1);
+        let value = Arc::new(Cached::unkept(2));
+        assert!(value.enter(slots.slot(0)).is_none());
+        let weak = Arc::downgrade(&value);
+        drop(value);
+        assert!(slots.slot(0).get().is_some());
+        drop(slots);
+        assert!(weak.upgrade().is_none());
+    }
+}
