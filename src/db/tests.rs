@@ -8,7 +8,7 @@ use crate::db::jobs::flush_pending;
 use crate::db::open;
 use crate::db::write;
 use crate::env::api::Env;
-use crate::env::mem::MemEnv;
+use crate::env::mem::{CrashModel, MemEnv};
 use crate::error::Error;
 use crate::filter::builder::faults;
 use crate::options::access::{ReadOptions, WriteOptions};
@@ -16,7 +16,7 @@ use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::table::filter_block::layout::FilterLayout;
 use crate::write_batch::WriteBatch;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -174,4 +174,27 @@ fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
     drop(shared);
     let db = options.open(directory).unwrap();
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
+}
+
+/// A crash tore the third of seven writes, and records of later ones are still in the log.
+#[test]
+fn writes_are_numbered_from_above_all_that_a_crash_left() {
+    let directory = Path::new("/db");
+    let env = MemEnv::new();
+    let options = Options::new().env(Arc::new(env.clone()));
+    let db = options.clone().open(directory).unwrap();
+    for number in 0..7 {
+        db.put([number], [number + 1; 3000]).unwrap();
+    }
+    let env = env.replay(env.log_len(), CrashModel::Kill, 0);
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "wal");
+    let log = env.list_files().into_iter().find(is_log).unwrap();
+    let mut bytes = env.read_file(&log).unwrap();
+    let torn = bytes.windows(100).position(|window| window == [3; 100]).unwrap();
+    let sector = torn.next_multiple_of(512);
+    bytes[sector..sector + 512].fill(0);
+    env.write_file(&log, &bytes);
+    let shared = open::open(options.env(Arc::new(env)), directory).unwrap();
+    let log = shared.log.lock();
+    assert_eq!((log.last_sequence, log.next_sequence), (2, 8));
 }
