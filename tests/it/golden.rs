@@ -160,7 +160,7 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
 
 fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for folder in ["src", "tests", "examples", "benches"] {
+    for folder in ["src", "tests", "examples", "benches", "fuzz/src"] {
         files_below(&root().join(folder), &mut files);
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
