@@ -67,6 +67,16 @@ impl Image {
         if name(path).ends_with(".sst") { self.last() } else { self.known_durable }
     }
 
+    /// The same after a flip at byte `at`. Only in a log's last record may it look like what a
+    /// crash leaves.
+    fn least_of_flip(&self, path: &Path, at: usize) -> usize {
+        let ends = self.record_ends.iter().map(|(end, _)| *end);
+        let closed = (self.known_durable == self.last()) as usize;
+        let last_begins = ends.rev().nth(1 - closed).unwrap_or(0);
+        let is_inside = name(path).ends_with(".wal") && at < last_begins;
+        if is_inside { self.last() } else { self.least(path) }
+    }
+
     /// The same after all from byte `len` on is gone: a log says no more than its records do.
     fn least_of_cut(&self, path: &Path, len: usize) -> usize {
         if !name(path).ends_with(".wal") {
@@ -369,8 +379,8 @@ fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
 
 fn flips(image: &Image, stride: usize) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
-        let least = image.least(path);
         places(bytes, stride).into_iter().map(move |at| {
+            let least = image.least_of_flip(path, at);
             let what = format!("byte {at} flipped");
             Damage::new(path, least, what, move |bytes| bytes[at] ^= 1 << (at % 8))
         })

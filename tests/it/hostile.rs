@@ -415,6 +415,18 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
             }),
         ),
         (
+            "a restart interval shorter than the first",
+            with(|b| {
+                b.entries[2] = (0, internal_key(b"key2", 7, 0), vec![]);
+                b.entries[3] = (0, internal_key(b"key3", 8, 1), vec![]);
+                let (_, places) = entry_bytes(&b.entries);
+                b.restarts = vec![0, places[2], places[3]];
+                b.entries.push((0, internal_key(b"key4", 8, 1), vec![]));
+                let (_, places) = entry_bytes(&b.entries);
+                b.restarts.push(places[4]);
+            }),
+        ),
+        (
             "a last restart interval longer than the others",
             with(|b| {
                 b.entries[1] = (0, internal_key(b"key1", 5, 1), vec![]);
@@ -691,21 +703,29 @@ fn nowhere(len: u64, index: u64) -> Vec<Handle> {
     ]
 }
 
-/// Opening, or every walk, blames the table.
-fn must_fail(file: &[u8], what: &str) {
-    match open(&disk_of(file, 1), &options()) {
+/// Opening blames the table, or, unless it must do so, every walk does.
+fn must_fail(file: &[u8], entries: usize, at_open: bool, what: &str) {
+    match open(&disk_of(file, entries), &options()) {
         Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
         Ok(db) => {
+            assert!(!at_open, "{what}: opened");
             must_blame(scan(&db), what);
             must_blame(scan_back(&db), what);
         }
     }
 }
 
+fn entries_in(table: &Table) -> usize {
+    table.data.iter().map(|(_, block)| judge(&block.bytes).unwrap().len()).sum()
+}
+
 #[test]
 fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
-    let (table, _) = written(&options(), 40);
+    let (table, map) = written(&options(), 40);
+    let entries = entries_in(&table);
     let good = table.assemble();
+    assert_eq!(scan(&open(&disk_of(&good, entries), &options()).unwrap()).unwrap(), map);
+    let refuse = |file: Vec<u8>, what: &str| must_fail(&file, entries, true, what);
     let len = good.len() as u64;
     let footer = good.len() - 56;
     let word = |i: usize| u64::from_le_bytes(good[footer + 8 * i..][..8].try_into().unwrap());
@@ -715,19 +735,19 @@ fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
         for (metaindex, index) in [(handle, index), (metaindex, handle)] {
             let mut file = good[..footer].to_vec();
             put_footer(&mut file, metaindex, index, table.id);
-            must_fail(&file, &format!("{what} in the footer"));
+            refuse(file, &format!("{what} in the footer"));
         }
         let forged = |mut entries: KeyValues| {
             entries[0].1 = handle_bytes(handle);
             flat_block(&entries)
         };
-        must_fail(&table.assemble_with(forged, |e| flat_block(&e)), &format!("{what}: index"));
-        must_fail(&table.assemble_with(|e| flat_block(&e), forged), &format!("{what}: properties"));
+        refuse(table.assemble_with(forged, |e| flat_block(&e)), &format!("{what}: index"));
+        refuse(table.assemble_with(|e| flat_block(&e), forged), &format!("{what}: properties"));
     }
     // One of the other's kind, with a checksum that holds.
     let mut file = good[..footer].to_vec();
     put_footer(&mut file, index, metaindex, table.id);
-    must_fail(&file, "index and metaindex exchanged");
+    must_fail(&file, entries, false, "index and metaindex exchanged");
     let bend: [fn(&mut KeyValues); 6] = [
         |entries| entries.swap(0, 1),
         |entries| entries[1].1 = entries[0].1.clone(),
@@ -742,8 +762,19 @@ fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
             flat_block(&entries)
         };
         let file = table.assemble_with(forged, |entries| flat_block(&entries));
-        must_fail(&file, &format!("index {number}"));
+        // An index that leaves blocks out holds together; what is missing shows at the end.
+        must_fail(&file, entries, number < 5, &format!("index {number}"));
     }
+}
+
+/// Its size is right, its checksums hold, and it is another one.
+#[test]
+fn a_table_of_the_right_size_and_another_id_is_refused() {
+    let (table, _) = written(&options(), 20);
+    let mut files = store_of(Path::new(HOME), &table.assemble(), entries_in(&table) as u64);
+    let other = Table { id: table.id ^ 1, ..table };
+    files.insert(table_path(), other.assemble());
+    must_blame(open(&copy_of(&files), &options()).map(drop), "another table's id");
 }
 
 #[test]
@@ -761,16 +792,22 @@ fn blocks_that_expand_without_measure_are_refused() {
     for declared in [1 << 32, u64::from(u32::MAX), 1 << 30, 22 * 24, 1 << 20, 60, 19, 0] {
         let block = Stored { kind: 1, bytes: compressed(declared, part) };
         let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
-        must_fail(&table.assemble(), &format!("{declared} bytes declared"));
+        let db = open(&disk_of(&table.assemble(), 4), &options()).unwrap();
+        let error = db.get("key1").unwrap_err();
+        let message = error.to_string();
+        let before_memory_is_taken = declared < 1 << 20
+            || message.contains("declares")
+            || message.contains("larger than allowed");
+        assert!(blames_the_table(&error) && before_memory_is_taken, "{declared}: {error}");
     }
     for bytes in [vec![], vec![0xff; 9], vec![20], compressed(20, part)[..10].to_vec()] {
         let block = Stored { kind: 1, bytes };
         let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
-        must_fail(&table.assemble(), "no Snappy");
+        must_fail(&table.assemble(), 4, false, "no Snappy");
     }
     let block = Stored { kind: 2, ..Stored::raw(good) };
     let table = Table { data: vec![(vec![0xff; 30], block)], ..table };
-    must_fail(&table.assemble(), "compressed by a method of the future");
+    must_fail(&table.assemble(), 4, false, "compressed by a method of the future");
 }
 
 /// Filters whose every bit is set, so that only the figures behind the bits can deny a key; with
@@ -818,7 +855,7 @@ fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
 #[test]
 fn a_filter_whose_figures_are_hostile_denies_nothing() {
     let (table, map) = written(&options(), 20);
-    let entries = table.data.iter().map(|(_, b)| judge(&b.bytes).unwrap().len()).sum();
+    let entries = entries_in(&table);
     for layout in ["filter.", "fullfilter.", "partitionedfilter."] {
         for encoding in [
             "leveldb.BuiltinBloomFilter2",
@@ -851,7 +888,7 @@ fn a_filter_whose_figures_are_hostile_denies_nothing() {
 #[test]
 fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
     let (table, map) = written(&options(), 20);
-    let entries = table.data.iter().map(|(_, b)| judge(&b.bytes).unwrap().len()).sum();
+    let entries = entries_in(&table);
     let properties = entries_of(&table.named[0].block.bytes);
     let try_with = |properties: &KeyValues, what: &str| {
         let mut table = table.clone();
@@ -876,7 +913,7 @@ fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
         }
     }
     let unnamed = table.assemble_with(|e| flat_block(&e), |_| flat_block(&[]));
-    must_fail(&unnamed, "no properties");
+    must_fail(&unnamed, entries, true, "no properties");
     let future = |mut names: KeyValues| {
         let handle = names[0].1.clone();
         names.push((b"siftdb.rangedel".to_vec(), handle));
