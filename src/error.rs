@@ -62,6 +62,8 @@ pub enum Error {
         /// The failure that was latched.
         cause: Arc<Error>,
     },
+    /// The database was opened by `open_read_only`, and this call would write.
+    OpenedReadOnly,
     /// `close` was called on this database.
     Closed,
     /// A file is of a format, version or kind that this siftdb does not know. It was left alone.
@@ -121,6 +123,9 @@ impl fmt::Display for Error {
                 "the database is read-only since an earlier failure ({cause}); \
                  remove the cause and reopen it"
             ),
+            Error::OpenedReadOnly => {
+                write!(f, "the database was opened to read only; open it with `open` to write")
+            }
             Error::Closed => write!(f, "the database is closed; open it again"),
             Error::UnsupportedFormat { path, what } => write!(
                 f,

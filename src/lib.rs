@@ -96,11 +96,16 @@
 //! A batch is there whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
 //!
+//! # Looking after a database
+//!
+//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
+//! [`Db::recovery_report`] says what opening left out after a crash, and [`Recovery`] what it may.
+//!
 //! # Limits
 //!
 //! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
-//! ordinary. The order is bytewise and cannot be changed. One process has a database open at a
-//! time. Unix is the supported platform.
+//! ordinary. The order is bytewise and cannot be changed. One process has a database open to
+//! write at a time. Unix is the supported platform.
 //!
 //! How it works, and why, stands in `DESIGN.md` of the repository.
 
@@ -137,6 +142,7 @@ mod recency_list;
 mod single_flight;
 mod iterator;
 pub mod filter;
+mod directory;
 pub mod env;
 
 // -- vocabulary: knows nothing of the engine -----------------------------------------------------
@@ -144,6 +150,7 @@ mod write_batch;
 mod key;
 mod value;
 mod filename;
+mod recovery;
 mod checksum;
 mod coding;
 pub mod stats;
@@ -151,13 +158,14 @@ mod sync;
 mod error;
 
 pub use compaction::filter_rebuild::FilterRebuild;
-pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot};
+pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot, VerifyProgress, VerifyReport};
 pub use db::{
     FilterAdvice, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice, WantedFilter,
 };
 pub use error::{Error, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
+pub use recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use stats::{LevelStats, Stats};
 pub use table::filter_block::layout::FilterLayout;
 pub use table::filter_block::pinned::FilterPinning;

@@ -82,6 +82,9 @@ pub fn finish(shared: &Shared) -> Result<()> {
     if let Some(cause) = shared.failure.get() {
         return Err(Error::ReadOnly { cause: Arc::new(cause.clone()) });
     }
+    if shared.read_only {
+        return Ok(());
+    }
     write::finish_log(shared).map_err(|error| shared.latch(error))?;
     shared.retired.lock().clear();
     remove_orphans(shared);

@@ -59,8 +59,8 @@ impl Options {
     /// `UnsupportedFormat`, `Io`. Nothing is created or changed when open is refused.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let shared = open::open(self, path.as_ref())?;
-        let workers = Mutex::new(background::start(&shared)?);
-        Ok(Db(Arc::new(Handle { shared, workers })))
+        let workers = background::start(&shared)?;
+        Ok(Db::with(shared, workers))
     }
 }
 
@@ -329,7 +329,12 @@ impl Db {
         self.0.close()
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    /// A handle of its own for what was opened, with its workers.
+    pub(super) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
+        Db(Arc::new(Handle { shared, workers: Mutex::new(workers) }))
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 

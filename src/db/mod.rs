@@ -6,7 +6,9 @@
 //! | module | what |
 //! |---|---|
 //! | `handle` | ownership: `Db`, workers, iterators, snapshots; close |
-//! | `open` | create or recover a database |
+//! | `care` | opening to read only, what recovery left out, checking everything |
+//! | `verify` | everything read and held together |
+//! | `open`, `recover` | create or open a database; what the logs hold |
 //! | `background`, `jobs` | when to flush and compact; the jobs, and removal of files |
 //! | `write` | write groups, memtable switch, stalls |
 //! | `report`, `explain` | the statistics; one lookup in words |
@@ -18,8 +20,11 @@
 
 #[cfg(test)]
 mod tests;
+pub mod care;
 pub mod handle;
+pub mod verify;
 pub mod open;
+pub mod recover;
 pub mod background;
 pub mod jobs;
 pub mod write;
@@ -45,3 +50,4 @@ pub use handle::Db;
 pub use range::KeyRange;
 pub use scan::Iter;
 pub use snapshot::Snapshot;
+pub use verify::{VerifyProgress, VerifyReport};

@@ -5,40 +5,34 @@
 //! 3. CURRENT names the manifest. Without CURRENT the directory must hold nothing but remnants of
 //!    an interrupted creation: other files of ours are damage, never a new database (I7).
 //! 4. The manifest is replayed and its tables are opened.
-//! 5. The logs are replayed into memtables, one each.
-//! 6. After a clean close that is all, unless too many short sessions left a memtable each.
-//!    Otherwise what the logs gave is flushed into tables at once, since the page cache may show
-//!    what the disk does not have; only then old files go.
+//! 5. The logs are replayed, and written forward where that is needed: see `recover`.
 //!
 //! Creation writes everything before the one rename that makes the database exist, so a crash in
 //! its middle leaves a directory that opens as new.
+//!
+//! [`open_read_only`] takes the same steps but the writing: no call that changes anything is made,
+//! LOCK is shared with other readers, and what the logs hold stays in memory.
 
 use crate::cache::Cache;
-use crate::db::jobs::{flush_pending, install_flush};
-use crate::db::state::{ImmutableMemtable, LogState, Published, ReadView, Shared};
+use crate::db::recover::{recover_logs, replay_logs, torn_manifest};
+use crate::db::state::{LogState, Published, ReadView, Shared};
 use crate::db::stats_file::load;
-use crate::db::write;
-use crate::env::api::{Env, FileKind, FileLock, LockMode};
+use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
+use crate::env::api::{Env, FileKind, FileLock};
 use crate::env::handle::FilePool;
 use crate::error::{Error, Result};
-use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
+use crate::filename::FileName;
 use crate::options::database::Options;
 use crate::stats::counters::Counters;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex};
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::version::manifest::{ManifestState, read_current, replay};
 use crate::version::set::{SharedNumbers, VersionSet};
-use crate::wal::recover::{RecoveredLogs, recover};
-use crate::write_batch::DecodedBatch;
 use arc_swap::ArcSwap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// File numbers from here on are not believed when they stand in a foreign-made name: as many are
-/// left above them.
-const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// Opens or creates the database in `directory`.
 ///
@@ -48,7 +42,7 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     options.validate()?;
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
-    let lock = take_lock(&*env, directory)?;
+    let lock = lock_to_write(&*env, directory)?;
     let files = our_files(&*env, directory)?;
     let state = match read_current(&*env, directory)? {
         Some(_) if options.error_if_exists => {
@@ -63,22 +57,49 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     };
     let Some(state) = state else {
         clear_interrupted_creation(&*env, directory, &files)?;
-        let shared = build(options, directory, lock, &files, &ManifestState::default())?;
+        let shared = build(options, directory, Some(lock), &files, &ManifestState::default())?;
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest)?;
         return Ok(shared);
     };
-    let shared = build(options, directory, lock, &files, &state)?;
+    torn_manifest(&state, options.recovery)?;
+    let shared = build(options, directory, Some(lock), &files, &state)?;
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
 
+/// Opens the database in `directory` without changing a byte.
+///
+/// # Errors
+/// As `Options::open_read_only`.
+pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+    let options = options.create_if_missing(false);
+    options.validate()?;
+    let env = Arc::clone(&options.env);
+    prepare_directory(&*env, directory, &options)?;
+    let lock = lock_to_read(&*env, directory)?;
+    let files = our_files(&*env, directory)?;
+    let Some(number) = read_current(&*env, directory)? else {
+        refuse_files_without_current(directory, &files)?;
+        return Err(no_database(directory));
+    };
+    let state = replay(&*env, directory, number)?;
+    torn_manifest(&state, options.recovery)?;
+    let mut shared = build(options, directory, lock, &files, &state)?;
+    if let Some(shared) = Arc::get_mut(&mut shared) {
+        shared.read_only = true;
+    }
+    replay_logs(&shared, &files, &state)?;
+    Ok(shared)
+}
+
+fn no_database(directory: &Path) -> Error {
+    let what = "no siftdb database is here, and none may be created";
+    Error::io("open", directory, io::Error::new(ErrorKind::NotFound, what))
+}
+
 /// Makes sure that the directory is there, or refuses without having made anything.
 fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
-    let missing = || {
-        let what = "no siftdb database is here, and options forbid to create one";
-        Error::io("open", directory, io::Error::new(ErrorKind::NotFound, what))
-    };
     match env.metadata(directory) {
         Ok(metadata) if metadata.kind == FileKind::File => {
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
@@ -91,7 +112,7 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
             match current {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     refuse_files_without_current(directory, &files)?;
-                    Err(missing())
+                    Err(no_database(directory))
                 }
                 _ => Ok(()),
             }
@@ -99,7 +120,7 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
         Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {
             create_directories(env, directory)
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(no_database(directory)),
         Err(error) => Err(Error::io("open", directory, error)),
     }
 }
@@ -124,20 +145,6 @@ fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> {
         _ => {}
     }
     env.sync_dir(parent).map_err(|error| Error::io("sync_dir", parent, error))
-}
-
-fn take_lock(env: &dyn Env, directory: &Path) -> Result<Box<dyn FileLock>> {
-    let path = FileName::Lock.path(directory);
-    env.lock(&path, LockMode::Exclusive).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => Error::Locked { path },
-        _ => Error::io("lock", path, error),
-    })
-}
-
-/// The files in the directory whose names are ours to the letter.
-fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
-    let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
-    Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
 }
 
 /// Without CURRENT a directory may hold only what an interrupted creation leaves.
@@ -179,16 +186,14 @@ const FIRST_MANIFEST: u64 = 1;
 
 /// Numbers are never used again, not even those of files that no manifest names.
 fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
-    let taken = files.iter().filter_map(|name| name.number());
-    let taken = taken.filter(|number| *number < BELIEVED_MAX).max().unwrap_or(0);
     let is_new = state.number == 0;
-    if is_new { FIRST_MANIFEST } else { state.next_file_number.max(taken + 1) }
+    if is_new { FIRST_MANIFEST } else { state.next_file_number.max(number_behind(files)) }
 }
 
 fn build(
     options: Options,
     directory: &Path,
-    lock: Box<dyn FileLock>,
+    lock: Option<Box<dyn FileLock>>,
     files: &[FileName],
     state: &ManifestState,
 ) -> Result<Arc<Shared>> {
@@ -247,7 +252,9 @@ fn build(
         retired: Mutex::default(),
         closed: Default::default(),
         failure: Default::default(),
-        lock: Mutex::new(Some(lock)),
+        lock: Mutex::new(lock),
+        read_only: false,
+        recovery: Default::default(),
         options,
     }))
 }
@@ -260,69 +267,4 @@ fn log_state(state: &ManifestState) -> LogState {
         synced_through: state.synced_through,
         ..LogState::default()
     }
-}
-
-/// Replays the logs into memtables, one each; writes them forward unless the close was clean.
-fn recover_logs(shared: &Arc<Shared>, files: &[FileName], state: &ManifestState) -> Result<()> {
-    let wal = |name: &FileName| match name {
-        FileName::Wal(number) => Some(*number).filter(|number| *number >= state.log_number),
-        _ => None,
-    };
-    let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
-    logs.sort_unstable();
-    let mut oldest_first: Vec<ImmutableMemtable> = Vec::new();
-    let mut apply = |log_number: u64, batch: &DecodedBatch<'_>| {
-        if oldest_first.last().is_none_or(|full| full.log_number != log_number) {
-            let memtable = Shared::new_memtable(&shared.options);
-            oldest_first.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
-        }
-        if let Some(full) = oldest_first.last_mut() {
-            full.memtable.apply(batch);
-            full.last_sequence = batch.sequence + u64::from(batch.count) - 1;
-        }
-        Ok(())
-    };
-    let (env, directory) = (&*shared.env, &shared.directory);
-    let recovered = recover(env, directory, &logs, &state.facts(), &mut apply)?;
-    // Without any log nothing was ever written.
-    let clean = recovered.clean || (logs.is_empty() && state.log_number == 0);
-    let clean = clean && state.dropped.is_none();
-    // Sessions too short for a flush must not leave one more memtable each.
-    let too_many = oldest_first.len() >= shared.options.immutable_memtables_max.max(2);
-    install_recovered(shared, oldest_first, &recovered, clean);
-    if !clean || too_many {
-        write::activate(shared)?;
-        if !flush_pending(shared)? {
-            install_flush(shared, &[], Vec::new())?;
-        }
-        let mut log = shared.log.lock();
-        log.synced_through = log.last_sequence;
-        drop(log);
-        // Again, now that the logs are not needed any more; the worker removes them.
-        let orphans = shared.versions.lock().orphans()?;
-        shared.jobs.lock().orphans = orphans;
-    }
-    Ok(())
-}
-
-fn install_recovered(
-    shared: &Shared,
-    oldest_first: Vec<ImmutableMemtable>,
-    recovered: &RecoveredLogs,
-    clean: bool,
-) {
-    shared.update_view(|view| ReadView {
-        active: Arc::clone(&view.active),
-        active_log: 0,
-        immutables: oldest_first.into_iter().rev().collect(),
-        version: Arc::clone(&view.version),
-    });
-    let mut log = shared.log.lock();
-    log.last_sequence = recovered.last_sequence;
-    log.next_sequence = recovered.highest_sequence + 1;
-    log.previous_log = recovered.last_log;
-    // A clean close synced them. Else what was read may be in the page cache only, claims of the
-    // manifest included, and a log that repeats a claim may survive what the claim is about.
-    log.synced_through = if clean { log.last_sequence } else { 0 };
-    shared.published.0.store(log.last_sequence, Ordering::Release);
 }

@@ -21,6 +21,7 @@ use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::options::database::Options;
+use crate::recovery::RecoveryReport;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::table::cached_block::BlockCache;
@@ -182,6 +183,10 @@ pub struct Shared {
     pub failure: std::sync::OnceLock<Error>,
     /// The directory's lock.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Opened to look: no file may be written, renamed or removed.
+    pub read_only: bool,
+    /// What opening found in manifest and logs.
+    pub recovery: Mutex<RecoveryReport>,
 }
 
 impl Shared {
@@ -195,9 +200,12 @@ impl Shared {
         error
     }
 
-    /// `Closed` or `ReadOnly` if writes are no longer taken.
+    /// `Closed`, `ReadOnly` or `OpenedReadOnly` if writes are not taken.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
+        if self.read_only {
+            return Err(Error::OpenedReadOnly);
+        }
         match self.failure.get() {
             Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause.clone()) }),
             None => Ok(()),

@@ -191,7 +191,10 @@ pub fn dump_manifest(
         state.synced_through
     ))?;
     match state.dropped {
-        Some(what) => printer.line(format_args!("dropped at the end: {what}")),
+        Some(part) => {
+            let (offset, what) = (part.offset, part.what);
+            printer.line(format_args!("dropped at the end: byte {offset}: {what}"))
+        }
         None => Ok(()),
     }
 }

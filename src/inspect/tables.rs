@@ -26,6 +26,7 @@ use crate::table::format::{
 };
 use crate::table::index::Index;
 use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::verify::TableCheck;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,8 +64,8 @@ pub(crate) fn verify_expected(
     path: &Path,
     expect: Expect,
 ) -> Result<TableFacts> {
-    let table = open(env, path, expect)?;
-    table.verify(&mut |_| {})?;
+    let check = TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() };
+    let (table, _) = check.run(path, expect, &mut |_| {})?;
     Ok(facts_of(&table))
 }
 

@@ -13,6 +13,7 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::filter::registry::Encoding;
 use crate::options::filter::Filter;
+use crate::recovery::Recovery;
 use crate::stats::counters::LEVELS;
 use crate::table::builder::TableOptions;
 use crate::table::filter_block::pinned::FilterPinning;
@@ -56,6 +57,7 @@ pub struct Options {
     pub(crate) level0_tables: usize,
     pub(crate) auto_compaction: bool,
     pub(crate) fresh_stats: bool,
+    pub(crate) recovery: Recovery,
     pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
     pub(crate) prefixes: Vec<Arc<dyn PrefixExtractor>>,
     pub(crate) env: Arc<dyn Env>,
@@ -92,6 +94,7 @@ impl Options {
             level0_tables: 4,
             auto_compaction: true,
             fresh_stats: false,
+            recovery: Recovery::default(),
             policies: Vec::new(),
             prefixes: Vec::new(),
             env: Arc::new(DiskEnv::new()),
@@ -259,6 +262,13 @@ impl Options {
     /// Start all counters at zero instead of going on from the file `STATS`. Default: false.
     pub fn fresh_stats(mut self, yes: bool) -> Self {
         self.fresh_stats = yes;
+        self
+    }
+
+    /// What to do where the logs end badly: see [`Recovery`]. Default: drop what a crash may have
+    /// torn and was never synced, refuse everything else.
+    pub fn recovery(mut self, recovery: Recovery) -> Self {
+        self.recovery = recovery;
         self
     }
 

@@ -1,32 +1,43 @@
 //! Reads a whole table and holds everything it says against everything else.
 //!
-//! [`Table::verify`] is what `Db::verify` and the command `sst verify` call. It reads past the
-//! cache and checks: every block's checksum and structure (by reading it), order across blocks,
+//! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens the
+//! file anew and, with [`Table::verify`], reads past every cache and checks: every block's checksum and structure (by reading it), order across blocks,
 //! each block within its separators, blocks one behind the other without a gap, counts, sizes, key
 //! and sequence range against the properties, that every key is found by a lookup, passes the
 //! filter and has a prefix that does, and that the filter could be read at all. The first
 //! contradiction is a `Corruption`.
 
+use crate::cache::Cache;
+use crate::env::api::Env;
+use crate::env::handle::FilePool;
 use crate::error::Result;
 use crate::filter::hash::KeyHash;
+use crate::filter::policy::FilterPolicy;
+use crate::filter::prefix::PrefixExtractor;
 use crate::iterator::api::Direction;
 use crate::key::{
     LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
 };
+use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::BlockHandle;
 use crate::table::index::Index;
 use crate::table::properties::Properties;
-use crate::table::reader::Table;
+use crate::table::reader::{Expect, Table, TableContext};
 use std::cmp::Ordering;
+use std::path::Path;
+
+/// For what index and filter take beside their bytes.
+const ROOM_BYTES: u64 = 1 << 20;
 
 /// What a complete check has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VerifyReport {
+pub struct VerifyCounts {
     /// Entries read.
     pub entries: u64,
     /// Data blocks read.
@@ -37,9 +48,51 @@ pub struct VerifyReport {
     pub filter_probes: u64,
 }
 
+/// What a check needs to know beside the file.
+pub struct TableCheck<'a> {
+    /// The file system.
+    pub env: &'a Arc<dyn Env>,
+    /// Filter policies of the user's, to ask filters that name them.
+    pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
+    /// Prefix extractors of the user's.
+    pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
+}
+
+impl TableCheck<'_> {
+    /// Opens the table at `path` anew and checks all of it; answers the table, too. Its index and
+    /// filter are read once and held as long as it is, whatever their size.
+    ///
+    /// # Errors
+    /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
+    pub fn run(
+        self,
+        path: &Path,
+        expect: Expect,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Table, VerifyCounts)> {
+        let mut context = TableContext {
+            files: FilePool::new(Arc::clone(self.env), 1),
+            cache: Cache::new(0, 0.0),
+            custom_policies: self.custom_policies,
+            custom_prefixes: self.custom_prefixes,
+            pinning: FilterPinning::All,
+        };
+        let sizes = Table::open(&context, path, expect)?;
+        let properties = sizes.properties();
+        // In memory, offsets and prefixes stand beside index blocks; no file's word is taken for
+        // more than the file holds.
+        let claimed = properties.filter_bytes.saturating_add(properties.index_bytes);
+        let bytes = claimed.min(sizes.file().bytes()).saturating_mul(4);
+        context.cache = Cache::new(bytes.saturating_add(ROOM_BYTES), 1.0);
+        let table = Table::open(&context, path, expect)?;
+        let counts = table.verify(progress)?;
+        Ok((table, counts))
+    }
+}
+
 impl Table {
     /// Checks the whole table; `progress` is told the bytes of each data block as it is done.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport> {
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
         let index = self.file().read_index(
             self.footer().index,
             BlockKind::Index,
@@ -50,7 +103,7 @@ impl Table {
             index: &index,
             found: Properties::default(),
             last_key: Vec::new(),
-            report: VerifyReport::default(),
+            report: VerifyCounts::default(),
             io: TableIo::default(),
         };
         let mut position = 0;
@@ -79,7 +132,7 @@ struct Walk<'t> {
     /// Filled as the walk goes, to be held against the table's own.
     found: Properties,
     last_key: Vec<u8>,
-    report: VerifyReport,
+    report: VerifyCounts,
     io: TableIo,
 }
 

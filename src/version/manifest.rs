@@ -21,9 +21,10 @@ use crate::key::{SEQUENCE_MAX, SequenceNumber, compare_internal, user_key};
 use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{RecordReader, Step};
 use crate::record::writer::RecordWriter;
+use crate::recovery::DroppedPart;
 use crate::stats::counters::LEVELS;
 use crate::version::edit::{COMPARATOR, FileMeta, VersionEdit};
-use crate::wal::recover::ManifestFacts;
+use crate::wal::evidence::ManifestFacts;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::iter;
@@ -46,7 +47,7 @@ pub struct ManifestState {
     /// Its length without a last record that was cut short.
     pub bytes: u64,
     /// What was dropped at the end, if anything; then nobody may append to it.
-    pub dropped: Option<String>,
+    pub dropped: Option<DroppedPart>,
     /// The tables of each level: newest first in level 0, by smallest key in the others.
     pub levels: [Vec<FileMeta>; LEVELS],
     /// The oldest log that is needed.
@@ -163,7 +164,8 @@ pub fn replay_bytes(path: &Path, number: u64, bytes: &[u8]) -> Result<ManifestSt
                 if !bad.torn || !is_tail || replay.edits == 0 {
                     return Err(Error::corruption(path, bad.offset, bad.what));
                 }
-                replay.state.dropped = Some(format!("byte {}: {}", bad.offset, bad.what));
+                let (path, offset) = (path.to_path_buf(), bad.offset);
+                replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
                 break;
             }
             Step::End => break,

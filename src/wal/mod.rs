@@ -15,8 +15,12 @@
 //! what tells a loss of what was never synced from damage to what was. The kind stands last, so
 //! that no record ends in a zero byte.
 //!
-//! [`writer`] appends; [`recover`] reads all logs back; [`format`] encodes and decodes payloads.
+//! [`writer`] appends; [`recover`] reads all logs back, or refuses; [`salvage`] reads what it can
+//! from damaged ones; [`evidence`] is what both hold against the manifest; [`format`] encodes and
+//! decodes payloads.
 
+pub mod salvage;
 pub mod recover;
 pub mod writer;
+pub mod evidence;
 pub mod format;

@@ -14,36 +14,17 @@
 //! there: an earlier recovery judged what stands between. A log of an opening that did not finish
 //! names a manifest that is not in force yet; it holds no writes and is passed over.
 
-use crate::env::api::{Env, read_file};
+use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::record::format::{HeaderState, RecordFile};
 use crate::record::reader::{Record, RecordReader, Step};
+use crate::recovery::DroppedPart;
+use crate::wal::evidence::{Log, ManifestFacts, missing_log, newer_manifest, read_log};
 use crate::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
 use crate::write_batch::DecodedBatch;
-use std::io;
-use std::path::{Path, PathBuf};
-
-/// A log beyond this was not written by siftdb: room for a write buffer and the largest group.
-const LOG_BYTES_MAX: u64 = 16 << 30;
-
-/// What the manifest knows of the logs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ManifestFacts {
-    /// The number of the manifest.
-    pub number: u64,
-    /// Its valid length.
-    pub bytes: u64,
-    /// The oldest log that is needed, 0 if there is none.
-    pub log_number: u64,
-    /// Everything up to this sequence is in tables.
-    pub flushed_through: SequenceNumber,
-    /// The last sequence given to a write.
-    pub last_sequence: SequenceNumber,
-    /// The last sequence known to be durable.
-    pub synced_through: SequenceNumber,
-}
+use std::path::Path;
 
 /// What the logs held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,8 +38,9 @@ pub struct RecoveredLogs {
     pub last_log: u64,
     /// The last log was closed and nothing was dropped: opening need not write anything.
     pub clean: bool,
-    /// What was dropped at the end of history, for the user; a crash is the only cause.
-    pub dropped: Option<String>,
+    /// Where history ends too early, if it does: what was dropped from there on. A crash is the
+    /// only cause.
+    pub dropped: Option<DroppedPart>,
 }
 
 /// Receives each batch with the number of its log, in order.
@@ -75,7 +57,7 @@ pub fn recover(
     if facts.log_number != 0 && logs.first() != Some(&facts.log_number) {
         return Err(missing_log(directory, facts.log_number, "the manifest needs it"));
     }
-    let mut recovery = Recovery {
+    let mut replay = LogReplay {
         directory,
         logs,
         facts,
@@ -91,43 +73,12 @@ pub fn recover(
     };
     for &number in logs {
         let path = FileName::Wal(number).path(directory);
-        let bytes = match read_file(env, &path, LOG_BYTES_MAX) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(missing_log(directory, number, "it is needed"));
-            }
-            result => result?,
+        let Some(bytes) = read_log(env, &path)? else {
+            return Err(missing_log(directory, number, "it is needed"));
         };
-        recovery.read_log(&Log { number, path, bytes: &bytes })?;
+        replay.read_log(&Log { number, path, bytes: &bytes })?;
     }
-    recovery.finish()
-}
-
-fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
-    let path = FileName::Wal(number).path(directory);
-    Error::corruption(path, 0, format!("the log is missing and {why}"))
-}
-
-fn newer_manifest(log: &Log<'_>, record: &Record<'_>) -> Error {
-    log.corruption(record.start, "the log was in use under a newer manifest than CURRENT names")
-}
-
-struct Log<'a> {
-    number: u64,
-    path: PathBuf,
-    bytes: &'a [u8],
-}
-
-impl Log<'_> {
-    fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
-        Error::corruption(&self.path, offset, what)
-    }
-}
-
-/// Where good records end before their time.
-struct BadEnd {
-    path: PathBuf,
-    offset: u64,
-    what: String,
+    replay.finish()
 }
 
 /// The strongest claim of durability among the records behind the end of history.
@@ -137,7 +88,7 @@ struct Proof {
     place: String,
 }
 
-struct Recovery<'a> {
+struct LogReplay<'a> {
     directory: &'a Path,
     logs: &'a [u64],
     facts: &'a ManifestFacts,
@@ -152,12 +103,12 @@ struct Recovery<'a> {
     /// The manifest in force when that was written.
     closed_under: u64,
     /// Set where the last log ends badly, until a later log settles that nothing is missing.
-    bad: Option<BadEnd>,
+    bad: Option<DroppedPart>,
     proof: Proof,
     apply: Apply<'a>,
 }
 
-impl Recovery<'_> {
+impl LogReplay<'_> {
     fn read_log(&mut self, log: &Log<'_>) -> Result<()> {
         let mut reader = RecordReader::new(log.bytes, log.number);
         let first = match RecordFile::Wal.check_header(log.number, log.bytes) {
@@ -224,7 +175,7 @@ impl Recovery<'_> {
             return Err(missing_log(self.directory, previous, "a later log follows it"));
         }
         if self.bad.is_none() {
-            self.bad = Some(BadEnd {
+            self.bad = Some(DroppedPart {
                 path: log.path.clone(),
                 offset: record.start,
                 what: format!("sequences {} to {begins_after} are missing", self.next),
@@ -286,7 +237,7 @@ impl Recovery<'_> {
     ) -> Result<()> {
         self.closed = false;
         if self.bad.is_none() {
-            self.bad = Some(BadEnd { path: log.path.clone(), offset, what: what.into() });
+            self.bad = Some(DroppedPart { path: log.path.clone(), offset, what: what.into() });
         }
         self.read_dropped(log, reader)
     }
@@ -329,22 +280,10 @@ impl Recovery<'_> {
     fn decode<'r>(&mut self, log: &Log<'_>, record: &'r Record<'_>) -> Result<WalRecord<'r>> {
         let decoded = decode(&record.payload)
             .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
-        let (manifest, synced_bytes) = match decoded.body {
-            WalBody::End(end) if end.manifest_number > self.facts.number => {
-                return Err(newer_manifest(log, record));
-            }
-            WalBody::Start(start) => (start.manifest_number, start.manifest_synced_bytes),
-            WalBody::End(end) => (end.manifest_number, end.manifest_synced_bytes),
-            WalBody::Batch(batch) => {
-                self.highest = self.highest.max(last_sequence(&batch).unwrap_or(0));
-                (0, 0)
-            }
-        };
-        if manifest == self.facts.number && synced_bytes > self.facts.bytes {
-            let path = FileName::Manifest(manifest).path(self.directory);
-            let what = format!("the manifest ends here and was durable up to byte {synced_bytes}");
-            return Err(Error::corruption(path, self.facts.bytes, what));
+        if let WalBody::Batch(batch) = &decoded.body {
+            self.highest = self.highest.max(last_sequence(batch).unwrap_or(0));
         }
+        self.facts.check(self.directory, log, record, &decoded.body)?;
         Ok(decoded)
     }
 
@@ -381,9 +320,7 @@ impl Recovery<'_> {
             highest_sequence: self.highest.max(last),
             last_log: self.last_log,
             clean: self.closed && self.bad.is_none(),
-            dropped: self
-                .bad
-                .map(|bad| format!("{} at byte {}: {}", bad.path.display(), bad.offset, bad.what)),
+            dropped: self.bad,
         })
     }
 }
@@ -396,6 +333,7 @@ mod tests {
     use crate::wal::format::WalEnd;
     use crate::wal::writer::WalWriter;
     use crate::write_batch::WriteBatch;
+    use std::path::PathBuf;
 
     const MANIFEST: u64 = 2;
     const MANIFEST_BYTES: u64 = 100;
@@ -701,7 +639,7 @@ mod tests {
         env.write_file(&path_of(4), &bytes);
         let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
         assert_eq!((recovered.last_sequence, recovered.highest_sequence), (5, 13));
-        assert!(recovered.dropped.unwrap().contains("000004.wal at byte"));
+        assert!(recovered.dropped.unwrap().to_string().contains("000004.wal at byte"));
         let known = ManifestFacts { last_sequence: 99, ..facts() };
         assert_eq!(recover_in(&env, &[3, 4, 6], &known).unwrap().highest_sequence, 99);
     }

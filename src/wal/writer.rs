@@ -86,6 +86,12 @@ impl WalWriter {
         self.records.sync_all()
     }
 
+    /// How much was written: what lies behind is space allocated ahead.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.records.bytes()
+    }
+
     /// The number in the log's name.
     #[must_use]
     pub fn number(&self) -> u64 {

@@ -14,11 +14,14 @@
 //! | `filters` | no false negatives, false positives as expected, exact counters |
 //! | `multi_get` | batches answer and count as single lookups, and read less |
 //! | `prefixes` | scans pass tables by, and answer as without filters |
+//! | `read_only` | looking changes no byte, whatever the rights and the state of the logs |
+//! | `recovery` | the three modes: what each drops, refuses, keeps and says |
+//! | `verify` | the check of everything finds and names what is damaged, and nothing else |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
 //! | `filter_rebuild` | filters are replaced under readers and writers, and used |
-//! | `cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
+//! | `cli`, `care_cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
 //!
 //! A failed random test prints its seed; the same seed runs the same operations again.
@@ -28,6 +31,8 @@
 
 mod architecture;
 mod arguments;
+#[cfg(feature = "cli")]
+mod care_cli;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;
@@ -47,5 +52,8 @@ mod levels;
 mod model;
 mod multi_get;
 mod prefixes;
+mod read_only;
+mod recovery;
 mod regressions;
 mod support;
+mod verify;

@@ -1,9 +1,8 @@
 //! Arguments that several commands share: which database, which key.
 //!
 //! Commands flatten [`Database`] and [`Spelling`] into their own arguments. A command that looks
-//! never creates a database, and starts no compaction; a command that writes uses the defaults of
-//! the library. Options for tuning have no place here: they belong to programs, except
-//! those of filters (`filter_args.rs`).
+//! changes no byte; a command that writes uses the defaults of the library. Options for tuning have
+//! no place here: they belong to programs, except those of filters (`filter_args.rs`).
 
 use crate::failure::Outcome;
 use crate::text::unescaped;
@@ -22,14 +21,18 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens it to look: no database is created and nothing is compacted. Counters are kept, and
-    /// after a crash opening recovers, which writes tables and removes the logs they replace.
+    /// Opens it to look: no file is written, also not to recover from a crash or to keep counters.
     pub fn open_to_read(&self) -> Outcome<Db> {
         self.open_to_read_with(Options::new())
     }
 
     /// As `open_to_read`, with these options besides.
     pub fn open_to_read_with(&self, options: Options) -> Outcome<Db> {
+        Ok(options.open_read_only(&self.directory)?)
+    }
+
+    /// Opens it to write tables anew, with these options; compacts nothing else.
+    pub fn open_to_rewrite_with(&self, options: Options) -> Outcome<Db> {
         let options = options.create_if_missing(false).auto_compaction(false);
         Ok(options.open(&self.directory)?)
     }

@@ -16,6 +16,7 @@ mod put;
 mod scan;
 mod sst;
 mod stats;
+mod verify;
 
 mod args;
 mod bars;
@@ -65,6 +66,8 @@ enum Command {
     Stats(stats::Stats),
     /// Look a key up and print what that touched, table by table
     Explain(explain::Explain),
+    /// Read everything and check it: checksums, order, counts, filters; changes nothing
+    Verify(verify::Verify),
     /// What filters are and did, what others would take; see `siftdb filter --help`
     #[command(subcommand)]
     Filter(filter::Filter),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Scan(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Verify(command) => command.run(),
         Command::Filter(command) => command.run(),
         Command::Sst(command) => command.run(),
     };

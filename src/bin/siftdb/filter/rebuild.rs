@@ -33,7 +33,7 @@ pub struct Rebuild {
 impl Rebuild {
     pub fn run(self) -> Outcome {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
-        let db = self.database.open_to_read_with(self.wanted.set(Options::new())?)?;
+        let db = self.database.open_to_rewrite_with(self.wanted.set(Options::new())?)?;
         let before = db.stats();
         let tables = db.rebuild_filters(which)?;
         let after = db.stats();

@@ -1,0 +1,119 @@
+//! The directory of a database: its lock, the files in it that are ours, and `lost`.
+//!
+//! Called by everything that opens a directory: `db::open`, `repair`. A name that is not ours to
+//! the letter is never looked at, and LOCK is never removed.
+//!
+//! [`keep_in_lost`] gives a file a second name in the folder `lost`, durably, before anything else
+//! is done about it. So at every moment the file has its old name, the new one, or both, and what
+//! takes the old name away later (a sweep of orphans, a repair) loses nothing.
+
+use crate::env::api::{Env, FileKind, FileLock, LockMode};
+use crate::error::{Error, Result};
+use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// File numbers from here on are not believed when they stand in a foreign-made name: as many are
+/// left above them.
+pub const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
+
+/// The folder for what could not be used.
+const LOST: &str = "lost";
+
+/// Takes LOCK, creating it if needed.
+///
+/// # Errors
+/// `Locked` if someone else holds it.
+pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Box<dyn FileLock>> {
+    lock(env, directory, LockMode::Exclusive)
+}
+
+/// Takes LOCK together with other readers; `None` if there is no such file, which this must not
+/// create. Then nobody has ever written here by this name of the directory, and someone who begins
+/// to can only make reads fail: numbers of files are never used twice.
+///
+/// # Errors
+/// `Locked` if a writer holds it.
+pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Option<Box<dyn FileLock>>> {
+    let path = FileName::Lock.path(directory);
+    match env.metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("lock", path, error)),
+        Ok(_) => lock(env, directory, LockMode::Shared).map(Some),
+    }
+}
+
+fn lock(env: &dyn Env, directory: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+    let path = FileName::Lock.path(directory);
+    env.lock(&path, mode).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Error::Locked { path },
+        _ => Error::io("lock", path, error),
+    })
+}
+
+/// The files in the directory whose names are ours to the letter.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
+    let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
+    Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
+}
+
+/// The first number that no file of these has, or had: numbers are never used again, not even
+/// those of files that no manifest names.
+#[must_use]
+pub fn number_behind(files: &[FileName]) -> u64 {
+    let taken = files.iter().filter_map(|name| name.number());
+    taken.filter(|number| *number < BELIEVED_MAX).max().map_or(0, |last| last + 1)
+}
+
+/// Keeps each of the files in the folder `lost`, under its own name or, where that is taken, with
+/// a number behind it; durable when this returns. Answers the new paths.
+///
+/// # Errors
+/// The folder cannot be made, or a file cannot be given a second name. Then all files still have
+/// their old names.
+pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<Vec<PathBuf>> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lost = directory.join(LOST);
+    match env.create_dir(&lost) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::io("create_dir", lost, error));
+        }
+        _ => {}
+    }
+    env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))?;
+    let mut kept = Vec::new();
+    for name in files {
+        kept.push(keep(env, &name.path(directory), &lost)?);
+    }
+    env.sync_dir(&lost).map_err(|error| Error::io("sync_dir", &lost, error))?;
+    Ok(kept)
+}
+
+fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut copies = 0;
+    loop {
+        let place = match copies {
+            0 => lost.join(&*name),
+            number => lost.join(format!("{name}.{number}")),
+        };
+        let is_file = env.metadata(path).is_ok_and(|metadata| metadata.kind == FileKind::File);
+        let taken = env.metadata(&place).is_ok();
+        let kept = match (taken, is_file) {
+            (true, _) => Err(ErrorKind::AlreadyExists.into()),
+            (false, true) => env.hard_link(path, &place),
+            // A folder, link or device under a name of ours: nothing that a second name can have.
+            (false, false) => env.rename(path, &place),
+        };
+        match kept {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => copies += 1,
+            Err(error) => return Err(Error::io("hard_link", path, error)),
+            Ok(()) => return Ok(place),
+        }
+    }
+}

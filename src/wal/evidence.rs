@@ -1,0 +1,97 @@
+//! A log as recovery holds it, and what its records prove about the manifest.
+//!
+//! Shared by `recover`, which believes nothing but an unbroken history, and `salvage`, which takes
+//! what it can get. Both must refuse the same thing: a manifest that is older or shorter than the
+//! logs say it was. For then tables that nothing names any more hold part of the data, and going
+//! on would lose them; that is work for a repair.
+
+use crate::env::api::{Env, read_file};
+use crate::error::{Error, Result};
+use crate::filename::FileName;
+use crate::key::SequenceNumber;
+use crate::record::reader::Record;
+use crate::wal::format::WalBody;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A log beyond this was not written by siftdb: room for a write buffer and the largest group.
+const LOG_BYTES_MAX: u64 = 16 << 30;
+
+/// What the manifest knows of the logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManifestFacts {
+    /// The number of the manifest.
+    pub number: u64,
+    /// Its valid length.
+    pub bytes: u64,
+    /// The oldest log that is needed, 0 if there is none.
+    pub log_number: u64,
+    /// Everything up to this sequence is in tables.
+    pub flushed_through: SequenceNumber,
+    /// The last sequence given to a write.
+    pub last_sequence: SequenceNumber,
+    /// The last sequence known to be durable.
+    pub synced_through: SequenceNumber,
+}
+
+impl ManifestFacts {
+    /// Refuses if `record` of `log` says that the manifest was longer, or another one in force.
+    pub fn check(
+        &self,
+        directory: &Path,
+        log: &Log<'_>,
+        record: &Record<'_>,
+        body: &WalBody<'_>,
+    ) -> Result<()> {
+        let (manifest, synced_bytes) = match body {
+            WalBody::End(end) if end.manifest_number > self.number => {
+                return Err(newer_manifest(log, record));
+            }
+            WalBody::Start(start) => (start.manifest_number, start.manifest_synced_bytes),
+            WalBody::End(end) => (end.manifest_number, end.manifest_synced_bytes),
+            WalBody::Batch(_) => return Ok(()),
+        };
+        if manifest == self.number && synced_bytes > self.bytes {
+            let path = FileName::Manifest(manifest).path(directory);
+            let what = format!("the manifest ends here and was durable up to byte {synced_bytes}");
+            return Err(Error::corruption(path, self.bytes, what));
+        }
+        Ok(())
+    }
+}
+
+/// A whole log in memory.
+pub struct Log<'a> {
+    /// The number in its name.
+    pub number: u64,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its contents.
+    pub bytes: &'a [u8],
+}
+
+impl Log<'_> {
+    /// Damage at `offset`.
+    pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(&self.path, offset, what)
+    }
+}
+
+/// The contents of the log at `path`; `None` if it is not there.
+pub fn read_log(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
+    match read_file(env, path, LOG_BYTES_MAX) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// A log is not there and `why` it should be.
+pub fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
+    let path = FileName::Wal(number).path(directory);
+    Error::corruption(path, 0, format!("the log is missing and {why}"))
+}
+
+/// A log that another manifest than the one in force belongs to.
+pub fn newer_manifest(log: &Log<'_>, record: &Record<'_>) -> Error {
+    log.corruption(record.start, "the log was in use under a newer manifest than CURRENT names")
+}

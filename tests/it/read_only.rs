@@ -1,0 +1,192 @@
+//! Opening to read only: the same answers, and not one call that changes a file.
+//!
+//! A [`FaultEnv`] whose every changing call fails and is counted is the witness in memory; on the
+//! real disk it is the directory's contents, with rights taken away where that means something.
+
+use crate::support::data::{absent_key, key};
+use crate::support::stores::{HOME, as_env, copy_of, files, open, scan, scan_back, small_options};
+use siftdb::env::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::env::mem::CrashModel;
+use siftdb::env::{Env, LockMode, MemEnv};
+use siftdb::{Db, Error, FilterRebuild, Options, Recovery};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Several levels, a log, tombstones; as a clean close leaves it, or as a kill does.
+fn store(closed: bool) -> MemEnv {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    for number in 0..4_000 {
+        db.put(key(number), format!("value {number}")).unwrap();
+    }
+    for number in (0..4_000).step_by(7) {
+        db.delete(key(number)).unwrap();
+    }
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    db.put(key(3), "newer").unwrap();
+    db.put("only in the log", "1").unwrap();
+    if closed {
+        db.close().unwrap();
+        return env;
+    }
+    env.replay(env.log_len(), CrashModel::Kill, 0)
+}
+
+/// An Env over `env` in which every call that changes anything fails, LOCK being there.
+fn frozen(env: &MemEnv) -> Arc<FaultEnv> {
+    let frozen = Arc::new(FaultEnv::new(Arc::new(env.clone())));
+    frozen.fail_at(0, Fault::from_then_on(FaultKind::Error(EIO)).among(Calls::Changes));
+    frozen
+}
+
+fn changes(env: &FaultEnv) -> u64 {
+    env.calls_of(Calls::Changes) - env.calls_of(Calls::Named("lock"))
+}
+
+#[test]
+fn nothing_is_changed_and_everything_is_read() {
+    for closed in [true, false] {
+        let env = store(closed);
+        let expected = scan(&open(&copy_of(&files(&env)), &small_options()).unwrap()).unwrap();
+        assert_eq!(expected.len(), 4_000 - 4_000usize.div_ceil(7) + 1);
+        // Without LOCK, so that even taking it would be seen.
+        env.remove_file(&Path::new(HOME).join("LOCK"));
+        let (before, witness) = (files(&env), frozen(&env));
+        let options = small_options().env(Arc::clone(&witness) as Arc<dyn Env>);
+        let db = options.open_read_only(HOME).unwrap();
+        assert_eq!(scan(&db).unwrap(), expected);
+        assert_eq!(scan_back(&db).unwrap().len(), expected.len());
+        let snapshot = db.snapshot();
+        assert_eq!(snapshot.get(key(3)).unwrap().as_deref(), Some(&b"newer"[..]));
+        let answers = db.multi_get([key(0), key(1), absent_key(5)]).unwrap();
+        assert_eq!(answers.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+        assert!(db.explain(key(1)).unwrap().value.is_some());
+        assert!(db.stats().gets >= 2 && db.filter_report().stats.gets >= 2);
+        assert!(db.first().unwrap().is_some() && db.may_contain(key(1)).unwrap());
+        let refused = [
+            db.put("a", "b"),
+            db.delete("a"),
+            db.sync(),
+            db.flush(),
+            db.compact_range(..),
+            db.rebuild_filters(FilterRebuild::All).map(drop),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(Error::OpenedReadOnly)), "{refused:?}");
+        }
+        db.close().unwrap();
+        assert!(matches!(db.get("a"), Err(Error::Closed)));
+        drop((db, snapshot));
+        assert_eq!((changes(&witness), witness.calls_of(Calls::Named("lock"))), (0, 0));
+        assert!(files(&env) == before);
+        assert!(!env.list_files().iter().any(|path| path.ends_with("LOCK")), "LOCK was created");
+    }
+}
+
+#[test]
+fn readers_share_the_lock_and_keep_writers_out() {
+    let env = store(true);
+    let read = || small_options().env(as_env(&env)).open_read_only(HOME);
+    let (one, two) = (read().unwrap(), read().unwrap());
+    assert!(matches!(open(&env, &small_options()), Err(Error::Locked { .. })));
+    one.close().unwrap();
+    drop(one);
+    assert!(matches!(open(&env, &small_options()), Err(Error::Locked { .. })));
+    drop(two);
+    let writer = open(&env, &small_options()).unwrap();
+    assert!(matches!(read(), Err(Error::Locked { .. })));
+    drop(writer);
+    let lock = env.lock(&Path::new(HOME).join("LOCK"), LockMode::Shared).unwrap();
+    read().unwrap();
+    drop(lock);
+}
+
+#[test]
+fn what_is_no_database_or_is_damaged_is_refused_and_left_alone() {
+    let env = MemEnv::new();
+    let read = |env: &MemEnv| Options::new().env(as_env(env)).open_read_only(HOME);
+    assert!(matches!(read(&env), Err(Error::Io { .. })));
+    assert!(env.list(Path::new(HOME)).is_err(), "no directory was made");
+    env.create_dir(Path::new(HOME)).unwrap();
+    assert!(matches!(read(&env), Err(Error::Io { .. })));
+    let env = store(true);
+    for name in ["CURRENT", "STATS"] {
+        let damaged = copy_of(&files(&env));
+        damaged.remove_file(&Path::new(HOME).join(name));
+        let before = files(&damaged);
+        assert_eq!(read(&damaged).is_err(), name == "CURRENT");
+        assert!(files(&damaged) == before);
+    }
+    let invalid = small_options().block_bytes(0).env(as_env(&env)).open_read_only(HOME);
+    assert!(matches!(invalid, Err(Error::InvalidOptions { .. })));
+}
+
+#[test]
+fn a_torn_log_is_read_without_its_tail_and_stays_as_it_is() {
+    let env = store(false);
+    let log = env.list_files().into_iter().rfind(|path| path.to_string_lossy().ends_with(".wal"));
+    let log = log.unwrap();
+    let bytes = env.read_file(&log).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    env.write_file(&log, &bytes[..used]);
+    let (before, witness) = (files(&env), frozen(&env));
+    let options = small_options().env(Arc::clone(&witness) as Arc<dyn Env>);
+    env.remove_file(&Path::new(HOME).join("LOCK"));
+    for recovery in [Recovery::TolerateTornTail, Recovery::Salvage] {
+        let db = options.clone().recovery(recovery).open_read_only(HOME).unwrap();
+        assert_eq!(db.get("only in the log").unwrap(), None);
+        assert_eq!(db.get(key(3)).unwrap().as_deref(), Some(&b"newer"[..]));
+        let report = db.recovery_report();
+        assert_eq!(report.dropped.len(), 1, "{report}");
+        assert_eq!(report.dropped[0].path, log);
+        assert!(report.set_aside.is_empty());
+    }
+    let refused = options.recovery(Recovery::Strict).open_read_only(HOME);
+    assert!(refused.unwrap_err().is_corruption());
+    assert_eq!(changes(&witness), 0);
+    assert!(files(&env) == before);
+}
+
+#[test]
+fn a_real_directory_without_rights_to_write_is_read_and_stays_byte_for_byte() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Db::open(&path).unwrap();
+    (0..500).for_each(|number| db.put(key(number), "value").unwrap());
+    db.flush().unwrap();
+    db.put("in the log", "1").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let contents = || {
+        let mut all: Vec<_> = std::fs::read_dir(&path)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                let modified = entry.metadata().unwrap().modified().unwrap();
+                (entry.path(), std::fs::read(entry.path()).unwrap(), modified)
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let allow = |directory: u32, file: u32| {
+        let set = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(&path, 0o700);
+        contents().iter().for_each(|(path, _, _)| set(path, file));
+        set(&path, directory);
+    };
+    let before = contents();
+    allow(0o500, 0o400);
+    {
+        let (one, two) = (Db::open_read_only(&path).unwrap(), Db::open_read_only(&path).unwrap());
+        assert_eq!(one.iter().count(), 501);
+        assert_eq!(two.get("in the log").unwrap().as_deref(), Some(&b"1"[..]));
+        assert!(matches!(Db::open(&path), Err(Error::Locked { .. } | Error::Io { .. })));
+    }
+    allow(0o700, 0o600);
+    assert!(contents() == before);
+}

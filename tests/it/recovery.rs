@@ -1,0 +1,219 @@
+//! The three modes of recovery: what each opens, what it refuses, and what it says it left out.
+
+use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, scan};
+use siftdb::env::MemEnv;
+use siftdb::env::mem::CrashModel;
+use siftdb::{Db, Error, Options, Recovery, WriteBatch, WriteOptions};
+use std::path::{Path, PathBuf};
+
+const BATCHES: u64 = 12;
+/// Up to here everything was synced.
+const SYNCED: u64 = 9;
+
+fn options() -> Options {
+    Options::new().auto_compaction(false)
+}
+
+fn with(env: &MemEnv, recovery: Recovery) -> siftdb::Result<Db> {
+    open(env, &options().recovery(recovery))
+}
+
+/// Batches of two entries each, all in one log, as the death of the process leaves them; and where
+/// the record of each batch ends.
+fn killed() -> (MemEnv, PathBuf, Vec<usize>) {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    let mut ends = Vec::new();
+    let log = || files_ending(&env, ".wal").pop().unwrap();
+    for number in 1..=BATCHES {
+        let mut batch = WriteBatch::new();
+        batch.put(format!("key{number:02}"), "1").put("latest", number.to_string());
+        let sync = number <= SYNCED && number.is_multiple_of(3);
+        db.write_with(batch, &WriteOptions::new().sync(sync)).unwrap();
+        let bytes = env.read_file(&log()).unwrap();
+        ends.push(bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+    }
+    let log = log();
+    (env.replay(env.log_len(), CrashModel::Kill, 0), log, ends)
+}
+
+/// The batches that are there.
+fn batches(db: &Db) -> Vec<u64> {
+    let there = |number: &u64| db.get(format!("key{number:02}")).unwrap().is_some();
+    (1..=BATCHES).filter(there).collect()
+}
+
+#[test]
+fn strict_refuses_exactly_what_the_default_drops() {
+    let (env, log, ends) = killed();
+    let bytes = env.read_file(&log).unwrap();
+    let image = files(&env);
+    let (mut dropped, mut whole) = (0, 0);
+    for cut in ends[SYNCED as usize - 1]..=*ends.last().unwrap() {
+        let damaged = || {
+            let env = copy_of(&image);
+            env.write_file(&log, &bytes[..cut]);
+            env
+        };
+        let report = with(&damaged(), Recovery::TolerateTornTail).unwrap().recovery_report();
+        let strict = with(&damaged(), Recovery::Strict);
+        assert_eq!(report.is_complete(), strict.is_ok(), "cut at {cut}: {report}");
+        match strict {
+            Ok(db) => {
+                whole += 1;
+                assert!(db.recovery_report().is_complete());
+            }
+            Err(error) => {
+                dropped += 1;
+                assert_eq!((&report.dropped[0].path, report.dropped.len()), (&log, 1));
+                let Error::Corruption { path, offset, .. } = error else { panic!("{error}") };
+                assert_eq!((path, offset), (log.clone(), report.dropped[0].offset));
+            }
+        }
+    }
+    assert!(whole == (BATCHES - SYNCED + 1) as usize && dropped > 20, "{whole}, {dropped}");
+    // A refused opening changes nothing.
+    let torn = copy_of(&image);
+    torn.write_file(&log, &bytes[..*ends.last().unwrap() - 1]);
+    let before = files(&torn);
+    assert!(with(&torn, Recovery::Strict).is_err());
+    assert!(files(&torn) == before);
+}
+
+#[test]
+fn strict_refuses_a_torn_manifest_and_the_default_says_what_it_dropped() {
+    let (env, ..) = killed();
+    // The recovery of what was killed flushed, so the last edits of this manifest matter to nobody
+    // once the session is over; appended junk is a torn record.
+    open(&env, &options()).unwrap().close().unwrap();
+    let mut manifests = files_ending(&env, "").into_iter();
+    let manifest = manifests.rfind(|path| path.to_string_lossy().contains("MANIFEST")).unwrap();
+    let bytes = env.read_file(&manifest).unwrap();
+    env.write_file(&manifest, &[&bytes[..], &[1, 2, 3, 4, 200, 0, 1, 0]].concat());
+    let image = files(&env);
+    let error = with(&copy_of(&image), Recovery::Strict).unwrap_err();
+    assert!(matches!(&error, Error::Corruption { path, .. } if *path == manifest), "{error}");
+    let db = with(&copy_of(&image), Recovery::TolerateTornTail).unwrap();
+    assert_eq!(db.recovery_report().dropped[0].path, manifest);
+    assert_eq!(batches(&db).len() as u64, BATCHES);
+}
+
+#[test]
+fn salvage_reads_on_behind_damage_that_others_refuse() {
+    let (env, log, ends) = killed();
+    let bytes = env.read_file(&log).unwrap();
+    let image = files(&env);
+    for broken in 1..SYNCED {
+        let env = copy_of(&image);
+        let mut damaged = bytes.clone();
+        damaged[ends[broken as usize - 1] - 4] ^= 0x40;
+        env.write_file(&log, &damaged);
+        for recovery in [Recovery::TolerateTornTail, Recovery::Strict] {
+            assert!(with(&env, recovery).unwrap_err().is_corruption());
+        }
+        let db = with(&env, Recovery::Salvage).unwrap();
+        let expected: Vec<u64> = (1..=BATCHES).filter(|number| *number != broken).collect();
+        assert_eq!(batches(&db), expected);
+        assert_eq!(db.get("latest").unwrap().as_deref(), Some(BATCHES.to_string().as_bytes()));
+        let report = db.recovery_report();
+        let lost = 2 * broken - 1..=2 * broken;
+        assert_eq!((report.missing.clone(), report.last_sequence), (vec![lost], 2 * BATCHES));
+        assert_eq!(report.dropped.len(), 1, "{report}");
+        let place = Path::new(HOME).join("lost").join(log.file_name().unwrap());
+        assert_eq!(report.set_aside, [place.clone()]);
+        assert_eq!(env.read_file(&place).unwrap(), damaged, "the log is kept as it was");
+        db.put("after", "1").unwrap();
+        assert!(db.explain("after").unwrap().sequence > 2 * BATCHES);
+        db.close().unwrap();
+        let again = with(&env, Recovery::Strict).unwrap();
+        assert_eq!(batches(&again), expected);
+        assert!(again.recovery_report().is_complete());
+    }
+}
+
+#[test]
+fn salvage_opens_without_a_log_that_is_missing_and_says_so() {
+    let (env, log, _) = killed();
+    env.remove_file(&log);
+    assert!(with(&env, Recovery::TolerateTornTail).unwrap_err().is_corruption());
+    let db = with(&env, Recovery::Salvage).unwrap();
+    assert_eq!(batches(&db), Vec::<u64>::new());
+    let report = db.recovery_report();
+    assert!(report.dropped.iter().any(|part| part.path == log), "{report}");
+    assert!(!report.is_complete());
+}
+
+#[test]
+fn salvage_does_as_the_default_where_that_opens() {
+    let (env, log, ends) = killed();
+    let bytes = env.read_file(&log).unwrap();
+    let last = ends.len() - 1;
+    for cut in [ends[last], ends[last] - 1, ends[last - 2] + 3] {
+        let env = copy_of(&files(&env));
+        env.write_file(&log, &bytes[..cut]);
+        let expected = scan(&with(&copy_of(&files(&env)), Recovery::default()).unwrap()).unwrap();
+        let db = with(&env, Recovery::Salvage).unwrap();
+        assert_eq!(scan(&db).unwrap(), expected);
+        let report = db.recovery_report();
+        assert_eq!(report.set_aside.len(), usize::from(cut != ends[last]), "{report}");
+        assert!(report.missing.is_empty());
+    }
+}
+
+#[test]
+fn salvage_does_not_go_on_with_an_old_manifest() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    db.put("a", "1").unwrap();
+    let manifest = |env: &MemEnv| {
+        let mut all = files_ending(env, "").into_iter();
+        all.rfind(|path| path.to_string_lossy().contains("MANIFEST")).unwrap()
+    };
+    let short = env.read_file(&manifest(&env)).unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // Cut between two records: it looks whole, and knows nothing of the table with "a".
+    env.write_file(&manifest(&env), &short);
+    let before = files(&env);
+    for recovery in [Recovery::default(), Recovery::Strict, Recovery::Salvage] {
+        let error = with(&env, recovery).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+        assert!(files(&env) == before);
+    }
+}
+
+#[test]
+fn a_crash_while_salvaging_loses_nothing_of_what_was_there() {
+    let (env, log, ends) = killed();
+    let mut damaged = env.read_file(&log).unwrap();
+    damaged[ends[4] - 4] ^= 0x40;
+    let start = MemEnv::new();
+    for (path, bytes) in files(&env) {
+        start.write_file(&path, &bytes);
+    }
+    start.write_file(&log, &damaged);
+    let before = start.log_len();
+    let expected = {
+        let db = with(&start, Recovery::Salvage).unwrap();
+        let found = batches(&db);
+        db.close().unwrap();
+        found
+    };
+    for call in before..=start.log_len() {
+        for (model, seed) in
+            [(CrashModel::Kill, 0), (CrashModel::Journal, 1), (CrashModel::Posix, 0)]
+        {
+            let crashed = start.replay(call, model, seed);
+            let kept = crashed.list_files().into_iter().any(|path| {
+                path.file_name() == log.file_name()
+                    && crashed.read_file(&path).as_ref() == Some(&damaged)
+            });
+            assert!(kept, "{call} {model:?}: the damaged log is nowhere");
+            let options = options().recovery(Recovery::Salvage).env(as_env(&crashed));
+            let db = options.open(HOME).unwrap_or_else(|e| panic!("{call} {model:?}: {e}"));
+            assert_eq!(batches(&db), expected, "{call} {model:?}");
+        }
+    }
+}

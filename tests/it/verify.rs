@@ -1,0 +1,169 @@
+//! `Db::verify` finds what is damaged, names the file, and says that sound databases are sound.
+
+use crate::support::data::key;
+use crate::support::filters::all_filters;
+use crate::support::stores::{HOME, as_env, files_ending, name, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Error};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn fill(db: &Db) {
+    for number in 0..3_000 {
+        db.put(key(number), format!("value {number}")).unwrap();
+    }
+    db.compact_range(..).unwrap();
+    for number in (0..3_000).step_by(5) {
+        db.delete(key(number)).unwrap();
+    }
+    db.flush().unwrap();
+    for number in 0..50 {
+        db.put(key(number), "in the log").unwrap();
+    }
+}
+
+fn sound(db: &Db, what: &str) -> siftdb::VerifyReport {
+    let report = db.verify(|_| {}).unwrap();
+    assert!(report.is_sound(), "{what}: {:?}", report.damage);
+    report
+}
+
+#[test]
+fn a_sound_database_is_sound_and_is_read_whole() {
+    for filter in all_filters() {
+        let env = MemEnv::without_log();
+        let options = small_options().filter(filter.filter.clone());
+        let db = open(&env, &options).unwrap();
+        fill(&db);
+        let report = sound(&db, &filter.name);
+        let stats = db.stats().total();
+        assert_eq!((report.tables, report.entries), (stats.tables, stats.entries));
+        assert_eq!(report.table_bytes, stats.bytes);
+        let asked = stats.filter_bytes > 0;
+        assert_eq!(report.filter_probes, if asked { stats.entries } else { 0 }, "{}", filter.name);
+        assert!(report.logs > 0 && report.log_records > 0);
+        db.close().unwrap();
+        assert!(matches!(db.verify(|_| {}), Err(Error::Closed)));
+        let reader = options.env(as_env(&env)).open_read_only(HOME).unwrap();
+        assert_eq!(sound(&reader, &filter.name).entries, report.entries);
+    }
+}
+
+#[test]
+fn progress_rises_to_the_whole() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &small_options()).unwrap();
+    fill(&db);
+    let mut seen = Vec::new();
+    db.verify(|progress| seen.push(*progress)).unwrap();
+    assert!(seen.windows(2).all(|pair| {
+        pair[0].bytes_done <= pair[1].bytes_done && pair[0].tables_done <= pair[1].tables_done
+    }));
+    let (first, last) = (seen[0], *seen.last().unwrap());
+    assert_eq!((first.bytes_done, first.tables_done), (0, 0));
+    assert_eq!((last.bytes_done, last.tables_done), (last.bytes, last.tables));
+    assert!(seen.len() as u64 > last.tables * 3, "a call for each data block");
+}
+
+/// Every file of the open database, with a byte of it changed under its hands.
+#[test]
+fn a_flipped_byte_under_an_open_database_is_found_and_its_file_named() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    fill(&db);
+    // Resident filters and cached blocks are at hand: none of them may answer for the file.
+    db.iter().for_each(|entry| drop(entry.unwrap()));
+    sound(&db, "before");
+    let (mut tried, mut tables) = (0, 0);
+    let all = env.list_files().into_iter();
+    for path in all.filter(|path| !path.ends_with("LOCK") && !path.ends_with("STATS")) {
+        let good = env.read_file(&path).unwrap();
+        let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let is_table = name(&path).ends_with(".sst");
+        tables += usize::from(is_table);
+        // The log of an earlier memtable may wait for its removal: its writes are in a table.
+        for at in (0..used).step_by((used / 25).max(1)) {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            env.write_file(&path, &bad);
+            let report = db.verify(|_| {}).unwrap();
+            let [error] = &report.damage[..] else {
+                panic!("{} at {at}: {:?}", path.display(), report.damage)
+            };
+            let named = match error {
+                Error::Corruption { path, .. } | Error::UnsupportedFormat { path, .. } => path,
+                other => panic!("{other}"),
+            };
+            assert_eq!(named, &path, "{error}");
+            tried += 1;
+        }
+        env.write_file(&path, &good);
+    }
+    assert!(tables >= 2 && tried > 100, "{tables}, {tried}");
+    sound(&db, "undone");
+}
+
+#[test]
+fn missing_cut_and_exchanged_files_are_found() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    fill(&db);
+    let paths: Vec<PathBuf> = files_ending(&env, ".sst");
+    let contents: Vec<_> = paths.iter().map(|path| env.read_file(path).unwrap()).collect();
+    let found = |damaged: &[&PathBuf]| {
+        let report = db.verify(|_| {}).unwrap();
+        let named: Vec<PathBuf> = report
+            .damage
+            .iter()
+            .map(|error| match error {
+                Error::Corruption { path, .. } | Error::Io { path, .. } => path.clone(),
+                other => panic!("{other}"),
+            })
+            .collect();
+        assert!(damaged.iter().all(|path| named.contains(path)), "{named:?}, {damaged:?}");
+        assert_eq!(named.len(), damaged.len());
+    };
+    env.remove_file(&paths[0]);
+    found(&[&paths[0]]);
+    env.write_file(&paths[0], &contents[0][..contents[0].len() - 1]);
+    found(&[&paths[0]]);
+    env.write_file(&paths[0], &contents[1]);
+    env.write_file(&paths[1], &contents[0]);
+    found(&[&paths[0], &paths[1]]);
+    env.write_file(&paths[0], &contents[0]);
+    env.write_file(&paths[1], &contents[1]);
+    let log = files_ending(&env, ".wal").pop().unwrap();
+    let bytes = env.read_file(&log).unwrap();
+    env.write_file(&log, &bytes[..bytes.len() / 2]);
+    found(&[&log]);
+    env.remove_file(&log);
+    found(&[&log]);
+    env.write_file(&log, &bytes);
+    let manifest = Path::new(HOME).join("CURRENT");
+    let current = env.read_file(&manifest).unwrap();
+    env.remove_file(&manifest);
+    found(&[&manifest]);
+    env.write_file(&manifest, &current);
+    sound(&db, "undone");
+}
+
+#[test]
+fn a_database_at_work_is_sound_at_every_moment() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &small_options()).unwrap();
+    let written = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..12_000 {
+                db.put(key(number % 1_500), vec![number as u8; 40]).unwrap();
+                written.store(number, Ordering::Relaxed);
+            }
+            written.store(usize::MAX, Ordering::Relaxed);
+        });
+        let mut rounds = 0;
+        while written.load(Ordering::Relaxed) != usize::MAX || rounds < 3 {
+            sound(&db, &format!("after {} writes", written.load(Ordering::Relaxed)));
+            rounds += 1;
+        }
+    });
+}
