@@ -13,8 +13,8 @@ use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// File numbers from here on are not believed when they stand in a foreign-made name: as many are
-/// left above them.
+/// File numbers from here on are not believed when they stand in a foreign-made name or a
+/// damaged file: as many are left above them.
 pub const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// The folder for what could not be used.

@@ -98,7 +98,8 @@
 //!
 //! # Looking after a database
 //!
-//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
+//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything, and
+//! [`Db::repair`] makes what is left of a damaged database into a sound one.
 //! [`Db::recovery_report`] says what opening left out after a crash, and [`Recovery`] what it may.
 //!
 //! # Limits
@@ -119,6 +120,7 @@ pub mod lab;
 #[doc(hidden)]
 pub mod format_examples;
 mod db;
+mod repair;
 pub mod inspect;
 mod options;
 
@@ -146,11 +148,11 @@ mod directory;
 pub mod env;
 
 // -- vocabulary: knows nothing of the engine -----------------------------------------------------
+mod recovery;
 mod write_batch;
 mod key;
 mod value;
 mod filename;
-mod recovery;
 mod checksum;
 mod coding;
 pub mod stats;
@@ -166,6 +168,7 @@ pub use error::{Error, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
 pub use recovery::{DroppedPart, Recovery, RecoveryReport};
+pub use repair::{LostEntries, RepairReport, SetAside};
 pub use stats::{LevelStats, Stats};
 pub use table::filter_block::layout::FilterLayout;
 pub use table::filter_block::pinned::FilterPinning;

@@ -1,5 +1,5 @@
-//! For whoever looks after a database: opening it to read only, what recovery left out, and the
-//! check of everything. Each public method makes one call down, as in `handle`.
+//! For whoever looks after a database: opening it to read only, what recovery left out, the check
+//! of everything, and repair. Each public method makes one call down, as in `handle`.
 
 use crate::db::handle::Db;
 use crate::db::open;
@@ -7,6 +7,7 @@ use crate::db::verify::{self, VerifyProgress, VerifyReport};
 use crate::error::Result;
 use crate::options::database::Options;
 use crate::recovery::RecoveryReport;
+use crate::repair::report::RepairReport;
 use std::path::Path;
 
 impl Options {
@@ -84,5 +85,28 @@ impl Db {
     /// `Closed`; damage is no error here.
     pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
         verify::verify(self.shared(), &mut progress)
+    }
+
+    /// Makes the damaged database in the directory `path` into one that opens, with default
+    /// options: see [`Options::repair`].
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// # let db = siftdb::Db::open(&path)?;
+    /// # db.put("ada", "1815")?;
+    /// # db.close()?;
+    /// # drop(db);
+    /// let report = siftdb::Db::repair(&path)?;
+    /// assert!(!report.changed, "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Options::repair`].
+    pub fn repair(path: impl AsRef<Path>) -> Result<RepairReport> {
+        Options::new().repair(path)
     }
 }

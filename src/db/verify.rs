@@ -5,8 +5,8 @@
 //!    in level 0 tables that share keys follow one another in time.
 //! 3. Each log of this session, and each that it took over, must hold nothing but whole records
 //!    as far as it was written. (Read-only, opening itself has judged all logs.)
-//! 4. Each table is opened anew, so that nothing comes from memory, and goes through `table::verify`;
-//!    then what it holds must be what the manifest says of it.
+//! 4. Each table is opened anew, so that nothing comes from memory, and goes through
+//!    `table::verify`; then what it holds must be what the manifest says of it.
 //!
 //! Damage does not end the check: it is collected, at most one piece for each file. Locks are held
 //! for the manifest only; reads and writes go on meanwhile.

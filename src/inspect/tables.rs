@@ -8,10 +8,8 @@
 //! costs reads and never answers; any other damage ends the text with an error. Custom filter
 //! policies are unknown here: their filters are named, never asked.
 
-use crate::cache::Cache;
 use crate::coding::get_u32;
 use crate::env::api::Env;
-use crate::env::handle::FilePool;
 use crate::error::{Error, Result};
 use crate::inspect::text::{DumpOptions, Printer, Quoted, TableFacts, quoted};
 use crate::iterator::api::Direction;
@@ -20,26 +18,22 @@ use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::{BlockKind, TableIo};
-use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
 };
 use crate::table::index::Index;
-use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::reader::{Expect, Table};
 use crate::table::verify::TableCheck;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
+    TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() }
+}
+
 fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
-    let context = TableContext {
-        files: FilePool::new(Arc::clone(env), 1),
-        cache: Cache::new(0, 0.0),
-        custom_policies: Vec::new(),
-        custom_prefixes: Vec::new(),
-        pinning: FilterPinning::default(),
-    };
-    Table::open(&context, path, expect)
+    check(env).open(path, expect)
 }
 
 /// What the table at `path` says of itself; footer, metaindex, properties and index are read.
@@ -64,8 +58,7 @@ pub(crate) fn verify_expected(
     path: &Path,
     expect: Expect,
 ) -> Result<TableFacts> {
-    let check = TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() };
-    let (table, _) = check.run(path, expect, &mut |_| {})?;
+    let (table, _) = check(env).run(path, expect, &mut |_| {})?;
     Ok(facts_of(&table))
 }
 

@@ -390,16 +390,6 @@ impl Options {
         prefixes.extend(self.prefixes.iter().cloned());
         prefixes
     }
-
-    /// Tables at level 0 that slow writes down.
-    pub(crate) fn level0_slowdown(&self) -> usize {
-        if self.auto_compaction { 5 * self.level0_tables } else { usize::MAX }
-    }
-
-    /// Tables at level 0 that stop writes.
-    pub(crate) fn level0_stop(&self) -> usize {
-        if self.auto_compaction { 9 * self.level0_tables } else { usize::MAX }
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,16 @@ use crate::table::filter_block::layout::TableFilter;
 use crate::table::filter_block::pinned::FilterPinning;
 
 impl Options {
+    /// Tables at level 0 that slow writes down.
+    pub(crate) fn level0_slowdown(&self) -> usize {
+        if self.auto_compaction { 5 * self.level0_tables } else { usize::MAX }
+    }
+
+    /// Tables at level 0 that stop writes.
+    pub(crate) fn level0_stop(&self) -> usize {
+        if self.auto_compaction { 9 * self.level0_tables } else { usize::MAX }
+    }
+
     /// What was set for `level`.
     pub(crate) fn filter_of_level(&self, level: usize) -> &Filter {
         let own = self.filter_at_level.get(level).and_then(Option::as_ref);

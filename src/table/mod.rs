@@ -31,14 +31,15 @@
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!
-//! Reading from the top: `verify` and `iter` walk an open table, `reader` opens it and looks up
-//! keys, `multi_get` looks up many at once, `open_filter` asks its filter, `builder` writes it;
-//! `filter_block` knows where filter bits live; `fetch` is the only way to a block; below are the
-//! blocks themselves.
+//! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
+//! opens it and looks up keys, `multi_get` looks up many at once, `open_filter` asks its filter,
+//! `builder` writes it; `filter_block` knows where filter bits live; `fetch` is the only way to a
+//! block; below are the blocks themselves.
 
 #[cfg(test)]
 mod tests;
 pub mod verify;
+pub mod salvage;
 pub mod iter;
 pub mod multi_get;
 pub mod reader;

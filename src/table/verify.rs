@@ -1,11 +1,11 @@
 //! Reads a whole table and holds everything it says against everything else.
 //!
-//! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens the
-//! file anew and, with [`Table::verify`], reads past every cache and checks: every block's checksum and structure (by reading it), order across blocks,
-//! each block within its separators, blocks one behind the other without a gap, counts, sizes, key
-//! and sequence range against the properties, that every key is found by a lookup, passes the
-//! filter and has a prefix that does, and that the filter could be read at all. The first
-//! contradiction is a `Corruption`.
+//! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens
+//! the file anew and, with [`Table::verify`], reads past every cache and checks: every block's
+//! checksum and structure (by reading it), order across blocks, each block within its separators,
+//! blocks one behind the other without a gap, counts, sizes, key and sequence range against the
+//! properties, that every key is found by a lookup, passes the filter and has a prefix that does,
+//! and that the filter could be read at all. The first contradiction is a `Corruption`.
 
 use crate::cache::Cache;
 use crate::env::api::Env;
@@ -65,28 +65,39 @@ impl TableCheck<'_> {
     /// # Errors
     /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
     pub fn run(
-        self,
+        &self,
         path: &Path,
         expect: Expect,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Table, VerifyCounts)> {
-        let mut context = TableContext {
-            files: FilePool::new(Arc::clone(self.env), 1),
-            cache: Cache::new(0, 0.0),
-            custom_policies: self.custom_policies,
-            custom_prefixes: self.custom_prefixes,
-            pinning: FilterPinning::All,
-        };
-        let sizes = Table::open(&context, path, expect)?;
+        let sizes = self.open_with(path, expect, 0)?;
         let properties = sizes.properties();
         // In memory, offsets and prefixes stand beside index blocks; no file's word is taken for
         // more than the file holds.
         let claimed = properties.filter_bytes.saturating_add(properties.index_bytes);
         let bytes = claimed.min(sizes.file().bytes()).saturating_mul(4);
-        context.cache = Cache::new(bytes.saturating_add(ROOM_BYTES), 1.0);
-        let table = Table::open(&context, path, expect)?;
+        let table = self.open_with(path, expect, bytes.saturating_add(ROOM_BYTES))?;
         let counts = table.verify(progress)?;
         Ok((table, counts))
+    }
+
+    /// Only opens the table, and keeps nothing of it in memory.
+    ///
+    /// # Errors
+    /// As for [`TableCheck::run`].
+    pub fn open(&self, path: &Path, expect: Expect) -> Result<Table> {
+        self.open_with(path, expect, 0)
+    }
+
+    fn open_with(&self, path: &Path, expect: Expect, memory_bytes: u64) -> Result<Table> {
+        let context = TableContext {
+            files: FilePool::new(Arc::clone(self.env), 1),
+            cache: Cache::new(memory_bytes, 1.0),
+            custom_policies: self.custom_policies.clone(),
+            custom_prefixes: self.custom_prefixes.clone(),
+            pinning: FilterPinning::All,
+        };
+        Table::open(&context, path, expect)
     }
 }
 

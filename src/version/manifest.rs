@@ -195,6 +195,20 @@ pub fn visit(
     }
 }
 
+/// The highest next file number and last sequence that any edit of manifest `number` speaks of,
+/// whatever state the manifest is in.
+pub fn highest_in(env: &dyn Env, directory: &Path, number: u64) -> Result<(u64, SequenceNumber)> {
+    let bytes = read_file(env, &FileName::Manifest(number).path(directory), MANIFEST_BYTES_MAX)?;
+    let mut highest = (0, 0);
+    visit(&bytes, number, &mut |_, edit| {
+        if let Ok(edit) = edit {
+            let last = edit.last_sequence.unwrap_or(0).min(SEQUENCE_MAX);
+            highest = (highest.0.max(edit.next_file_number.unwrap_or(0)), highest.1.max(last));
+        }
+    });
+    Ok(highest)
+}
+
 /// The edits applied so far.
 #[derive(Default)]
 struct Replay {

@@ -1,7 +1,7 @@
 //! Reads every write that can still be read from damaged logs, and says which cannot.
 //!
-//! Called where `recover` refused: by opening under `Recovery::Salvage`, and by a repair. Nothing is
-//! written. Records are taken wherever their checksum holds; the history that comes out may have
+//! Called where `recover` refused: by opening under `Recovery::Salvage`, and by a repair. Nothing
+//! is written. Records are taken wherever their checksum holds; the history that comes out may have
 //! holes, and each is reported. Two things are not taken: what an earlier recovery already gave up,
 //! which the start record of the log behind it tells (it names the last sequence that it follows),
 //! and sequences that go back, which no sound log has.

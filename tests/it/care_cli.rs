@@ -1,4 +1,5 @@
-//! `siftdb verify` end to end: what it prints, its exit codes, and that it changes nothing.
+//! `siftdb verify` and `siftdb repair` end to end: what they print, their exit codes, what they
+//! change.
 
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use serde_json::Value;
@@ -32,4 +33,37 @@ fn verify_reads_everything_and_changes_nothing() {
     assert!(fails(3, &["verify", &db]).contains(table));
     write(table, &good);
     assert!(contents().eq(before));
+}
+
+#[test]
+fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
+    let place = Place::new();
+    let db = place.database();
+    ok(&["put", &db, "in the log", "1"]);
+    let scanned = ok(&["scan", &db]);
+    assert!(ok(&["repair", &db]).contains("nothing to repair: 1 tables are sound"));
+    let current = format!("{db}/CURRENT");
+    write(&current, b"no line of siftdb");
+    assert!(fails(3, &["get", &db, "key0001"]).contains("CURRENT"));
+    let text = ok(&["repair", &db]);
+    assert!(text.contains("without a manifest") && text.contains("/lost/CURRENT"), "{text}");
+    assert_eq!(ok(&["scan", &db]), scanned);
+    assert!(ok(&["verify", &db]).ends_with("all in order\n"));
+
+    let table = files(&db, ".sst").remove(0);
+    let mut bytes = read(&table);
+    bytes[2_000] ^= 1;
+    write(table.to_str().unwrap(), &bytes);
+    fails(3, &["verify", &db]);
+    let report = json(&["repair", &db, "--json"]);
+    assert_eq!((&report["changed"], &report["manifest_used"]), (&true.into(), &true.into()));
+    let [lost] = &report["lost"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert!(lost["from"].as_str() < lost["to"].as_str(), "{lost}");
+    let gone = report["entries_lost"].as_u64().unwrap();
+    assert_eq!(ok(&["scan", &db, "--count"]), format!("{}\n", 3_001 - gone));
+    assert!(ok(&["verify", &db]).ends_with("all in order\n"));
+    fails(4, &["repair", &place.path("missing")]);
+    let held = siftdb::Db::open(&db).unwrap();
+    assert!(fails(4, &["repair", &db]).contains("locked"));
+    drop(held);
 }

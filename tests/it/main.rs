@@ -17,6 +17,7 @@
 //! | `read_only` | looking changes no byte, whatever the rights and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and says |
 //! | `verify` | the check of everything finds and names what is damaged, and nothing else |
+//! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks, a killed process |
@@ -55,5 +56,6 @@ mod prefixes;
 mod read_only;
 mod recovery;
 mod regressions;
+mod repair;
 mod support;
 mod verify;

@@ -120,7 +120,7 @@ fn salvage_reads_on_behind_damage_that_others_refuse() {
         assert_eq!((report.missing.clone(), report.last_sequence), (vec![lost], 2 * BATCHES));
         assert_eq!(report.dropped.len(), 1, "{report}");
         let place = Path::new(HOME).join("lost").join(log.file_name().unwrap());
-        assert_eq!(report.set_aside, [place.clone()]);
+        assert_eq!(report.set_aside, std::slice::from_ref(&place));
         assert_eq!(env.read_file(&place).unwrap(), damaged, "the log is kept as it was");
         db.put("after", "1").unwrap();
         assert!(db.explain("after").unwrap().sequence > 2 * BATCHES);

@@ -7,7 +7,7 @@
 use crate::failure::Outcome;
 use crate::text::unescaped;
 use clap::Args;
-use siftdb::{Db, Options};
+use siftdb::{Db, Options, RepairReport};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -35,6 +35,11 @@ impl Database {
     pub fn open_to_rewrite_with(&self, options: Options) -> Outcome<Db> {
         let options = options.create_if_missing(false).auto_compaction(false);
         Ok(options.open(&self.directory)?)
+    }
+
+    /// Repairs it, with the defaults of the library.
+    pub fn repair(&self) -> Outcome<RepairReport> {
+        Ok(Options::new().repair(&self.directory)?)
     }
 
     /// Opens it to write, creating it if `create`.

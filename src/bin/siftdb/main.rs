@@ -13,6 +13,7 @@ mod filter;
 mod get;
 mod load;
 mod put;
+mod repair;
 mod scan;
 mod sst;
 mod stats;
@@ -68,6 +69,12 @@ enum Command {
     Explain(explain::Explain),
     /// Read everything and check it: checksums, order, counts, filters; changes nothing
     Verify(verify::Verify),
+    /// Make a damaged database into one that opens, from what its files still hold
+    ///
+    /// A sound database is not touched. What cannot be used goes to the folder `lost` of the
+    /// database and is never deleted. Where entries cannot be read, older versions of their keys
+    /// may show, and without a manifest deleted keys may come back: the report says where.
+    Repair(repair::Repair),
     /// What filters are and did, what others would take; see `siftdb filter --help`
     #[command(subcommand)]
     Filter(filter::Filter),
@@ -87,6 +94,7 @@ fn main() -> ExitCode {
         Command::Stats(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Verify(command) => command.run(),
+        Command::Repair(command) => command.run(),
         Command::Filter(command) => command.run(),
         Command::Sst(command) => command.run(),
     };

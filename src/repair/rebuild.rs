@@ -1,0 +1,234 @@
+//! New, sound tables: from what is left of a damaged one, from logs, from tables that overlap.
+//!
+//! Each step answers the descriptions of tables that are durable with their names, and none of
+//! them removes or changes what it reads. A step that fails leaves no file of its own. What an
+//! earlier step wrote stays until the repair ends, or until the next one finds it and takes it for
+//! what it is: another copy of the same entries, with the same sequences.
+
+use crate::cache::Cache;
+use crate::compaction::output::OutputTables;
+use crate::compaction::retention::{KeysBelow, Retention};
+use crate::compaction::rewrite::Rewrite;
+use crate::compaction::runs::Runs;
+use crate::compaction::task::{INDEX_BYTES_MAX, JobContext};
+use crate::env::handle::FilePool;
+use crate::error::Result;
+use crate::filename::FileName;
+use crate::iterator::api::Direction;
+use crate::key::{SequenceNumber, compare_internal, user_key};
+use crate::memtable::Memtable;
+use crate::options::database::Options;
+use crate::stats::counters::LEVELS;
+use crate::sync::{Arc, AtomicBool, AtomicU64};
+use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::salvage::LostBlock;
+use crate::version::edit::FileMeta;
+use crate::version::level_iter::LevelIter;
+use crate::version::version::{Graveyard, TableHandle};
+use crate::wal::evidence::ManifestFacts;
+use crate::wal::salvage::{SalvagedLogs, salvage};
+use std::path::Path;
+
+/// Where tables are written, and how.
+pub struct Rebuild<'a> {
+    options: &'a Options,
+    directory: &'a Path,
+    /// The counter of file numbers.
+    pub next_file_number: AtomicU64,
+    /// Entries that each level will hold: what filters are sized by.
+    runs: Runs,
+    tables: TableContext,
+    never: AtomicBool,
+}
+
+/// Tables of one sorted level.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Those that stay as they are.
+    pub kept: Vec<FileMeta>,
+    /// Those that replace all others.
+    pub written: Vec<FileMeta>,
+}
+
+impl<'a> Rebuild<'a> {
+    /// `entries` by level are an upper bound of what will be there.
+    #[must_use]
+    pub fn new(
+        options: &'a Options,
+        directory: &'a Path,
+        next_file_number: u64,
+        levels: &[Vec<FileMeta>; LEVELS],
+    ) -> Self {
+        let shape = levels.each_ref().map(|metas| metas.iter().cloned().map(Arc::new).collect());
+        Rebuild {
+            options,
+            directory,
+            next_file_number: AtomicU64::new(next_file_number),
+            runs: Runs::of(&shape),
+            tables: TableContext {
+                files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
+                cache: Cache::new(options.block_cache_bytes, 1.0),
+                custom_policies: options.custom_policies(),
+                custom_prefixes: options.custom_prefixes(),
+                pinning: FilterPinning::default(),
+            },
+            never: AtomicBool::new(false),
+        }
+    }
+
+    fn context(&self, level: usize) -> JobContext<'_> {
+        JobContext {
+            env: &self.options.env,
+            directory: self.directory,
+            next_file_number: &self.next_file_number,
+            table_options: self.options.table_options(level, &self.runs),
+            index_bytes_max: INDEX_BYTES_MAX,
+            stop: &self.never,
+        }
+    }
+
+    fn open(&self, meta: &FileMeta) -> Result<Table> {
+        let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+        Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
+    }
+
+    /// What is sound of a damaged table, for `level`; and the blocks that are not.
+    ///
+    /// # Errors
+    /// The new table cannot be written, or nothing of the old one can be read.
+    pub fn rescue(&self, meta: &FileMeta, level: usize) -> Result<(Vec<FileMeta>, Vec<LostBlock>)> {
+        let context = self.context(level);
+        let mut outputs = OutputTables::new(&context);
+        let (mut last_key, mut entries) = (Vec::new(), 0);
+        let lost = self.open(meta)?.salvage(&mut |key, value| {
+            // Never between two versions of a key.
+            if outputs.index_is_full() && user_key(key) != &last_key[..] {
+                outputs.cut()?;
+            }
+            last_key.clear();
+            last_key.extend_from_slice(user_key(key));
+            entries += 1;
+            outputs.add(key, value, false)
+        })?;
+        Ok((outputs.finish(entries)?, lost))
+    }
+
+    /// Tables of all that can be read from `logs`, oldest first, each newer than the one before.
+    ///
+    /// # Errors
+    /// A log cannot be read at all, or a table cannot be written.
+    pub fn tables_of_logs(
+        &self,
+        logs: &[u64],
+        facts: &ManifestFacts,
+        level: usize,
+    ) -> Result<(Vec<FileMeta>, SalvagedLogs)> {
+        let buffer_bytes = self.options.write_buffer_bytes;
+        let new = || Arc::new(Memtable::new(buffer_bytes, false));
+        let (mut memtable, mut tables) = (new(), Vec::new());
+        let env = &*self.options.env;
+        let found = salvage(env, self.directory, logs, facts, &mut |_, batch| {
+            memtable.apply(batch);
+            if memtable.bytes() >= buffer_bytes {
+                tables.extend(self.table_of(&std::mem::replace(&mut memtable, new()), level)?);
+            }
+            Ok(())
+        })?;
+        if !memtable.is_empty() {
+            tables.extend(self.table_of(&memtable, level)?);
+        }
+        Ok((tables, found))
+    }
+
+    fn table_of(&self, memtable: &Arc<Memtable>, level: usize) -> Result<Vec<FileMeta>> {
+        let context = self.context(level);
+        let rewrite = Rewrite {
+            sources: vec![memtable.iter(Direction::Forward)],
+            entries: memtable.entries() as u64,
+            bytes: memtable.bytes() as u64,
+            retention: Retention::new(&[], KeysBelow::default()),
+            context: &context,
+        };
+        rewrite.run(|_, _| false).map(|outcome| outcome.tables)
+    }
+
+    /// Tables in any order, and of any age, as tables of one sorted level. Those that share user
+    /// keys with others are written anew, in the order of internal keys: so the newest version of
+    /// a key is the one with the highest sequence, whichever table it came from, and of several
+    /// copies of one entry one remains. A tombstone goes with what it hides, since every version
+    /// of its key is in the same merge.
+    ///
+    /// # Errors
+    /// A table cannot be read or written. Nothing is removed.
+    pub fn merge(
+        &self,
+        mut tables: Vec<FileMeta>,
+        level: usize,
+        last_sequence: SequenceNumber,
+    ) -> Result<Merged> {
+        tables.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
+        let mut groups: Vec<(Vec<u8>, Vec<FileMeta>)> = Vec::new();
+        for meta in tables {
+            let largest = user_key(&meta.largest).to_vec();
+            match groups.last_mut() {
+                Some((end, group)) if user_key(&meta.smallest) <= &end[..] => {
+                    if *end < largest {
+                        *end = largest;
+                    }
+                    group.push(meta);
+                }
+                _ => groups.push((largest, vec![meta])),
+            }
+        }
+        let mut merged = Merged::default();
+        for (_, mut group) in groups {
+            match group.pop() {
+                Some(alone) if group.is_empty() => merged.kept.push(alone),
+                Some(last) => {
+                    group.push(last);
+                    merged.written.extend(self.merge_group(group, level, last_sequence)?);
+                }
+                None => {}
+            }
+        }
+        Ok(merged)
+    }
+
+    fn merge_group(
+        &self,
+        group: Vec<FileMeta>,
+        level: usize,
+        last_sequence: SequenceNumber,
+    ) -> Result<Vec<FileMeta>> {
+        let context = self.context(level);
+        let graveyard = Arc::new(Graveyard::default());
+        let entries = group.iter().map(|meta| meta.entries).sum();
+        let bytes = group.iter().map(|meta| meta.bytes).sum();
+        // Few walks instead of one for each table: a run is a set of tables that share no keys.
+        let mut runs: Vec<Vec<Arc<TableHandle>>> = Vec::new();
+        for meta in group {
+            let table = Arc::new(self.open(&meta)?);
+            let follows = |run: &Vec<Arc<TableHandle>>| {
+                let last = run.last().map(|handle| user_key(&handle.meta.largest));
+                last.is_none_or(|last| last < user_key(&meta.smallest))
+            };
+            let place = runs.iter().position(follows);
+            let handle = TableHandle::new(Arc::new(meta.clone()), table, &graveyard);
+            match place.and_then(|place| runs.get_mut(place)) {
+                Some(run) => run.push(handle),
+                None => runs.push(vec![handle]),
+            }
+        }
+        let walks = runs.into_iter().map(|run| LevelIter::new(Direction::Forward, run, false));
+        let rewrite = Rewrite {
+            sources: walks.collect(),
+            entries,
+            bytes,
+            retention: Retention::new(&[last_sequence], KeysBelow::default()),
+            context: &context,
+        };
+        let table_bytes = self.options.table_bytes;
+        rewrite.run(|_, open_bytes| open_bytes >= table_bytes).map(|outcome| outcome.tables)
+    }
+}

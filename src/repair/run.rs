@@ -1,0 +1,350 @@
+//! The steps of a repair, and what is durable between them.
+//!
+//! 1. LOCK is taken; everything is read (`inventory`). A sound database is left as it is.
+//! 2. New tables are written (`rebuild`) under numbers that nothing ever had, and synced.
+//! 3. Every file that will not be part of the database, and whose contents were not taken over
+//!    whole, gets a second name in `lost`.
+//! 4. A new log and a new manifest are written and synced, then CURRENT is replaced.
+//! 5. What the new manifest does not name is removed: it has its copy in `lost`, or all of it is in
+//!    the new tables.
+//!
+//! A crash before step 4 leaves all that was there before, and perhaps new tables and second names
+//! beside it: another repair takes the tables for copies of what they are copies of, and opening,
+//! if that was possible before, for orphans. A crash after it leaves the repaired database and
+//! files that the next opening sweeps.
+
+use crate::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
+use crate::error::{Error, Result};
+use crate::filename::FileName;
+use crate::key::{SequenceNumber, user_key};
+use crate::options::database::Options;
+use crate::repair::inventory::{Inventory, TableFound, TableState};
+use crate::repair::rebuild::Rebuild;
+use crate::repair::report::{LostEntries, RepairReport, SetAside};
+use crate::stats::counters::LEVELS;
+use crate::sync::Ordering;
+use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
+use crate::wal::format::{WalEnd, WalStart};
+use crate::wal::writer::WalWriter;
+use std::io::{Error as IoError, ErrorKind};
+use std::ops::Range;
+use std::path::Path;
+
+impl Options {
+    /// Makes a database that is damaged, or that does not open, into one that opens and passes
+    /// [`Db::verify`](crate::Db::verify), from what its tables, logs and manifest still hold. The
+    /// new tables have the filters and sizes of these options. A sound database is not touched.
+    ///
+    /// Nothing that could not be used, or not as a whole, is deleted: it goes to the folder `lost`
+    /// of the database. The report says what was kept, what was set aside and why, and what could
+    /// not be saved. Until everything new is durable nothing old is removed, so a repair that was
+    /// interrupted is simply repeated.
+    ///
+    /// What a repair may do to the data: entries in unreadable places are gone, and then an older
+    /// version of their keys may show, or a key that was deleted. Where the manifest itself is
+    /// lost, every table and log that is found takes part, also one that had been replaced and was
+    /// about to be removed: a deleted key comes back if its tombstone had been dropped since. The
+    /// newest of the versions that are there always wins. Space for a copy of all tables is needed.
+    ///
+    /// # Errors
+    /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read;
+    /// `Io` if there is no database, or a file cannot be opened or written. Nothing is removed
+    /// then.
+    pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
+        repair(&self, path.as_ref())
+    }
+}
+
+/// The tables of the database to be, and what became of the files there are.
+#[derive(Debug, Default)]
+struct Outcome {
+    levels: [Vec<FileMeta>; LEVELS],
+    /// Files for `lost`, with the reason.
+    aside: Vec<(FileName, String)>,
+    report: RepairReport,
+    last_sequence: SequenceNumber,
+}
+
+fn repair(options: &Options, directory: &Path) -> Result<RepairReport> {
+    options.validate()?;
+    let env = &*options.env;
+    if our_files(env, directory)?
+        .iter()
+        .all(|name| matches!(name, FileName::Lock | FileName::Stats))
+    {
+        let what = "no file of a siftdb database is here";
+        return Err(Error::io("repair", directory, IoError::new(ErrorKind::NotFound, what)));
+    }
+    let _lock = lock_to_write(env, directory)?;
+    let found = Inventory::take(options, directory)?;
+    if found.is_sound() {
+        let tables = found.manifest.iter().flat_map(|state| state.levels.iter().flatten());
+        return Ok(RepairReport {
+            manifest_used: true,
+            tables_kept: tables.clone().count() as u64,
+            entries: tables.map(|meta| meta.entries).sum(),
+            last_sequence: found.last_sequence,
+            ..RepairReport::default()
+        });
+    }
+    let first = found.next_file_number.max(number_behind(&found.files));
+    let mut outcome = Outcome { last_sequence: found.last_sequence, ..Outcome::default() };
+    outcome.report.dropped.clone_from(&found.dropped);
+    let next = match &found.manifest {
+        Some(state) => outcome.in_place(options, directory, &found, state, first)?,
+        None => outcome.out_of_all_tables(options, directory, &found, first)?,
+    };
+    outcome.set_aside(options, directory, &found)?;
+    outcome.put_in_force(options, directory, next)?;
+    Ok(outcome.clear(options, directory, &found, first..next))
+}
+
+impl Outcome {
+    /// Every table where the manifest has it; of damaged ones, what is sound.
+    fn in_place(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        state: &ManifestState,
+        next: u64,
+    ) -> Result<u64> {
+        self.report.manifest_used = true;
+        let rebuild = Rebuild::new(options, directory, next, &state.levels);
+        let mut named = Vec::new();
+        for (level, metas) in state.levels.iter().enumerate() {
+            for meta in metas {
+                // By its id: the files of two tables may have been exchanged.
+                let has_id = |table: &&TableFound| {
+                    table.meta().is_some_and(|found| found.table_id == meta.table_id)
+                };
+                let file = found.tables.iter().find(has_id);
+                let tables = match file {
+                    Some(file) => self.take(&rebuild, directory, file, level)?,
+                    None => {
+                        self.lose_table(directory, meta.number, Some(meta));
+                        Vec::new()
+                    }
+                };
+                named.extend(file.map(|file| file.number));
+                self.levels[level].extend(tables);
+            }
+        }
+        for table in found.tables.iter().filter(|table| !named.contains(&table.number)) {
+            let why = match &table.state {
+                TableState::Unusable(error) => error.to_string(),
+                _ => "the manifest does not name this table".into(),
+            };
+            self.aside.push((FileName::Table(table.number), why));
+        }
+        // Newer than every table, and each newer than the one before.
+        let tables = self.tables_of_logs(&rebuild, found, 0)?;
+        self.levels[0].extend(tables);
+        Ok(rebuild.next_file_number.load(Ordering::Relaxed))
+    }
+
+    /// All that can be read, merged into one sorted level.
+    fn out_of_all_tables(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        next: u64,
+    ) -> Result<u64> {
+        let whole: Vec<FileMeta> =
+            found.tables.iter().filter_map(TableFound::meta).cloned().collect();
+        let level = level_for(options, whole.iter().map(|meta| meta.bytes).sum());
+        let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
+        levels[level].clone_from(&whole);
+        let rebuild = Rebuild::new(options, directory, next, &levels);
+        let mut tables = Vec::new();
+        for file in &found.tables {
+            match &file.state {
+                TableState::Unusable(error) => {
+                    self.lose_table(directory, file.number, None);
+                    self.aside.push((FileName::Table(file.number), error.to_string()));
+                }
+                _ => tables.extend(self.take(&rebuild, directory, file, level)?),
+            }
+        }
+        tables.extend(self.tables_of_logs(&rebuild, found, level)?);
+        let flushed = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
+        self.last_sequence = self.last_sequence.max(flushed);
+        let merged = rebuild.merge(tables, level, self.last_sequence)?;
+        self.levels[level] = [merged.kept, merged.written].concat();
+        Ok(rebuild.next_file_number.load(Ordering::Relaxed))
+    }
+
+    /// A table as it is, or what is sound of it.
+    fn take(
+        &mut self,
+        rebuild: &Rebuild<'_>,
+        directory: &Path,
+        file: &TableFound,
+        level: usize,
+    ) -> Result<Vec<FileMeta>> {
+        let (meta, error) = match &file.state {
+            TableState::Sound(meta) => return Ok(vec![meta.clone()]),
+            TableState::Damaged(meta, error) => (meta, error),
+            TableState::Unusable(_) => return Ok(Vec::new()),
+        };
+        let name = FileName::Table(file.number);
+        let (tables, lost) = match rebuild.rescue(meta, level) {
+            Err(error) if error.is_corruption() => {
+                // Its index is gone.
+                self.lose_table(directory, file.number, Some(meta));
+                self.aside.push((name, error.to_string()));
+                return Ok(Vec::new());
+            }
+            rescued => rescued?,
+        };
+        let saved: u64 = tables.iter().map(|meta| meta.entries).sum();
+        self.report.entries_lost += meta.entries.saturating_sub(saved);
+        self.report.lost.extend(lost.into_iter().map(|block| LostEntries {
+            path: name.path(directory),
+            from: block.from,
+            to: Some(block.to),
+            what: block.error.to_string(),
+        }));
+        self.aside.push((name, format!("{saved} entries were saved: {error}")));
+        Ok(tables)
+    }
+
+    /// Nothing of a table can be read.
+    fn lose_table(&mut self, directory: &Path, number: u64, meta: Option<&FileMeta>) {
+        self.report.entries_lost += meta.map_or(0, |meta| meta.entries);
+        self.report.lost.push(LostEntries {
+            path: FileName::Table(number).path(directory),
+            from: meta.map(|meta| user_key(&meta.smallest).to_vec()),
+            to: meta.map(|meta| user_key(&meta.largest).to_vec()),
+            what: "nothing of the table can be read".into(),
+        });
+    }
+
+    fn tables_of_logs(
+        &mut self,
+        rebuild: &Rebuild<'_>,
+        found: &Inventory,
+        level: usize,
+    ) -> Result<Vec<FileMeta>> {
+        let (tables, logs) = rebuild.tables_of_logs(&found.logs, &found.facts, level)?;
+        self.report.log_entries = tables.iter().map(|meta| meta.entries).sum();
+        self.last_sequence = self.last_sequence.max(logs.highest_sequence);
+        // Without a manifest nothing but the tables tells how far the logs were flushed.
+        let in_tables = match &found.manifest {
+            Some(_) => 0,
+            None => found.last_in_tables(),
+        };
+        let gaps = logs.missing.into_iter();
+        let behind = gaps.map(|gap| *gap.start().max(&(in_tables + 1))..=*gap.end());
+        let missing: Vec<_> = behind.filter(|gap| !gap.is_empty()).collect();
+        let incomplete = !logs.dropped.is_empty() || !missing.is_empty();
+        self.report.dropped.extend(logs.dropped);
+        self.report.missing = missing;
+        if incomplete {
+            let why = "a part of the logs could not be used";
+            let names = found.logs.iter().map(|number| FileName::Wal(*number));
+            self.aside.extend(names.map(|name| (name, why.into())));
+        }
+        Ok(tables)
+    }
+
+    /// Second names in `lost` for what was not taken over whole.
+    fn set_aside(&mut self, options: &Options, directory: &Path, found: &Inventory) -> Result<()> {
+        for name in &found.files {
+            let why = match name {
+                _ if found.no_files.contains(name) => "it is no ordinary file",
+                FileName::Current if found.manifest.is_none() => "what it names was not usable",
+                FileName::Manifest(number)
+                    if found.manifest.as_ref().is_none_or(|state| state.number != *number) =>
+                {
+                    "it was not in force, or not usable"
+                }
+                FileName::Wal(number) if !found.logs.contains(number) => {
+                    "its writes are in tables, by the manifest"
+                }
+                FileName::Temporary(_) => "it was on its way to be renamed",
+                _ => continue,
+            };
+            self.aside.push((*name, why.into()));
+        }
+        let names: Vec<FileName> = self.aside.iter().map(|(name, _)| *name).collect();
+        let places = keep_in_lost(&*options.env, directory, &names)?;
+        let reasons = self.aside.iter().map(|(_, why)| why.clone());
+        self.report.set_aside =
+            places.into_iter().zip(reasons).map(|(path, why)| SetAside { path, why }).collect();
+        Ok(())
+    }
+
+    /// Log, manifest, CURRENT, under the numbers from `next` on.
+    fn put_in_force(&self, options: &Options, directory: &Path, next: u64) -> Result<()> {
+        let env = &*options.env;
+        let last = self.last_sequence;
+        let (log, manifest, temporary) = (next, next + 1, next + 2);
+        let start = WalStart {
+            synced_through: last,
+            previous_log: 0,
+            previous_last_sequence: last,
+            first_sequence: last + 1,
+            manifest_number: manifest,
+            manifest_synced_bytes: 0,
+        };
+        let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
+        // Before CURRENT names what needs it: not even its beginning may be torn then.
+        wal.sync()?;
+        let levels = self.levels.iter().enumerate();
+        let snapshot = VersionEdit {
+            ordinal: 0,
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number: log, flushed_through: last }),
+            next_file_number: Some(next + 3),
+            last_sequence: Some(last),
+            synced_through: Some(last),
+            deleted: Vec::new(),
+            added: levels
+                .flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta.clone())))
+                .collect(),
+        };
+        ManifestWriter::create(env, directory, manifest, &snapshot)?;
+        set_current(env, directory, manifest, temporary)?;
+        let end =
+            WalEnd { last_sequence: last, manifest_number: manifest, manifest_synced_bytes: 0 };
+        wal.finish(&end)
+    }
+
+    /// Removes what the new manifest does not name: old files, and new tables that were merged.
+    fn clear(
+        mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        new: Range<u64>,
+    ) -> RepairReport {
+        let live: Vec<u64> = self.levels.iter().flatten().map(|meta| meta.number).collect();
+        for name in found.files.iter().copied().chain(new.map(FileName::Table)) {
+            let stays = match name {
+                FileName::Current | FileName::Lock | FileName::Stats => true,
+                FileName::Table(number) => live.contains(&number),
+                FileName::Manifest(_) | FileName::Wal(_) | FileName::Temporary(_) => false,
+            };
+            if !stays {
+                // What cannot be removed is an orphan, which the next opening sweeps.
+                let _ = options.env.remove(&name.path(directory));
+            }
+        }
+        let kept = found.tables.iter().filter(|table| live.contains(&table.number)).count();
+        self.report.changed = true;
+        self.report.tables_kept = kept as u64;
+        self.report.tables_written = (live.len() - kept) as u64;
+        self.report.entries = self.levels.iter().flatten().map(|meta| meta.entries).sum();
+        self.report.last_sequence = self.last_sequence;
+        self.report
+    }
+}
+
+/// The first sorted level that has room for this much.
+fn level_for(options: &Options, bytes: u64) -> usize {
+    let targets = options.compaction_options();
+    (1..LEVELS - 1).find(|level| targets.target_bytes(*level) >= bytes).unwrap_or(LEVELS - 1)
+}

@@ -1,0 +1,451 @@
+//! Repair: what is left of a damaged database opens, is sound, and never shows an older value over
+//! a newer one that is there; nothing that could not be used is deleted; interrupted repairs are
+//! repeated.
+
+use crate::support::data::key;
+use crate::support::rng::Rng;
+use crate::support::stores::{
+    HOME, as_env, copy_of, files, files_ending, name, open, scan, small_options,
+};
+use siftdb::env::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::env::mem::CrashModel;
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, Error, Options, Recovery, RepairReport, WriteOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const KEYS: usize = 300;
+
+fn options() -> Options {
+    small_options().auto_compaction(false)
+}
+
+fn repair(env: &MemEnv) -> siftdb::Result<RepairReport> {
+    options().env(as_env(env)).repair(HOME)
+}
+
+/// A store with tables in three levels whose ages overlap, a log, and all values that each key
+/// ever had; `None` is a deletion.
+struct Store {
+    env: MemEnv,
+    now: Map,
+    ever: BTreeMap<Vec<u8>, BTreeSet<Option<Vec<u8>>>>,
+}
+
+fn write(db: &Db, store: &mut Store, number: usize, round: usize) {
+    let (key, value) = (key(number), format!("{number} in round {round}").into_bytes());
+    let deleted = (number + round).is_multiple_of(9);
+    match deleted {
+        true => {
+            db.delete(&key).unwrap();
+            store.now.remove(&key);
+        }
+        false => {
+            db.put(&key, &value).unwrap();
+            store.now.insert(key.clone(), value.clone());
+        }
+    }
+    store.ever.entry(key).or_default().insert((!deleted).then_some(value));
+}
+
+fn store(closed: bool) -> Store {
+    let mut store = Store {
+        env: MemEnv::new(),
+        now: Map::new(),
+        ever: (0..KEYS).map(|n| (key(n), BTreeSet::from([None]))).collect(),
+    };
+    let db = open(&store.env, &options()).unwrap();
+    let mut rng = Rng::new(11);
+    for round in 0..6 {
+        for number in 0..KEYS {
+            if round == 0 || rng.chance(30) {
+                write(&db, &mut store, number, round);
+            }
+        }
+        match round {
+            0 | 2 => db.compact_range(..).unwrap(),
+            // Only a part goes down: now tables below are newer than some above.
+            3 => {
+                db.flush().unwrap();
+                db.compact_range(key(200)..).unwrap();
+            }
+            5 => {}
+            _ => db.flush().unwrap(),
+        }
+    }
+    db.sync().unwrap();
+    match closed {
+        true => db.close().unwrap(),
+        false => store.env = store.env.replay(store.env.log_len(), CrashModel::Kill, 0),
+    }
+    drop(db);
+    store
+}
+
+/// Opens what was repaired without tolerating anything and checks that it is sound.
+fn sound(env: &MemEnv, what: &str) -> Db {
+    let db = open(env, &options().recovery(Recovery::Strict));
+    let db = db.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let verified = db.verify(|_| {}).unwrap();
+    assert!(verified.is_sound(), "{what}: {:?}", verified.damage);
+    db
+}
+
+fn manifest(env: &MemEnv) -> PathBuf {
+    let named = env.list_files().into_iter().filter(|path| name(path).starts_with("MANIFEST"));
+    named.filter(|path| path.parent() == Some(Path::new(HOME))).max().unwrap()
+}
+
+fn home(file: &str) -> PathBuf {
+    Path::new(HOME).join(file)
+}
+
+/// True if some file has these bytes.
+fn is_somewhere(env: &MemEnv, bytes: &[u8]) -> bool {
+    env.list_files().iter().any(|path| env.read_file(path).as_deref() == Some(bytes))
+}
+
+#[test]
+fn a_sound_database_is_left_alone() {
+    for closed in [true, false] {
+        let Store { env, now, .. } = store(closed);
+        let before = files(&env);
+        let report = repair(&env).unwrap();
+        assert!(!report.changed && report.saved_everything(), "{report}");
+        assert!(files(&env) == before);
+        assert_eq!(scan(&open(&env, &options()).unwrap()).unwrap(), now);
+    }
+}
+
+#[test]
+fn without_a_manifest_everything_comes_back_and_the_newest_wins() {
+    for closed in [true, false] {
+        let Store { env, now, .. } = store(closed);
+        let manifest = manifest(&env);
+        let bytes = env.read_file(&manifest).unwrap();
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() / 2] ^= 8;
+        let damages: [(&str, PathBuf, Option<Vec<u8>>); 5] = [
+            ("CURRENT missing", home("CURRENT"), None),
+            ("CURRENT empty", home("CURRENT"), Some(Vec::new())),
+            ("manifest missing", manifest.clone(), None),
+            ("manifest flipped", manifest.clone(), Some(flipped)),
+            ("manifest cut", manifest.clone(), Some(bytes[..60].to_vec())),
+        ];
+        for (what, path, contents) in damages {
+            let env = copy_of(&files(&env));
+            match &contents {
+                Some(contents) => env.write_file(&path, contents),
+                None => env.remove_file(&path),
+            }
+            assert!(open(&env, &options()).unwrap_err().is_corruption(), "{what}");
+            let report = repair(&env).unwrap();
+            assert!(
+                report.changed && !report.manifest_used && report.saved_everything(),
+                "{report}"
+            );
+            let db = sound(&env, what);
+            assert_eq!(scan(&db).unwrap(), now, "{what}");
+            let stats = db.stats();
+            assert!(stats.levels[0].tables == 0 && stats.total().tables > 0);
+            db.put(key(1), "after").unwrap();
+            assert_eq!(db.get(key(1)).unwrap().as_deref(), Some(&b"after"[..]));
+            db.close().unwrap();
+            drop(db);
+            if let Some(contents) = contents.filter(|contents| !contents.is_empty()) {
+                assert!(is_somewhere(&env, &contents), "{what}: what was damaged is gone");
+            }
+            let before = files(&env);
+            assert!(!repair(&env).unwrap().changed, "{what}: repaired twice");
+            assert!(files(&env) == before);
+        }
+    }
+}
+
+/// The largest sequence of a table says nothing about each of its keys: here the table with the
+/// larger one has the older version.
+#[test]
+fn a_table_that_is_newer_as_a_whole_may_hold_the_older_version() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    db.put("a", "old").unwrap();
+    db.put("z", "1").unwrap();
+    db.compact_range(..).unwrap();
+    db.put("a", "new").unwrap();
+    db.flush().unwrap();
+    db.put("z", "2").unwrap();
+    db.flush().unwrap();
+    db.compact_range("b"..).unwrap();
+    let levels: Vec<u64> = db.stats().levels.iter().map(|level| level.tables).collect();
+    assert_eq!(&levels[..2], [1, 1], "the newer a is above, the newer z below");
+    db.close().unwrap();
+    drop(db);
+    env.remove_file(&home("CURRENT"));
+    env.remove_file(&manifest(&env));
+    repair(&env).unwrap();
+    let db = sound(&env, "repaired");
+    assert_eq!(db.get("a").unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(db.get("z").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn damage_in_a_table_costs_what_the_report_says_and_nothing_else() {
+    let Store { env, now, ever } = store(true);
+    let image = files(&env);
+    let (mut with_loss, mut whole) = (0, 0);
+    for table in files_ending(&env, ".sst") {
+        let good = &image[&table];
+        for at in (0..good.len()).step_by((good.len() / 40).max(1)) {
+            let what = format!("{} at {at}", table.display());
+            let env = copy_of(&image);
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            env.write_file(&table, &bad);
+            let report = match repair(&env) {
+                // A footer of another version: whoever wrote it may read it.
+                Err(Error::UnsupportedFormat { .. }) => {
+                    assert!(at + 12 >= good.len());
+                    continue;
+                }
+                report => report.unwrap(),
+            };
+            assert!(report.changed && report.manifest_used, "{what}: {report}");
+            assert!(is_somewhere(&env, &bad), "{what}: the damaged table is gone");
+            let db = sound(&env, &what);
+            let found = scan(&db).unwrap();
+            for (key, values) in &ever {
+                if found.get(key) == now.get(key) {
+                    continue;
+                }
+                assert!(
+                    values.contains(&found.get(key).cloned()),
+                    "{what}: a value out of thin air"
+                );
+                let named = report.lost.iter().any(|lost| {
+                    lost.path == table
+                        && lost.from.as_ref().is_none_or(|from| from <= key)
+                        && lost.to.as_ref().is_none_or(|to| key <= to)
+                });
+                assert!(named, "{what}: {} changed unsaid: {report}", key.escape_ascii());
+            }
+            match report.lost.is_empty() {
+                true => whole += 1,
+                false => with_loss += 1,
+            }
+        }
+    }
+    assert!(with_loss > 50 && whole > 3, "{with_loss}, {whole}");
+}
+
+#[test]
+fn a_missing_table_and_damage_everywhere_leave_what_is_readable() {
+    let Store { env, ever, .. } = store(false);
+    let image = files(&env);
+    let tables = files_ending(&env, ".sst");
+    for (number, missing) in tables.iter().enumerate() {
+        let env = copy_of(&image);
+        env.remove_file(missing);
+        let other = &tables[(number + 1) % tables.len()];
+        let mut bad = image[other].clone();
+        let middle = bad.len() / 3;
+        bad[middle] ^= 1;
+        env.write_file(other, &bad);
+        env.write_file(&home("000900.sst"), b"no table at all");
+        let report = repair(&env).unwrap();
+        assert!(!report.manifest_used && !report.lost.is_empty(), "{report}");
+        assert!(is_somewhere(&env, b"no table at all") && is_somewhere(&env, &bad));
+        let db = sound(&env, "repaired");
+        for (key, value) in scan(&db).unwrap() {
+            assert!(ever[&key].contains(&Some(value)));
+        }
+    }
+}
+
+#[test]
+fn exchanged_tables_are_known_by_their_ids() {
+    let Store { env, now, .. } = store(true);
+    let tables = files_ending(&env, ".sst");
+    let bytes: Vec<_> = tables.iter().map(|path| env.read_file(path).unwrap()).collect();
+    env.write_file(&tables[0], &bytes[1]);
+    env.write_file(&tables[1], &bytes[0]);
+    assert!(open(&env, &options()).unwrap_err().is_corruption());
+    let report = repair(&env).unwrap();
+    assert!(report.manifest_used && report.saved_everything(), "{report}");
+    assert_eq!(scan(&sound(&env, "exchanged")).unwrap(), now);
+}
+
+#[test]
+fn with_its_manifest_a_database_gets_no_deleted_keys_back() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    (0..50).for_each(|number| db.put(key(number), "value").unwrap());
+    db.flush().unwrap();
+    let old = files(&env);
+    db.delete(key(7)).unwrap();
+    db.compact_range(..).unwrap();
+    db.put("log", "1").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // The replaced table is still there, and the one in force has no tombstone any more.
+    let live = files_ending(&env, ".sst");
+    for (path, bytes) in old.iter().filter(|(path, _)| name(path).ends_with(".sst")) {
+        env.write_file(path, bytes);
+    }
+    // A filter that is damaged is reason for a repair and loses no entry.
+    let mut bytes = env.read_file(&live[0]).unwrap();
+    let at = bytes.len() / 3;
+    let damaged = (at..bytes.len() - 60).find_map(|at| {
+        bytes[at] ^= 4;
+        env.write_file(&live[0], &bytes);
+        let copy = copy_of(&files(&env));
+        let report = repair(&copy).unwrap_or_default();
+        bytes[at] ^= 4;
+        (report.manifest_used && report.changed && report.lost.is_empty()).then_some((copy, report))
+    });
+    let (env, report) = damaged.unwrap();
+    assert!(report.set_aside.iter().any(|file| file.why.contains("does not name")), "{report}");
+    let db = sound(&env, "repaired");
+    assert_eq!(db.get(key(7)).unwrap(), None, "a deleted key is back");
+    assert_eq!(db.iter().count(), 50);
+}
+
+#[test]
+fn damaged_logs_give_what_they_can_and_numbers_go_on_above_all() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    for number in 0..20 {
+        db.write_with(batch(number), &WriteOptions::new().sync(true)).unwrap();
+    }
+    let env = env.replay(env.log_len(), CrashModel::Kill, 0);
+    let log = files_ending(&env, ".wal").pop().unwrap();
+    let mut bytes = env.read_file(&log).unwrap();
+    bytes[400] ^= 1;
+    env.write_file(&log, &bytes);
+    assert!(open(&env, &options()).unwrap_err().is_corruption());
+    let report = repair(&env).unwrap();
+    assert!(
+        report.manifest_used && report.log_entries == 19 && report.missing.len() == 1,
+        "{report}"
+    );
+    assert!(is_somewhere(&env, &bytes));
+    let db = sound(&env, "repaired");
+    assert_eq!(db.iter().count(), 19);
+    assert!(report.last_sequence >= 20);
+    db.put(key(19), "again").unwrap();
+    assert_eq!(db.get(key(19)).unwrap().as_deref(), Some(&b"again"[..]));
+    assert!(db.explain(key(19)).unwrap().sequence > 20);
+}
+
+fn batch(number: usize) -> siftdb::WriteBatch {
+    let mut batch = siftdb::WriteBatch::new();
+    batch.put(key(number), "in the log");
+    batch
+}
+
+/// Damaged stores whose repair can give everything back that `now` has, with what must stay.
+fn damaged_stores() -> Vec<(&'static str, MemEnv, Map, Vec<u8>)> {
+    let Store { env, now, .. } = store(true);
+    let image = files(&env);
+    let on_disk = |change: &dyn Fn(&MemEnv)| {
+        let env = MemEnv::new();
+        image.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
+        change(&env);
+        env
+    };
+    let junk = b"siftdb, or what is left of it".to_vec();
+    let without_current = on_disk(&|env| env.remove_file(&home("CURRENT")));
+    without_current.write_file(&home("000900.sst"), &junk);
+    // The block's data is sound, its filter is not: placed by the manifest, all comes back.
+    let tables = files_ending(&env, ".sst");
+    let filter = (0..image[&tables[0]].len()).rev().step_by(3).find_map(|at| {
+        let mut bad = image[&tables[0]].clone();
+        bad[at] ^= 1;
+        let env = on_disk(&|env| env.write_file(&tables[0], &bad));
+        let copy = copy_of(&files(&env));
+        let report = repair(&copy).unwrap_or_default();
+        (report.changed && report.saved_everything() && report.manifest_used).then_some((env, bad))
+    });
+    let (with_manifest, bad) = filter.unwrap();
+    vec![
+        ("without CURRENT", without_current, now.clone(), junk),
+        ("with its manifest", with_manifest, now, bad),
+    ]
+}
+
+#[test]
+fn a_repair_that_crashes_anywhere_is_repeated() {
+    for (what, env, now, kept) in damaged_stores() {
+        let before = env.log_len();
+        repair(&env).unwrap();
+        let (mut opened, mut repeated) = (0, 0);
+        for call in before..=env.log_len() {
+            for (model, seed) in
+                [(CrashModel::Kill, 0), (CrashModel::Journal, 1), (CrashModel::Posix, 0)]
+            {
+                let place = format!("{what}, call {call}, {model:?}");
+                let crashed = env.replay(call, model, seed);
+                assert!(is_somewhere(&crashed, &kept), "{place}: what could not be used is gone");
+                if let Ok(db) = open(&copy_of(&files(&crashed)), &options())
+                    && db.verify(|_| {}).unwrap().is_sound()
+                {
+                    assert_eq!(scan(&db).unwrap(), now, "{place}, opened");
+                    opened += 1;
+                }
+                let report = repair(&crashed).unwrap_or_else(|error| panic!("{place}: {error}"));
+                repeated += usize::from(report.changed);
+                assert!(report.missing.is_empty(), "{place}: {report}");
+                assert_eq!(scan(&sound(&crashed, &place)).unwrap(), now, "{place}, repaired");
+                assert!(is_somewhere(&crashed, &kept), "{place}: gone after the second repair");
+            }
+        }
+        assert!(opened > 5 && repeated > 20, "{what}: {opened}, {repeated}");
+    }
+}
+
+#[test]
+fn a_repair_of_which_any_call_fails_is_repeated() {
+    for (what, env, now, kept) in damaged_stores() {
+        let image = files(&env);
+        for n in 0.. {
+            let disk = copy_of(&image);
+            let faulty = Arc::new(FaultEnv::new(Arc::new(disk.clone())));
+            faulty.fail_at(n, Fault::once(FaultKind::Error(EIO)).among(Calls::Changes));
+            let outcome = options().env(Arc::clone(&faulty) as Arc<dyn Env>).repair(HOME);
+            let place = format!("{what}, call {n}");
+            assert!(is_somewhere(&disk, &kept), "{place}: what could not be used is gone");
+            if let Err(error) = &outcome {
+                assert!(matches!(error, Error::Io { .. }), "{place}: {error}");
+                repair(&disk).unwrap();
+            }
+            assert_eq!(scan(&sound(&disk, &place)).unwrap(), now, "{place}");
+            if faulty.calls_of(Calls::Changes) <= n {
+                assert!(outcome.is_ok() && n > 10, "{place}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_refuses_what_it_must_not_touch() {
+    let env = MemEnv::new();
+    assert!(matches!(repair(&env), Err(Error::Io { .. })), "no directory");
+    env.create_dir(Path::new(HOME)).unwrap();
+    env.write_file(&home("foreign"), b"of someone else");
+    assert!(matches!(repair(&env), Err(Error::Io { .. })), "no database");
+    assert_eq!(env.list_files(), [home("foreign")]);
+    let Store { env, .. } = store(true);
+    let db = open(&env, &options()).unwrap();
+    assert!(matches!(repair(&env), Err(Error::Locked { .. })));
+    drop(db);
+    let invalid = options().block_bytes(0).env(as_env(&env)).repair(HOME);
+    assert!(matches!(invalid, Err(Error::InvalidOptions { .. })));
+    // Foreign files beside a database stay where they are.
+    env.write_file(&home("foreign.sst"), b"of someone else");
+    env.remove_file(&home("CURRENT"));
+    repair(&env).unwrap();
+    assert_eq!(env.read_file(&home("foreign.sst")).as_deref(), Some(&b"of someone else"[..]));
+}
