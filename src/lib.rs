@@ -118,6 +118,8 @@ pub mod lab;
 
 // -- engine: one user-visible database -----------------------------------------------------------
 #[doc(hidden)]
+pub mod parts;
+#[doc(hidden)]
 pub mod format_examples;
 mod db;
 mod repair;

@@ -239,6 +239,10 @@ impl Version {
             }
         }
         for (number, level) in self.levels.iter().enumerate().skip(1) {
+            // Most levels are, and a search in nothing has its price, too.
+            if level.fences.is_empty() {
+                continue;
+            }
             let place = level.fences.partition_point(|fence| fence.ends_before(prefix, user_key));
             let (Some(fence), Some(slot)) = (level.fences.get(place), level.slots.get(place))
             else {

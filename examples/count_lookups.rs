@@ -1,0 +1,60 @@
+//! So many lookups of one kind in one filter layout, in a function of their own, for a profiler
+//! that counts instructions:
+//!
+//! ```console
+//! $ cargo build --release --example count_lookups
+//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!     --toggle-collect='*count_lookups::lookups*' target/release/examples/count_lookups full hit
+//! ```
+//!
+//! prints the instructions of 10,000 lookups as "Collected". Layouts are none, block-based, full
+//! and partitioned (full unless said); kinds are hit, miss, and cold: a hit whose block is in no
+//! cache of ours (hit unless said).
+
+use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
+use std::hint::black_box;
+
+const KEYS: u64 = 100_000;
+const LOOKUPS: u64 = 10_000;
+
+fn key(n: u64, absent: bool) -> String {
+    let key = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    if absent { format!("{}~", &key[..15]) } else { key }
+}
+
+/// What is counted.
+#[inline(never)]
+fn lookups(db: &Db, keys: &[String], options: &ReadOptions) -> usize {
+    let found = |key: &&String| db.get_with(black_box(key), options).is_ok_and(|v| v.is_some());
+    keys.iter().filter(found).count()
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let layout = arguments.next().unwrap_or("full".into());
+    let kind = arguments.next().unwrap_or("hit".into());
+    let bloom = Filter::bloom(10.0);
+    let filter = match &layout[..] {
+        "none" => Filter::none(),
+        "block-based" => bloom.layout(FilterLayout::BlockBased { window_bytes: 2048 }),
+        "full" => bloom.layout(FilterLayout::Full),
+        "partitioned" => bloom.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
+        other => return Err(format!("unknown layout {other}").into()),
+    };
+    let directory = tempfile::tempdir()?;
+    let db = Options::new().filter(filter).open(directory.path())?;
+    for n in 0..KEYS {
+        db.put(key(n, false), [b'v'; 100])?;
+    }
+    db.compact_range(..)?;
+    let (absent, cold) = (kind == "miss", kind == "cold");
+    let options = ReadOptions::new().fill_cache(!cold);
+    let keys: Vec<String> = (0..LOOKUPS).map(|i| key(i * 7919 % KEYS, absent)).collect();
+    // Filters and partitions are in the cache from here on, and the data of hits.
+    for n in (0..KEYS).chain(0..KEYS) {
+        db.get_with(key(n, absent || cold), &options)?;
+    }
+    let found = lookups(&db, &keys, &options);
+    println!("{layout} {kind}: found {found} of {LOOKUPS}");
+    Ok(())
+}
