@@ -10,7 +10,7 @@
 //! the first byte that either has of its own.
 
 use crate::coding::{get_u16, get_u32, get_varint};
-use crate::key::{KEY_BYTES_MAX, split_internal_key, unpack_trailer};
+use crate::key::{KEY_BYTES_MAX, sort_prefix, split_internal_key, unpack_trailer};
 use crate::table::block_builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use std::cmp::Ordering;
 
@@ -228,8 +228,11 @@ impl<'b> KeyWalk<'b> for InternalKeys<'b> {
         if shared + own.len() > KEY_BYTES_MAX {
             return Err("key longer than any key may be");
         }
-        let order = match (own.first(), rest.first().or(self.own.first())) {
+        let order = match (own.first(), rest.first()) {
             (Some(a), Some(b)) if a != b => a.cmp(b),
+            (_, None) => (sort_prefix(own).cmp(&sort_prefix(self.own)))
+                .then_with(|| own.cmp(self.own))
+                .then(self.trailer.cmp(&trailer)),
             _ => compare_to_both(own, rest, self.own).then(self.trailer.cmp(&trailer)),
         };
         *self = if restarts {

@@ -4,7 +4,7 @@
 //! error, as is an empty table. After an error the builder is dropped and its file removed by the
 //! caller. Flush and compaction call it; the sync of the directory is theirs.
 //!
-//! Memory is one block, the index and the filter's keys, besides a write buffer of 256 KiB. The
+//! Memory is one block, the index and the filter's keys, besides a write buffer of 1 MiB. The
 //! filter is told of every key through `key::filter_key`, and after each data block, the last one
 //! too, where the file then ends. The separator of a block waits for the first key of the next, so
 //! that it can be the shortest string between them. For a given table id the bytes are determined
