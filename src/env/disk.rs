@@ -3,7 +3,7 @@
 //! This is the one place of siftdb that touches `std::fs`; `clippy.toml` forbids it elsewhere.
 //! The standard library loops over `EINTR` and short transfers in `write_all_at`, `read_exact_at`
 //! and `sync_*`, so no bare `read` or `write` may appear; the calls by name that it makes only once
-//! go through [`uninterrupted`].
+//! go through `uninterrupted`.
 //!
 //! Locks are those of `File::try_lock`: they belong to the open file, exclude other handles of
 //! this process too, and go when the process dies. The lock file is never unlinked, since a
