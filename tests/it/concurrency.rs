@@ -1,16 +1,13 @@
 //! Many threads at once, on the real file system: readers and iterators while tables are written
-//! and removed, group commit, exact counters, closing under load, locks, and a killed process.
+//! and removed, group commit, exact counters, closing under load, locks.
 
 use crate::support::data::{bytes, key};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Error, Options, WriteBatch, WriteOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use siftdb::{Error, Options, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::tempdir;
 
 /// How long threads are let loose.
@@ -324,81 +321,4 @@ fn two_disks_in_memory_do_not_lock_each_other() {
     let _one = open(&first, &small_options()).unwrap();
     let _two = open(&second, &small_options()).unwrap();
     assert!(matches!(small_options().env(as_env(&first)).open("/db"), Err(Error::Locked { .. })));
-}
-
-/// Set for the process that is to be killed: where its database is.
-const CHILD_DIRECTORY: &str = "SIFTDB_TEST_CHILD_DIRECTORY";
-
-/// No test of its own: what the killed process runs. Says each acknowledged number on standard
-/// output.
-#[test]
-fn the_process_that_is_killed() {
-    let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
-    let db = small_options().open(Path::new(&directory)).unwrap();
-    let mut out = std::io::stdout();
-    let first = db.last().unwrap().map_or(0, |(key, _)| number_of(&key) + 1);
-    for place in first.. {
-        let mut batch = WriteBatch::new();
-        batch.put(key(place), bytes(place as u64, 500)).put("count", place.to_string());
-        db.write_with(batch, &WriteOptions::new().sync(place % 50 == 0)).unwrap();
-        writeln!(out, "acknowledged {place}").unwrap();
-        out.flush().unwrap();
-    }
-}
-
-fn number_of(key: &[u8]) -> usize {
-    let digits = key.strip_prefix(b"key-").expect("the last key is numbered");
-    std::str::from_utf8(digits).unwrap().parse().unwrap()
-}
-
-#[test]
-fn killing_a_process_loses_nothing_acknowledged() {
-    let directory = tempdir().unwrap();
-    let path = directory.path().join("db");
-    let mut rng = Rng::new(std::process::id().into());
-    let mut last = 0;
-    for _ in 0..6 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "concurrency::the_process_that_is_killed", "--nocapture"])
-            .env(CHILD_DIRECTORY, &path)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let kill_after = last + 100 + rng.below(900);
-        let mut killed = false;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        for line in lines {
-            let line = line.unwrap();
-            let Some(place) = line.strip_prefix("acknowledged ") else { continue };
-            last = place.parse().unwrap();
-            if !killed && (last >= kill_after || Instant::now() > deadline) {
-                let locked = small_options().open(&path);
-                assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
-                child.kill().unwrap();
-                killed = true;
-            }
-        }
-        child.wait().unwrap();
-        assert!(killed, "the child ended by itself after {last}");
-        let db = small_options().open(&path).unwrap();
-        let count: usize =
-            std::str::from_utf8(&db.get("count").unwrap().unwrap()).unwrap().parse().unwrap();
-        assert!(count >= last, "{last} was acknowledged, {count} is there");
-        check_numbers(&db, count);
-        db.close().unwrap();
-    }
-}
-
-/// All numbers up to `last` are there, and the batch of the last one is whole.
-fn check_numbers(db: &Db, last: usize) {
-    let mut expected = 0;
-    for entry in db.prefix("key-") {
-        let (key, value) = entry.unwrap();
-        assert_eq!(number_of(&key), expected);
-        assert_eq!(value, bytes(expected as u64, 500));
-        expected += 1;
-    }
-    assert_eq!(expected, last + 1);
 }

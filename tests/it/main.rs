@@ -20,7 +20,8 @@
 //! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
-//! | `concurrency` | many threads, background jobs, locks, a killed process |
+//! | `concurrency` | many threads, background jobs, locks |
+//! | `kills` | a process killed again and again, everything acknowledged is there |
 //! | `filter_rebuild` | filters are replaced under readers and writers, and used |
 //! | `cli`, `care_cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
@@ -49,6 +50,7 @@ mod filter_rebuild;
 mod filters;
 mod golden;
 mod hostile;
+mod kills;
 mod levels;
 mod model;
 mod multi_get;

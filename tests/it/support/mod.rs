@@ -3,6 +3,7 @@
 //! that hold over any contents.
 
 pub mod data;
+pub mod expected;
 pub mod filters;
 pub mod history;
 pub mod model;

@@ -1,0 +1,267 @@
+//! A process that writes is killed, again and again, in the middle of everything: what it had been
+//! told was written is there, what was on its way is there whole or not at all.
+//!
+//! The killed process is this test binary running `the_writers_that_are_killed` alone; it writes
+//! down what it begins and what was acknowledged (`support/expected.rs`). The next one goes on in
+//! the same directory, under other options. After some kills a new directory is begun.
+//!
+//! `SIFTDB_KILLS` sets how many; `SIFTDB_SEED` repeats the options and operations of a run, not its
+//! moments.
+
+use crate::support::data::absent_key;
+use crate::support::expected::{
+    Counts, Expected, Moment, Notes, WRITERS, all_keys, first_moment, operation, own_key,
+};
+use crate::support::filters::{all_filters, prefix_filters};
+use crate::support::model::{Map, batch_of};
+use crate::support::rng::{Rng, setting};
+use crate::support::stores::{scan, scan_back, small_options};
+use siftdb::{Db, Error, FilterRebuild, Options, ReadOptions, WriteOptions};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Set for the process that is to be killed: the directory, the seed and the number of the run.
+const CHILD: &str = "SIFTDB_TEST_KILLED";
+
+/// Kills in one directory.
+const KILLS_EACH: u64 = 25;
+
+const SIGKILL: i32 = 9;
+
+/// Everything small, and the rest by chance: of run to run other filters, sizes and bounds.
+fn options(seed: u64, run: u64) -> Options {
+    // Some runs go on under the options of the one before.
+    let mut rng = Rng::new(seed ^ (run * 2 / 3).rotate_left(32));
+    let filters = [all_filters(), prefix_filters()].concat();
+    small_options()
+        .filter(rng.pick(&filters).filter.clone())
+        .snappy(rng.chance(50))
+        .block_bytes(*rng.pick(&[128, 512, 4096]))
+        .block_hash_index(rng.chance(70))
+        .write_buffer_bytes((64 << 10) << rng.below(3))
+        .immutable_memtables_max(1 + rng.below(3))
+        .memtable_filter(rng.chance(70))
+        .table_bytes((16 << 10) << rng.below(3))
+        .level_base_bytes((64 << 10) << rng.below(3))
+        .level0_tables(1 + rng.below(4))
+        .manifest_bytes((1 << 10) << rng.below(4))
+        .block_cache_bytes(*rng.pick(&[0, 128 << 10, 4 << 20]))
+        .max_open_files(*rng.pick(&[1, 8, 100]))
+}
+
+/// No test of its own: what the killed process runs.
+#[test]
+fn the_writers_that_are_killed() {
+    let Ok(child) = std::env::var(CHILD) else { return };
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(3);
+    }));
+    // Nobody to be killed by: the parent is gone, and its end of the pipe with it.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(4);
+    });
+    let mut words = child.splitn(3, ' ');
+    let (seed, run) = (words.next().unwrap(), words.next().unwrap());
+    let directory = Path::new(words.next().unwrap());
+    let (seed, run): (u64, u64) = (seed.parse().unwrap(), run.parse().unwrap());
+    let db = options(seed, run).open(directory.join("db")).unwrap();
+    let clock = AtomicU64::new(first_moment(run));
+    let now = || -> Moment { clock.fetch_add(1, Ordering::SeqCst) };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, now) = (&db, &now);
+            scope.spawn(move || write_on(db, directory, writer, seed, now));
+        }
+        let mut rng = Rng::new(seed ^ run);
+        loop {
+            std::thread::sleep(Duration::from_millis(rng.next() % 20));
+            match rng.below(8) {
+                0..3 => db.flush().unwrap(),
+                3 => db.compact_range(own_key(1, 0)..own_key(2, 60)).unwrap(),
+                4 => drop(db.rebuild_filters(FilterRebuild::All).unwrap()),
+                5 => drop(scan(&db).unwrap()),
+                _ => db.sync().unwrap(),
+            }
+        }
+    });
+}
+
+fn write_on(db: &Db, directory: &Path, writer: usize, seed: u64, now: &dyn Fn() -> Moment) {
+    let (notes, first) = Notes::open(directory, writer);
+    for number in first.. {
+        let operation = operation(seed, writer, number);
+        let options = WriteOptions::new().sync(operation.sync);
+        notes.begun(number, now());
+        match &operation.entries[..] {
+            [(key, Some(value))] if !operation.batch && !operation.sync => db.put(key, value),
+            [(key, None)] if !operation.batch && !operation.sync => db.delete(key),
+            _ => db.write_with(batch_of(&operation.entries), &options),
+        }
+        .unwrap();
+        notes.acknowledged(number, now());
+    }
+}
+
+fn start(directory: &Path, seed: u64, run: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kills::the_writers_that_are_killed", "--nocapture"])
+        .env(CHILD, format!("{seed} {run} {}", directory.display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Lets run `run` write for a moment and kills it.
+fn run_and_kill(directory: &Path, seed: u64, run: u64, rng: &mut Rng) -> Result<(), String> {
+    let mut child = start(directory, seed, run);
+    // Many of them while they open what the one before left.
+    let micros = if rng.chance(25) { rng.below(15_000) } else { rng.below(220_000) };
+    std::thread::sleep(Duration::from_micros(micros as u64));
+    let has_begun = (0..WRITERS).any(|writer| {
+        let notes = std::fs::metadata(directory.join(format!("writer-{writer}")));
+        notes.is_ok_and(|notes| notes.len() > 0)
+    });
+    let locked = (run == 0 && has_begun).then(|| options(seed, run).open(directory.join("db")));
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.signal() != Some(SIGKILL) {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("it ended by itself, {}: {said}", output.status));
+    }
+    match locked {
+        Some(Ok(_)) => Err("it was opened by two processes".into()),
+        Some(Err(Error::Locked { .. })) | None => Ok(()),
+        Some(Err(error)) => Err(format!("a second opening: {error}")),
+    }
+}
+
+/// Reads everything in every way; all of it must agree.
+fn look(db: &Db) -> Result<Map, String> {
+    let text = |error: Error| error.to_string();
+    let found = scan(db).map_err(text)?;
+    let backwards = scan_back(db).map_err(text)?;
+    if !backwards.iter().rev().map(|(key, value)| (key, value)).eq(&found) {
+        return Err("a scan backwards finds something else".into());
+    }
+    let keys = [all_keys(), vec![absent_key(1)]].concat();
+    let together = db.multi_get(&keys).map_err(text)?;
+    let unfiltered = ReadOptions::new().use_filters(false);
+    for (key, value) in keys.iter().zip(together) {
+        let answers = [Ok(value), db.get(key), db.get_with(key, &unfiltered)];
+        for answer in answers {
+            let answer = answer.map_err(text)?;
+            if answer.as_deref() != found.get(key).map(Vec::as_slice) {
+                let answer = answer.map(|value| value.len());
+                return Err(format!("\"{}\": a lookup finds {answer:?}", key.escape_ascii()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What was found on the way.
+#[derive(Debug, Default)]
+struct Seen {
+    kills: u64,
+    counts: Counts,
+    while_opening: u64,
+    /// The most tables, and the deepest level that had one.
+    tables: u64,
+    deepest: usize,
+}
+
+/// Looks at what a kill left, sometimes changing nothing, sometimes as a writer.
+fn check(
+    directory: &Path,
+    expected: &mut Expected,
+    run: u64,
+    rng: &mut Rng,
+    seen: &mut Seen,
+) -> Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let (path, seed) = (directory.join("db"), expected.seed);
+    let before = expected.counts.acknowledged;
+    let mut as_writer = rng.chance(50);
+    let options = options(seed, run + rng.below(2) as u64);
+    let db = match as_writer {
+        true => options.clone().open(&path).map_err(text)?,
+        false => match options.clone().open_read_only(&path) {
+            Ok(db) => db,
+            // Killed before there was one.
+            Err(Error::Io { op: "open", .. }) if before == 0 => {
+                as_writer = true;
+                options.clone().open(&path).map_err(text)?
+            }
+            Err(error) => return Err(error.to_string()),
+        },
+    };
+    let found = look(&db)?;
+    expected.judge(directory, run, &found)?;
+    seen.while_opening += u64::from(expected.counts.acknowledged == before);
+    if rng.chance(30) {
+        let report = db.verify(|_| {}).map_err(text)?;
+        if !report.is_sound() {
+            return Err(format!("{:?}", report.damage));
+        }
+    }
+    let levels = &db.stats().levels;
+    seen.tables = seen.tables.max(levels.iter().map(|level| level.tables).sum());
+    let deepest = levels.iter().rposition(|level| level.tables > 0).unwrap_or(0);
+    seen.deepest = seen.deepest.max(deepest);
+    if as_writer && rng.chance(50) {
+        db.close().map_err(text)?;
+    }
+    drop(db);
+    if rng.chance(20) {
+        let again = options.open(&path).map_err(text)?;
+        if look(&again)? != found {
+            return Err("another opening finds something else".into());
+        }
+    }
+    Ok(())
+}
+
+fn kill_in_one_directory(seed: u64, kills: u64, seen: &mut Seen) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(seed);
+    let mut expected = Expected::new(seed);
+    let mut result = Ok(());
+    for run in 0..kills {
+        result = run_and_kill(directory.path(), seed, run, &mut rng)
+            .and_then(|()| check(directory.path(), &mut expected, run, &mut rng, seen));
+        if let Err(what) = &mut result {
+            *what = format!("seed {seed}, kill {run}, {}: {what}", directory.path().display());
+            let _kept = directory.keep();
+            break;
+        }
+        seen.kills += 1;
+    }
+    seen.counts += expected.counts;
+    result
+}
+
+#[test]
+fn a_process_killed_at_any_moment_loses_nothing_acknowledged() {
+    let kills = setting("SIFTDB_KILLS", 20) as u64;
+    let first_seed = setting("SIFTDB_SEED", std::process::id() as usize) as u64;
+    let (mut seen, started) = (Seen::default(), Instant::now());
+    for seed in first_seed.. {
+        let rest = kills - seen.kills;
+        if rest == 0 {
+            break;
+        }
+        let result = kill_in_one_directory(seed, rest.min(KILLS_EACH), &mut seen);
+        println!("seeds {first_seed} to {seed}, {:.0?}: {seen:?}", started.elapsed());
+        result.unwrap_or_else(|what| panic!("{what}"));
+    }
+    assert!(seen.counts.acknowledged > kills * 20, "little was written: {seen:?}");
+    assert!(seen.deepest > 0 && seen.tables > 4, "little was compacted: {seen:?}");
+}

@@ -1,0 +1,288 @@
+//! What writers that are killed do, what they note of it, and what must be there afterwards.
+//!
+//! Operation `n` of writer `w` follows from the seed, so nothing need be written down but how far
+//! a writer got: in a file of its own, 16 bytes an operation, the moment before it was handed in
+//! and the moment after it was acknowledged. Notes are with the system when the process dies, as
+//! acknowledged writes must be.
+//!
+//! Each writer has keys of its own; of those everything acknowledged is there, the one operation
+//! that was on its way is there whole or not at all, and nothing else. Keys that writers share are
+//! written in batches only, and hold one of the writes that no other certainly followed.
+
+use super::data::bytes;
+use super::model::Map;
+use super::rng::Rng;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Writers at a time.
+pub const WRITERS: usize = 4;
+
+/// Keys of each writer, and of all together.
+const OWN_KEYS: usize = 120;
+const SHARED_KEYS: usize = 12;
+
+const NOTE_BYTES: u64 = 16;
+
+/// A moment: the run of the process above, a counter of its own below.
+pub type Moment = u64;
+
+/// The first moment of a run.
+pub fn first_moment(run: u64) -> Moment {
+    (run + 1) << 40
+}
+
+pub fn own_key(writer: usize, number: usize) -> Vec<u8> {
+    match number % 3 {
+        0 => format!("w{writer}/{number:04}").into_bytes(),
+        1 => format!("w{writer}/a/longer/path/{number}").into_bytes(),
+        _ => [format!("w{writer}/").as_bytes(), &[0xff, number as u8]].concat(),
+    }
+}
+
+fn shared_key(number: usize) -> Vec<u8> {
+    format!("all/{number:02}").into_bytes()
+}
+
+/// Every key that is ever written, and some that are not.
+pub fn all_keys() -> Vec<Vec<u8>> {
+    let own = (0..WRITERS).flat_map(|writer| {
+        (0..OWN_KEYS + 5).map(move |number| own_key(writer, number)).chain([tag_key(writer)])
+    });
+    own.chain((0..SHARED_KEYS + 2).map(shared_key)).collect()
+}
+
+fn tag_key(writer: usize) -> Vec<u8> {
+    format!("w{writer}/~").into_bytes()
+}
+
+/// What a writer does in one call.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub batch: bool,
+    pub sync: bool,
+}
+
+/// Operation `number` of a writer.
+pub fn operation(seed: u64, writer: usize, number: u64) -> Operation {
+    let mut rng = Rng::new(seed ^ ((writer as u64) << 56) ^ number.rotate_left(20));
+    let tag = number << 8 | writer as u64;
+    let value = |rng: &mut Rng| {
+        let size = *rng.pick(&[8, 30, 31, 100, 256, 257, 900, 3000]);
+        rng.chance(75).then(|| bytes(tag, size))
+    };
+    let batch = rng.chance(50);
+    let count = if batch { 1 + rng.below(5) } else { 1 };
+    let mut entries: Vec<_> =
+        (0..count).map(|_| (own_key(writer, rng.below(OWN_KEYS)), value(&mut rng))).collect();
+    if batch {
+        entries.push((tag_key(writer), Some(bytes(tag, 8))));
+        if rng.chance(40) {
+            entries.push((shared_key(rng.below(SHARED_KEYS)), value(&mut rng)));
+        }
+    }
+    Operation { entries, batch, sync: rng.chance(2) }
+}
+
+/// The notes of one writer, as it writes them.
+pub struct Notes(File);
+
+impl Notes {
+    /// Goes on behind what is there; answers the number of the next operation, too. One that was
+    /// on its way when its process was killed is not repeated.
+    pub fn open(directory: &Path, writer: usize) -> (Self, u64) {
+        let path = directory.join(format!("writer-{writer}"));
+        let file = File::options().create(true).truncate(false).write(true).open(path).unwrap();
+        let next = file.metadata().unwrap().len().div_ceil(NOTE_BYTES);
+        (Notes(file), next)
+    }
+
+    pub fn begun(&self, number: u64, now: Moment) {
+        self.0.write_all_at(&now.to_le_bytes(), number * NOTE_BYTES).unwrap();
+    }
+
+    pub fn acknowledged(&self, number: u64, now: Moment) {
+        self.0.write_all_at(&now.to_le_bytes(), number * NOTE_BYTES + 8).unwrap();
+    }
+}
+
+/// The notes from operation `first` on: begun, and acknowledged unless that is 0.
+fn read_notes(directory: &Path, writer: usize, first: u64) -> Vec<(Moment, Moment)> {
+    let notes = std::fs::read(directory.join(format!("writer-{writer}"))).unwrap_or_default();
+    let new = notes.get((first * NOTE_BYTES) as usize..).unwrap_or_default();
+    let moment = |bytes: Option<&[u8]>| {
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    let notes = new.chunks(NOTE_BYTES as usize);
+    notes.map(|note| (moment(note.get(..8)), moment(note.get(8..)))).collect()
+}
+
+/// A write to a shared key.
+#[derive(Clone, Debug)]
+struct SharedWrite {
+    begun: Moment,
+    acknowledged: Moment,
+    value: Option<Vec<u8>>,
+}
+
+/// What must be there.
+#[derive(Debug)]
+pub struct Expected {
+    pub seed: u64,
+    /// The first operation of each writer that was not yet looked at.
+    next: [u64; WRITERS],
+    own: [Map; WRITERS],
+    shared: BTreeMap<Vec<u8>, Vec<SharedWrite>>,
+    pub counts: Counts,
+}
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub acknowledged: u64,
+    pub synced: u64,
+    /// On their way when the process was killed: those that are there, and those that are not.
+    pub kept: u64,
+    pub lost: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.acknowledged += other.acknowledged;
+        self.synced += other.synced;
+        self.kept += other.kept;
+        self.lost += other.lost;
+    }
+}
+
+impl Expected {
+    pub fn new(seed: u64) -> Self {
+        let next = [0; WRITERS];
+        Expected {
+            seed,
+            next,
+            own: Default::default(),
+            shared: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Holds all that was `found` after run `run` was killed against the notes.
+    pub fn judge(&mut self, directory: &Path, run: u64, found: &Map) -> Result<(), String> {
+        let mut rest = found.clone();
+        for writer in 0..WRITERS {
+            let on_its_way = self.take_notes(directory, writer)?;
+            let prefix = format!("w{writer}/").into_bytes();
+            let own: Map = found
+                .range(prefix.clone()..)
+                .take_while(|(key, _)| key.starts_with(&prefix))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+            rest.retain(|key, _| !key.starts_with(&prefix));
+            if let Some((number, begun)) = on_its_way {
+                let mut with = self.own[writer].clone();
+                let operation = operation(self.seed, writer, number);
+                apply(&mut with, &operation);
+                if own == with {
+                    self.counts.kept += 1;
+                    self.own[writer] = with;
+                    self.note_shared(&operation, begun, first_moment(run + 1) - 1);
+                } else {
+                    self.counts.lost += 1;
+                }
+            }
+            if own != self.own[writer] {
+                let what = difference(&self.own[writer], &own);
+                let next = self.next[writer];
+                return Err(format!(
+                    "writer {writer} after {next} operations, {on_its_way:?} on its way: {what}"
+                ));
+            }
+        }
+        self.judge_shared(&rest)
+    }
+
+    /// Applies what was acknowledged since; answers number and beginning of what was not.
+    fn take_notes(
+        &mut self,
+        directory: &Path,
+        writer: usize,
+    ) -> Result<Option<(u64, Moment)>, String> {
+        let notes = read_notes(directory, writer, self.next[writer]);
+        let last = notes.len().saturating_sub(1);
+        for (place, &(begun, acknowledged)) in notes.iter().enumerate() {
+            let number = self.next[writer];
+            self.next[writer] += 1;
+            if acknowledged == 0 {
+                assert_eq!(place, last, "notes behind one that was not acknowledged");
+                return Ok(Some((number, begun)));
+            }
+            let operation = operation(self.seed, writer, number);
+            apply(&mut self.own[writer], &operation);
+            self.note_shared(&operation, begun, acknowledged);
+            self.counts.acknowledged += 1;
+            self.counts.synced += u64::from(operation.sync);
+        }
+        Ok(None)
+    }
+
+    fn note_shared(&mut self, operation: &Operation, begun: Moment, acknowledged: Moment) {
+        for (key, value) in operation.entries.iter().filter(|(key, _)| key.starts_with(b"all/")) {
+            let writes = self.shared.entry(key.clone()).or_default();
+            writes.retain(|earlier| earlier.acknowledged >= begun);
+            writes.push(SharedWrite { begun, acknowledged, value: value.clone() });
+        }
+    }
+
+    fn judge_shared(&mut self, found: &Map) -> Result<(), String> {
+        if let Some((key, _)) = found.iter().find(|(key, _)| !self.shared.contains_key(*key)) {
+            return Err(format!("\"{}\" was never written", key.escape_ascii()));
+        }
+        for (key, writes) in &mut self.shared {
+            let value = found.get(key);
+            let last_begun = writes.iter().map(|write| write.begun).max().unwrap_or(0);
+            let fits = |write: &SharedWrite| {
+                write.acknowledged >= last_begun && write.value.as_ref() == value
+            };
+            match writes.iter().find(|write| fits(write)).cloned() {
+                // From now on it is known which was the last.
+                Some(last) => *writes = vec![last],
+                None => {
+                    let tag = value.map(|value| tag_of(value));
+                    let key = key.escape_ascii();
+                    return Err(format!("\"{key}\" holds {tag:?}, of {} writes", writes.len()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn apply(map: &mut Map, operation: &Operation) {
+    for (key, value) in operation.entries.iter().filter(|(key, _)| !key.starts_with(b"all/")) {
+        match value {
+            Some(value) => map.insert(key.clone(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+}
+
+/// Which operation of which writer wrote a value.
+fn tag_of(value: &[u8]) -> String {
+    let tag = u64::from_le_bytes(value[..8].try_into().unwrap());
+    format!("operation {} of writer {}", tag >> 8, tag & 0xff)
+}
+
+fn difference(expected: &Map, found: &Map) -> String {
+    let keys = expected.keys().chain(found.keys());
+    let of = |map: &Map, key: &Vec<u8>| map.get(key).map_or("nothing".into(), |v| tag_of(v));
+    let differing = keys.filter(|key| expected.get(*key) != found.get(*key)).min();
+    differing.map_or("nothing".into(), |key| {
+        let (name, is, should) = (key.escape_ascii(), of(found, key), of(expected, key));
+        format!("\"{name}\" holds {is}, not {should}")
+    })
+}
