@@ -22,6 +22,7 @@
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `kills` | a process killed again and again, everything acknowledged is there |
+//! | `histories` | what four threads saw has an order that explains it |
 //! | `filter_rebuild` | filters are replaced under readers and writers, and used |
 //! | `cli`, `care_cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
@@ -49,6 +50,7 @@ mod filter_cli;
 mod filter_rebuild;
 mod filters;
 mod golden;
+mod histories;
 mod hostile;
 mod kills;
 mod levels;

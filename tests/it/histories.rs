@@ -1,0 +1,467 @@
+//! Linearizability: what four threads wrote and read, while tables are flushed, compacted and
+//! removed under them, could have happened one operation after the other.
+//!
+//! A run opens a store and records several histories one after the other, so that later ones meet
+//! what earlier ones left. Every operation is stamped when it begins and when it ends. A snapshot
+//! or iterator counts with the time of its creation, whenever it is read: it must show one moment
+//! of that time. After each history all is read once more. A seed decides options and operations,
+//! and not how the threads meet: a failure may take many runs of its seed to come back.
+
+use crate::support::filters::all_filters;
+use crate::support::linearizability::{Action, Entries, Held, History, KEYS, Operation, State};
+use crate::support::restless::RestlessEnv;
+use crate::support::rng::{Rng, seeds, setting};
+use crate::support::stores::{HOME, small_options};
+use siftdb::env::{DiskEnv, Env, MemEnv};
+use siftdb::{Db, FilterRebuild, Iter, Options, Snapshot, Value, WriteBatch, WriteOptions};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+
+const THREADS: usize = 4;
+
+/// Operations of one thread in one history.
+const OPERATIONS: usize = 26;
+
+/// Histories of one run.
+const HISTORIES: usize = 10;
+
+/// The keys, in order.
+const NAMES: [&[u8]; KEYS] = [b"", b"a", b"a\0", b"a\xff", &[b'k'; 40], b"z"];
+
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Figures {
+    histories: usize,
+    operations: usize,
+    overlapping: usize,
+    flushes: u64,
+    compactions: u64,
+    tables_removed: u64,
+}
+
+impl Figures {
+    fn add(&mut self, other: &Figures) {
+        self.histories += other.histories;
+        self.operations += other.operations;
+        self.overlapping += other.overlapping;
+        self.flushes += other.flushes;
+        self.compactions += other.compactions;
+        self.tables_removed += other.tables_removed;
+    }
+}
+
+#[test]
+fn every_history_in_memory_is_linearizable() {
+    let runs = setting("SIFTDB_HISTORIES", 500).div_ceil(HISTORIES) as u64;
+    let mut figures = Figures::default();
+    for seed in seeds(runs) {
+        figures.add(&run(seed, Arc::new(MemEnv::without_log()), Path::new(HOME)));
+    }
+    judge(&figures);
+}
+
+#[test]
+fn every_history_on_disk_is_linearizable() {
+    let runs = setting("SIFTDB_HISTORIES", 500).div_ceil(10 * HISTORIES) as u64;
+    let mut figures = Figures::default();
+    for seed in seeds(runs) {
+        let directory = tempfile::tempdir().unwrap();
+        figures.add(&run(1000 + seed, Arc::new(DiskEnv), &directory.path().join("db")));
+    }
+    judge(&figures);
+}
+
+/// Much must have happened at once, and below.
+fn judge(figures: &Figures) {
+    println!("{figures:?}");
+    let runs = figures.histories as u64 / HISTORIES as u64;
+    assert!(figures.flushes >= 10 * runs && figures.compactions >= 3 * runs, "{figures:?}");
+    assert!(figures.tables_removed >= 10 * runs, "{figures:?}");
+    assert!(figures.overlapping * 5 > figures.operations, "{figures:?}");
+}
+
+fn options(seed: u64) -> Options {
+    let mut rng = Rng::new(seed);
+    let filters = all_filters();
+    small_options()
+        .filter(rng.pick(&filters).filter.clone())
+        .memtable_filter(rng.chance(70))
+        .block_hash_index(rng.chance(50))
+        .snappy(rng.chance(30))
+        .block_cache_bytes(*rng.pick(&[0, 16 << 10, 1 << 20]))
+        .immutable_memtables_max(1 + rng.below(2))
+        .max_open_files(1 + rng.below(8))
+        .level0_tables(1 + rng.below(3))
+}
+
+fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
+    let env = RestlessEnv::new(disk, seed);
+    let db = options(seed).env(Arc::new(env.clone())).open(path).unwrap();
+    let clock = AtomicU64::new(0);
+    let mut before = State::default();
+    let mut figures = Figures::default();
+    for round in 0..HISTORIES {
+        let recorder = |thread: usize| {
+            let first_number = ((round * THREADS + thread) * OPERATIONS) as u32 * 4 + 1;
+            let rng = Rng::new((seed << 16) + (round << 8) as u64 + thread as u64);
+            Recorder { db: &db, clock: &clock, thread, rng, number: first_number, done: Vec::new() }
+        };
+        let start = Barrier::new(THREADS);
+        let mut operations = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let (mut recorder, start) = (recorder(thread), &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        recorder.run();
+                        recorder.done
+                    })
+                })
+                .collect();
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+            joined.flatten().collect::<Vec<Operation>>()
+        });
+        let mut last = recorder(0);
+        last.read("final scan", |db| walked(db.iter(), usize::MAX, 0));
+        operations.append(&mut last.done);
+        let after = state_of(&operations);
+        let history = History::new(before, operations);
+        assert!(
+            history.is_linearizable(),
+            "seed {seed}, history {round}: no order explains these operations, to which\n{}\n\
+             it was cut down; the store had {:?}",
+            history.minimized(),
+            options(seed)
+        );
+        figures.histories += 1;
+        figures.operations += history.len();
+        figures.overlapping += history.overlapping();
+        before = after;
+    }
+    let stats = db.stats();
+    (figures.flushes, figures.compactions) = (stats.flushes, stats.compactions);
+    db.close().unwrap();
+    figures.tables_removed = env.tables_removed();
+    figures
+}
+
+/// What the last operation, a scan of everything, found.
+fn state_of(operations: &[Operation]) -> State {
+    let mut state = State::default();
+    if let Some(Operation { action: Action::Read(entries), .. }) = operations.last() {
+        entries.iter().for_each(|&(key, held)| state[key] = held);
+    }
+    state
+}
+
+/// One thread and what it did.
+struct Recorder<'a> {
+    db: &'a Db,
+    clock: &'a AtomicU64,
+    thread: usize,
+    rng: Rng,
+    /// What the next put writes.
+    number: u32,
+    done: Vec<Operation>,
+}
+
+/// Something that shows the moment of its creation until it is dropped.
+enum Moment {
+    Snapshot(Snapshot),
+    Iter { iter: Box<Iter>, front: usize, back: usize },
+}
+
+impl Recorder<'_> {
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Stamps what `operation` does.
+    fn timed<T>(&self, operation: impl FnOnce(&Db) -> T) -> (u64, T, u64) {
+        let begun = self.now();
+        let result = operation(self.db);
+        (begun, result, self.now())
+    }
+
+    fn note(&mut self, name: &'static str, begun: u64, ended: u64, action: Action) {
+        self.done.push(Operation { thread: self.thread, name, begun, ended, action });
+    }
+
+    fn read(&mut self, name: &'static str, operation: impl FnOnce(&Db) -> Entries) {
+        let (begun, entries, ended) = self.timed(operation);
+        self.note(name, begun, ended, Action::Read(entries));
+    }
+
+    fn write(&mut self, name: &'static str, entries: Entries, operation: impl FnOnce(&Db)) {
+        let (begun, (), ended) = self.timed(operation);
+        self.note(name, begun, ended, Action::Write(entries));
+    }
+
+    fn run(&mut self) {
+        let mut held: Vec<(usize, Moment)> = Vec::new();
+        for _ in 0..OPERATIONS {
+            match self.rng.below(100) {
+                0..=33 => self.write_one(),
+                34..=46 => self.write_batch(),
+                47..=74 => self.read_some(),
+                75..=82 => {
+                    let moment = self.take_moment();
+                    held.push(moment);
+                }
+                83..=94 if !held.is_empty() => {
+                    let place = self.rng.below(held.len());
+                    self.look(&mut held[place]);
+                    if self.rng.chance(30) {
+                        held.swap_remove(place);
+                    }
+                }
+                95 | 96 => self.db.flush().unwrap(),
+                97 => self.db.compact_range(..).unwrap(),
+                98 => drop(self.db.rebuild_filters(FilterRebuild::All).unwrap()),
+                _ => self.db.sync().unwrap(),
+            }
+        }
+        held.iter_mut().for_each(|moment| self.look(moment));
+    }
+
+    fn take_number(&mut self) -> u32 {
+        self.number += 1;
+        self.number - 1
+    }
+
+    fn write_one(&mut self) {
+        let key = self.rng.below(KEYS);
+        if self.rng.chance(25) {
+            let entries = vec![(key, None)];
+            self.write("delete", entries, |db| db.delete(NAMES[key]).unwrap());
+        } else {
+            let number = self.take_number();
+            let entries = vec![(key, Some(number))];
+            self.write("put", entries, |db| db.put(NAMES[key], value_of(number)).unwrap());
+        }
+    }
+
+    fn write_batch(&mut self) {
+        let mut batch = WriteBatch::new();
+        let entries: Entries = (0..2 + self.rng.below(3))
+            .map(|_| {
+                let key = self.rng.below(KEYS);
+                if self.rng.chance(25) {
+                    batch.delete(NAMES[key]);
+                    return (key, None);
+                }
+                let number = self.take_number();
+                batch.put(NAMES[key], value_of(number));
+                (key, Some(number))
+            })
+            .collect();
+        let options = WriteOptions::new().sync(self.rng.chance(20));
+        self.write("batch", entries, |db| db.write_with(batch, &options).unwrap());
+    }
+
+    fn read_some(&mut self) {
+        let key = self.rng.below(KEYS);
+        let name = NAMES[key];
+        match self.rng.below(10) {
+            0..=4 => self.read("get", |db| vec![(key, held(db.get(name).unwrap()))]),
+            5 | 6 => {
+                let keys = [key, self.rng.below(KEYS), self.rng.below(KEYS)];
+                self.read("multi_get", |db| {
+                    let found = db.multi_get(keys.map(|key| NAMES[key])).unwrap();
+                    keys.into_iter().zip(found.into_iter().map(held)).collect()
+                });
+            }
+            7 => self.read("may_contain", |db| match db.may_contain(name).unwrap() {
+                true => Entries::new(),
+                false => vec![(key, None)],
+            }),
+            8 => self.read("first, by scan", |db| walked(db.iter(), 1, 0)),
+            _ => self.read("scan from behind", |db| walked(db.iter(), 0, usize::MAX)),
+        }
+    }
+
+    /// Creates a snapshot or iterator; answers its place among what was done.
+    fn take_moment(&mut self) -> (usize, Moment) {
+        let (begun, moment, name, ended) = if self.rng.chance(60) {
+            let (begun, snapshot, ended) = self.timed(Db::snapshot);
+            (begun, Moment::Snapshot(snapshot), "snapshot", ended)
+        } else {
+            let (begun, iter, ended) = self.timed(|db| Box::new(db.iter()));
+            (begun, Moment::Iter { iter, front: 0, back: KEYS }, "iterator", ended)
+        };
+        self.note(name, begun, ended, Action::Read(Entries::new()));
+        (self.done.len() - 1, moment)
+    }
+
+    /// Reads something of a moment: it joins what was read of it before.
+    fn look(&mut self, (place, moment): &mut (usize, Moment)) {
+        let mut found = Entries::new();
+        match moment {
+            Moment::Iter { iter, front, back } => {
+                for _ in 0..1 + self.rng.below(3) {
+                    match self.rng.chance(50) {
+                        true => *front = step(iter.next(), *front, *back, true, &mut found),
+                        false => *back = step(iter.next_back(), *front, *back, false, &mut found),
+                    }
+                }
+            }
+            Moment::Snapshot(snapshot) => match self.rng.below(3) {
+                0 => found = walked(snapshot.iter(), usize::MAX, 0),
+                1 => found = walked(snapshot.range(NAMES[0]..), 2, 1),
+                _ => {
+                    let key = self.rng.below(KEYS);
+                    found.push((key, held(snapshot.get(NAMES[key]).unwrap())));
+                }
+            },
+        }
+        if let Action::Read(entries) = &mut self.done[*place].action {
+            entries.append(&mut found);
+        }
+    }
+}
+
+/// Walks up to so many entries from each end.
+fn walked(mut iter: Iter, forwards: usize, backwards: usize) -> Entries {
+    let (mut front, mut back, mut found) = (0, KEYS, Entries::new());
+    for _ in 0..forwards.min(KEYS + 1) {
+        front = step(iter.next(), front, back, true, &mut found);
+    }
+    for _ in 0..backwards.min(KEYS + 1) {
+        back = step(iter.next_back(), front, back, false, &mut found);
+    }
+    found
+}
+
+/// One step of a walk of which the keys `front..back` are left: what it found and what it passed
+/// by, which is not there. Answers the new end of that side.
+fn step(
+    item: Option<siftdb::Result<(siftdb::Key, Value)>>,
+    front: usize,
+    back: usize,
+    forwards: bool,
+    found: &mut Entries,
+) -> usize {
+    let Some(item) = item else {
+        found.extend((front..back).map(|key| (key, None)));
+        return if forwards { back } else { front };
+    };
+    let (key, value) = item.unwrap();
+    let at = NAMES.iter().position(|name| key == **name).expect("nothing else was written");
+    assert!((front..back).contains(&at), "{at} is not within {front}..{back}");
+    found.push((at, held(Some(value))));
+    let passed = if forwards { front..at } else { at + 1..back };
+    found.extend(passed.map(|key| (key, None)));
+    if forwards { at + 1 } else { at }
+}
+
+/// Sizes that are stored in every way there is, and fill a memtable with twenty.
+const SIZES: [usize; 7] = [4, 24, 40, 300, 1500, 6000, 12_000];
+
+fn value_of(number: u32) -> Vec<u8> {
+    number.to_le_bytes().repeat(SIZES[number as usize % SIZES.len()] / 4)
+}
+
+/// The number of what was read, which must be whole.
+fn held(value: Option<Value>) -> Held {
+    let value = value?;
+    let number = u32::from_le_bytes(value[..4].try_into().unwrap());
+    assert!(value == *value_of(number), "value {number} is not what was written");
+    Some(number)
+}
+
+/// Begin, end, `w` or `r`, and keys with what they hold.
+type Line = (u64, u64, char, &'static [(usize, u32)]);
+
+/// A history from such lines; 0 is nothing, and every line a thread of its own.
+fn by_hand(lines: &[Line]) -> History {
+    let operations = lines.iter().enumerate().map(|(thread, &(begun, ended, kind, entries))| {
+        let held = |&(key, number): &(usize, u32)| (key, (number > 0).then_some(number));
+        let entries = entries.iter().map(held).collect();
+        let action = if kind == 'w' { Action::Write(entries) } else { Action::Read(entries) };
+        Operation { thread, name: "by hand", begun, ended, action }
+    });
+    History::new(State::default(), operations.collect())
+}
+
+#[test]
+fn the_check_accepts_what_an_order_explains() {
+    let histories: [&[Line]; 6] = [
+        &[],
+        // A read beside a write may see either, and so may two, in the order of their ends.
+        &[(0, 9, 'w', &[(0, 1)]), (1, 2, 'r', &[(0, 0)]), (3, 4, 'r', &[(0, 1)])],
+        &[(0, 9, 'w', &[(0, 1)]), (1, 8, 'r', &[(0, 1)]), (2, 7, 'r', &[(0, 0)])],
+        // Two writes at once, in the order that the later read tells.
+        &[(0, 5, 'w', &[(0, 1)]), (1, 4, 'w', &[(0, 2)]), (6, 7, 'r', &[(0, 1)])],
+        // A batch between two keys of one moment; of two entries of a key the last counts.
+        &[
+            (0, 3, 'w', &[(0, 1), (1, 1)]),
+            (4, 9, 'w', &[(0, 2), (1, 2), (0, 3)]),
+            (5, 6, 'r', &[(0, 1), (1, 1)]),
+            (7, 8, 'r', &[(0, 3), (1, 2)]),
+        ],
+        // The first choice is a wrong one: 2 stands before 1.
+        &[
+            (0, 20, 'w', &[(0, 1)]),
+            (1, 21, 'w', &[(0, 2)]),
+            (2, 22, 'w', &[(1, 3)]),
+            (23, 24, 'r', &[(0, 1), (1, 3)]),
+        ],
+    ];
+    for lines in histories {
+        assert!(by_hand(lines).is_linearizable(), "{}", by_hand(lines));
+    }
+}
+
+#[test]
+fn the_check_refuses_what_no_order_explains() {
+    let histories: [(&str, &[Line]); 8] = [
+        ("a stale read", &[(0, 1, 'w', &[(0, 1)]), (2, 3, 'r', &[(0, 0)])]),
+        ("a read of what nobody wrote", &[(0, 1, 'r', &[(0, 7)])]),
+        ("an early read", &[(0, 1, 'r', &[(0, 1)]), (2, 3, 'w', &[(0, 1)])]),
+        (
+            "a lost update",
+            &[(0, 1, 'w', &[(0, 1)]), (2, 3, 'w', &[(0, 2)]), (4, 5, 'r', &[(0, 1)])],
+        ),
+        (
+            "a deleted key that comes back",
+            &[(0, 1, 'w', &[(0, 1)]), (2, 3, 'w', &[(0, 0)]), (4, 5, 'r', &[(0, 1)])],
+        ),
+        (
+            "a torn batch",
+            &[(0, 9, 'w', &[(0, 1), (1, 1)]), (1, 2, 'r', &[(0, 1)]), (3, 4, 'r', &[(1, 0)])],
+        ),
+        ("a snapshot that moves", &[(0, 9, 'w', &[(0, 1)]), (1, 2, 'r', &[(0, 0), (0, 1)])]),
+        (
+            "two readers who see two writes in different orders",
+            &[
+                (0, 20, 'w', &[(0, 1)]),
+                (1, 21, 'w', &[(1, 2)]),
+                (2, 3, 'r', &[(0, 1), (1, 0)]),
+                (4, 5, 'r', &[(0, 0), (1, 2)]),
+            ],
+        ),
+    ];
+    for (name, lines) in histories {
+        assert!(!by_hand(lines).is_linearizable(), "{name}");
+    }
+}
+
+#[test]
+fn what_has_no_order_is_shown_without_the_rest() {
+    let history = by_hand(&[
+        (0, 1, 'w', &[(2, 8)]),
+        (2, 3, 'w', &[(0, 1), (1, 4)]),
+        (4, 6, 'r', &[(2, 8), (0, 1)]),
+        (5, 9, 'w', &[(0, 2), (1, 5)]),
+        (7, 8, 'w', &[(3, 9)]),
+        (10, 11, 'r', &[(3, 9), (0, 1), (2, 8)]),
+        (12, 13, 'w', &[(0, 3)]),
+    ]);
+    assert!(!history.is_linearizable());
+    let text = "before: \n   \
+                2 to    3  thread 1  by hand          writes a=1 b=4\n   \
+                5 to    9  thread 3  by hand          writes a=2 b=5\n  \
+                10 to   11  thread 5  by hand          finds  a=1\n";
+    assert_eq!(history.minimized().to_string(), text);
+}

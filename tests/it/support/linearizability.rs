@@ -1,0 +1,245 @@
+//! Whether what several threads saw could have happened one operation after the other.
+//!
+//! The search of Wing and Gong: of the operations that nothing unplaced ended before, one is placed
+//! next if its answer fits the state; where none fits, the last placement is taken back. Lowe's
+//! addition makes it fast: a set of placed operations together with the state it led to is
+//! tried once. A history is linearizable if every operation finds a place between its begin and
+//! its end. (Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
+//! linearizability", 2017.)
+//!
+//! An operation writes some keys in one step or reads some in one moment; get, put, delete, batch,
+//! scan and snapshot are all of that form. Every put has a number of its own. What fails is made
+//! small before it is shown: whatever can go without making the rest possible does.
+
+use std::collections::HashSet;
+use std::fmt::{self, Write};
+
+/// Keys of a history, by number.
+pub const KEYS: usize = 6;
+
+/// Operations that a history may have.
+pub const OPERATIONS_MAX: usize = 128;
+
+/// What a key holds: the number of its put, or nothing.
+pub type Held = Option<u32>;
+
+/// The whole store.
+pub type State = [Held; KEYS];
+
+/// Keys by number, with what was written to them or read.
+pub type Entries = Vec<(usize, Held)>;
+
+/// What an operation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// All in one step; of several writes to one key the last counts.
+    Write(Entries),
+    /// All of one moment. May name a key twice, and then fits only if both say the same.
+    Read(Entries),
+}
+
+/// An operation, and when: counted in begins and ends of all operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// For display.
+    pub thread: usize,
+    /// For display: which call it was.
+    pub name: &'static str,
+    pub begun: u64,
+    pub ended: u64,
+    pub action: Action,
+}
+
+/// Operations in the order of their begin, and the state before them.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub before: State,
+    operations: Vec<Operation>,
+}
+
+impl History {
+    pub fn new(before: State, mut operations: Vec<Operation>) -> Self {
+        assert!(operations.len() <= OPERATIONS_MAX, "{} operations", operations.len());
+        assert!(operations.iter().all(|operation| operation.begun < operation.ended));
+        operations.sort_by_key(|operation| operation.begun);
+        History { before, operations }
+    }
+
+    /// Operations.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Operations that another one overlaps.
+    pub fn overlapping(&self) -> usize {
+        let operations = self.operations.iter().enumerate();
+        let overlaps = |(place, one): &(usize, &Operation)| {
+            let others = self.operations.iter().enumerate().filter(|(other, _)| other != place);
+            others.into_iter().any(|(_, other)| other.begun < one.ended && one.begun < other.ended)
+        };
+        operations.filter(overlaps).count()
+    }
+
+    /// True if some order explains all answers.
+    pub fn is_linearizable(&self) -> bool {
+        let all = self.operations.len();
+        let mut placed = Placed::default();
+        let mut state = self.before;
+        // What was placed, in order, and the state before it.
+        let mut stack: Vec<(usize, State)> = Vec::new();
+        let mut tried: HashSet<(Placed, State)> = HashSet::new();
+        let mut from = 0;
+        while stack.len() < all {
+            match self.next_candidate(&placed, &state, from) {
+                Some((operation, next)) if tried.insert((placed.with(operation), next)) => {
+                    placed = placed.with(operation);
+                    stack.push((operation, state));
+                    (state, from) = (next, 0);
+                }
+                Some((operation, _)) => from = operation + 1,
+                None => {
+                    let Some((operation, before)) = stack.pop() else { return false };
+                    placed = placed.without(operation);
+                    (state, from) = (before, operation + 1);
+                }
+            }
+        }
+        true
+    }
+
+    /// The first operation from `from` on that may be placed next and fits, and the state behind it.
+    fn next_candidate(
+        &self,
+        placed: &Placed,
+        state: &State,
+        from: usize,
+    ) -> Option<(usize, State)> {
+        let unplaced =
+            || self.operations.iter().enumerate().filter(|(place, _)| !placed.has(*place));
+        let first_end = unplaced().map(|(_, operation)| operation.ended).min()?;
+        let minimal = unplaced().take_while(|(_, operation)| operation.begun < first_end);
+        let mut candidates = minimal.filter(|(place, _)| *place >= from);
+        candidates.find_map(|(place, operation)| Some((place, after(&operation.action, state)?)))
+    }
+
+    /// The smallest history found by leaving things out that still has no order.
+    pub fn minimized(&self) -> History {
+        let mut history = self.clone();
+        loop {
+            let before = history.size();
+            for place in (0..history.operations.len()).rev() {
+                history.shrink_at(place);
+            }
+            if history.size() == before {
+                return history;
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        let entries = |operation: &Operation| match &operation.action {
+            Action::Read(entries) | Action::Write(entries) => 1 + entries.len(),
+        };
+        self.operations.iter().map(entries).sum()
+    }
+
+    /// Leaves out an operation, or some of the keys it read, if no order becomes possible by that.
+    /// Both are sound: any order of the whole would be one of the rest, too.
+    fn shrink_at(&mut self, place: usize) {
+        let Some(operation) = self.operations.get(place) else { return };
+        let entries = match &operation.action {
+            Action::Read(entries) => entries.clone(),
+            Action::Write(entries) if entries.iter().any(|entry| self.is_read(place, entry)) => {
+                return;
+            }
+            Action::Write(_) => Vec::new(),
+        };
+        let mut without = self.clone();
+        without.operations.remove(place);
+        if !without.is_linearizable() {
+            *self = without;
+            return;
+        }
+        for kept in (0..entries.len()).rev() {
+            let mut smaller = self.clone();
+            if let Some(Operation { action: Action::Read(entries), .. }) =
+                smaller.operations.get_mut(place)
+                && kept < entries.len()
+            {
+                entries.remove(kept);
+                if !smaller.is_linearizable() {
+                    *self = smaller;
+                }
+            }
+        }
+    }
+
+    /// Whether anything read may come from this entry of a write.
+    fn is_read(&self, writer: usize, entry: &(usize, Held)) -> bool {
+        let others = self.operations.iter().enumerate().filter(|(place, _)| *place != writer);
+        others.into_iter().any(|(_, operation)| match &operation.action {
+            Action::Read(entries) => entries.contains(entry),
+            Action::Write(_) => false,
+        })
+    }
+}
+
+/// The state behind an action; `None` if it read something else.
+fn after(action: &Action, state: &State) -> Option<State> {
+    match action {
+        Action::Read(entries) => {
+            entries.iter().all(|&(key, held)| state[key] == held).then_some(*state)
+        }
+        Action::Write(entries) => {
+            let mut next = *state;
+            entries.iter().for_each(|&(key, held)| next[key] = held);
+            Some(next)
+        }
+    }
+}
+
+/// A set of operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Placed(u128);
+
+impl Placed {
+    fn has(self, operation: usize) -> bool {
+        self.0 >> operation & 1 == 1
+    }
+
+    fn with(self, operation: usize) -> Self {
+        Placed(self.0 | 1 << operation)
+    }
+
+    fn without(self, operation: usize) -> Self {
+        Placed(self.0 & !(1 << operation))
+    }
+}
+
+fn entry(&(key, held): &(usize, Held)) -> String {
+    let name = (b'a' + key as u8) as char;
+    held.map_or(format!("{name}=-"), |number| format!("{name}={number}"))
+}
+
+/// One line an operation: its time from begin to end, its thread, its call, and for each key
+/// (`a` is the first) what was written or found there, `-` for nothing.
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.before.iter().copied().enumerate().filter(|(_, held)| held.is_some());
+        let before: Vec<String> = before.map(|held| entry(&held)).collect();
+        writeln!(f, "before: {}", before.join(" "))?;
+        for operation in &self.operations {
+            let Operation { thread, name, begun, ended, action } = operation;
+            let (entries, kind) = match action {
+                Action::Write(entries) => (entries, "writes"),
+                Action::Read(entries) => (entries, "finds "),
+            };
+            let mut line = format!("{begun:>4} to {ended:>4}  thread {thread}  {name:<16} {kind}");
+            for shown in entries {
+                write!(line, " {}", entry(shown))?;
+            }
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
