@@ -286,6 +286,12 @@ impl<V> Cache<V> {
     }
 }
 
+/// Where a block has its place: what is evicted first is decided shard by shard.
+#[cfg(feature = "interleavings")]
+pub fn shard_of(key: CacheKey) -> usize {
+    HashedKey::new(key).shard()
+}
+
 /// Adds `bytes` to `counter` unless that exceeds `limit`.
 fn raise(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
     let add = |now: u64| now.checked_add(bytes).filter(|&sum| sum <= limit);

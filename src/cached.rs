@@ -9,8 +9,8 @@
 //! under the lock of its shard, while the cache holds it, so that no slot keeps what was evicted
 //! (I19); values do not keep slots alive.
 
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
-use arc_swap::{ArcSwapOption, Guard};
+use crate::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
+use arc_swap::Guard;
 use std::ops::Deref;
 use std::sync::Weak;
 
@@ -67,7 +67,7 @@ impl<V> Cached<V> {
     }
 
     /// True if the cache let go of it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "interleavings"))]
     pub fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -82,26 +82,35 @@ impl<V> Cached<V> {
     #[must_use]
     pub fn enter(self: &Arc<Self>, slot: Slot<'_, V>) -> Option<Arc<Self>> {
         let place = slot.slots.0.get(slot.number)?;
-        *self.home.lock() = Some(Home { slots: Arc::downgrade(slot.slots), number: slot.number });
+        let home = Home { slots: Arc::downgrade(slot.slots), number: slot.number };
+        let before = self.home.lock().replace(home);
+        // Of an index that was loaded again while someone still holds the first copy of it.
+        if let Some(before) = before {
+            self.leave(&before);
+        }
         place.swap(Some(Arc::clone(self)))
     }
 
     /// Takes it out of its slot and counts it as pinned. Called once, when no shard holds it.
     pub fn evict(self: &Arc<Self>) {
-        let home = self.home.lock().take();
-        if let Some(slots) = home.as_ref().and_then(|home| home.slots.upgrade())
-            && let Some(place) = home.and_then(|home| slots.0.get(home.number))
-        {
-            // Another load of the same block may have taken the place already.
-            let there = place.load();
-            if there.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
-                place.compare_and_swap(&there, None);
-            }
+        if let Some(home) = self.home.lock().take() {
+            self.leave(&home);
         }
         if let Some(pinned) = &self.pinned {
             // Counted before the flag is set: the drop that sees the flag takes it off again.
             pinned.fetch_add(self.charge, Ordering::Relaxed);
             self.evicted.store(true, Ordering::Release);
+        }
+    }
+
+    /// Empties the slot, if this value is in it: another load of the same block may have taken the
+    /// place already.
+    fn leave(self: &Arc<Self>, home: &Home<V>) {
+        let Some(slots) = home.slots.upgrade() else { return };
+        let Some(place) = slots.0.get(home.number) else { return };
+        let there = place.load();
+        if there.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
+            place.compare_and_swap(&there, None);
         }
     }
 }
@@ -199,6 +208,21 @@ mod tests {
         assert_eq!((held(0), pinned.load(Ordering::Relaxed)), (None, 20));
         drop((first, second));
         assert_eq!(pinned.load(Ordering::Relaxed), 0);
+    }
+
+    /// An index was evicted while an iterator held it, and loaded again: blocks that both copies
+    /// had found stayed in the slots of the first when they were evicted. Found by reviewing.
+    #[test]
+    fn a_value_that_enters_another_slot_leaves_the_one_before() {
+        let [held, again] = [Slots::new(1), Slots::new(1)];
+        let value = Arc::new(Cached::unkept(1));
+        assert!(value.enter(held.slot(0)).is_none());
+        assert!(value.enter(again.slot(0)).is_none());
+        assert!(held.slot(0).get().is_none() && again.slot(0).get().is_some());
+        assert!(value.enter(again.slot(0)).is_none(), "the same slot once more");
+        assert!(again.slot(0).get().is_some());
+        value.evict();
+        assert!(again.slot(0).get().is_none());
     }
 
     #[test]

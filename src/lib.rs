@@ -113,6 +113,11 @@
 // The layers, top to bottom: a module may only use what stands below it in this list.
 // `tests/it/architecture.rs` holds everyone to it.
 
+// -- checks: every order of threads ---------------------------------------------------------------
+#[cfg(feature = "interleavings")]
+#[doc(hidden)]
+pub mod interleavings;
+
 // -- lab: measure --------------------------------------------------------------------------------
 pub mod lab;
 
@@ -159,6 +164,8 @@ mod checksum;
 mod coding;
 pub mod stats;
 mod sync;
+#[cfg(feature = "interleavings")]
+mod scheduled;
 mod error;
 
 pub use compaction::filter_rebuild::FilterRebuild;

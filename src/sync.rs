@@ -1,9 +1,28 @@
 //! The locks and atomics of the engine, from one place.
 //!
-//! Everything above takes its mutexes and condition variables from here, so that a model checker
-//! can stand in for them in tests. A `Condvar` belongs to one `Mutex` for life. The order in which
-//! locks are taken stands in `db/state.rs`.
+//! Everything above takes its mutexes, condition variables, swapped pointers, thread-locals and
+//! threads from here, so that a scheduler can stand in for the system's in tests (`scheduled`,
+//! `interleavings`). A `Condvar` belongs to one `Mutex` for life. The order in which locks are
+//! taken stands in `db/state.rs`. What only counts, and orders nothing, uses [`plain`].
 
+#[cfg(feature = "interleavings")]
+pub use crate::scheduled::{
+    ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, thread,
+    thread_local,
+};
+#[cfg(not(feature = "interleavings"))]
+pub use arc_swap::{ArcSwap, ArcSwapOption};
+#[cfg(not(feature = "interleavings"))]
 pub use parking_lot::{Condvar, Mutex};
 pub use std::sync::Arc;
-pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::atomic::Ordering;
+#[cfg(not(feature = "interleavings"))]
+pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+#[cfg(not(feature = "interleavings"))]
+pub use std::{thread, thread_local};
+
+/// The system's own, in tests too.
+pub mod plain {
+    pub use parking_lot::Mutex;
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+}

@@ -12,7 +12,7 @@
 use crate::env::api::Env;
 use crate::key::user_key;
 use crate::stats::counters::LEVELS;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::table::builder::TableOptions;
 use crate::table::format::BLOCK_BYTES_MAX;
 use crate::version::edit::{FileMeta, VersionEdit};
@@ -243,7 +243,7 @@ fn tables_below(
 /// another database, or of an earlier life of this one, has another.
 #[must_use]
 pub fn new_table_id() -> u64 {
-    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
     // The state is seeded from the system's randomness once a thread and counted up after that.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));

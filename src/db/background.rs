@@ -18,11 +18,11 @@ use crate::db::state::Shared;
 use crate::db::write;
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::FileMeta;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{Builder, JoinHandle};
 
 /// Starts the workers of a database that was just opened.
 ///

@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::stats::report::Stats;
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, Ordering};
 use crate::value::{Key, Value};
 use crate::write_batch::WriteBatch;
 use std::path::Path;
-use std::thread::JoinHandle;
 
 /// An open database. Cheap to clone; every method takes `&self` and may be called from any thread.
 ///

@@ -23,12 +23,11 @@ use crate::memtable::Memtable;
 use crate::options::database::Options;
 use crate::recovery::RecoveryReport;
 use crate::stats::counters::Counters;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::table::cached_block::BlockCache;
 use crate::version::set::{SharedNumbers, VersionSet};
 use crate::version::version::Version;
 use crate::wal::writer::WalWriter;
-use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

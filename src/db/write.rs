@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::key::SEQUENCE_MAX;
 use crate::options::access::WriteOptions;
 use crate::stats::counters::Counter;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, thread};
 use crate::version::edit::{FirstLog, VersionEdit};
 use crate::version::set::ManifestPosition;
 use crate::wal::format::{WalEnd, WalStart};
@@ -198,7 +198,7 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
     let level0 = || shared.view.load().version.level(0).len();
     if writes && level0() >= shared.options.level0_slowdown() {
         let started = Instant::now();
-        std::thread::sleep(SLOWDOWN);
+        thread::sleep(SLOWDOWN);
         shared.counters.add(Counter::Level0Slowdowns, 1);
         shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
     }

@@ -7,7 +7,7 @@
 //! [`Counters::total`] sums the stripes: exact once the counting threads are joined, and never
 //! behind what the asking thread itself did.
 
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::plain::{AtomicU64, Mutex, Ordering};
 use std::sync::OnceLock;
 
 /// Levels of the tree.

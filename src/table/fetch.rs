@@ -12,7 +12,7 @@ use crate::cache::{CacheKey, Priority};
 use crate::cached::{Cached, Slot};
 use crate::env::handle::FileHandle;
 use crate::error::{Error, Result};
-use crate::sync::Arc;
+use crate::sync::{Arc, thread_local};
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
@@ -307,7 +307,8 @@ impl TableFile {
             return Err(self.corruption(offset, what));
         }
         let len = handle.size as usize + BLOCK_TRAILER_BYTES;
-        SCRATCH.with_borrow_mut(|Scratch { stored, decompressed }| {
+        SCRATCH.with(|scratch| {
+            let Scratch { stored, decompressed } = &mut *scratch.borrow_mut();
             let bytes = scratch_bytes(stored, len);
             self.read_bytes(handle.offset, bytes)?;
             let taken = match self.check(bytes, handle.offset, never_compressed)? {

@@ -1,0 +1,124 @@
+//! The block cache: loads that several threads share, slots, use and eviction.
+
+use crate::cache::{Cache, CacheKey, Priority, shard_of};
+use crate::cached::{Cached, Slots, Slotted};
+use crate::error::Error;
+use crate::interleavings::run::check;
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
+
+type Numbers = Cache<u64>;
+
+/// Bytes of a block: a cache of [`CAPACITY`] keeps four of them, and not five.
+const BLOCK: usize = 10_000;
+const CAPACITY: u64 = 4 * 10_600;
+
+/// Keys of one shard, since each shard has an order of its own.
+fn key(block: u64) -> CacheKey {
+    let keys = (0..).map(|offset| CacheKey { table: 1, offset });
+    let mut keys = keys.filter(|&key| shard_of(key) == 3);
+    keys.nth(block as usize).expect("there is no end of them")
+}
+
+/// Block `n` through its slot, as the table reader goes.
+fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
+    let slot = slots.slot(n as usize);
+    if let Some(found) = slot.get().and_then(Slotted::into_inner) {
+        assert_eq!(**found, n);
+        return found;
+    }
+    let load = || Ok((n, BLOCK));
+    let (found, _) = cache.get_or_load(key(n), Priority::Low, Some(slot), load).unwrap();
+    assert_eq!(**found, n);
+    found
+}
+
+/// What a slot holds, the cache holds.
+fn check_slots(cache: &Numbers, slots: &Arc<Slots<u64>>, blocks: u64) -> Vec<u64> {
+    let in_slots = (0..blocks).filter(|&n| {
+        let Some(held) = slots.slot(n as usize).get().and_then(Slotted::into_inner) else {
+            return false;
+        };
+        let kept = cache.get(key(n), Priority::Low);
+        assert!(!held.is_evicted() && kept.is_some_and(|kept| Arc::ptr_eq(&kept, &held)), "{n}");
+        true
+    });
+    in_slots.collect()
+}
+
+pub fn an_evicted_block_leaves_its_slot() {
+    check("slots and eviction", 5000, 10, || {
+        let cache = Numbers::new(CAPACITY, 0.5);
+        let slots = Slots::new(6);
+        let walks: [&[u64]; 3] = [&[0, 0, 1, 4, 0], &[0, 2, 2, 5, 1], &[3, 3, 0, 5, 4]];
+        thread::scope(|scope| {
+            for walk in walks {
+                let (cache, slots) = (&cache, &slots);
+                scope.spawn(move || walk.iter().for_each(|&n| drop(fetch(cache, slots, n))));
+            }
+        });
+        let left = check_slots(&cache, &slots, 6);
+        assert!(cache.used_bytes() <= CAPACITY);
+        assert_eq!(cache.pinned_bytes(), 0);
+        // All can go, and then nothing is left in any slot.
+        let everything = cache.try_reserve(CAPACITY / 2);
+        assert!(everything.is_some());
+        check_slots(&cache, &slots, 6);
+        left
+    });
+}
+
+/// Two threads make room at once; the block that was found in its slot is not the one to go.
+pub fn a_block_that_was_used_through_its_slot_is_not_evicted_before_others() {
+    check("use through slots", 3000, 2, || {
+        let cache = Numbers::new(CAPACITY, 0.5);
+        let slots = Slots::new(6);
+        for n in [0, 0, 1, 1, 2, 3] {
+            fetch(&cache, &slots, n);
+        }
+        assert!(slots.slot(0).get().is_some(), "used through its slot, and the oldest");
+        thread::scope(|scope| {
+            for n in [4, 5] {
+                let (cache, slots) = (&cache, &slots);
+                scope.spawn(move || drop(fetch(cache, slots, n)));
+            }
+            // In time or not.
+            scope.spawn(|| drop(slots.slot(1).get()));
+        });
+        assert!(cache.get(key(0), Priority::Low).is_some());
+        check_slots(&cache, &slots, 6)
+    });
+}
+
+pub fn threads_that_miss_one_block_share_one_load_and_no_failure() {
+    check("single flight", 5000, 9, || {
+        let cache = Numbers::new(CAPACITY, 0.5);
+        let (loading, loads) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let answers = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (cache, loading, loads, answers) = (&cache, &loading, &loads, &answers);
+                scope.spawn(move || {
+                    let load = || {
+                        assert_eq!(loading.fetch_add(1, Ordering::SeqCst), 0, "two loads at once");
+                        let first = loads.fetch_add(1, Ordering::SeqCst) == 0;
+                        loading.fetch_sub(1, Ordering::SeqCst);
+                        match first {
+                            true => Err(Error::Closed),
+                            false => Ok((7, BLOCK)),
+                        }
+                    };
+                    let answer = cache.get_or_load(key(0), Priority::Low, None, load);
+                    let loaded = answer.map(|(value, loaded)| (**value == 7).then_some(loaded));
+                    answers.lock().push((thread, loaded.ok()));
+                });
+            }
+        });
+        // The first load fails for its own thread only; the next one serves the others.
+        let answers = std::mem::take(&mut *answers.lock());
+        for expected in [None, Some(Some(true)), Some(Some(false))] {
+            assert!(answers.iter().any(|(_, answer)| *answer == expected), "{answers:?}");
+        }
+        assert_eq!(loads.load(Ordering::SeqCst), 2);
+        answers
+    });
+}

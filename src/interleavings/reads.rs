@@ -1,0 +1,271 @@
+//! Reads beside writes, switches of the memtable, flushes, compactions and removal of files: the
+//! whole path of each, on a database in memory whose jobs the scenario calls itself.
+
+use crate::compaction::picker::CompactionCursors;
+use crate::db::jobs::{compact_once, flush_pending, remove_tables};
+use crate::db::multi_get::multi_get;
+use crate::db::open;
+use crate::db::range::KeyRange;
+use crate::db::read;
+use crate::db::scan::Iter;
+use crate::db::snapshot::Snapshot;
+use crate::db::state::Shared;
+use crate::db::write;
+use crate::env::mem::MemEnv;
+use crate::interleavings::run::check;
+use crate::options::access::{ReadOptions, WriteOptions};
+use crate::options::database::Options;
+use crate::stats::counters::LEVELS;
+use crate::sync::{Arc, AtomicU64, Ordering, thread};
+use crate::value::Value;
+use crate::write_batch::WriteBatch;
+use std::path::Path;
+
+const KEYS: [&str; 2] = ["a", "b"];
+
+struct Store {
+    env: MemEnv,
+    shared: Arc<Shared>,
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+impl Store {
+    fn new() -> Self {
+        let env = MemEnv::without_log();
+        let options = Options::new()
+            .env(Arc::new(env.clone()))
+            .write_buffer_bytes(64 << 10)
+            .immutable_memtables_max(16)
+            .level0_tables(1);
+        let shared = open::open(options, Path::new("/db")).unwrap();
+        Store { env, shared, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+    }
+
+    /// Writes `number` under every key, as one batch. One writer.
+    fn write(&self, number: u64) {
+        let mut batch = WriteBatch::new();
+        for key in KEYS {
+            batch.put(key, number.to_le_bytes());
+        }
+        self.begun.store(number, Ordering::SeqCst);
+        write::write(&self.shared, batch, &WriteOptions::new()).unwrap();
+        self.acknowledged.store(number, Ordering::SeqCst);
+    }
+
+    fn switch(&self) {
+        write::switch(&self.shared).unwrap();
+    }
+
+    fn flush(&self) {
+        flush_pending(&self.shared).unwrap();
+    }
+
+    fn compact(&self) {
+        compact_once(&self.shared, &mut CompactionCursors::default()).unwrap();
+    }
+
+    /// What `read` finds: no older than what was acknowledged when it began, no newer than what
+    /// was begun when it ended.
+    fn bracketed(&self, read: impl FnOnce() -> u64) -> u64 {
+        let least = self.acknowledged.load(Ordering::SeqCst);
+        let found = read();
+        let most = self.begun.load(Ordering::SeqCst);
+        assert!((least..=most).contains(&found), "{found}, not {least} to {most}");
+        found
+    }
+
+    fn get(&self, key: &str) -> u64 {
+        let options = ReadOptions::new();
+        number(read::get(&self.shared, key.as_bytes(), None, &options, None).unwrap())
+    }
+
+    /// All keys at one moment.
+    fn multi_get(&self) -> u64 {
+        let found = multi_get(&self.shared, KEYS, None, &ReadOptions::new()).unwrap();
+        let found: Vec<u64> = found.into_iter().map(number).collect();
+        assert_eq!(found, [found[0]; KEYS.len()], "torn");
+        found[0]
+    }
+
+    fn iter(&self) -> Iter {
+        Iter::new(&self.shared, (..).into_bounds(), None, &ReadOptions::new())
+    }
+
+    /// Table files that there are, and those that the version names.
+    fn tables(&self) -> (usize, usize) {
+        let files = self.env.list_files();
+        let tables = files.iter().filter(|path| path.extension().is_some_and(|end| end == "sst"));
+        let version = &self.shared.view.load().version;
+        (tables.count(), (0..LEVELS).map(|level| version.level(level).len()).sum())
+    }
+}
+
+fn number(value: Option<Value>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+}
+
+/// What a scan finds under all keys, or 0 if there are none.
+fn walked(iter: Iter) -> u64 {
+    let found: Vec<u64> = iter.map(|entry| number(Some(entry.unwrap().1))).collect();
+    assert!(found.is_empty() || found == [found[0]; KEYS.len()], "torn: {found:?}");
+    found.first().copied().unwrap_or(0)
+}
+
+pub fn a_lookup_finds_what_was_published_and_nothing_that_was_not() {
+    check("view, sequence, memtable filter", 3000, 8, || {
+        let store = Store::new();
+        let mut found = Vec::new();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 1..=3 {
+                    store.write(number);
+                    store.switch();
+                }
+            });
+            let flusher = scope.spawn(|| (0..2).for_each(|_| store.flush()));
+            let reader = scope.spawn(|| {
+                let gets = [KEYS[0], KEYS[1], KEYS[0]];
+                let found = gets.map(|key| store.bracketed(|| store.get(key)));
+                assert!(found.is_sorted(), "back in time: {found:?}");
+                found
+            });
+            writer.join().unwrap();
+            flusher.join().unwrap();
+            found.extend(reader.join().unwrap());
+        });
+        assert_eq!(store.get(KEYS[1]), 3);
+        found
+    });
+}
+
+/// A flush keeps what is read at the sequence of now, and nothing of before: who reads at an
+/// earlier one must look where things were then.
+pub fn a_read_looks_where_things_were_when_its_sequence_was_published() {
+    let reads: [(&str, fn(&Store) -> u64); 3] = [
+        ("get", |store| store.get(KEYS[0])),
+        ("multi_get", Store::multi_get),
+        ("scan", |store| walked(store.iter())),
+    ];
+    for (name, read) in reads {
+        check(&format!("{name} beside a flush"), 4000, 2, move || {
+            let store = Store::new();
+            store.write(1);
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    store.write(2);
+                    store.switch();
+                    store.flush();
+                });
+                let found = scope.spawn(|| store.bracketed(|| read(&store))).join().unwrap();
+                writer.join().unwrap();
+                found
+            })
+        });
+    }
+}
+
+pub fn a_batch_is_read_whole_by_whatever_reads_several_keys() {
+    check("batches", 3000, 8, || {
+        let store = Store::new();
+        let mut found = Vec::new();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                store.write(1);
+                store.switch();
+                store.write(2);
+                store.write(3);
+            });
+            let flusher = scope.spawn(|| store.flush());
+            let reader = scope.spawn(|| {
+                let many = store.bracketed(|| store.multi_get());
+                let walk = store.bracketed(|| walked(store.iter()));
+                assert!(many <= walk);
+                [many, walk]
+            });
+            writer.join().unwrap();
+            flusher.join().unwrap();
+            found.extend(reader.join().unwrap());
+        });
+        found
+    });
+}
+
+/// Versions that only the snapshot or iterator sees must outlive flushes and compactions, however
+/// its creation meets them.
+pub fn a_snapshot_keeps_its_moment_beside_writes_and_jobs() {
+    check("snapshots", 3000, 3, || {
+        let store = Store::new();
+        store.write(1);
+        let mut found = 0;
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 2..=3 {
+                    store.write(number);
+                    store.switch();
+                }
+            });
+            let jobs = scope.spawn(|| {
+                for _ in 0..2 {
+                    store.flush();
+                    store.compact();
+                }
+            });
+            let reader = scope.spawn(|| {
+                let mut taken = None;
+                let first = store.bracketed(|| {
+                    let snapshot = Snapshot::new(&store.shared);
+                    let seen = number(snapshot.get(KEYS[0]).unwrap());
+                    taken = Some(snapshot);
+                    seen
+                });
+                (first, taken.unwrap())
+            });
+            writer.join().unwrap();
+            jobs.join().unwrap();
+            let (first, snapshot) = reader.join().unwrap();
+            store.flush();
+            store.compact();
+            assert_eq!(number(snapshot.get(KEYS[1]).unwrap()), first, "it moved");
+            assert_eq!(walked(snapshot.iter()), first, "it moved");
+            found = first;
+        });
+        assert_eq!(store.shared.snapshots.len(), 0);
+        found
+    });
+}
+
+/// The version changes under readers: what they read stays readable, and goes when they are gone.
+pub fn tables_are_removed_when_nobody_reads_them_any_more() {
+    check("version switch and removal", 3000, 2, || {
+        let store = Store::new();
+        for number in 1..=2 {
+            store.write(number);
+            store.switch();
+            store.flush();
+        }
+        let mut found = 0;
+        thread::scope(|scope| {
+            let jobs = scope.spawn(|| store.compact());
+            let writer = scope.spawn(|| {
+                store.write(3);
+                store.switch();
+                store.flush();
+            });
+            let reader = scope.spawn(|| {
+                let walk = store.bracketed(|| walked(store.iter()));
+                let next = store.bracketed(|| store.get(KEYS[1]));
+                assert!(walk <= next);
+                walk
+            });
+            jobs.join().unwrap();
+            writer.join().unwrap();
+            found = reader.join().unwrap();
+        });
+        assert_eq!(store.get(KEYS[0]), 3);
+        remove_tables(&store.shared);
+        let (files, named) = store.tables();
+        assert_eq!(files, named);
+        found
+    });
+}

@@ -1,0 +1,89 @@
+//! An open database with its workers: whoever waits for whom, somebody wakes them.
+//!
+//! The main thread waits for the threads of its scope and does nothing else beside them: the
+//! scheduler's `scope` wakes it when the last of them ends, whatever it waits for then.
+
+use crate::db::handle::Db;
+use crate::env::mem::MemEnv;
+use crate::error::Error;
+use crate::interleavings::run::check;
+use crate::options::database::Options;
+use crate::sync::{Arc, thread};
+
+fn options(env: &MemEnv) -> Options {
+    Options::new()
+        .env(Arc::new(env.clone()))
+        .write_buffer_bytes(64 << 10)
+        .immutable_memtables_max(1)
+        .level0_tables(1)
+}
+
+fn open(env: &MemEnv) -> Db {
+    options(env).open("/db").unwrap()
+}
+
+fn found(db: &Db) -> Vec<Vec<u8>> {
+    db.iter().map(|entry| entry.unwrap().0.to_vec()).collect()
+}
+
+/// Two memtables may not wait at once, so the writers wait for the flusher.
+pub fn writers_that_wait_for_room_and_callers_of_flush_are_woken() {
+    check("stalls and flushes", 1500, 2, || {
+        let env = MemEnv::without_log();
+        let db = open(&env);
+        thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let db = &db;
+                scope.spawn(move || {
+                    for n in 0..2 {
+                        db.put(format!("{name}{n}"), "v").unwrap();
+                        db.flush().unwrap();
+                    }
+                });
+            }
+            scope.spawn(|| db.compact_range(..).unwrap());
+        });
+        assert_eq!(found(&db), [b"a0", b"a1", b"b0", b"b1"]);
+        db.close().unwrap();
+        db.stats().total().tables
+    });
+}
+
+pub fn closing_beside_everything_ends_and_keeps_what_was_acknowledged() {
+    check("closing", 1500, 4, || {
+        let env = MemEnv::without_log();
+        let db = open(&env);
+        let mut acknowledged = Vec::new();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut acknowledged = Vec::new();
+                for n in 0..3u8 {
+                    match db.put([n], "v") {
+                        Ok(()) => acknowledged.push(vec![n]),
+                        Err(Error::Closed) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                    if n == 0 {
+                        let _ = db.flush();
+                    }
+                }
+                acknowledged
+            });
+            scope.spawn(|| match db.compact_range(..) {
+                Ok(()) | Err(Error::Closed) => {}
+                Err(error) => panic!("{error}"),
+            });
+            scope.spawn(|| {
+                let (iter, snapshot) = (db.iter(), db.snapshot());
+                db.close().unwrap();
+                // Taken before the closing, they read on.
+                let there = iter.map(|entry| entry.unwrap().0.to_vec()).any(|key| key == [0]);
+                assert!(!there || snapshot.get([0]).unwrap().is_some());
+            });
+            acknowledged = writer.join().unwrap();
+        });
+        drop(db);
+        assert_eq!(found(&open(&env)), acknowledged);
+        acknowledged
+    });
+}
