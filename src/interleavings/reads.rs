@@ -37,6 +37,7 @@ impl Store {
             .env(Arc::new(env.clone()))
             .write_buffer_bytes(64 << 10)
             .immutable_memtables_max(16)
+            .max_open_files(1)
             .level0_tables(1);
         let shared = open::open(options, Path::new("/db")).unwrap();
         Store { env, shared, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }

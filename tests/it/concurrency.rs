@@ -5,9 +5,10 @@ use crate::support::data::{bytes, key};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Error, Options, WriteBatch, WriteOptions};
+use siftdb::{Error, FilterRebuild, Options, WriteBatch, WriteOptions};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
 /// How long threads are let loose.
@@ -131,6 +132,162 @@ fn snapshots_and_iterators_keep_their_moment_while_their_files_are_replaced() {
         assert_eq!(numbers, vec![1; expected]);
     }
     assert_eq!(number_in(&db.get(key(0)).unwrap().unwrap()), 11);
+}
+
+/// Every key has the number of the last batch, so all that is read of one moment is one number.
+#[test]
+fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
+    let directory = tempdir().unwrap();
+    let db = small_options().max_open_files(2).open(directory.path().join("db")).unwrap();
+    let keys = 100;
+    let write = |number: u64| {
+        let mut batch = WriteBatch::new();
+        for place in 0..keys {
+            batch.put(key(place), bytes(number, 300));
+        }
+        db.write(batch).unwrap();
+    };
+    write(0);
+    let stop = AtomicBool::new(false);
+    let running = || !stop.load(Ordering::SeqCst);
+    let looks: [AtomicU64; 4] = Default::default();
+    std::thread::scope(|scope| {
+        // Backwards, sometimes given up on the way.
+        scope.spawn(|| {
+            let mut rng = Rng::new(1);
+            while running() {
+                let end = 1 + rng.below(keys);
+                let wanted = if rng.chance(30) { rng.below(end) } else { end };
+                let walk = db.range(..key(end)).rev().take(wanted).map(Result::unwrap);
+                let entries: Vec<_> = walk.collect();
+                let places = (0..end).rev().take(wanted).map(key);
+                assert!(entries.iter().map(|(key, _)| key.to_vec()).eq(places));
+                assert!(entries.windows(2).all(|pair| pair[0].1 == pair[1].1));
+                looks[0].fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        // Short looks around a key, from both sides, and both ends of one walk.
+        scope.spawn(|| {
+            let mut rng = Rng::new(2);
+            let mut newest = 0;
+            while running() {
+                let place = rng.below(keys);
+                let (at, _) = db.range(key(place)..).next().unwrap().unwrap();
+                let (before, value) = db.range(..=key(place)).next_back().unwrap().unwrap();
+                assert!(at == *key(place) && before == at);
+                assert!(number_in(&value) >= newest, "back in time");
+                newest = number_in(&value);
+                let mut walk = db.range(key(place)..key(place + 9));
+                let (first, last) = (walk.next(), walk.next_back());
+                let numbers = [first, last].into_iter().flatten();
+                let numbers: Vec<_> = numbers.map(|entry| number_in(&entry.unwrap().1)).collect();
+                assert_eq!(numbers, vec![numbers[0]; (keys - place).min(2)]);
+                looks[1].fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        // Snapshots and iterators of several moments, dropped in any order, read or not.
+        scope.spawn(|| {
+            let mut rng = Rng::new(3);
+            let mut held = Vec::new();
+            while running() {
+                let snapshot = db.snapshot();
+                let number = number_in(&snapshot.get(key(0)).unwrap().unwrap());
+                let iter = snapshot.range(key(rng.below(keys))..);
+                held.push((snapshot, iter, number));
+                if held.len() > 4 {
+                    let (snapshot, iter, number) = held.swap_remove(rng.below(5));
+                    let iter = rng.chance(50).then_some(iter);
+                    for place in [rng.below(keys), rng.below(keys)] {
+                        let found = snapshot.get(key(place)).unwrap().unwrap();
+                        assert_eq!(number_in(&found), number, "it moved");
+                    }
+                    drop(snapshot);
+                    // An iterator outlives its snapshot.
+                    for entry in iter.into_iter().flatten() {
+                        assert_eq!(number_in(&entry.unwrap().1), number, "it moved");
+                    }
+                }
+                looks[2].fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        // Everything that replaces and removes files, and the check of all of them.
+        scope.spawn(|| {
+            let mut rng = Rng::new(4);
+            while running() {
+                match rng.below(5) {
+                    0 => db.flush().unwrap(),
+                    1 => db.compact_range(key(rng.below(keys))..).unwrap(),
+                    2 => drop(db.rebuild_filters(FilterRebuild::All).unwrap()),
+                    3 => db.sync().unwrap(),
+                    _ => {
+                        let report = db.verify(|_| {}).unwrap();
+                        assert!(report.is_sound(), "{report}");
+                    }
+                }
+                looks[3].fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let least = || looks.iter().map(|looks| looks.load(Ordering::SeqCst)).min();
+        let deadline = Instant::now() + 20 * RUN;
+        (1..).take_while(|_| least() < Some(20) && Instant::now() < deadline).for_each(write);
+        stop.store(true, Ordering::SeqCst);
+    });
+    db.compact_range(..).unwrap();
+    let stats = db.stats();
+    assert!(stats.flushes > 1 && stats.compactions > 1 && stats.snapshots == 0, "{stats}");
+    assert_eq!(stats.total().entries, keys as u64, "old versions that nobody sees any more");
+}
+
+#[test]
+fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
+    for round in 0..8 {
+        let env = MemEnv::without_log();
+        let db = open(&env, &small_options()).unwrap();
+        let keys = 300;
+        for place in 0..keys {
+            db.put(key(place), bytes(7, 200)).unwrap();
+        }
+        let started = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for reader in 0..3 {
+                let (db, started) = (&db, &started);
+                scope.spawn(move || {
+                    let mut before = db.iter();
+                    started.wait();
+                    let outcome = (0..).find_map(|look| {
+                        let place = look * 7 % keys;
+                        let outcome = match reader {
+                            0 => {
+                                db.get(key(place)).map(|value| value.map(|value| number_in(&value)))
+                            }
+                            1 => db.multi_get([key(place)]).map(|mut values| {
+                                values.pop().flatten().map(|value| number_in(&value))
+                            }),
+                            _ => match db.range(key(place)..).rev().last() {
+                                Some(entry) => entry.map(|(_, value)| Some(number_in(&value))),
+                                None => Ok(None),
+                            },
+                        };
+                        match outcome {
+                            Ok(found) => {
+                                assert_eq!(found, Some(7));
+                                None
+                            }
+                            Err(error) => Some(error),
+                        }
+                    });
+                    assert!(matches!(outcome, Some(Error::Closed)), "{outcome:?}");
+                    assert!(before.by_ref().all(|entry| number_in(&entry.unwrap().1) == 7));
+                });
+            }
+            started.wait();
+            std::thread::sleep(Duration::from_millis(round * 2));
+            db.close().unwrap();
+        });
+        drop(db);
+        let db = open(&env, &small_options()).expect("nobody reads any more");
+        assert_eq!(db.iter().map(Result::unwrap).count(), keys);
+    }
 }
 
 #[test]
