@@ -261,7 +261,8 @@ fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     };
     loop {
         match catch_unwind(AssertUnwindSafe(|| more(job))) {
-            Ok(Ok(true)) => {}
+            // Between two jobs, too: under a steady load there is always a next one.
+            Ok(Ok(true)) => clear_up(shared),
             Ok(Ok(false)) => break,
             Ok(Err(Error::Closed)) => break,
             Ok(Err(error)) => {
@@ -278,6 +279,12 @@ fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
             }
         }
     }
+    clear_up(shared);
+}
+
+/// Behind a job: lets go of what it replaced, memtables and files of tables, and tells those who
+/// wait for it.
+fn clear_up(shared: &Shared) {
     free_memtables(shared);
     remove_tables(shared);
     let _jobs = shared.jobs.lock();

@@ -104,7 +104,11 @@ pub fn install_flush(
 /// Frees flushed memtables that nobody reads any more. That takes milliseconds each: it is done
 /// here, by a worker behind its job, not in the reader that happens to be the last.
 pub fn free_memtables(shared: &Shared) {
-    shared.retired.lock().retain(|memtable| Arc::strong_count(memtable) > 1);
+    let mut retired = shared.retired.lock();
+    let unread: Vec<_> =
+        retired.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();
+    drop(retired);
+    drop(unread);
 }
 
 /// Removes a file that nothing needs. If that fails, the file is an orphan, and the next session

@@ -22,7 +22,7 @@ pub struct Stats {
     pub memtable_hits: u64,
     /// Memtables skipped by their filter.
     pub memtable_negatives: u64,
-    /// Bytes in memtables now, bookkeeping included.
+    /// Bytes in memtables now, bookkeeping included, with those that are flushed and not yet freed.
     pub memtable_bytes: u64,
     /// Batches acknowledged.
     pub batches: u64,
