@@ -20,6 +20,7 @@ use crate::db::stats_file::load;
 use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
 use crate::env::api::{Env, FileKind, FileLock};
 use crate::env::handle::FilePool;
+use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::options::database::Options;
@@ -39,6 +40,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// As `Options::open`.
 pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     options.validate()?;
+    let options = sparing(options);
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
@@ -72,7 +74,7 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
 /// # Errors
 /// As `Options::open_read_only`.
 pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
-    let options = options.create_if_missing(false);
+    let options = sparing(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
@@ -90,6 +92,11 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
     }
     replay_logs(&shared, &files, &state)?;
     Ok(shared)
+}
+
+fn sparing(options: Options) -> Options {
+    let env = SparingEnv::over(&options.env);
+    options.env(env)
 }
 
 fn no_database(directory: &Path) -> Error {

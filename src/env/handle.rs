@@ -6,16 +6,32 @@
 //!
 //! Invariants: no file is opened, read or closed while the pool is locked; a descriptor forgotten
 //! while another thread reads with it closes when that read ends, so at any moment at most
-//! `max_open_files` plus one for each reading thread are open. A failure to open, as when the
-//! process is out of descriptors, is the error of that read alone: the next one tries again.
+//! `max_open_files` plus one for each reading thread are open. A failure to open is the error of
+//! that read alone: the next one tries again.
+//!
+//! Descriptors belong to the process. When it has no more, [`forget_descriptors`] halves what all
+//! pools hold and may hold from then on, so that they settle below a limit that nobody told them;
+//! `sparing` calls it and tries again.
 
 use crate::env::api::{Env, RandomFile};
 use crate::error::{Error, Result};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use lru::LruCache;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
+
+/// Every pool of the process; those that are gone are dropped when the next one comes.
+static POOLS: plain::Mutex<Vec<Weak<FilePool>>> = plain::Mutex::new(Vec::new());
+
+/// Halves the descriptors of every pool in this process, and what each may hold from now on. False
+/// if none held any. One that a thread reads with closes when that read ends.
+pub fn forget_descriptors() -> bool {
+    let pools: Vec<_> = POOLS.lock().iter().filter_map(Weak::upgrade).collect();
+    // Not `any`, which would stop at the first.
+    pools.iter().filter(|pool| pool.halve()).count() > 0
+}
 
 /// The open descriptors of one database.
 #[derive(Debug)]
@@ -33,13 +49,31 @@ impl FilePool {
         // Unbounded and kept short by hand: a bounded one reserves all its room at once.
         let open = Mutex::new(LruCache::unbounded());
         open.lock().resize(capacity);
-        Arc::new(FilePool { env, next_id: AtomicU64::new(0), open })
+        let pool = Arc::new(FilePool { env, next_id: AtomicU64::new(0), open });
+        let mut pools = POOLS.lock();
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(&pool));
+        pool
     }
 
     /// Descriptors held now.
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.open.lock().len()
+    }
+
+    /// Forgets half of the descriptors, at least one, and holds no more than the rest from now on.
+    /// False if there were none.
+    fn halve(&self) -> bool {
+        let mut open = self.open.lock();
+        let kept = open.len() / 2;
+        let forgotten: Vec<_> =
+            std::iter::from_fn(|| if open.len() > kept { open.pop_lru() } else { None }).collect();
+        if !forgotten.is_empty() {
+            open.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
+        }
+        drop(open);
+        !forgotten.is_empty()
     }
 }
 

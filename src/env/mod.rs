@@ -4,8 +4,10 @@
 //! memory and forgets at a power cut what was not synced (`mem_disk` is its contents, `mem_crash`
 //! the states that a crash may leave); [`fault`] fails or cuts power at the n-th call of another
 //! Env; [`counting`] counts reads, the independent witness for the engine's own counters;
-//! [`handle`] opens descriptors on demand and bounds how many are open.
+//! [`handle`] opens descriptors on demand and bounds how many are open; [`sparing`] makes room when
+//! the process has none left.
 
+pub mod sparing;
 pub mod handle;
 pub mod counting;
 pub mod fault;

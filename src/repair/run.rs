@@ -14,6 +14,7 @@
 //! files that the next opening sweeps.
 
 use crate::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
+use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::key::{SequenceNumber, user_key};
@@ -52,7 +53,8 @@ impl Options {
     /// `Io` if there is no database, or a file cannot be opened or written. Nothing is removed
     /// then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
-        repair(&self, path.as_ref())
+        let env = SparingEnv::over(&self.env);
+        repair(&self.env(env), path.as_ref())
     }
 }
 

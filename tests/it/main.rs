@@ -23,6 +23,7 @@
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `kills` | a process killed again and again, everything acknowledged is there |
 //! | `histories` | what four threads saw has an order that explains it |
+//! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
 //! | `filter_rebuild` | filters are replaced under readers and writers, and used |
 //! | `cli`, `care_cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
@@ -61,5 +62,6 @@ mod read_only;
 mod recovery;
 mod regressions;
 mod repair;
+mod resources;
 mod support;
 mod verify;

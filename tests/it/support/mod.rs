@@ -2,6 +2,7 @@
 //! options that make many levels of little data, a model to compare with, a judge of what several
 //! threads saw, and files with checksums that hold over any contents.
 
+pub mod alone;
 pub mod data;
 pub mod expected;
 pub mod filters;

@@ -1,0 +1,380 @@
+//! What a database takes of the system: descriptors, threads, memory, room on the disk. Each test
+//! runs in a process of its own, so that it counts nobody else's, under limits of its own.
+//!
+//! `SIFTDB_SOAK_SECONDS` sets how long memory is watched.
+
+use crate::support::alone::{FIGURES, alone};
+use crate::support::data::{absent_key, bytes, key};
+use crate::support::rng::{Rng, setting};
+use crate::support::stores::{scan, scan_back, small_options};
+use siftdb::{Db, Error, Options, WriteOptions};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::{TempDir, tempdir, tempdir_in};
+
+/// In memory where the system has such a place: what a sync costs is no matter here.
+fn quick_directory() -> TempDir {
+    tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap()
+}
+
+/// Entries of `/proc/self/fd` or `task`; the one that looks is among the former.
+fn count_of(what: &str) -> usize {
+    fs::read_dir(Path::new("/proc/self").join(what)).unwrap().count()
+}
+
+/// Small tables, no cache, and as many descriptors as the default allows.
+fn many_tables() -> Options {
+    small_options()
+        .block_cache_bytes(0)
+        .snappy(false)
+        .level_base_bytes(256 << 10)
+        .max_open_files(256)
+}
+
+/// The files that this test opens itself, to see that some are left.
+fn can_open(files: usize) {
+    let opened: Vec<_> = (0..files).map(|_| File::open("/dev/null")).collect();
+    if let Some(Err(error)) = opened.iter().find(|file| file.is_err()) {
+        panic!("the process has no descriptors left: {error}");
+    }
+}
+
+fn fill(db: &Db, keys: usize, round: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                for place in (thread..keys).step_by(2) {
+                    let value = bytes(round << 32 | place as u64, 400);
+                    let options = WriteOptions::new().sync(place % 1000 == 0);
+                    let mut batch = siftdb::WriteBatch::new();
+                    batch.put(key(place), value);
+                    db.write_with(batch, &options).unwrap();
+                }
+            });
+        }
+        for _ in 0..3 {
+            scope.spawn(move || {
+                for place in (0..keys).step_by(7) {
+                    db.get(key(place)).unwrap();
+                    assert_eq!(db.get(absent_key(place)).unwrap(), None);
+                }
+                db.iter().step_by(10).for_each(|entry| drop(entry.unwrap()));
+            });
+        }
+    });
+}
+
+fn check_filled(db: &Db, keys: usize, round: u64) {
+    for place in 0..keys {
+        let value = db.get(key(place)).unwrap().unwrap();
+        assert_eq!(value, bytes(round << 32 | place as u64, 400));
+    }
+    assert_eq!(scan(db).unwrap().len(), keys);
+    assert_eq!(scan_back(db).unwrap().len(), keys);
+}
+
+#[test]
+fn sixty_four_descriptors_are_enough_for_hundreds_of_tables() {
+    const KEYS: usize = 12_000;
+    let name = "resources::sixty_four_descriptors_are_enough_for_hundreds_of_tables";
+    alone(name, "ulimit -n 64", || {
+        let opened: Vec<_> = (0..100).map(|_| File::open("/dev/null")).collect();
+        assert!(opened.iter().any(Result::is_err), "no limit");
+        drop(opened);
+        let directory = quick_directory();
+        let path = directory.path().join("db");
+        let db = many_tables().open(&path).unwrap();
+        for round in 0..2 {
+            fill(&db, KEYS, round);
+            db.compact_range(..).unwrap();
+            check_filled(&db, KEYS, round);
+            can_open(10);
+        }
+        let tables = db.stats().total().tables;
+        assert!(tables > 300, "{tables} tables");
+        // Another database takes its share.
+        let other = many_tables().open(directory.path().join("other")).unwrap();
+        fill(&other, KEYS / 4, 0);
+        other.compact_range(..).unwrap();
+        check_filled(&other, KEYS / 4, 0);
+        check_filled(&db, KEYS, 1);
+        assert!(other.verify(|_| {}).unwrap().is_sound());
+        assert!(db.verify(|_| {}).unwrap().is_sound());
+        other.close().unwrap();
+        db.close().unwrap();
+        drop((db, other));
+        let db = many_tables().open_read_only(&path).unwrap();
+        check_filled(&db, KEYS, 1);
+        drop(db);
+        fs::remove_file(path.join("CURRENT")).unwrap();
+        assert!(many_tables().repair(&path).unwrap().saved_everything());
+        let db = many_tables().open(&path).unwrap();
+        check_filled(&db, KEYS, 1);
+        fill(&db, KEYS, 2);
+        db.close().unwrap();
+        println!("{FIGURES}{tables} tables with 64 descriptors");
+    });
+}
+
+/// A database with a table and a log, closed.
+fn tiny(path: &Path) {
+    let db = small_options().open(path).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn databases_leave_no_thread_and_no_descriptor_behind() {
+    let name = "resources::databases_leave_no_thread_and_no_descriptor_behind";
+    alone(name, "", || {
+        let directory = quick_directory();
+        let at = |number: usize| directory.path().join(format!("db{number}"));
+        let (files, threads) = (count_of("fd"), count_of("task"));
+        let check = |what: &str| {
+            // A joined thread leaves its directory entry a moment later.
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while count_of("task") != threads && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            assert_eq!((count_of("fd"), count_of("task")), (files, threads), "{what}");
+        };
+        for number in 0..200 {
+            tiny(&at(number));
+        }
+        check("200, one after the other");
+
+        let open = |number: usize| small_options().open(at(number)).unwrap();
+        let many: Vec<Db> = (0..40).map(open).collect();
+        for db in &many {
+            db.put("c", "3").unwrap();
+            db.compact_range(..).unwrap();
+            assert_eq!(db.get("a").unwrap().unwrap(), "1");
+        }
+        assert_eq!(count_of("task"), threads + 2 * many.len(), "two workers each");
+        many.iter().step_by(2).for_each(|db| db.close().unwrap());
+        drop(many);
+        check("40 at once, half of them closed before they were dropped");
+
+        for number in 0..20 {
+            let db = open(number);
+            db.put("d", "4").unwrap();
+            let (clone, snapshot, mut iter) = (db.clone(), db.snapshot(), db.iter());
+            match number % 3 {
+                0 => drop(db),
+                1 => drop((db, clone)),
+                _ => db.close().unwrap(),
+            }
+            iter.next().unwrap().unwrap();
+            assert_eq!(snapshot.get("a").unwrap().unwrap(), "1");
+        }
+        check("iterators and snapshots outlived them");
+
+        for number in 0..20 {
+            let db = small_options().open_read_only(at(number)).unwrap();
+            assert_eq!(db.get("b").unwrap().unwrap(), "2");
+        }
+        check("read-only");
+
+        for (number, end) in ["CURRENT", "MANIFEST", ".sst", ".wal"].iter().enumerate() {
+            let found = fs::read_dir(at(number)).unwrap().map(|entry| entry.unwrap().path());
+            let named: Vec<_> = found.filter(|path| path.to_str().unwrap().contains(end)).collect();
+            assert!(!named.is_empty(), "{end}");
+            for path in &named {
+                fs::write(path, "damaged").unwrap();
+            }
+            for _ in 0..10 {
+                assert!(small_options().open(at(number)).is_err(), "{end}");
+                assert!(small_options().open_read_only(at(number)).is_err(), "{end}");
+            }
+        }
+        let held = open(9);
+        for _ in 0..10 {
+            assert!(matches!(small_options().open(at(9)), Err(Error::Locked { .. })));
+            assert!(small_options().write_buffer_bytes(0).open(at(8)).is_err());
+            assert!(small_options().create_if_missing(false).open(at(999)).is_err());
+            assert!(small_options().error_if_exists(true).open(at(8)).is_err());
+        }
+        drop(held);
+        check("openings that failed");
+    });
+}
+
+/// Bytes of memory of this process that are no file's.
+fn memory_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// What write buffers and cache may take by the options, half as much again for what the allocator
+/// loses between pieces and for memtables that were just flushed, and 8 MiB for tables being
+/// written and read. One arena: how many an allocator keeps for its threads is not siftdb's matter.
+#[test]
+fn memory_stays_within_the_options_under_mixed_load() {
+    const BUFFER: usize = 2 << 20;
+    const IMMUTABLES: usize = 2;
+    const CACHE: u64 = 8 << 20;
+    const KEYS: usize = 300_000;
+    let name = "resources::memory_stays_within_the_options_under_mixed_load";
+    alone(name, "export MALLOC_ARENA_MAX=1", || {
+        let directory = quick_directory();
+        let before = memory_bytes();
+        let options = Options::new()
+            .write_buffer_bytes(BUFFER)
+            .immutable_memtables_max(IMMUTABLES)
+            .block_cache_bytes(CACHE)
+            .table_bytes(4 << 20)
+            .level_base_bytes(16 << 20);
+        let db = options.open(directory.path().join("db")).unwrap();
+        let stop = AtomicBool::new(false);
+        let most = AtomicU64::new(0);
+        let operations = AtomicU64::new(0);
+        let seconds = setting("SIFTDB_SOAK_SECONDS", 3) as u64;
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (db, stop, operations) = (&db, &stop, &operations);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread);
+                    while !stop.load(Ordering::Relaxed) {
+                        let place = rng.below(KEYS);
+                        match (thread, rng.below(100)) {
+                            (0..2, 0..10) => db.delete(key(place)).unwrap(),
+                            (0..2, _) => db.put(key(place), bytes(place as u64, 200)).unwrap(),
+                            (2, 0..50) => drop(db.get(key(place)).unwrap()),
+                            (2, _) => assert_eq!(db.get(absent_key(place)).unwrap(), None),
+                            (_, 0..50) => {
+                                let entries = db.range(key(place)..).take(100);
+                                entries.for_each(|entry| drop(entry.unwrap()));
+                            }
+                            _ => drop(db.multi_get((0..50).map(|n| key(place + n))).unwrap()),
+                        }
+                        operations.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let deadline = Instant::now() + Duration::from_secs(seconds);
+            while Instant::now() < deadline {
+                most.fetch_max(memory_bytes(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let stats = db.stats();
+        let budget = (BUFFER * (1 + IMMUTABLES)) as u64 + CACHE;
+        let used = most.into_inner() - before;
+        println!(
+            "{FIGURES}{} KiB at most, {} by the options; {} operations, {} flushes, {} tables",
+            used >> 10,
+            budget >> 10,
+            operations.into_inner(),
+            stats.flushes,
+            stats.total().tables,
+        );
+        assert!(used < budget + budget / 2 + (8 << 20), "{used} bytes, {budget} by the options");
+    });
+}
+
+/// A prelude that mounts a small file system in memory on `/mnt`, for this process only; `None` if
+/// the system does not allow it.
+fn small_disk() -> Option<String> {
+    let mount = |how: &str, then: &str| {
+        format!("exec {how} sh -c 'mount -t tmpfs -o size=12m none /mnt && {then}' \"$0\" \"$@\"")
+    };
+    let works = |how: &&str| {
+        let tried = Command::new("sh").args(["-c", &mount(how, "true")]).output();
+        tried.is_ok_and(|done| done.status.success())
+    };
+    let how = ["unshare -m", "unshare -rm"].into_iter().find(works)?;
+    Some(mount(how, "exec \"$0\" \"$@\""))
+}
+
+/// The disk is full, said at once or by an error that repeats it.
+fn assert_full(error: &Error) {
+    match error {
+        Error::Io { source, .. } => assert_eq!(source.raw_os_error(), Some(28), "{error}"),
+        Error::ReadOnly { cause } => assert_full(cause),
+        error => panic!("{error}"),
+    }
+}
+
+/// On a real file system; `the_disk_may_fill_up_at_any_moment` tries every moment on a disk in
+/// memory.
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room_and_the_store_is_reopened() {
+    let name =
+        "resources::a_full_disk_refuses_writes_until_there_is_room_and_the_store_is_reopened";
+    let Some(prelude) = small_disk() else {
+        println!("{name} is skipped: this system does not let a test mount a file system");
+        return;
+    };
+    alone(name, &prelude, || {
+        let (path, ballast) = (Path::new("/mnt/db"), Path::new("/mnt/ballast"));
+        let options = || {
+            let options = Options::new().write_buffer_bytes(256 << 10).manifest_bytes(1 << 10);
+            options.table_bytes(256 << 10).level_base_bytes(1 << 20).level0_tables(2)
+        };
+        let check = |db: &Db, counts: &[usize]| {
+            for (writer, &count) in counts.iter().enumerate() {
+                for number in 0..count {
+                    let value = db.get(key(number * 3 + writer)).unwrap();
+                    assert_eq!(value.unwrap(), bytes(number as u64, 3000));
+                }
+            }
+            let found = scan(db).unwrap().len();
+            let (least, most) = (counts.iter().sum(), counts.iter().sum::<usize>() + 3);
+            assert!((least..=most).contains(&found), "{found} of {least}");
+        };
+        let mut counts = [0; 3];
+        for round in 0..3 {
+            fs::write(ballast, bytes(0, 6 << 20)).unwrap();
+            let db = options().open(path).unwrap();
+            std::thread::scope(|scope| {
+                for (writer, count) in counts.iter_mut().enumerate() {
+                    let db = &db;
+                    scope.spawn(move || {
+                        let sync = WriteOptions::new().sync(round % 2 == 1);
+                        loop {
+                            let mut batch = siftdb::WriteBatch::new();
+                            batch.put(key(*count * 3 + writer), bytes(*count as u64, 3000));
+                            match db.write_with(batch, &sync) {
+                                Ok(()) => *count += 1,
+                                Err(error) => return assert_full(&error),
+                            }
+                        }
+                    });
+                }
+            });
+            check(&db, &counts);
+            for refused in [db.put("more", "1"), db.flush(), db.compact_range(..), db.close()] {
+                assert_full(&refused.unwrap_err());
+            }
+            drop(db);
+            let db = options().open_read_only(path).unwrap();
+            check(&db, &counts);
+            drop(db);
+            if let Err(error) = options().open(path) {
+                assert_full(&error);
+            }
+            fs::remove_file(ballast).unwrap();
+            let db = options().open(path).unwrap();
+            check(&db, &counts);
+            assert!(db.verify(|_| {}).unwrap().is_sound());
+            // Room for the next round, and a use for the room there is.
+            let kept = counts.map(|count| count / 4);
+            for (writer, count) in counts.iter().enumerate() {
+                for number in kept[writer]..count + 1 {
+                    db.delete(key(number * 3 + writer)).unwrap();
+                }
+            }
+            db.compact_range(..).unwrap();
+            counts = kept;
+            check(&db, &counts);
+            db.close().unwrap();
+        }
+    });
+}
