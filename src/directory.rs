@@ -3,14 +3,14 @@
 //! Called by everything that opens a directory: `db::open`, `repair`. A name that is not ours to
 //! the letter is never looked at, and LOCK is never removed.
 //!
-//! [`keep_in_lost`] gives a file a second name in the folder `lost`, durably, before anything else
-//! is done about it. So at every moment the file has its old name, the new one, or both, and what
+//! [`keep_in_lost`] gives a file a second name in the folder `lost`, or a copy where there are no
+//! second names, durably, before anything else is done about it. So at every moment the file has its old name, the new one, or both, and what
 //! takes the old name away later (a sweep of orphans, a repair) loses nothing.
 
 use crate::env::api::{Env, FileKind, FileLock, LockMode};
 use crate::error::{Error, Result};
 use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// File numbers from here on are not believed when they stand in a foreign-made name or a
@@ -19,6 +19,9 @@ pub const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// The folder for what could not be used.
 const LOST: &str = "lost";
+
+/// How much of a file is copied at a time.
+const COPY_STEP_BYTES: u64 = 1 << 20;
 
 /// Takes LOCK, creating it if needed.
 ///
@@ -72,7 +75,7 @@ pub fn number_behind(files: &[FileName]) -> u64 {
 /// a number behind it; durable when this returns. Answers the new paths.
 ///
 /// # Errors
-/// The folder cannot be made, or a file cannot be given a second name. Then all files still have
+/// The folder cannot be made, or a file can neither be given a second name nor be copied. Then all files still have
 /// their old names.
 pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
@@ -106,7 +109,7 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
         let taken = env.metadata(&place).is_ok();
         let kept = match (taken, is_file) {
             (true, _) => Err(ErrorKind::AlreadyExists.into()),
-            (false, true) => env.hard_link(path, &place),
+            (false, true) => second_name(env, path, &place),
             // A folder, link or device under a name of ours: nothing that a second name can have.
             (false, false) => env.rename(path, &place),
         };
@@ -116,4 +119,37 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
             Ok(()) => return Ok(place),
         }
     }
+}
+
+/// Gives `path` a second name or, where files cannot have two, a copy under that name: the old name
+/// must stay until something durable does without it.
+fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+    match env.hard_link(path, place) {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
+        {
+            let copied = copy(env, path, place);
+            if copied.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
+                // Half a file would pass for the whole one.
+                let _ = env.remove(place);
+            }
+            copied
+        }
+        result => result,
+    }
+}
+
+/// A durable copy; its name is not durable yet.
+fn copy(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+    let from = env.open_random(path)?;
+    let bytes = from.len()?;
+    let mut to = env.create_new(place)?;
+    let (mut at, mut buffer) = (0, Vec::new());
+    while at < bytes {
+        buffer.resize((bytes - at).min(COPY_STEP_BYTES) as usize, 0);
+        from.read_exact_at(at, &mut buffer)?;
+        to.write_at(at, &buffer)?;
+        at += buffer.len() as u64;
+    }
+    to.sync_all()
 }

@@ -323,6 +323,9 @@ impl Db {
     /// Later calls answer `Closed`; iterators and snapshots read on. The directory is unlocked at
     /// once if there are none, else when the last of them and every `Db` of this database is gone.
     ///
+    /// Dropping the last handle does the same and has nobody to tell: a failed sync is lost with
+    /// it. Whoever must know that unsynced writes are durable calls this, or [`Db::sync`].
+    ///
     /// # Errors
     /// A failed sync, or the failure that had already made the database read-only.
     pub fn close(&self) -> Result<()> {

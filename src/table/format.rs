@@ -9,7 +9,8 @@
 //!
 //! The trailer's masked CRC-32 covers the block as stored, its type, the table id and the block's
 //! offset, so that a sound block of another table or place does not pass. The footer's covers the
-//! footer without the CRC itself. Nothing here reads or writes files.
+//! footer without the CRC itself; every version must keep to that, since a version is believed
+//! only if the checksum holds. Nothing here reads or writes files.
 
 use crate::checksum::Checksum;
 use crate::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
@@ -196,13 +197,14 @@ impl Footer {
         if magic != TABLE_MAGIC {
             return Err(damaged("no table footer at its end (wrong magic number)"));
         }
+        // First, so that a flipped bit is not taken for the mark of another siftdb.
+        if footer_checksum(bytes.get(..40).unwrap_or_default(), version) != crc {
+            return Err(damaged("footer checksum does not hold"));
+        }
         if version != TABLE_VERSION {
             return Err(FooterError::Unsupported(format!(
                 "table format version {version}; this siftdb knows version {TABLE_VERSION}"
             )));
-        }
-        if footer_checksum(bytes.get(..40).unwrap_or_default(), version) != crc {
-            return Err(damaged("footer checksum does not hold"));
         }
         let handle = |i: usize| BlockHandle {
             offset: words.get(i).copied().unwrap_or_default(),

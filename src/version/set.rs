@@ -20,6 +20,7 @@ use crate::table::reader::{Expect, Table, TableContext};
 use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::version::version::{Graveyard, TableHandle, Version};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
@@ -331,5 +332,10 @@ fn open_table(
     let path = FileName::Table(meta.number).path(directory);
     let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
     let context = TableContext { pinning, ..context.clone() };
-    Ok(Arc::new(Table::open(&context, &path, expect)?))
+    match Table::open(&context, &path, expect) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Err(Error::corruption(path, 0, "the table is missing and the manifest names it"))
+        }
+        opened => opened.map(Arc::new),
+    }
 }

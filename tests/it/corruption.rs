@@ -623,6 +623,7 @@ fn missing_files_are_missed() {
             let seen = examine(&image, &env, image.last(), &place);
             assert!(seen.refused, "{}: {place}", image.name);
             assert!(seen.errors[0].to_string().contains(name(path)), "{}", seen.errors[0]);
+            assert!(seen.errors[0].is_corruption(), "{place}: {}", seen.errors[0]);
             env.write_file(path, &image.files[path]);
             let again = examine(&image, &env, image.last(), &format!("{place}, put back"));
             assert!(again.errors.is_empty(), "{place}, put back: {:?}", again.errors);
