@@ -62,6 +62,8 @@ fn honest<T>(result: Result<T>) -> Option<T> {
 
 /// Does everything with these files.
 pub fn exercise(files: &Files, choice: usize) {
+    read_only(&disk_of(files), choice);
+    repair(&disk_of(files), choice);
     let env = disk_of(files);
     let options = options(&env, choice);
     let before = contents(&env);
@@ -76,10 +78,45 @@ pub fn exercise(files: &Files, choice: usize) {
     drop(db);
     if let Some(db) = honest(options.open(HOME)) {
         read(&db);
+        honest(db.verify(|_| {}));
         honest(db.compact_range(..));
         honest(db.close());
     }
     look(&env);
+}
+
+/// Reads and verifies without changing a byte.
+fn read_only(env: &MemEnv, choice: usize) {
+    let before = contents(env);
+    if let Some(db) = honest(options(env, choice).open_read_only(HOME)) {
+        read(&db);
+        honest(db.verify(|_| {}));
+        honest(db.close());
+    }
+    assert!(contents(env) == before, "a look changed files");
+}
+
+/// What was repaired opens and is sound, and a second repair finds nothing to do.
+fn repair(env: &MemEnv, choice: usize) {
+    let options = options(env, choice);
+    let before = contents(env);
+    let report = honest(options.clone().repair(HOME));
+    let after = contents(env);
+    let Some(report) = report else {
+        assert!(before.iter().all(|file| after.contains(file)), "a refused repair changed a file");
+        return;
+    };
+    assert!(report.changed || after == before, "a repair changed files and did not say so");
+    let said = report.to_string();
+    let db = options.clone().open(HOME);
+    let db = db.unwrap_or_else(|error| panic!("repaired, and refused: {error}: {said}"));
+    let found = db.verify(|_| {}).expect("it is open");
+    assert!(found.is_sound(), "repaired, and damaged: {:?}: {said}", found.damage);
+    read(&db);
+    honest(db.close());
+    drop(db);
+    let again = honest(options.repair(HOME)).expect("it was repaired");
+    assert!(!again.changed, "repaired twice: {again}");
 }
 
 /// All files but the lock, which an opening may create.

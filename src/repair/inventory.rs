@@ -58,7 +58,7 @@ impl TableFound {
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// All names that are ours, but LOCK and STATS.
+    /// All names that are ours, but LOCK and STATS, and such with numbers that no siftdb gives.
     pub files: Vec<FileName>,
     /// Those that are no ordinary files.
     pub no_files: Vec<FileName>,
@@ -145,7 +145,8 @@ impl Inventory {
         let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
         for entry in entries {
             let Some(name) = parse(&entry.name) else { continue };
-            if matches!(name, FileName::Lock | FileName::Stats) {
+            let believed = name.number().is_none_or(|number| number < BELIEVED_MAX);
+            if !believed || matches!(name, FileName::Lock | FileName::Stats) {
                 continue;
             }
             self.files.push(name);

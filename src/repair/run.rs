@@ -97,6 +97,9 @@ fn repair(options: &Options, directory: &Path) -> Result<RepairReport> {
         Some(state) => outcome.in_place(options, directory, &found, state, first)?,
         None => outcome.out_of_all_tables(options, directory, &found, first)?,
     };
+    // What a table said of itself may have been less than what was found in it.
+    let tables = outcome.levels.iter().flatten().map(|meta| meta.largest_sequence);
+    outcome.last_sequence = tables.fold(outcome.last_sequence, u64::max);
     outcome.set_aside(options, directory, &found)?;
     outcome.put_in_force(options, directory, next)?;
     Ok(outcome.clear(options, directory, &found, first..next))

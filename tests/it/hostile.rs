@@ -924,6 +924,26 @@ fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
     assert!(matches!(&error, Error::UnsupportedFormat { path, .. } if *path == table_path()));
 }
 
+/// What was rescued from a table may have sequences above those that the table and the manifest
+/// speak of: the repaired manifest was below them, and refused. Found by fuzzing.
+#[test]
+fn a_repair_goes_on_above_every_sequence_that_it_found() {
+    let (table, _) = written(&options(), 20);
+    let entry = (internal_key(b"k", LAST_SEQUENCE + 5, 1), b"v".to_vec());
+    let env = disk_of(&with_block(&table, flat_block(&[entry])), entries_in(&table));
+    let repair = || options().env(Arc::new(env.clone())).repair(HOME).unwrap();
+    let report = repair();
+    assert!(report.manifest_used && report.entries == 1, "{report}");
+    let db = open(&env, &options()).unwrap();
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    assert_eq!(db.get("k").unwrap().unwrap(), "v");
+    db.put("k", "later").unwrap();
+    assert_eq!(db.get("k").unwrap().unwrap(), "later");
+    db.close().unwrap();
+    drop(db);
+    assert!(!repair().changed);
+}
+
 #[test]
 fn files_of_another_version_are_named_and_left_alone() {
     let (table, _) = written(&options(), 20);
