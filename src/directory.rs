@@ -4,8 +4,9 @@
 //! the letter is never looked at, and LOCK is never removed.
 //!
 //! [`keep_in_lost`] gives a file a second name in the folder `lost`, or a copy where there are no
-//! second names, durably, before anything else is done about it. So at every moment the file has its old name, the new one, or both, and what
-//! takes the old name away later (a sweep of orphans, a repair) loses nothing.
+//! second names, durably, before anything else is done about it. So at every moment the file has
+//! its old name, the new one, or both, and what takes the old name away later (a sweep of orphans,
+//! a repair) loses nothing.
 
 use crate::env::api::{Env, FileKind, FileLock, LockMode};
 use crate::error::{Error, Result};
@@ -75,8 +76,8 @@ pub fn number_behind(files: &[FileName]) -> u64 {
 /// a number behind it; durable when this returns. Answers the new paths.
 ///
 /// # Errors
-/// The folder cannot be made, or a file can neither be given a second name nor be copied. Then all files still have
-/// their old names.
+/// The folder cannot be made, or a file can neither be given a second name nor be copied. Then all
+/// files still have their old names.
 pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         return Ok(Vec::new());
