@@ -140,6 +140,7 @@ mod version;
 // -- containers: where keys live -----------------------------------------------------------------
 mod table;
 mod memtable;
+mod memtable_segment;
 mod memtable_filter;
 mod wal;
 

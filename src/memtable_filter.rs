@@ -44,11 +44,12 @@ impl MemtableFilter {
         1 << (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (16 + 6 * i) & 63)
     }
 
-    /// Sets the bits of a key's hash.
+    /// Sets the bits of a key's hash. One caller at a time.
     pub fn add(&self, hash: u64) {
         let Some(line) = self.line(hash) else { return };
         for (i, word) in line.0.iter().enumerate() {
-            word.fetch_or(Self::bit(hash, i), Ordering::Relaxed);
+            let bits = word.load(Ordering::Relaxed) | Self::bit(hash, i);
+            word.store(bits, Ordering::Relaxed);
         }
     }
 

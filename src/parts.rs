@@ -201,7 +201,10 @@ fn memtable() -> Vec<Part> {
     let (full, mut pick) = (Arc::new(filled()), picks(ENTRIES));
     let asked = Arc::clone(&full);
     let run_get = move || {
-        let found = full.get(&LookupKey::new(&user_key(pick()), u64::MAX >> 8));
+        let found = {
+            let key = user_key(pick());
+            full.get(&LookupKey::new(&key, u64::MAX >> 8), Some(&KeyHash::new(&key)))
+        };
         u64::from(found != Lookup::Absent)
     };
     let mut pick = picks(ENTRIES);

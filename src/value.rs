@@ -2,8 +2,8 @@
 //!
 //! Up to [`INLINE_BYTES`] stand in the `Value` itself; point lookups copy up to [`COPY_BYTES`];
 //! larger ones, and whatever an iterator hands out, share what already holds them: the cached
-//! block, or the memtable entry's own `Arc`, never a whole memtable. A shared value keeps its
-//! block in memory for as long as it lives, evicted or not; [`Value::detach`] ends that.
+//! block, or the memtable's chunk of a few values (16 KiB at most, or one value), never a whole
+//! memtable. A shared value keeps its block or chunk in memory for as long as it lives, evicted or not; [`Value::detach`] ends that.
 
 use crate::sync::Arc;
 use std::borrow::Borrow;
@@ -39,6 +39,7 @@ type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 enum Repr {
     Inline { len: u8, bytes: [u8; INLINE_BYTES] },
     Owned(Arc<[u8]>),
+    Chunk { chunk: Arc<[u8]>, start: u32, len: u32 },
     Shared { owner: SharedBytes, start: u32, len: u32 },
 }
 
@@ -71,12 +72,14 @@ impl Value {
         Some(Value(Repr::Shared { owner, start, len }))
     }
 
-    /// The bytes of a memtable entry: a copy when they fit inline, else the entry's own `Arc`.
-    pub(crate) fn from_arc(bytes: &Arc<[u8]>) -> Self {
-        if bytes.len() <= INLINE_BYTES {
-            return Value::from(&bytes[..]);
+    /// The `len` bytes of a memtable's chunk from `start` on, which must lie in it: a copy when
+    /// they fit inline, else sharing the chunk.
+    pub(crate) fn from_chunk(chunk: &Arc<[u8]>, start: u32, len: u32) -> Self {
+        if len as usize <= INLINE_BYTES {
+            let start = start as usize;
+            return Value::from(&chunk[start..start + len as usize]);
         }
-        Value(Repr::Owned(Arc::clone(bytes)))
+        Value(Repr::Chunk { chunk: Arc::clone(chunk), start, len })
     }
 
     /// The bytes.
@@ -86,6 +89,10 @@ impl Value {
         match &self.0 {
             Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Owned(bytes) => bytes,
+            Repr::Chunk { chunk, start, len } => {
+                let start = *start as usize;
+                &chunk[start..start + *len as usize]
+            }
             Repr::Shared { owner, start, len } => {
                 let start = *start as usize;
                 &(**owner).as_ref()[start..start + *len as usize]
@@ -97,7 +104,7 @@ impl Value {
     #[must_use]
     pub fn detach(self) -> Self {
         match self.0 {
-            Repr::Shared { .. } => Value::from(self.as_slice()),
+            Repr::Shared { .. } | Repr::Chunk { .. } => Value::from(self.as_slice()),
             other => Value(other),
         }
     }

@@ -31,7 +31,8 @@ const HEADER_BYTES: usize = 8 + 4 + 1;
 #[derive(Clone, Debug)]
 #[must_use = "a batch does nothing until it is written"]
 pub struct WriteBatch {
-    bytes: Vec<u8>,
+    /// Encoded, without the header.
+    entries: Vec<u8>,
     count: u32,
     payload_bytes: usize,
     refused: Option<String>,
@@ -46,7 +47,7 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0, payload_bytes: 0, refused: None }
+        WriteBatch { entries: Vec::new(), count: 0, payload_bytes: 0, refused: None }
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch wins over an earlier one.
@@ -76,12 +77,12 @@ impl WriteBatch {
     /// Encoded size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        HEADER_BYTES + self.entries.len()
     }
 
     /// Forgets the entries and keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.truncate(HEADER_BYTES);
+        self.entries.clear();
         self.count = 0;
         self.payload_bytes = 0;
         self.refused = None;
@@ -102,7 +103,7 @@ impl WriteBatch {
 
     /// The entries without the header, for joining batches of one group.
     pub(crate) fn entries(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..]
+        &self.entries
     }
 
     fn push(&mut self, kind: ValueKind, key: &[u8], value: &[u8]) {
@@ -110,7 +111,8 @@ impl WriteBatch {
             return;
         }
         // 21: kind and two lengths.
-        let bytes = self.bytes.len() + key.len() + value.len() + 21;
+        let entry_bytes = key.len() + value.len() + 21;
+        let bytes = self.bytes() + entry_bytes;
         let breach = if key.len() > KEY_BYTES_MAX {
             Some(format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len()))
         } else if value.len() > VALUE_BYTES_MAX {
@@ -124,10 +126,11 @@ impl WriteBatch {
             self.refused = breach;
             return;
         }
-        self.bytes.push(kind as u8);
-        put_length_prefixed(&mut self.bytes, key);
+        self.entries.reserve(entry_bytes);
+        self.entries.push(kind as u8);
+        put_length_prefixed(&mut self.entries, key);
         if kind == ValueKind::Put {
-            put_length_prefixed(&mut self.bytes, value);
+            put_length_prefixed(&mut self.entries, value);
         }
         self.count += 1;
         self.payload_bytes += key.len() + value.len();

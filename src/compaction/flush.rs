@@ -37,7 +37,7 @@ pub fn flush(context: &JobContext<'_>, job: FlushJob) -> Result<JobOutcome> {
     let memtables = &job.memtables;
     let newest_first = memtables.iter().rev();
     let rewrite = Rewrite {
-        sources: newest_first.map(|memtable| memtable.iter(Direction::Forward)).collect(),
+        sources: newest_first.flat_map(|memtable| memtable.walks(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
         retention: Retention::new(&job.snapshots, KeysBelow::new(&job.levels[1..], &job.levels[0])),
@@ -240,7 +240,7 @@ pub(crate) mod tests {
                 );
             };
             for memtable in &self.memtables {
-                gather(&mut memtable.iter(direction));
+                memtable.walks(direction).for_each(|mut walk| gather(&mut walk));
             }
             for handle in self.version.level(0) {
                 gather(&mut LevelIter::new(direction, vec![handle.clone()], true));

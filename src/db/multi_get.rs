@@ -89,7 +89,10 @@ fn search_memtables(
         }
         for wanted in &mut *open {
             match wanted.may_be_here() {
-                true => wanted.answer = memtable.get(&wanted.key),
+                true => {
+                    let hash = options.use_filters.then_some(&wanted.hash);
+                    wanted.answer = memtable.get(&wanted.key, hash);
+                }
                 false => stripe.add(Counter::MemtableNegatives, 1),
             }
         }

@@ -98,7 +98,7 @@ fn search_memtables(
             stripe.add(Counter::MemtableNegatives, 1);
             MemtableStep::Skipped
         } else {
-            MemtableStep::Searched(memtable.get(key))
+            MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash)))
         };
         if let Some(trace) = trace.as_deref_mut() {
             trace.memtables.push(step.clone());

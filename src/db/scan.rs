@@ -97,10 +97,10 @@ impl Iter {
 
     fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
-        let mut sources = vec![Source::Memtable(self.view.active.iter(direction))];
-        for immutable in &self.view.immutables {
-            sources.push(Source::Memtable(immutable.memtable.iter(direction)));
-        }
+        let immutables = self.view.immutables.iter().map(|immutable| &immutable.memtable);
+        let memtables = std::iter::once(&self.view.active).chain(immutables);
+        let walks = memtables.flat_map(|memtable| memtable.walks(direction));
+        let mut sources: Vec<_> = walks.map(Source::Memtable).collect();
         let mut add_tables = |level, tables| {
             let walk = LevelIter::new(direction, tables, self.fill_cache);
             sources.push(Source::Tables(match &range {

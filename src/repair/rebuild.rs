@@ -144,7 +144,7 @@ impl<'a> Rebuild<'a> {
     fn table_of(&self, memtable: &Arc<Memtable>, level: usize) -> Result<Vec<FileMeta>> {
         let context = self.context(level);
         let rewrite = Rewrite {
-            sources: vec![memtable.iter(Direction::Forward)],
+            sources: memtable.walks(Direction::Forward).collect(),
             entries: memtable.entries() as u64,
             bytes: memtable.bytes() as u64,
             retention: Retention::new(&[], KeysBelow::default()),
