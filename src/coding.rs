@@ -40,8 +40,31 @@ pub fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
     if first < 0x80 {
         return Some((u64::from(first), 1));
     }
-    let mut value = u64::from(first & 0x7f);
-    for (i, &byte) in src.iter().enumerate().take(VARINT64_BYTES_MAX).skip(1) {
+    if let Some(word) = src.first_chunk::<8>() {
+        let word = u64::from_le_bytes(*word);
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends != 0 {
+            // All bits up to the top one of the last byte.
+            let bytes = word & (ends ^ (ends - 1));
+            return Some((join_sevens(bytes), ends.trailing_zeros() as usize / 8 + 1));
+        }
+    }
+    get_varint_bytewise(src)
+}
+
+/// The low seven bits of each byte, moved together.
+#[inline]
+fn join_sevens(bytes: u64) -> u64 {
+    let bits = bytes & 0x7f7f_7f7f_7f7f_7f7f;
+    let bits = (bits & 0x007f_007f_007f_007f) | (bits & 0x7f00_7f00_7f00_7f00) >> 1;
+    let bits = (bits & 0x0000_3fff_0000_3fff) | (bits & 0x3fff_0000_3fff_0000) >> 2;
+    (bits & 0x0fff_ffff) | (bits & 0x0fff_ffff_0000_0000) >> 4
+}
+
+/// Near the end of a buffer, and beyond eight bytes.
+fn get_varint_bytewise(src: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for (i, &byte) in src.iter().enumerate().take(VARINT64_BYTES_MAX) {
         let bits = u64::from(byte & 0x7f);
         let shift = 7 * i as u32;
         if shift == 63 && bits > 1 {
@@ -113,6 +136,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The next `count` bytes.
+    #[inline]
     pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(count)?;
         self.rest = tail;
@@ -141,6 +165,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// A varint of up to 64 bits.
+    #[inline]
     pub fn varint(&mut self) -> Option<u64> {
         let (value, used) = get_varint(self.rest)?;
         self.bytes(used)?;
@@ -148,6 +173,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// A varint that must fit 32 bits.
+    #[inline]
     pub fn varint32(&mut self) -> Option<u32> {
         let mut ahead = self.clone();
         let value = u32::try_from(ahead.varint()?).ok()?;
@@ -176,6 +202,10 @@ mod tests {
                 let mut bytes = Vec::new();
                 put_varint(&mut bytes, value);
                 assert_eq!(get_varint(&bytes), Some((value, bytes.len())));
+                for behind in [[0x80; 12], [0x7f; 12]] {
+                    let longer = [&bytes[..], &behind].concat();
+                    assert_eq!(get_varint(&longer), Some((value, bytes.len())));
+                }
                 for cut in 0..bytes.len() {
                     assert_eq!(get_varint(&bytes[..cut]), None, "{value} cut at {cut}");
                 }

@@ -7,7 +7,7 @@
 //! At 24 bits a key (64 MiB of 200-byte entries) about one absent key in 10,000 passes.
 
 use crate::filter::simd;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, OnceLock, Ordering};
 
 /// One cache line of the filter.
 #[derive(Default)]
@@ -16,26 +16,27 @@ struct FilterLine([AtomicU64; 8]);
 
 /// A filter of fixed size, filled by one writer. Without lines it answers "may contain".
 pub struct MemtableFilter {
-    lines: Box<[FilterLine]>,
+    lines: usize,
+    /// Made for the first key: most memtables of a database that is only read never have one.
+    made: OnceLock<Box<[FilterLine]>>,
 }
 
 impl MemtableFilter {
     /// An empty filter of that size, rounded down to whole lines; below one line, none.
     pub fn new(bytes: usize) -> Self {
-        let lines = bytes / size_of::<FilterLine>();
-        MemtableFilter { lines: std::iter::repeat_with(FilterLine::default).take(lines).collect() }
+        MemtableFilter { lines: bytes / size_of::<FilterLine>(), made: OnceLock::new() }
     }
 
-    /// Size in memory.
+    /// Size in memory, once it has a key.
     pub fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<FilterLine>()
+        self.lines * size_of::<FilterLine>()
     }
 
-    /// The line of a hash, by its high bits; `None` without lines.
+    /// The line of a hash, by its high bits; `None` before the first key and without lines.
     #[inline]
     fn line(&self, hash: u64) -> Option<&FilterLine> {
-        let at = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
-        self.lines.get(at)
+        let at = ((u128::from(hash) * self.lines as u128) >> 64) as usize;
+        self.made.get()?.get(at)
     }
 
     /// The bit of a hash in word `i`: six bits of the hash, mixed, from the 16th upward.
@@ -46,6 +47,8 @@ impl MemtableFilter {
 
     /// Sets the bits of a key's hash. One caller at a time.
     pub fn add(&self, hash: u64) {
+        let make = || std::iter::repeat_with(FilterLine::default).take(self.lines).collect();
+        self.made.get_or_init(make);
         let Some(line) = self.line(hash) else { return };
         for (i, word) in line.0.iter().enumerate() {
             let bits = word.load(Ordering::Relaxed) | Self::bit(hash, i);
@@ -64,7 +67,7 @@ impl MemtableFilter {
     /// False if the hash was never added.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let Some(line) = self.line(hash) else { return true };
+        let Some(line) = self.line(hash) else { return self.lines == 0 };
         let words = line.0.iter().enumerate();
         // No early exit: eight loads of one line cost less than one branch guessed wrong.
         0 == words.fold(0, |missing, (i, word)| {

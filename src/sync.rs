@@ -14,10 +14,10 @@ pub use crate::scheduled::{
 pub use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(feature = "interleavings"))]
 pub use parking_lot::{Condvar, Mutex};
-pub use std::sync::Arc;
 pub use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub use std::sync::{Arc, OnceLock};
 #[cfg(not(feature = "interleavings"))]
 pub use std::{thread, thread_local};
 

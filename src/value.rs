@@ -2,8 +2,9 @@
 //!
 //! Up to [`INLINE_BYTES`] stand in the `Value` itself; point lookups copy up to [`COPY_BYTES`];
 //! larger ones, and whatever an iterator hands out, share what already holds them: the cached
-//! block, or the memtable's chunk of a few values (16 KiB at most, or one value), never a whole
-//! memtable. A shared value keeps its block or chunk in memory for as long as it lives, evicted or not; [`Value::detach`] ends that.
+//! block, or a memtable's chunk of a few values (16 KiB, or one value), never a whole memtable. A
+//! shared value keeps its block or chunk in memory for as long as it lives, evicted or not;
+//! [`Value::detach`] ends that.
 
 use crate::sync::Arc;
 use std::borrow::Borrow;

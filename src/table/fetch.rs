@@ -238,8 +238,22 @@ impl TableFile {
         kind: BlockKind,
         io: &mut TableIo,
     ) -> Result<Vec<u8>> {
+        self.read_into(handle, kind, io)
+    }
+
+    /// The same for a filter that its reader shares.
+    pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
+        self.read_into(handle, BlockKind::Filter, io)
+    }
+
+    fn read_into<B: for<'c> From<&'c [u8]>>(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        io: &mut TableIo,
+    ) -> Result<B> {
         let never_compressed = kind == BlockKind::Filter;
-        let contents = self.read(handle, never_compressed, |contents| Ok(contents.to_vec()))?;
+        let contents = self.read(handle, never_compressed, |contents| Ok(B::from(contents)))?;
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(contents)
     }

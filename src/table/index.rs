@@ -40,14 +40,16 @@ impl Index {
     /// error says what is wrong.
     pub fn new(contents: Vec<u8>, keys_are_user_keys: bool, limit: u64) -> Result<Self, String> {
         let entries_end = entries_end(&contents).ok_or("index with a malformed restart array")?;
+        // A restart point each; that many fit the block, so there is no more than it is long.
+        let restarts = (contents.len() - entries_end) / 4;
         let mut index = Index {
             contents: Vec::new(),
             keys_are_user_keys,
             common: 0,
             prefixes: Vec::new(),
-            keys: Vec::new(),
-            offsets: Vec::new(),
-            sizes: Vec::new(),
+            keys: Vec::with_capacity(restarts),
+            offsets: Vec::with_capacity(restarts),
+            sizes: Vec::with_capacity(restarts),
         };
         let mut decoder = Decoder::new(contents.get(..entries_end).unwrap_or_default());
         let mut last: Option<&[u8]> = None;

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `set` | the current version, and the only way to the next one |
+//! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | a walk over one sorted level |
 //! | `multi_get` | the point lookups of a batch, level by level |
 //! | `range_filter` | which tables a scan may pass by |
@@ -13,6 +14,7 @@
 //! gives it to the set. When to flush or compact is decided above, in `db` and `compaction`.
 
 pub mod set;
+pub mod open_tables;
 pub mod level_iter;
 pub mod multi_get;
 pub mod range_filter;

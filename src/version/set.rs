@@ -16,11 +16,11 @@ use crate::key::SequenceNumber;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::table::filter_block::pinned::FilterPinning;
-use crate::table::reader::{Expect, Table, TableContext};
-use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::table::reader::TableContext;
+use crate::version::edit::{COMPARATOR, FirstLog, VersionEdit};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
+use crate::version::open_tables::{open_table, open_tables};
 use crate::version::version::{Graveyard, TableHandle, Version};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
@@ -86,12 +86,14 @@ impl VersionSet {
     ) -> Result<Self> {
         let graveyard = Arc::new(Graveyard::default());
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
-        // The upper levels first: what there is no room for in memory is of the last ones.
-        for ((handles, metas), pinning) in levels.iter_mut().zip(&state.levels).zip(pinning) {
-            for meta in metas {
-                let table = open_table(&context, directory, meta, pinning)?;
-                handles.push(TableHandle::new(Arc::new(meta.clone()), table, &graveyard));
-            }
+        let mut tables = open_tables(&context, directory, &state.levels, &pinning)?.into_iter();
+        for (handles, metas) in levels.iter_mut().zip(&state.levels) {
+            let opened = metas.iter().zip(&mut tables);
+            handles.extend(
+                opened.map(|(meta, table)| {
+                    TableHandle::new(Arc::new(meta.clone()), table, &graveyard)
+                }),
+            );
         }
         Ok(VersionSet {
             env,
@@ -320,22 +322,5 @@ impl VersionSet {
             Ok(()) => *self.numbers.position.lock() = ManifestPosition { number, synced_bytes },
             Err(_) => self.failed = true,
         }
-    }
-}
-
-fn open_table(
-    context: &TableContext,
-    directory: &Path,
-    meta: &FileMeta,
-    pinning: FilterPinning,
-) -> Result<Arc<Table>> {
-    let path = FileName::Table(meta.number).path(directory);
-    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
-    let context = TableContext { pinning, ..context.clone() };
-    match Table::open(&context, &path, expect) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            Err(Error::corruption(path, 0, "the table is missing and the manifest names it"))
-        }
-        opened => opened.map(Arc::new),
     }
 }

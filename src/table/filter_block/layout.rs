@@ -260,7 +260,7 @@ impl FilterSource {
 
     /// The bytes for a reader to keep, past the cache.
     pub fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
-        self.guard(io, |io| file.read_raw(self.handle, BlockKind::Filter, io)).map(Arc::from)
+        self.guard(io, |io| file.read_filter(self.handle, io))
     }
 
     /// Runs a read unless the block is known to be damaged. An error of the system is not
