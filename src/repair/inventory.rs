@@ -58,7 +58,8 @@ impl TableFound {
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// All names that are ours, but LOCK and STATS, and such with numbers that no siftdb gives.
+    /// All names that are ours, but LOCK and STATS, and files other than logs whose number no
+    /// siftdb gives.
     pub files: Vec<FileName>,
     /// Those that are no ordinary files.
     pub no_files: Vec<FileName>,
@@ -145,7 +146,9 @@ impl Inventory {
         let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
         for entry in entries {
             let Some(name) = parse(&entry.name) else { continue };
-            let believed = name.number().is_none_or(|number| number < BELIEVED_MAX);
+            // A log counts whatever its number: the next opening would read it.
+            let believed = name.number().is_none_or(|number| number < BELIEVED_MAX)
+                || matches!(name, FileName::Wal(_));
             if !believed || matches!(name, FileName::Lock | FileName::Stats) {
                 continue;
             }

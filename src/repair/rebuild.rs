@@ -28,6 +28,7 @@ use crate::version::level_iter::LevelIter;
 use crate::version::version::{Graveyard, TableHandle};
 use crate::wal::evidence::ManifestFacts;
 use crate::wal::salvage::{SalvagedLogs, salvage};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Where tables are written, and how.
@@ -93,15 +94,21 @@ impl<'a> Rebuild<'a> {
         Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
     }
 
-    /// What is sound of a damaged table, for `level`; and the blocks that are not.
+    /// What is sound of a damaged table, for `level`; and the blocks that are not. `sequences` is
+    /// what its entries may have: beyond, a table would not be as old as its place says.
     ///
     /// # Errors
     /// The new table cannot be written, or nothing of the old one can be read.
-    pub fn rescue(&self, meta: &FileMeta, level: usize) -> Result<(Vec<FileMeta>, Vec<LostBlock>)> {
+    pub fn rescue(
+        &self,
+        meta: &FileMeta,
+        sequences: &RangeInclusive<SequenceNumber>,
+        level: usize,
+    ) -> Result<(Vec<FileMeta>, Vec<LostBlock>)> {
         let context = self.context(level);
         let mut outputs = OutputTables::new(&context);
         let (mut last_key, mut entries) = (Vec::new(), 0);
-        let lost = self.open(meta)?.salvage(&mut |key, value| {
+        let lost = self.open(meta)?.salvage(sequences, &mut |key, value| {
             // Never between two versions of a key.
             if outputs.index_is_full() && user_key(key) != &last_key[..] {
                 outputs.cut()?;

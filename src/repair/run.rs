@@ -17,7 +17,7 @@ use crate::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
 use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
-use crate::key::{SequenceNumber, user_key};
+use crate::key::{SEQUENCE_MAX, SequenceNumber, user_key};
 use crate::options::database::Options;
 use crate::repair::inventory::{Inventory, TableFound, TableState};
 use crate::repair::rebuild::Rebuild;
@@ -29,7 +29,7 @@ use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::wal::format::{WalEnd, WalStart};
 use crate::wal::writer::WalWriter;
 use std::io::{Error as IoError, ErrorKind};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 impl Options {
@@ -126,7 +126,10 @@ impl Outcome {
                 };
                 let file = found.tables.iter().find(has_id);
                 let tables = match file {
-                    Some(file) => self.take(&rebuild, directory, file, level)?,
+                    Some(file) => {
+                        let sequences = meta.smallest_sequence..=meta.largest_sequence;
+                        self.take(&rebuild, directory, file, &sequences, level)?
+                    }
                     None => {
                         self.lose_table(directory, meta.number, Some(meta));
                         Vec::new()
@@ -170,7 +173,11 @@ impl Outcome {
                     self.lose_table(directory, file.number, None);
                     self.aside.push((FileName::Table(file.number), error.to_string()));
                 }
-                _ => tables.extend(self.take(&rebuild, directory, file, level)?),
+                // Merged with all others, so that their sequences alone decide.
+                _ => {
+                    let sequences = 0..=SEQUENCE_MAX;
+                    tables.extend(self.take(&rebuild, directory, file, &sequences, level)?);
+                }
             }
         }
         tables.extend(self.tables_of_logs(&rebuild, found, level)?);
@@ -187,15 +194,22 @@ impl Outcome {
         rebuild: &Rebuild<'_>,
         directory: &Path,
         file: &TableFound,
+        sequences: &RangeInclusive<SequenceNumber>,
         level: usize,
     ) -> Result<Vec<FileMeta>> {
+        let fits = |meta: &FileMeta| {
+            [meta.smallest_sequence, meta.largest_sequence].iter().all(|s| sequences.contains(s))
+        };
+        let path = FileName::Table(file.number).path(directory);
+        let misplaced = Error::corruption(path, 0, "it is older or newer than the manifest says");
         let (meta, error) = match &file.state {
-            TableState::Sound(meta) => return Ok(vec![meta.clone()]),
+            TableState::Sound(meta) if fits(meta) => return Ok(vec![meta.clone()]),
+            TableState::Sound(meta) => (meta, &misplaced),
             TableState::Damaged(meta, error) => (meta, error),
             TableState::Unusable(_) => return Ok(Vec::new()),
         };
         let name = FileName::Table(file.number);
-        let (tables, lost) = match rebuild.rescue(meta, level) {
+        let (tables, lost) = match rebuild.rescue(meta, sequences, level) {
             Err(error) if error.is_corruption() => {
                 // Its index is gone.
                 self.lose_table(directory, file.number, Some(meta));
@@ -235,7 +249,9 @@ impl Outcome {
     ) -> Result<Vec<FileMeta>> {
         let (tables, logs) = rebuild.tables_of_logs(&found.logs, &found.facts, level)?;
         self.report.log_entries = tables.iter().map(|meta| meta.entries).sum();
-        self.last_sequence = self.last_sequence.max(logs.highest_sequence);
+        // A forged log may speak of one that there cannot be.
+        let highest = logs.highest_sequence.min(SEQUENCE_MAX);
+        self.last_sequence = self.last_sequence.max(highest);
         // Without a manifest nothing but the tables tells how far the logs were flushed.
         let in_tables = match &found.manifest {
             Some(_) => 0,

@@ -2,12 +2,13 @@
 //!
 //! For repairs only: every other reader stops at the first damage. Needs footer, properties and
 //! index, since nothing but the index says where blocks begin. A block counts as sound if its
-//! checksum and structure hold and its keys ascend and lie where the index says, so what comes out
-//! is in order. The filter is not read: whoever writes the entries anew makes another.
+//! checksum and structure hold, its keys ascend and lie where the index says, and its sequences are
+//! those the caller expects, so what comes out is in order and of its table's age. The filter is
+//! not read: whoever writes the entries anew makes another.
 
 use crate::error::{Error, Result};
 use crate::iterator::api::Direction;
-use crate::key::{compare_internal, split_internal_key, unpack_trailer, user_key};
+use crate::key::{SequenceNumber, compare_internal, split_internal_key, unpack_trailer, user_key};
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::block_cursor::BlockCursor;
@@ -15,6 +16,7 @@ use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::index::Index;
 use crate::table::reader::Table;
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 /// A data block that cannot be read.
 #[derive(Clone, Debug)]
@@ -31,11 +33,16 @@ pub struct LostBlock {
 pub type Keep<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 impl Table {
-    /// Gives each entry of each sound block to `keep`, in order.
+    /// Gives each entry of each sound block to `keep`, in order. A block with an entry outside of
+    /// `sequences` is not sound.
     ///
     /// # Errors
     /// The index cannot be read, or what `keep` answers.
-    pub fn salvage(&self, keep: Keep<'_>) -> Result<Vec<LostBlock>> {
+    pub fn salvage(
+        &self,
+        sequences: &RangeInclusive<SequenceNumber>,
+        keep: Keep<'_>,
+    ) -> Result<Vec<LostBlock>> {
         let io = &mut TableIo::default();
         let index = self.file().read_index(self.footer().index, BlockKind::Index, io)?;
         let separator = |i: usize| match self.properties().index_key_is_user_key {
@@ -45,7 +52,7 @@ impl Table {
         let mut last_key = Vec::new();
         let mut lost = Vec::new();
         for i in 0..index.len() {
-            match self.sound_block(&index, i, &last_key) {
+            match self.sound_block(&index, i, sequences, &last_key) {
                 Ok(block) => {
                     let mut cursor = BlockCursor::new(Direction::Forward);
                     cursor.seek(&block, None);
@@ -65,7 +72,13 @@ impl Table {
         Ok(lost)
     }
 
-    fn sound_block(&self, index: &Index, i: usize, last_key: &[u8]) -> Result<Block> {
+    fn sound_block(
+        &self,
+        index: &Index,
+        i: usize,
+        sequences: &RangeInclusive<SequenceNumber>,
+        last_key: &[u8],
+    ) -> Result<Block> {
         let Some(handle) = index.handle(i) else {
             let what = format!("the index has no block {i}");
             return Err(self.file().corruption(self.footer().index.offset, what));
@@ -84,8 +97,12 @@ impl Table {
             if index.seek(key) != i {
                 return Err(wrong("a key outside what the index says of its block"));
             }
-            if split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)).is_none() {
-                return Err(wrong("an entry of an unknown kind"));
+            match split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)) {
+                None => return Err(wrong("an entry of an unknown kind")),
+                Some((sequence, _)) if !sequences.contains(&sequence) => {
+                    return Err(wrong("an entry older or newer than its table"));
+                }
+                Some(_) => {}
             }
             before.clear();
             before.extend_from_slice(key);

@@ -4,7 +4,9 @@
 
 use crate::support::data::key;
 use crate::support::rng::Rng;
-use crate::support::seal::masked;
+use crate::support::seal::{
+    Stored, Table, flat_block, internal_key, masked, put_varint, record_file,
+};
 use crate::support::stores::{
     HOME, as_env, copy_of, files, files_ending, name, open, scan, small_options,
 };
@@ -288,6 +290,51 @@ fn a_table_under_a_number_that_nobody_gave_stays_outside() {
     assert!(repair(&env).unwrap().changed);
     assert_eq!(scan(&sound(&env, "repaired")).unwrap(), now);
     assert_eq!(env.read_file(&huge), Some(table));
+}
+
+/// It stayed where it was, and the repaired store was refused for it. Found by fuzzing.
+#[test]
+fn a_log_under_a_number_that_nobody_gave_is_set_aside() {
+    let Store { env, now, .. } = store(true);
+    let huge = home("18446744073709551592.wal");
+    env.write_file(&huge, b"no log");
+    assert!(repair(&env).unwrap().changed);
+    assert_eq!(scan(&sound(&env, "repaired")).unwrap(), now);
+    assert!(env.read_file(&huge).is_none() && is_somewhere(&env, b"no log"));
+}
+
+/// The repaired manifest repeated the sequence, and was refused. Found by fuzzing.
+#[test]
+fn a_log_that_speaks_of_a_sequence_that_cannot_be_is_repaired() {
+    let mut start = Vec::new();
+    put_varint(&mut start, 1 << 56);
+    start.extend_from_slice(&[0, 0, 1, 1, 0, 1]);
+    let record = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, b'k', 1, b'v', 2];
+    let env = MemEnv::new();
+    env.create_dir(Path::new(HOME)).unwrap();
+    env.write_file(&home("000002.wal"), &record_file(b"siftdbWL", 2, &[start, record]));
+    let report = repair(&env).unwrap();
+    assert_eq!((report.entries, report.last_sequence), (1, (1 << 56) - 1), "{report}");
+    assert_eq!(sound(&env, "repaired").get("k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// Its entries came back as the newest of all, whatever the manifest said of their table. Found by
+/// fuzzing.
+#[test]
+fn entries_newer_than_their_table_can_be_do_not_come_back() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    db.put("k", "old").unwrap();
+    db.flush().unwrap();
+    db.put("k", "new").unwrap();
+    let env = env.replay(env.log_len(), CrashModel::Kill, 0);
+    let path = files_ending(&env, ".sst").remove(0);
+    let mut table = Table::take_apart(&env.read_file(&path).unwrap()).unwrap();
+    table.data[0].1 = Stored::raw(flat_block(&[(internal_key(b"k", 1000, 1), b"old".to_vec())]));
+    env.write_file(&path, &table.assemble());
+    let report = repair(&env).unwrap();
+    assert_eq!((report.manifest_used, report.entries_lost), (true, 1), "{report}");
+    assert_eq!(sound(&env, "repaired").get("k").unwrap().as_deref(), Some(&b"new"[..]));
 }
 
 /// FAT and some network file systems know no second names.
