@@ -33,9 +33,8 @@ const ENTRY_BYTES: usize = 96;
 /// One byte of filter for as many of write buffer; of a segment's own filter, for as many of it.
 const FILTER_SHARE: usize = 64;
 
-/// Most segments. With four a put takes 30 % less of its thread's time than with one, an entry of
-/// a batch 45 % less; with eight another 12 %. But each makes the start of a scan slower by one
-/// search of a list, as long as the memtable is full.
+/// Most segments. Each makes puts faster, by less than the one before, and the start of a scan
+/// slower by one search of a list, as long as the memtable is full.
 const SEGMENTS_MAX: usize = 4;
 
 /// Segments are not smaller than this: the processor's caches hold it.
