@@ -127,7 +127,11 @@ impl Outcome {
                 let file = found.tables.iter().find(has_id);
                 let tables = match file {
                     Some(file) => {
-                        let sequences = meta.smallest_sequence..=meta.largest_sequence;
+                        // At level 0 they say which table is newer.
+                        let sequences = match level {
+                            0 => meta.smallest_sequence..=meta.largest_sequence,
+                            _ => 0..=SEQUENCE_MAX,
+                        };
                         self.take(&rebuild, directory, file, &sequences, level)?
                     }
                     None => {
