@@ -5,7 +5,7 @@ use crate::support::data::{bytes, key};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Error, FilterRebuild, Options, WriteBatch, WriteOptions};
+use siftdb::{Db, Error, FilterRebuild, Options, WriteBatch, WriteOptions};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +16,15 @@ const RUN: Duration = Duration::from_millis(1200);
 
 fn number_in(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+/// Puts `number` under each of the first keys, in one batch.
+fn write_everywhere(db: &Db, keys: usize, number: u64, value_bytes: usize) {
+    let mut batch = WriteBatch::new();
+    for place in 0..keys {
+        batch.put(key(place), bytes(number, value_bytes));
+    }
+    db.write(batch).unwrap();
 }
 
 /// One writer a key, so each key is a register: a read may give nothing older than what was
@@ -140,13 +149,7 @@ fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
     let directory = tempdir().unwrap();
     let db = small_options().max_open_files(2).open(directory.path().join("db")).unwrap();
     let keys = 100;
-    let write = |number: u64| {
-        let mut batch = WriteBatch::new();
-        for place in 0..keys {
-            batch.put(key(place), bytes(number, 300));
-        }
-        db.write(batch).unwrap();
-    };
+    let write = |number| write_everywhere(&db, keys, number, 300);
     write(0);
     let stop = AtomicBool::new(false);
     let running = || !stop.load(Ordering::SeqCst);
@@ -294,13 +297,7 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
 fn a_batch_is_seen_whole_or_not_at_all() {
     let db = open(&MemEnv::without_log(), &small_options()).unwrap();
     let (stop, sides) = (AtomicBool::new(false), 20);
-    let write = |number: u64| {
-        let mut batch = WriteBatch::new();
-        for side in 0..sides {
-            batch.put(key(side), bytes(number, 50));
-        }
-        db.write(batch).unwrap();
-    };
+    let write = |number| write_everywhere(&db, sides, number, 50);
     write(0);
     std::thread::scope(|scope| {
         for writer in 0..2 {
