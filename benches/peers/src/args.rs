@@ -20,7 +20,7 @@ pub struct Args {
     /// Engines to compare, by name; by default all that this binary was built with.
     #[arg(long, value_delimiter = ',')]
     pub engines: Vec<String>,
-    /// Phases to run; by default all.
+    /// Phases to run; by default all but those that say otherwise.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub phases: Vec<Phase>,
     /// Write everything measured to this file.
@@ -47,8 +47,11 @@ impl Args {
 
     /// The selected phases, in the order in which they run.
     pub fn selected_phases(&self) -> Vec<Phase> {
-        let all = self.phases.is_empty();
-        Phase::ALL.iter().copied().filter(|phase| all || self.phases.contains(phase)).collect()
+        let chosen = |phase: &Phase| match self.phases.is_empty() {
+            true => phase.by_default(),
+            false => self.phases.contains(phase),
+        };
+        Phase::ALL.iter().copied().filter(chosen).collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Wall time, processor time of the thread, and memory of the process.
+//! Wall time, of one thread and of several at once, processor time of the thread, and the memory
+//! and the writing of the process.
 //!
 //! Single-threaded reads are compared by the processor time of their thread: other processes of a
 //! busy machine then cost less of the comparison's truth. Everything else is compared by wall time.
@@ -6,6 +7,7 @@
 use crate::engine::Result;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Runs from `start` to `stop`, on one thread.
@@ -36,6 +38,34 @@ impl Clock {
     }
 }
 
+/// When a thread was at work.
+pub struct Span {
+    /// Its start, behind the barrier.
+    pub start: Instant,
+    /// Its end.
+    pub end: Instant,
+}
+
+/// Gives each piece of work to a thread of its own, all at once: the time from the first start to
+/// the last end, told by the threads themselves, since the thread that waits for them may be late.
+/// Each has to wait at the barrier before it starts, whatever happens before that.
+pub fn at_once<W: Sync>(
+    work: &[W],
+    run: impl Fn(&W, &Barrier) -> Result<Span> + Sync,
+) -> Result<Duration> {
+    let barrier = Barrier::new(work.len());
+    let spans: Result<Vec<Span>> = std::thread::scope(|scope| {
+        let (run, barrier) = (&run, &barrier);
+        let start = |piece| scope.spawn(move || run(piece, barrier));
+        let threads: Vec<_> = work.iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect()
+    });
+    let spans = spans?;
+    let first = spans.iter().map(|span| span.start).min();
+    let last = spans.iter().map(|span| span.end).max();
+    Ok(last.zip(first).map_or(Duration::ZERO, |(last, first)| last - first))
+}
+
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -52,10 +82,20 @@ pub fn memory_peak() -> Result<f64> {
     status("VmHWM:")
 }
 
-/// A figure of the kernel's about this process, which states it in KiB.
+/// Bytes that this process has given to write calls so far, of all its threads.
+pub fn written_bytes() -> Result<u64> {
+    Ok(figure("/proc/self/io", "wchar:")?.parse()?)
+}
+
+/// A figure of the memory, which the kernel states in KiB.
 fn status(name: &str) -> Result<f64> {
-    let text = fs::read_to_string("/proc/self/status")?;
+    Ok(figure("/proc/self/status", name)?.parse::<f64>()? * 1024.0 / 1e6)
+}
+
+/// A figure of the kernel's about this process.
+fn figure(file: &str, name: &str) -> Result<String> {
+    let text = fs::read_to_string(file)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = line.and_then(|line| line.split_whitespace().next()).ok_or("no such figure")?;
-    Ok(kib.parse::<f64>()? * 1024.0 / 1e6)
+    let value = line.and_then(|line| line.split_whitespace().next());
+    Ok(value.ok_or_else(|| format!("no {name} in {file}"))?.to_owned())
 }

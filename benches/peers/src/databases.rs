@@ -7,6 +7,7 @@
 use crate::engine::{Engine, Layout, Result, Settings, Store, Tally, WRITE_BUFFER_BYTES};
 use crate::workload::{Draw, Workload};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Entries of one batch while a database is built.
@@ -119,17 +120,15 @@ impl Databases {
         Ok(())
     }
 
-    /// An empty database for `work`; it is closed and removed afterwards.
+    /// An empty database and its directory for `work`, which closes it; removed afterwards.
     pub fn scratch<T>(
         &mut self,
         settings: &Settings,
-        work: impl FnOnce(&mut dyn Store) -> Result<T>,
+        work: impl FnOnce(Box<dyn Store>, &Path) -> Result<T>,
     ) -> Result<T> {
         self.close()?;
         let directory = self.emptied("scratch")?;
-        let mut store = self.open_in(&directory, settings)?;
-        let done = work(store.as_mut())?;
-        store.close()?;
+        let done = work(self.open_in(&directory, settings)?, &directory)?;
         fs::remove_dir_all(directory)?;
         Ok(done)
     }
@@ -241,16 +240,17 @@ pub fn expect(found: Tally, expected: Tally) -> Result<()> {
     Err(format!("wrong answers: found {found:?}, where {expected:?} is right").into())
 }
 
-/// Bytes that the files below a directory take on disk.
+/// Bytes that the files below a directory take on disk. One that is removed meanwhile takes none.
 pub fn disk_bytes(directory: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += match metadata.is_dir() {
-            true => disk_bytes(&entry.path())?,
-            false => metadata.blocks() * 512,
+        bytes += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path())?,
+            Ok(metadata) => metadata.blocks() * 512,
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(error.into()),
         };
     }
     Ok(bytes)

@@ -11,6 +11,7 @@
 use crate::workload::{Batch, KeyList};
 use std::ops::AddAssign;
 use std::path::Path;
+use std::time::Duration;
 
 /// Whatever an engine fails with; the harness only reports it.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -110,6 +111,11 @@ pub trait Store: Sync {
 
     /// Flushes and compacts to one level.
     fn settle(&mut self) -> Result<()>;
+
+    /// How long writers have waited since it was opened, by its own statistics, if it has such.
+    fn stalled(&self) -> Option<Duration> {
+        None
+    }
 
     /// Closes cleanly: nothing is left to replay.
     fn close(self: Box<Self>) -> Result<()>;

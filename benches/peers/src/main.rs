@@ -8,8 +8,9 @@
 //! - `args`, `main`: options; which of the two roles this process has
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
 //! - `rows`: every row of the report, with the budgets
-//! - `worker`, `phases`, `reads`, `writes`: the others: one round of one phase at a time
-//! - `databases`, `clock`: what phases stand on: databases in the right state, and time
+//! - `worker`, `phases`: the others: one round of one phase at a time
+//! - `reads`, `writes`, `sustained`, `writers`: what the phases do
+//! - `databases`, `clock`, `histogram`: what they stand on: databases in the right state, and time
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
@@ -17,14 +18,17 @@ mod clock;
 mod databases;
 mod engine;
 mod engines;
+mod histogram;
 mod machine;
 mod phases;
 mod reads;
 mod report;
 mod rows;
 mod runner;
+mod sustained;
 mod worker;
 mod workload;
+mod writers;
 mod writes;
 
 use crate::engine::Result;

@@ -8,7 +8,9 @@ use crate::clock::Elapsed;
 use crate::databases::{Databases, Stage};
 use crate::engine::{Engine, Layout, Result};
 use crate::reads::Reads;
+use crate::sustained;
 use crate::workload::{Draw, Workload};
+use crate::writers;
 use crate::writes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,11 @@ pub enum Phase {
     Durable,
     /// High-water marks of the resident memory, in a process of its own.
     Memory,
+    /// Put all entries one by one in random order, then all again in another, and settle: over
+    /// time, the slowest puts, bytes written and taken. Not by default.
+    Sustained,
+    /// Put by 1, 2, 4 and 8 threads at once, without sync and durably. Not by default.
+    Writers,
 }
 
 impl Phase {
@@ -76,7 +83,14 @@ impl Phase {
         Phase::Sorted,
         Phase::Durable,
         Phase::Memory,
+        Phase::Sustained,
+        Phase::Writers,
     ];
+
+    /// Whether it runs if no phases are selected: the others take long.
+    pub fn by_default(self) -> bool {
+        !matches!(self, Phase::Sustained | Phase::Writers)
+    }
 
     /// Whether an engine has this phase in a layout.
     pub fn applies(self, engine: &Engine, layout: Layout) -> bool {
@@ -108,12 +122,14 @@ pub struct Sample {
     pub value: f64,
     /// The same by wall time, if `value` is processor time.
     pub wall: Option<f64>,
+    /// The same by equal parts of the run, in order, if it was cut into such.
+    pub over_time: Vec<f64>,
 }
 
 impl Sample {
     /// A figure that is not processor time.
     pub fn new(row: &str, value: f64) -> Self {
-        Sample { row: row.to_owned(), value, wall: None }
+        Sample { row: row.to_owned(), value, wall: None, over_time: Vec::new() }
     }
 
     /// Nanoseconds of wall time for each of `count`.
@@ -125,6 +141,12 @@ impl Sample {
     pub fn cpu(row: &str, elapsed: Elapsed, count: u64) -> Self {
         let wall = elapsed.wall.as_nanos() as f64 / count as f64;
         Sample { wall: Some(wall), ..Sample::wall(row, elapsed.cpu, count) }
+    }
+
+    /// Figures of equal parts of the run, and their mean.
+    pub fn over_time(row: &str, parts: Vec<f64>) -> Self {
+        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+        Sample { over_time: parts, ..Sample::new(row, mean) }
     }
 
     /// Milliseconds of wall time.
@@ -166,5 +188,7 @@ pub fn run(
         Phase::Sorted => writes::sorted(databases, workload),
         Phase::Durable => writes::durable(databases, workload),
         Phase::Memory => writes::memory(databases, workload),
+        Phase::Sustained => sustained::sustained(databases, workload, round),
+        Phase::Writers => writers::writers(databases, workload),
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! What is looked up is drawn before the clock runs, the same for every engine in the same round.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Span, at_once};
 use crate::databases::{Databases, Stage, expect};
 use crate::engine::{Reader, Result, Store, Tally};
 use crate::phases::Sample;
 use crate::workload::{Draw, Lookups, Workload};
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Threads of the phase with several.
 const THREADS: u64 = 2;
@@ -47,8 +47,9 @@ impl Reads<'_> {
             let seeds = (0..THREADS).map(|thread| self.round * THREADS + thread);
             let drawn: Vec<Lookups> =
                 seeds.map(|seed| self.workload.draw(draw, seed, each)).collect();
-            let store = self.databases.at(Stage::Settled, self.workload)?;
-            let elapsed = at_once(store, &drawn)?;
+            let store: &dyn Store = self.databases.at(Stage::Settled, self.workload)?;
+            let lookups = |lookups: &Lookups, start: &Barrier| lookups_at(store, lookups, start);
+            let elapsed = at_once(&drawn, lookups)?;
             samples.push(Sample::wall(row, elapsed, each * THREADS));
         }
         Ok(samples)
@@ -81,28 +82,7 @@ impl Reads<'_> {
     }
 }
 
-/// Looks each list up on a thread of its own, all at once: the time from the first start to the
-/// last end, told by the threads themselves, since the thread that waits for them may be late.
-fn at_once(store: &dyn Store, drawn: &[Lookups]) -> Result<Duration> {
-    let barrier = Barrier::new(drawn.len());
-    let spans: Result<Vec<Span>> = std::thread::scope(|scope| {
-        let barrier = &barrier;
-        let start = |lookups| scope.spawn(move || lookups_at(store, lookups, barrier));
-        let threads: Vec<_> = drawn.iter().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect()
-    });
-    let spans = spans?;
-    let first = spans.iter().map(|span| span.start).min();
-    let last = spans.iter().map(|span| span.end).max();
-    Ok(last.zip(first).map_or(Duration::ZERO, |(last, first)| last - first))
-}
-
-/// When a thread was at work.
-struct Span {
-    start: Instant,
-    end: Instant,
-}
-
+/// Looks the keys of one thread up.
 fn lookups_at(store: &dyn Store, lookups: &Lookups, barrier: &Barrier) -> Result<Span> {
     let reader: Result<Box<dyn Reader + '_>> = store.reader();
     // Whether or not there is a reader: the others wait at the barrier.

@@ -29,6 +29,7 @@ pub fn print(args: &Args, results: &Results) {
         println!("{}: {}; {}", engine.name, (engine.version)(), engine.settings);
     }
     print_table(&figures(&engines, results));
+    print_over_time(&engines, results);
     let ratios = ratios(&engines, results);
     if ratios.len() > 1 {
         print_table(&ratios);
@@ -118,6 +119,30 @@ fn short(value: f64) -> String {
     format!("{value:.places$}")
 }
 
+/// A line for each engine that has figures by parts of the run.
+fn print_over_time(engines: &[&Engine], results: &Results) {
+    for engine in engines {
+        let rows = ROWS
+            .iter()
+            .filter_map(|row| over_time(row, results.figure(row.id, row.layout, engine.name)?));
+        let rows: Vec<String> = rows.collect();
+        if !rows.is_empty() {
+            println!("\n{}: {}", engine.name, rows.join("; "));
+        }
+    }
+}
+
+/// A row's figures by parts of the run, in order: medians of the rounds.
+fn over_time(row: &Row, figure: &Figure) -> Option<String> {
+    let parts = 0..figure.over_time.first()?.len();
+    let medians = parts.map(|part| {
+        let rounds = figure.over_time.iter().filter_map(|round| round.get(part));
+        format!("{:.0}", median(&rounds.copied().collect::<Vec<_>>()))
+    });
+    let medians = medians.collect::<Vec<_>>().join(" ");
+    Some(format!("{}, {}, over time: {medians}", row.title, row.unit.name()))
+}
+
 /// A set of rivals to be ahead of.
 struct Against {
     title: String,
@@ -195,6 +220,9 @@ fn json_row(row: &Row, engines: &[&Engine], results: &Results) -> Option<Value> 
         });
         if !figure.wall.is_empty() {
             value["wall_rounds"] = json!(figure.wall);
+        }
+        if !figure.over_time.is_empty() {
+            value["over_time_rounds"] = json!(figure.over_time);
         }
         measured.insert(engine.name.to_owned(), value);
     }

@@ -20,6 +20,8 @@ pub enum Unit {
     PerSecond,
     /// Millions of bytes.
     Megabytes,
+    /// So many times something.
+    Times,
 }
 
 impl Unit {
@@ -31,6 +33,7 @@ impl Unit {
             Unit::Milliseconds => "ms",
             Unit::PerSecond => "1/s",
             Unit::Megabytes => "MB",
+            Unit::Times => "times",
         }
     }
 }
@@ -64,6 +67,8 @@ const CPU: Unit = Unit::CpuNanoseconds;
 const WALL: Unit = Unit::WallNanoseconds;
 const MS: Unit = Unit::Milliseconds;
 const MB: Unit = Unit::Megabytes;
+const RATE: Unit = Unit::PerSecond;
+const TIMES: Unit = Unit::Times;
 
 const fn row(id: &'static str, layout: Layout, title: &'static str, unit: Unit) -> Row {
     Row { id, layout, title, unit, target: None }
@@ -146,7 +151,7 @@ pub const ROWS: &[Row] = &[
         [747.0, 607.0, 851.0, 916.0, 336.0],
     ),
     goal(
-        row("durable", Own, "durable puts", Unit::PerSecond),
+        row("durable", Own, "durable puts", RATE),
         9500.0,
         [7569.0, 7967.0, 7639.0, 5363.0, 3206.0],
     ),
@@ -162,4 +167,23 @@ pub const ROWS: &[Row] = &[
     goal(row("disk", Own, "disk", MB), 126.0, [126.0, 126.0, 165.0, 180.0, 201.0]),
     row("memory-loading", Own, "memory while loading", MB),
     row("memory-reading", Own, "memory while reading", MB),
+    row("sustained-load", Own, "sustained: put", WALL),
+    row("sustained-overwrite", Own, "sustained: put, overwriting", WALL),
+    row("sustained-slowest", Own, "sustained: slowest slice over the median slice", TIMES),
+    row("sustained-p999", Own, "sustained: put, 99.9th percentile", WALL),
+    row("sustained-longest", Own, "sustained: longest put", MS),
+    row("sustained-stalled", Own, "sustained: waiting in all, by its statistics", MS),
+    row("sustained-unexplained", Own, "sustained: longest put, less such waiting", MS),
+    row("sustained-settle", Own, "sustained: settle", MS),
+    row("sustained-written", Own, "sustained: write amplification", TIMES),
+    row("sustained-space-most", Own, "sustained: space amplification, at most", TIMES),
+    row("sustained-space", Own, "sustained: space amplification, settled", TIMES),
+    row("writers-1", Own, "puts, 1 thread", RATE),
+    row("writers-2", Own, "puts, 2 threads", RATE),
+    row("writers-4", Own, "puts, 4 threads", RATE),
+    row("writers-8", Own, "puts, 8 threads", RATE),
+    row("writers-durable-1", Own, "durable puts, 1 thread", RATE),
+    row("writers-durable-2", Own, "durable puts, 2 threads", RATE),
+    row("writers-durable-4", Own, "durable puts, 4 threads", RATE),
+    row("writers-durable-8", Own, "durable puts, 8 threads", RATE),
 ];

@@ -20,6 +20,8 @@ pub struct Figure {
     pub rounds: Vec<f64>,
     /// The same by wall time, where `rounds` is processor time.
     pub wall: Vec<f64>,
+    /// The same by parts of the run, of each round, where it was cut into such.
+    pub over_time: Vec<Vec<f64>>,
 }
 
 /// All figures of a run.
@@ -50,6 +52,9 @@ impl Results {
         let figure = &mut self.figures[place].3;
         figure.rounds.push(sample.value);
         figure.wall.extend(sample.wall);
+        if !sample.over_time.is_empty() {
+            figure.over_time.push(sample.over_time);
+        }
     }
 }
 

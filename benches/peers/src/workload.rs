@@ -148,6 +148,13 @@ impl Workload {
         self.batch_at(numbers.iter().map(|n| u64::from(*n)), 0)
     }
 
+    /// A batch of the entries `numbers`, each with another value.
+    pub fn overwriting(&self, numbers: &[u32]) -> Batch<'_> {
+        let batch = self.batch(numbers);
+        let values = numbers.iter().map(|n| self.value(u64::from(*n) + self.keys)).collect();
+        Batch { values, ..batch }
+    }
+
     /// A batch of `count` entries that none of the others is, from the `first` of them on.
     pub fn fresh(&self, first: u64, count: u64) -> Batch<'_> {
         self.batch_at(first..first + count, 2)
@@ -164,13 +171,17 @@ impl Workload {
 
     /// The numbers of all entries in an order without pattern.
     pub fn shuffled(&self) -> &[u32] {
-        self.shuffled.get_or_init(|| {
-            let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
-            for last in (1..numbers.len()).rev() {
-                numbers.swap(last, below(mix(last as u64), last as u64 + 1) as usize);
-            }
-            numbers
-        })
+        self.shuffled.get_or_init(|| self.reshuffled(0))
+    }
+
+    /// The same in another such order, for each `seed` but 0.
+    pub fn reshuffled(&self, seed: u64) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
+        for last in (1..numbers.len()).rev() {
+            let random = mix(seed << 40 ^ last as u64);
+            numbers.swap(last, below(random, last as u64 + 1) as usize);
+        }
+        numbers
     }
 
     /// The numbers of all entries in the order of their keys.
@@ -277,6 +288,13 @@ impl Batch<'_> {
     /// The entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.keys.iter().zip(self.values.iter().copied())
+    }
+
+    /// What looking all of them up finds.
+    pub fn expected(&self) -> Tally {
+        let mut tally = Tally::default();
+        self.values.iter().for_each(|value| tally.add(value.last().copied()));
+        tally
     }
 }
 

@@ -62,12 +62,13 @@ pub fn overwrite(
 pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
     let numbers = workload.sorted();
     let settings = databases.settings(workload);
-    let elapsed = databases.scratch(&settings, |store| {
-        let written = write_batches(store, workload, numbers, CHUNK_ENTRIES)?;
+    let elapsed = databases.scratch(&settings, |mut store, _| {
+        let written = write_batches(store.as_ref(), workload, numbers, CHUNK_ENTRIES)?;
         let started = Instant::now();
         store.flush()?;
         let elapsed = written + started.elapsed();
         expect(store.reader()?.scan(&[], usize::MAX)?, workload.all())?;
+        store.close()?;
         Ok(elapsed)
     })?;
     Ok(vec![Sample::wall("sorted", elapsed, workload.keys)])
@@ -77,17 +78,16 @@ pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
 pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
     let count = (workload.keys / 200).clamp(100, 5000);
     let settings = Settings { durable: true, ..databases.settings(workload) };
-    let elapsed = databases.scratch(&settings, |store| {
+    let elapsed = databases.scratch(&settings, |store, _| {
         let batch = workload.fresh(0, count);
         let started = Instant::now();
         for (key, value) in batch.iter() {
             store.put_durable(key, value)?;
         }
         let elapsed = started.elapsed();
-        match store.reader()?.lookups(batch.keys())?.found {
-            found if found == count => Ok(elapsed),
-            found => Err(format!("found {found} of {count} entries put durably").into()),
-        }
+        expect(store.reader()?.lookups(batch.keys())?, batch.expected())?;
+        store.close()?;
+        Ok(elapsed)
     })?;
     Ok(vec![Sample::new("durable", count as f64 / elapsed.as_secs_f64())])
 }

@@ -8,6 +8,7 @@ use crate::machine::crate_version;
 use crate::workload::Batch;
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
 use std::path::Path;
+use std::time::Duration;
 
 pub const ENGINE: Engine = Engine {
     name: "siftdb",
@@ -72,6 +73,13 @@ impl Store for Siftdb {
 
     fn settle(&mut self) -> Result<()> {
         Ok(self.0.compact_range(..)?)
+    }
+
+    fn stalled(&self) -> Option<Duration> {
+        let stats = self.0.stats();
+        let nanos =
+            stats.memtable_stall_nanos + stats.level0_stall_nanos + stats.level0_slowdown_nanos;
+        Some(Duration::from_nanos(nanos))
     }
 
     fn close(self: Box<Self>) -> Result<()> {

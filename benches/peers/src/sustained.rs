@@ -1,0 +1,164 @@
+//! The phase of sustained writing: whether puts stay fast, how long the slowest take, and how many
+//! bytes it all costs.
+//!
+//! Into an empty database every entry is put once in random order, then every entry again with
+//! another value in another order, one by one, without sync and without a pause; then the database
+//! is settled. Each half is cut into 20 slices. Wall time, as in `writes`, and every put by itself,
+//! so that a look at the clock, some 25 ns, is part of each; what is put is made between them.
+//!
+//! - Write amplification is what the process gave to write calls from the first put to the end of
+//!   settling over the bytes of keys and values put. It leaves out what is written through memory
+//!   maps (no engine here does that; LMDB only reads through its map), space that is allocated
+//!   without being written, and the file system's own writing. A page that is written twice counts
+//!   twice, whether or not the disk sees it twice.
+//! - Space amplification is what the files take on disk over the bytes of the live entries: the
+//!   most at the end of a slice, and when it is settled and closed.
+//! - What an engine says it made writers wait ([`Store::stalled`]) is held against each put of a
+//!   millisecond or more: what remains of the longest ones is what its statistics do not explain.
+
+use crate::clock::written_bytes;
+use crate::databases::{Databases, disk_bytes, expect};
+use crate::engine::{Result, Store};
+use crate::histogram::Histogram;
+use crate::phases::Sample;
+use crate::workload::{Batch, Draw, Workload};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Slices of each half.
+const SLICES: usize = 20;
+
+/// Entries that are made at a time.
+const CHUNK_ENTRIES: usize = 1000;
+
+/// An engine is asked how long it made writers wait after puts that took this long: no shorter
+/// wait matters, and asking takes time.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// One round.
+pub fn sustained(
+    databases: &mut Databases,
+    workload: &Workload,
+    round: u64,
+) -> Result<Vec<Sample>> {
+    // Both orders now, so that nothing pauses later.
+    let (first, second) = (workload.shuffled(), workload.reshuffled(1));
+    let settings = databases.settings(workload);
+    databases.scratch(&settings, |mut store, directory| {
+        let written_before = written_bytes()?;
+        let mut puts = Puts::new();
+        let load =
+            puts.half(store.as_ref(), directory, first, |numbers| workload.batch(numbers))?;
+        let overwriting =
+            puts.half(store.as_ref(), directory, &second, |numbers| workload.overwriting(numbers))?;
+        let stalled = store.stalled();
+        let started = Instant::now();
+        store.settle()?;
+        let settle = started.elapsed();
+        let written = written_bytes()? - written_before;
+        check(store.as_ref(), workload, round)?;
+        store.close()?;
+        let settled_bytes = disk_bytes(directory)?;
+
+        let live_bytes = workload.bytes() as f64;
+        let mut samples = vec![
+            Sample::over_time("sustained-load", load),
+            Sample::over_time("sustained-overwrite", overwriting),
+            Sample::milliseconds("sustained-settle", settle),
+            Sample::new("sustained-written", written as f64 / (2.0 * live_bytes)),
+            Sample::new("sustained-space-most", puts.disk_bytes_most as f64 / live_bytes),
+            Sample::new("sustained-space", settled_bytes as f64 / live_bytes),
+        ];
+        samples.extend(puts.samples());
+        if let Some(stalled) = stalled {
+            samples.push(Sample::milliseconds("sustained-stalled", stalled));
+            samples.push(Sample::milliseconds("sustained-unexplained", puts.unexplained));
+        }
+        Ok(samples)
+    })
+}
+
+/// Looks some entries up, which were all overwritten, and some that are absent.
+fn check(store: &dyn Store, workload: &Workload, round: u64) -> Result<()> {
+    let mut reader = store.reader()?;
+    let count = workload.lookups / 10;
+    for numbers in workload.drawn_numbers(round, count).chunks(CHUNK_ENTRIES) {
+        let batch = workload.overwriting(numbers);
+        expect(reader.lookups(batch.keys())?, batch.expected())?;
+    }
+    let absent = workload.draw(Draw::Absent, round, count);
+    expect(reader.lookups(&absent.keys)?, absent.expected)
+}
+
+/// What puts took, of both halves.
+struct Puts {
+    each: Histogram,
+    slices: Vec<f64>,
+    disk_bytes_most: u64,
+    /// How long writers had waited, by the engine's statistics, when it was last asked.
+    stalled: Duration,
+    /// The most that a put took beyond what writers waited meanwhile.
+    unexplained: Duration,
+}
+
+impl Puts {
+    fn new() -> Self {
+        Puts {
+            each: Histogram::new(),
+            slices: Vec::new(),
+            disk_bytes_most: 0,
+            stalled: Duration::ZERO,
+            unexplained: Duration::ZERO,
+        }
+    }
+
+    /// Puts the entries `numbers`, as `make` makes them: nanoseconds a put of each slice.
+    fn half<'a>(
+        &mut self,
+        store: &dyn Store,
+        directory: &Path,
+        numbers: &[u32],
+        make: impl Fn(&[u32]) -> Batch<'a>,
+    ) -> Result<Vec<f64>> {
+        let mut slices = Vec::new();
+        for slice in numbers.chunks(numbers.len().div_ceil(SLICES)) {
+            let mut elapsed = Duration::ZERO;
+            for numbers in slice.chunks(CHUNK_ENTRIES) {
+                for (key, value) in make(numbers).iter() {
+                    let started = Instant::now();
+                    store.put(key, value)?;
+                    let took = started.elapsed();
+                    elapsed += took;
+                    self.note(store, took);
+                }
+            }
+            slices.push(elapsed.as_nanos() as f64 / slice.len() as f64);
+            self.disk_bytes_most = self.disk_bytes_most.max(disk_bytes(directory)?);
+        }
+        self.slices.extend(&slices);
+        Ok(slices)
+    }
+
+    fn note(&mut self, store: &dyn Store, took: Duration) {
+        self.each.add(took);
+        let mut waited = Duration::ZERO;
+        if took >= SLOW
+            && let Some(stalled) = store.stalled()
+        {
+            waited = stalled.saturating_sub(self.stalled);
+            self.stalled = stalled;
+        }
+        self.unexplained = self.unexplained.max(took.saturating_sub(waited));
+    }
+
+    fn samples(&self) -> [Sample; 3] {
+        let mut sorted = self.slices.clone();
+        sorted.sort_by(f64::total_cmp);
+        let slowest = sorted.last().copied().unwrap_or(f64::NAN);
+        [
+            Sample::new("sustained-slowest", slowest / sorted[sorted.len() / 2]),
+            Sample::wall("sustained-p999", self.each.percentile(0.999), 1),
+            Sample::milliseconds("sustained-longest", self.each.longest()),
+        ]
+    }
+}
