@@ -20,6 +20,10 @@ pub struct Args {
     /// Engines to compare, by name; by default all that this binary was built with.
     #[arg(long, value_delimiter = ',')]
     pub engines: Vec<String>,
+    /// Layouts to measure, by name: own, partitioned, block-based, no-filter; by default all that
+    /// an engine has. Each takes a process and a database of its own, all of them at once.
+    #[arg(long, value_delimiter = ',', value_parser = find_layout)]
+    pub layouts: Vec<Layout>,
     /// Phases to run; by default all but those that say otherwise.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub phases: Vec<Phase>,

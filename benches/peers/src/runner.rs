@@ -66,7 +66,8 @@ pub fn measure(args: &Args) -> Result<Results> {
     let mut workers = Vec::new();
     for engine in args.selected_engines()? {
         for &layout in engine.layouts {
-            if phases.iter().any(|phase| phase.applies(engine, layout)) {
+            let asked = args.layouts.is_empty() || args.layouts.contains(&layout);
+            if asked && phases.iter().any(|phase| phase.applies(engine, layout)) {
                 workers.push(Worker::start(engine, layout, directory.path())?);
             }
         }
