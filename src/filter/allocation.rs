@@ -10,8 +10,8 @@
 //! FastLocalBloom, as a convex polyline every quarter of a bit, on which buying the best step
 //! first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose sum is 0 to 1.2 %
 //! above this one.) No filter has less than one bit a key, so the last run to get one is tried
-//! with and without. Beyond 22 bits, where a changing number of probes dents the real rate, the
-//! sum may be some percent above the least, of rates below 0.02 %. A run of fewer keys never gets
+//! with and without. From 18 bits on, where a changing number of probes dents the real rate, the
+//! sum may be some percent above the least, of rates below 0.04 %. A run of fewer keys never gets
 //! fewer bits. Trailers and the rounding to lines come on top of the budget.
 
 use crate::filter::fast_local_bloom::{choose_num_probes, expected_fpr};
@@ -98,6 +98,9 @@ fn fill(sizes: &[u64], certain: usize, budget: u128) -> Option<Vec<u32>> {
             offers.extend(next(step.to).map(|step| (worth(step, size), Reverse(run))));
         }
     }
+    // The last step, cut short, may lift a run above a smaller one. Exchanged, their bits cost less
+    // and let as much through.
+    bits.sort_unstable_by_key(|&bits| Reverse(bits));
     Some(bits)
 }
 
@@ -195,14 +198,16 @@ mod tests {
             }
             let sum = sum_of_rates(&bits);
             let by_greedy = greedy(&keys, budget_bytes);
-            let largest = keys.iter().zip(&bits).max().map_or(0, |(_, &bits)| bits);
-            let close = if largest <= 22_000 { 1.01 } else { 1.1 };
-            prop_assert!(sum <= close * by_greedy, "{keys:?}: {bits:?}, {sum} not {by_greedy}");
+            // Where the rate has dents, some percent of it may be lost.
+            let dented = bits.iter().map(|&bits| false_positive_rate(bits)).filter(|&r| r < 4e-4);
+            let lost = 0.1 * dented.sum::<f64>();
+            prop_assert!(sum <= 1.01 * by_greedy + lost, "{keys:?}: {bits:?}, not {by_greedy}");
             let all: u64 = keys.iter().sum();
             let uniform = (budget_bytes as f64 * 8_000.0 / all.max(1) as f64).min(1e5) as u32;
             let uniform = if uniform < 1_000 { 0 } else { uniform };
             let uniform: Vec<u32> = keys.iter().map(|&n| if n > 0 { uniform } else { 0 }).collect();
-            prop_assert!(sum <= close * sum_of_rates(&uniform), "{keys:?}: {bits:?}");
+            let uniform = sum_of_rates(&uniform);
+            prop_assert!(sum <= 1.01 * uniform + lost, "{keys:?}: {bits:?}, not {uniform}");
         }
 
         /// All divisions of the budget in steps of a quarter bit of the smallest run.
@@ -240,6 +245,12 @@ mod tests {
         }
         let uniform = 4.0 * false_positive_rate(9_000);
         assert!(sum_of_rates(&bits) < 0.45 * uniform, "{bits:?}: {rates:?}");
+    }
+
+    #[test]
+    fn the_last_step_lifts_no_run_above_a_smaller_one() {
+        let bits = millibits_by_run(&[1_182_065, 2_341_259, 1_000_216], 13_852_199);
+        assert!(bits[2] >= bits[0] && bits[0] >= bits[1], "{bits:?}");
     }
 
     #[test]
