@@ -187,8 +187,8 @@ mod tests {
         let env = MemEnv::new();
         for (filter, expected) in FILTERS.into_iter().zip([
             "  properties ",
-            "    7 windows of 2^7 B, 3 of them empty",
-            "  filter             986..",
+            "    6 windows of 2^7 B, 3 of them empty",
+            "  filter             771..",
             "    top-level index ",
         ]) {
             let path = table(&env, filter);

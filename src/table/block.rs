@@ -12,9 +12,11 @@
 
 use crate::coding::get_u16;
 use crate::filter::simd::{LINE_BYTES, prefetch};
-use crate::key::{LookupKey, compare_internal, split_internal_key};
+use crate::key::{LookupKey, split_internal_key};
 use crate::table::block_builder::{common_prefix, tag_of};
-use crate::table::block_check::{BlockKeys, BlockShape, Entry, check_entries, decode_entry};
+use crate::table::block_check::{
+    BlockKeys, BlockShape, Entry, Trailers, check_entries, decode_entry,
+};
 use std::cmp::Ordering;
 use std::hint::black_box;
 
@@ -22,7 +24,9 @@ use std::hint::black_box;
 #[derive(Debug)]
 pub struct Block {
     /// The block, and behind it, for those of a hash index, where each entry begins: u16 each.
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
+    /// How trailers are written; `None` where keys have none.
+    trailers: Option<Trailers>,
     /// Bytes of the block itself.
     len: u32,
     entries_end: u32,
@@ -48,19 +52,20 @@ impl Block {
     /// Checks `block`, decompressed and without its trailer, and copies it. The error says what is
     /// wrong.
     pub fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
-        let shape = BlockShape::parse(block).ok_or("block with a malformed restart array")?;
+        let shape = BlockShape::parse(block, keys).ok_or("block with a malformed end")?;
         let len = u32::try_from(block.len()).map_err(|_| "block larger than any may be")?;
         // A larger block has few entries, for what it has to hold is large.
         let tags = if len <= u32::from(u16::MAX) { shape.tags } else { 0 };
         let mut bytes = Vec::with_capacity(block.len() + 2 * tags);
         bytes.extend_from_slice(block);
-        let interval = check_entries(block, shape, keys, |at| {
+        let interval = check_entries(block, shape, |at| {
             if tags > 0 {
                 bytes.extend_from_slice(&(at as u16).to_le_bytes());
             }
         })?;
         Ok(Block {
-            bytes,
+            bytes: bytes.into_boxed_slice(),
+            trailers: shape.trailers,
             len,
             entries_end: shape.entries_end as u32,
             restarts: shape.restarts as u32,
@@ -86,7 +91,7 @@ impl Block {
     /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of::<Self>()
+        self.bytes.len() + size_of::<Self>()
     }
 
     /// The block; positions in it come from [`Found`] and [`Entry`].
@@ -131,14 +136,14 @@ impl Block {
         prefetch(&self.bytes, head_at);
         self.touch(at, self.beginning(entry + 1).unwrap_or(self.entries_end()));
         let entry = self.entry_at(at)?;
-        let (own, trailer) = split_internal_key(self.slice(entry.key_start, entry.value_start))?;
         let (shared, rest) = key.user_key().split_at_checked(entry.shared)?;
-        if rest != own || trailer > key.trailer() {
+        let trailer = self.trailer(&entry)?;
+        if rest != self.own_key(&entry) || trailer > key.trailer() {
             return None;
         }
         if !shared.is_empty() {
             let head = self.entry_at(head_at)?;
-            if self.slice(head.key_start, head.key_start + shared.len()) != shared {
+            if self.own_key(&head).get(..shared.len()) != Some(shared) {
                 return None;
             }
         }
@@ -175,12 +180,12 @@ impl Block {
             if entry.shared > matched {
                 continue;
             }
-            let own = self.slice(entry.key_start, entry.value_start);
-            let (own, trailer) = split_internal_key(own)?;
+            let own = self.own_key(&entry);
             let rest = wanted.get(entry.shared..)?;
             let common = common_prefix(own, rest);
             match (own.get(common), rest.get(common)) {
                 (None, None) => {
+                    let trailer = self.trailer(&entry)?;
                     if trailer <= key.trailer() {
                         let value_len = entry.end - entry.value_start;
                         return Some(Found { trailer, value_start: entry.value_start, value_len });
@@ -207,13 +212,14 @@ impl Block {
 
     /// How many restart entries stand below the internal key `bound`.
     pub fn restarts_below(&self, bound: &[u8]) -> usize {
+        let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
         let (mut low, mut high) = (0, self.restarts());
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.restart(middle).and_then(|at| self.entry_at(at));
             let below = entry.is_some_and(|entry| {
-                let key = self.slice(entry.key_start, entry.value_start);
-                compare_internal(key, bound) == Ordering::Less
+                let order = self.own_key(&entry).cmp(bound);
+                order.then_with(|| Some(bound_trailer).cmp(&self.trailer(&entry))) == Ordering::Less
             });
             if below { low = middle + 1 } else { high = middle }
         }
@@ -230,7 +236,7 @@ impl Block {
     #[inline]
     fn shape(&self) -> BlockShape {
         let (entries_end, restarts) = (self.entries_end(), self.restarts());
-        BlockShape { entries_end, restarts, tags: usize::from(self.tags) }
+        BlockShape { entries_end, restarts, tags: usize::from(self.tags), trailers: self.trailers }
     }
 
     /// Those bytes of the block; empty where they do not lie in it.
@@ -244,7 +250,27 @@ impl Block {
     #[inline]
     #[must_use]
     pub fn entry_at(&self, at: usize) -> Option<Entry> {
-        decode_entry(&self.bytes, at, self.entries_end())
+        let trailer_bytes = self.trailers.map_or(0, |trailers| trailers.width());
+        decode_entry(&self.bytes, at, self.entries_end(), trailer_bytes)
+    }
+
+    /// What the key of `entry` does not share, and its trailer, if it has one, go behind `key`.
+    #[inline]
+    pub fn put_own_key(&self, key: &mut Vec<u8>, entry: &Entry) {
+        key.extend_from_slice(self.own_key(entry));
+        if let Some(trailer) = self.trailer(entry) {
+            key.extend_from_slice(&trailer.to_le_bytes());
+        }
+    }
+
+    #[inline]
+    fn own_key(&self, entry: &Entry) -> &[u8] {
+        entry.own_key(&self.bytes)
+    }
+
+    #[inline]
+    fn trailer(&self, entry: &Entry) -> Option<u64> {
+        self.trailers?.get(&self.bytes, entry.key_end)
     }
 }
 
@@ -265,7 +291,7 @@ impl AsRef<[u8]> for Block {
 pub mod tests {
     use super::*;
     use crate::filter::hash::xxph3_64;
-    use crate::key::{SEQUENCE_MAX, ValueKind, put_internal_key, user_key};
+    use crate::key::{SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, user_key};
     use crate::table::block_builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;

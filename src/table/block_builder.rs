@@ -1,24 +1,25 @@
 //! Writes one block: sorted entries that share prefixes, restart points, an optional hash index.
 //!
 //! ```text
-//! block   := entry* restart* [tag* tag_count: u16] count: u32
+//! block   := entry* restart* [tag* tag_count: u16] [base: u64 width: u8] count: u32
 //! entry   := shared: varint  non_shared: varint  value_length: varint
-//!            key[shared..]: non_shared bytes  value
+//!            key[shared..]: non_shared bytes  [trailer - base: width bytes]  value
 //! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
 //! count   := number of restarts; the top bit says that a hash index precedes it
 //! tag     := u8: eight bits of the hash of the entry's user key, in the order of the entries
 //! ```
 //!
 //! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order.
-//! In a data block, whose keys are internal keys, `shared` never reaches into the previous key's
-//! trailer and never grows from a restart point to the next: what an entry shares are then bytes of
+//! The keys of a data block are internal keys: the user key stands as `key`, sequence and kind
+//! behind it as what they are above the block's smallest, in as few bytes as the largest needs.
+//! There, `shared` never grows from a restart point to the next: what an entry shares are bytes of
 //! the restart entry's user key, and a reader that knows where an entry begins needs no other than
 //! these two to know its key.
 //! The block's own trailer (type, checksum) is not written here: see `format`.
 
-use crate::coding::{put_u32, put_varint};
+use crate::coding::{get_u64, put_u32, put_u64, put_varint};
 use crate::filter::hash::xxph3_64;
-use crate::key::{TRAILER_BYTES, user_key};
+use crate::key::{TRAILER_BYTES, split_internal_key};
 
 /// Most entries of a block with a hash index. A reader looks at every tag: beyond, a binary search
 /// is faster.
@@ -43,13 +44,19 @@ pub struct BlockBuilder {
     restart_interval: usize,
     internal_keys: bool,
     hash_index: bool,
+    /// Entries with whole trailers until the block is finished.
     buffer: Vec<u8>,
     restarts: Vec<u32>,
     since_restart: usize,
     /// What the last entry shared, or could have.
     last_shared: usize,
+    /// Without its trailer.
     last_key: Vec<u8>,
     entries: usize,
+    /// Where each trailer stands in `buffer`; stays empty where keys have none.
+    trailers: Vec<usize>,
+    smallest_trailer: u64,
+    largest_trailer: u64,
     /// Of each entry; stays empty without a hash index.
     tags: Vec<u8>,
 }
@@ -68,6 +75,9 @@ impl BlockBuilder {
             last_shared: 0,
             last_key: Vec::new(),
             entries: 0,
+            trailers: Vec::new(),
+            smallest_trailer: u64::MAX,
+            largest_trailer: 0,
             tags: Vec::new(),
         }
     }
@@ -80,16 +90,13 @@ impl BlockBuilder {
 
     /// Adds an entry. In a data block the key must be an internal key.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
-        let sharable =
-            if self.internal_keys { user_key(&self.last_key) } else { &self.last_key[..] };
-        let common = common_prefix(sharable, key);
-        // The trailer stands whole in the entry, also where the user key is a prefix of the last.
-        let common = match self.internal_keys {
-            true => common.min(key.len().saturating_sub(TRAILER_BYTES)),
-            false => common,
+        let (key, trailer) = match split_internal_key(key) {
+            Some((user_key, trailer)) if self.internal_keys => (user_key, Some(trailer)),
+            _ => (key, None),
         };
+        let common = common_prefix(&self.last_key, key);
         if self.hash_index {
-            self.note_tag(user_key(key), common);
+            self.note_tag(key, common);
         }
         let shared = if self.entries > 0 && self.since_restart < self.restart_interval {
             if self.internal_keys { common.min(self.last_shared) } else { common }
@@ -105,6 +112,12 @@ impl BlockBuilder {
         put_varint(&mut self.buffer, (key.len() - shared) as u64);
         put_varint(&mut self.buffer, value.len() as u64);
         self.buffer.extend_from_slice(&key[shared..]);
+        if let Some(trailer) = trailer {
+            self.trailers.push(self.buffer.len());
+            put_u64(&mut self.buffer, trailer);
+            self.smallest_trailer = self.smallest_trailer.min(trailer);
+            self.largest_trailer = self.largest_trailer.max(trailer);
+        }
         self.buffer.extend_from_slice(value);
         self.last_key.truncate(common);
         self.last_key.extend_from_slice(&key[common..]);
@@ -122,17 +135,27 @@ impl BlockBuilder {
     #[must_use]
     pub fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.tags.len() + 2 } else { 0 };
-        self.buffer.len() + 4 * (self.restarts.len() + 1) + hash_index
+        let trailers = if self.internal_keys { TRAILER_BYTES + 1 } else { 0 };
+        let narrowed = self.trailers.len() * (TRAILER_BYTES - self.trailer_width());
+        self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
     }
 
     /// Completes the block. Call `reset` before the next `add`.
     pub fn finish(&mut self) -> &[u8] {
+        let width = self.trailer_width();
+        if self.internal_keys {
+            self.narrow_trailers(width);
+        }
         for &restart in &self.restarts {
             put_u32(&mut self.buffer, restart);
         }
         let mut count = self.restarts.len() as u32;
         if self.put_hash_index() {
             count |= HASH_INDEX_FLAG;
+        }
+        if self.internal_keys {
+            put_u64(&mut self.buffer, self.smallest_trailer);
+            self.buffer.push(width as u8);
         }
         put_u32(&mut self.buffer, count);
         &self.buffer
@@ -146,13 +169,41 @@ impl BlockBuilder {
         self.since_restart = 0;
         self.last_key.clear();
         self.entries = 0;
+        self.trailers.clear();
+        self.smallest_trailer = u64::MAX;
+        self.largest_trailer = 0;
         self.tags.clear();
+    }
+
+    /// Bytes that every trailer takes, 1 to 8.
+    fn trailer_width(&self) -> usize {
+        let largest = self.largest_trailer.saturating_sub(self.smallest_trailer);
+        (u64::BITS - largest.leading_zeros()).div_ceil(8).max(1) as usize
+    }
+
+    /// Puts `width` bytes in the place of each trailer, which moves all that stands behind it.
+    fn narrow_trailers(&mut self, width: usize) {
+        let saved = TRAILER_BYTES - width;
+        let (mut from, mut to) = (0, 0);
+        for &at in &self.trailers {
+            self.buffer.copy_within(from..at, to);
+            to += at - from;
+            from = at + TRAILER_BYTES;
+            let trailer = get_u64(&self.buffer, at).unwrap_or_default();
+            let above = (trailer - self.smallest_trailer).to_le_bytes();
+            self.buffer[to..to + width].copy_from_slice(&above[..width]);
+            to += width;
+        }
+        self.buffer.copy_within(from.., to);
+        self.buffer.truncate(self.buffer.len() - saved * self.trailers.len());
+        for (number, restart) in self.restarts.iter_mut().enumerate() {
+            *restart -= (saved * number * self.restart_interval) as u32;
+        }
     }
 
     /// Remembers the tag of a user key that has its first `common` bytes from the last one.
     fn note_tag(&mut self, user_key: &[u8], common: usize) {
-        let repeats =
-            common == user_key.len() && self.last_key.len() == user_key.len() + TRAILER_BYTES;
+        let repeats = common == user_key.len() && self.last_key.len() == user_key.len();
         let tag = match self.tags.last() {
             Some(&tag) if repeats => tag,
             _ => tag_of(xxph3_64(user_key)),
@@ -230,13 +281,14 @@ mod tests {
             builder.add(&internal, b"v");
         }
         let expected = concat!(
-            "000c016465636b010900000000000076",
-            "040801010300000000000076",
-            "000c01646f636b010100000000000076",
+            "0004016465636b000876",
+            "040001000276",
+            "000401646f636b000076",
             "00000000",
-            "1c000000",
+            "10000000",
             "585813",
             "0300",
+            "010100000000000002",
             "02000080",
         );
         // What the tags are is fixed by XXPH3; two versions of a key have the same.
@@ -253,7 +305,25 @@ mod tests {
             put_internal_key(&mut internal, key, sequence, ValueKind::Put);
             builder.add(&internal, b"");
         }
-        assert_eq!(builder.finish()[12], 1, "shared: only the user key");
+        assert_eq!(hex(&builder.finish()[..10]), "00010061000102000101", "shared: the user key");
+    }
+
+    #[test]
+    fn trailers_take_what_their_differences_need() {
+        for bytes in 1..=7 {
+            for (above, width) in
+                [((1u64 << (8 * bytes)) - 1, bytes), (1 << (8 * bytes), bytes + 1)]
+            {
+                let mut builder = BlockBuilder::data(2, true);
+                for (key, trailer) in [(b"a", 1 + above), (b"b", 1), (b"c", 2), (b"d", 1)] {
+                    builder.add(&[&key[..], &trailer.to_le_bytes()].concat(), b"v");
+                }
+                let estimated = builder.estimated_bytes();
+                let block = builder.finish();
+                assert_eq!(block.len(), estimated);
+                assert_eq!(block.len(), 4 * (3 + 1 + width + 1) + 2 * 4 + 6 + 9 + 4, "{above:x}");
+            }
+        }
     }
 
     #[test]

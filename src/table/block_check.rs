@@ -1,18 +1,19 @@
 //! What makes a block sound: checked once, when it is loaded.
 //!
 //! Called by `block` with what `fetch` read; the grammar stands in `block_builder`. [`BlockShape`]
-//! says where the parts of a block lie, [`decode_entry`] where those of an entry do, and
-//! [`check_entries`] walks over all of them: structure, restart points, kinds, order. Whoever reads
-//! later meets only sound entries.
+//! says where the parts of a block lie, [`decode_entry`] where those of an entry do, [`Trailers`]
+//! what an entry's trailer is, and [`check_entries`] walks over all of them: structure, restart
+//! points, kinds, order. Whoever reads later meets only sound entries.
 //!
 //! Keys of a data block are not put together for this. What an entry shares are bytes of its
 //! restart entry's key, so each key is two slices of the block, and two neighbours mostly differ in
 //! the first byte that either has of its own.
 
-use crate::coding::{get_u16, get_u32, get_varint};
-use crate::key::{KEY_BYTES_MAX, split_internal_key, unpack_trailer};
+use crate::coding::{get_u16, get_u32, get_u64, get_varint};
+use crate::key::{KEY_BYTES_MAX, TRAILER_BYTES, unpack_trailer};
 use crate::table::block_builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX, common_prefix};
 use std::cmp::Ordering;
+use std::num::NonZeroU8;
 
 /// What the keys of a block are, which decides what is checked at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +33,27 @@ pub struct BlockShape {
     pub restarts: usize,
     /// Number of tags; 0 without a hash index.
     pub tags: usize,
+    /// How trailers are written; `None` in a block whose keys have none.
+    pub trailers: Option<Trailers>,
 }
 
-/// Positions of one entry. The key's own bytes end where the value begins.
+/// How the trailers of a data block are written: as what they are above the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailers {
+    base: u64,
+    /// Bytes of each, 1 to 8.
+    width: NonZeroU8,
+}
+
+/// Positions of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Bytes of the key that are those of the entry before.
     pub shared: usize,
     /// Where the others begin.
     pub key_start: usize,
+    /// Where they end. In a data block the trailer follows, in any other the value.
+    pub key_end: usize,
     /// Where the value begins.
     pub value_start: usize,
     /// Where it ends, and the next entry begins.
@@ -50,10 +63,17 @@ pub struct Entry {
 impl BlockShape {
     /// Reads the end of a block; `None` if there is no room for what it says.
     #[must_use]
-    pub fn parse(block: &[u8]) -> Option<Self> {
+    pub fn parse(block: &[u8], keys: BlockKeys) -> Option<Self> {
         let mut end = block.len().checked_sub(4)?;
         let count = get_u32(block, end)?;
         let hashed = count & HASH_INDEX_FLAG != 0;
+        let trailers = match keys {
+            BlockKeys::Internal => {
+                end = end.checked_sub(TRAILERS_BYTES)?;
+                Some(Trailers::decode(block.get(end..)?)?)
+            }
+            BlockKeys::Bytes => None,
+        };
         let mut tags = 0;
         if hashed {
             end = end.checked_sub(2)?;
@@ -63,7 +83,7 @@ impl BlockShape {
         let restarts = (count & !HASH_INDEX_FLAG) as usize;
         let entries_end = end.checked_sub(restarts.checked_mul(4)?)?;
         let sound = restarts > 0 && (tags > 0) == hashed;
-        sound.then_some(BlockShape { entries_end, restarts, tags })
+        sound.then_some(BlockShape { entries_end, restarts, tags, trailers })
     }
 
     /// Where restart interval `interval` begins; `None` beyond the last.
@@ -77,11 +97,43 @@ impl BlockShape {
     }
 }
 
-/// Decodes the entry at `at` of a block whose entries end at `entries_end`; `None` at the end and
-/// where nothing sound stands.
+/// Bytes of base and width.
+pub const TRAILERS_BYTES: usize = TRAILER_BYTES + 1;
+
+impl Trailers {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let width = NonZeroU8::new(*bytes.get(TRAILER_BYTES)?)?;
+        let sound = usize::from(width.get()) <= TRAILER_BYTES;
+        Some(Trailers { base: get_u64(bytes, 0)?, width }).filter(|_| sound)
+    }
+
+    /// Bytes of each.
+    #[inline]
+    #[must_use]
+    pub fn width(&self) -> usize {
+        usize::from(self.width.get())
+    }
+
+    /// The trailer that is written at `at`; `None` if it would be larger than any number. Reads
+    /// eight bytes: more than that follows the last entry of a data block.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, block: &[u8], at: usize) -> Option<u64> {
+        let above = get_u64(block, at)? & (u64::MAX >> (64 - 8 * u32::from(self.width.get())));
+        self.base.checked_add(above)
+    }
+}
+
+/// Decodes the entry at `at` of a block whose entries end at `entries_end` and whose trailers take
+/// `trailer_bytes`; `None` at the end and where nothing sound stands.
 #[inline]
 #[must_use]
-pub fn decode_entry(block: &[u8], at: usize, entries_end: usize) -> Option<Entry> {
+pub fn decode_entry(
+    block: &[u8],
+    at: usize,
+    entries_end: usize,
+    trailer_bytes: usize,
+) -> Option<Entry> {
     let header = block.get(at..entries_end)?;
     let (shared, non_shared, value_len, header_len) = match *header {
         [shared, non_shared, value_len, ..] if (shared | non_shared | value_len) < 0x80 => {
@@ -90,12 +142,22 @@ pub fn decode_entry(block: &[u8], at: usize, entries_end: usize) -> Option<Entry
         _ => long_header(header)?,
     };
     let key_start = at + header_len;
-    let value_start = key_start.checked_add(usize::try_from(non_shared).ok()?)?;
+    let key_end = key_start.checked_add(usize::try_from(non_shared).ok()?)?;
+    let value_start = key_end.checked_add(trailer_bytes)?;
     let end = value_start.checked_add(usize::try_from(value_len).ok()?)?;
     if end > entries_end {
         return None;
     }
-    Some(Entry { shared: usize::try_from(shared).ok()?, key_start, value_start, end })
+    Some(Entry { shared: usize::try_from(shared).ok()?, key_start, key_end, value_start, end })
+}
+
+impl Entry {
+    /// The bytes that the key does not share.
+    #[inline]
+    #[must_use]
+    pub fn own_key<'b>(&self, block: &'b [u8]) -> &'b [u8] {
+        block.get(self.key_start..self.key_end).unwrap_or_default()
+    }
 }
 
 #[cold]
@@ -111,23 +173,25 @@ fn long_header(header: &[u8]) -> Option<(u64, u64, u64, usize)> {
 pub fn check_entries(
     block: &[u8],
     shape: BlockShape,
-    keys: BlockKeys,
     begins: impl FnMut(usize),
 ) -> Result<usize, String> {
-    match keys {
-        BlockKeys::Internal => walk(block, shape, InternalKeys::default(), begins),
-        BlockKeys::Bytes => walk(block, shape, AnyKeys::default(), begins),
+    match shape.trailers {
+        Some(trailers) => walk(block, shape, InternalKeys::new(trailers), begins),
+        None => walk(block, shape, AnyKeys::default(), begins),
     }
 }
 
 /// What a walk knows of the key before, to hold the next one against it.
 trait KeyWalk<'b> {
+    /// Bytes of a trailer.
+    fn trailer_bytes(&self) -> usize;
+
     /// Takes the next entry's key; answers whether it stands behind the one before.
     fn advance(
         &mut self,
         restarts: bool,
-        shared: usize,
-        own: &'b [u8],
+        block: &'b [u8],
+        entry: &Entry,
     ) -> Result<bool, &'static str>;
 }
 
@@ -142,8 +206,8 @@ fn walk<'b>(
     let mut next_restart = shape.restart(block, 0);
     while at < shape.entries_end {
         let wrong = |what: &str| format!("{what} at byte {at} of the block");
-        let entry =
-            decode_entry(block, at, shape.entries_end).ok_or_else(|| wrong("malformed entry"))?;
+        let entry = decode_entry(block, at, shape.entries_end, keys.trailer_bytes())
+            .ok_or_else(|| wrong("malformed entry"))?;
         let restarts = next_restart == Some(at);
         if restarts {
             if entry.shared != 0 {
@@ -163,8 +227,7 @@ fn walk<'b>(
             return Err(wrong("entry without a restart point"));
         }
         since_restart += 1;
-        let own = block.get(entry.key_start..entry.value_start).unwrap_or_default();
-        if !keys.advance(restarts, entry.shared, own).map_err(wrong)? && at > 0 {
+        if !keys.advance(restarts, block, &entry).map_err(wrong)? && at > 0 {
             return Err(wrong("key out of order"));
         }
         begins(at);
@@ -186,13 +249,18 @@ fn walk<'b>(
 struct AnyKeys(Vec<u8>);
 
 impl KeyWalk<'_> for AnyKeys {
-    fn advance(&mut self, _: bool, shared: usize, own: &[u8]) -> Result<bool, &'static str> {
+    fn trailer_bytes(&self) -> usize {
+        0
+    }
+
+    fn advance(&mut self, _: bool, block: &[u8], entry: &Entry) -> Result<bool, &'static str> {
         let key = &mut self.0;
-        let Some(rest) = key.get(shared..) else {
+        let Some(rest) = key.get(entry.shared..) else {
             return Err("entry that shares more than the key before");
         };
+        let own = entry.own_key(block);
         let ordered = rest < own;
-        key.truncate(shared);
+        key.truncate(entry.shared);
         key.extend_from_slice(own);
         Ok(ordered)
     }
@@ -200,24 +268,36 @@ impl KeyWalk<'_> for AnyKeys {
 
 /// Internal keys: the one before is `head[..shared]`, then `own`, then the trailer. `head` is the
 /// user key of its restart entry.
-#[derive(Default)]
 struct InternalKeys<'b> {
+    trailers: Trailers,
     head: &'b [u8],
     shared: usize,
     own: &'b [u8],
     trailer: u64,
 }
 
+impl InternalKeys<'_> {
+    fn new(trailers: Trailers) -> Self {
+        InternalKeys { trailers, head: &[], shared: 0, own: &[], trailer: 0 }
+    }
+}
+
 impl<'b> KeyWalk<'b> for InternalKeys<'b> {
+    #[inline]
+    fn trailer_bytes(&self) -> usize {
+        self.trailers.width()
+    }
+
     #[inline]
     fn advance(
         &mut self,
         restarts: bool,
-        shared: usize,
-        own: &'b [u8],
+        block: &'b [u8],
+        entry: &Entry,
     ) -> Result<bool, &'static str> {
-        let Some((own, trailer)) = split_internal_key(own) else {
-            return Err("key shorter than its trailer");
+        let (shared, own) = (entry.shared, entry.own_key(block));
+        let Some(trailer) = self.trailers.get(block, entry.key_end) else {
+            return Err("entry with a sequence beyond all");
         };
         if unpack_trailer(trailer).is_none() {
             return Err("entry of an unknown kind");
@@ -233,11 +313,10 @@ impl<'b> KeyWalk<'b> for InternalKeys<'b> {
             (_, None) => compare(own, self.own).then(self.trailer.cmp(&trailer)),
             _ => compare_to_both(own, rest, self.own).then(self.trailer.cmp(&trailer)),
         };
-        *self = if restarts {
-            InternalKeys { head: own, shared: own.len(), own: &[], trailer }
-        } else {
-            InternalKeys { head: self.head, shared, own, trailer }
-        };
+        (self.shared, self.own, self.trailer) = (shared, own, trailer);
+        if restarts {
+            (self.head, self.shared, self.own) = (own, own.len(), &[]);
+        }
         Ok(order == Ordering::Greater)
     }
 }
@@ -275,9 +354,10 @@ mod tests {
             builder.add(&internal, b"");
         }
         let block = builder.finish();
-        let shape = BlockShape::parse(block).unwrap();
+        let shape = BlockShape::parse(block, BlockKeys::Internal).unwrap();
+        assert_eq!(shape.trailers.unwrap().width(), 1);
         let (mut at, mut shared) = (0, Vec::new());
-        while let Some(entry) = decode_entry(block, at, shape.entries_end) {
+        while let Some(entry) = decode_entry(block, at, shape.entries_end, 1) {
             shared.push(entry.shared);
             at = entry.end;
         }
@@ -285,8 +365,8 @@ mod tests {
     }
 
     fn check(bytes: &[u8], keys: BlockKeys) -> Result<usize, String> {
-        let shape = BlockShape::parse(bytes).ok_or("shape")?;
-        check_entries(bytes, shape, keys, |_| {})
+        let shape = BlockShape::parse(bytes, keys).ok_or("shape")?;
+        check_entries(bytes, shape, |_| {})
     }
 
     fn refusal(bytes: &[u8], keys: BlockKeys) -> String {
@@ -296,26 +376,34 @@ mod tests {
     #[test]
     fn each_damage_is_named() {
         let entry = |shared: u8, user: &[u8], trailer: u64| {
-            let mut bytes = vec![shared, user.len() as u8 + 8, 0];
+            let mut bytes = vec![shared, user.len() as u8, 0];
             put_key_with_trailer(&mut bytes, user, trailer);
             bytes
         };
-        let sealed =
-            |entries: &[Vec<u8>]| [&entries.concat()[..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+        let ending = |base: u64, width: u8| [&base.to_le_bytes()[..], &[width]].concat();
+        let sealed_by = |entries: &[Vec<u8>], ending: &[u8]| {
+            [&entries.concat()[..], &[0; 4], ending, &[1, 0, 0, 0]].concat()
+        };
+        let sealed = |entries: &[Vec<u8>]| sealed_by(entries, &ending(0, 8));
         let check_all = |entries: &[Vec<u8>]| refusal(&sealed(entries), BlockKeys::Internal);
         assert!(check_all(&[entry(0, b"a", 2)]).contains("unknown kind"));
         assert!(check_all(&[entry(1, b"a", 1)]).contains("shares a prefix"));
         assert!(check_all(&[entry(0, b"b", 1), entry(0, b"a", 1)]).contains("out of order"));
         assert!(check_all(&[entry(0, b"a", 1), entry(1, b"", 257)]).contains("out of order"));
         assert!(check_all(&[entry(0, b"a", 1), entry(2, b"b", 1)]).contains("shares more"));
-        assert!(check_all(&[vec![0, 2, 0, b'a', b'b']]).contains("shorter than its trailer"));
+        assert!(check_all(&[vec![0, 2, 0, b'a', b'b']]).contains("malformed entry"));
+        let one = [entry(0, b"a", 1)];
+        for (base, width, what) in [(0, 0, "shape"), (0, 9, "shape"), (u64::MAX, 8, "beyond all")] {
+            let block = sealed_by(&one, &ending(base, width));
+            assert!(refusal(&block, BlockKeys::Internal).contains(what), "{base}, {width}");
+        }
         assert!(check_all(&[vec![0, 200, 1, 0]]).contains("malformed entry"));
         let many: Vec<_> = (0..=256u64).rev().map(|i| entry(0, b"a", i << 8)).collect();
         assert!(check_all(&many).contains("without a restart"));
         assert!(check(&sealed(&many[1..]), BlockKeys::Internal).is_ok());
         let tail = |count: u32, restart: u32| {
             let entry = entry(0, b"a", 1);
-            [&entry[..], &restart.to_le_bytes(), &count.to_le_bytes()].concat()
+            [&entry[..], &restart.to_le_bytes(), &ending(0, 8), &count.to_le_bytes()].concat()
         };
         for count in [0, 2, 100, u32::MAX >> 1, u32::MAX, HASH_INDEX_FLAG, HASH_INDEX_FLAG | 1] {
             check(&tail(count, 0), BlockKeys::Internal).unwrap_err();

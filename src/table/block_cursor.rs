@@ -121,7 +121,7 @@ impl BlockCursor {
             return;
         };
         self.keys.truncate(entry.shared);
-        self.keys.extend_from_slice(block.slice(entry.key_start, entry.value_start));
+        block.put_own_key(&mut self.keys, &entry);
         self.current = Decoded {
             key_start: 0,
             key_end: self.keys.len(),
@@ -171,7 +171,7 @@ impl BlockCursor {
             let key_start = self.keys.len();
             let shared_end = (previous + entry.shared).min(key_start);
             self.keys.extend_from_within(previous..shared_end);
-            self.keys.extend_from_slice(block.slice(entry.key_start, entry.value_start));
+            block.put_own_key(&mut self.keys, &entry);
             self.ahead.push(Decoded {
                 key_start,
                 key_end: self.keys.len(),

@@ -397,24 +397,25 @@ mod tests {
             bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         };
         let data =
-            ["000c02", "6465636b", "0103000000000000", "7631", "00000000", "01000000"].concat();
-        assert_eq!(hex(0..30), data + "00e76e64b8", "deck; dock and duck have blocks like it");
+            ["000402", "6465636b", "00", "7631", "00000000", "010300000000000001", "01000000"];
+        let data = data.concat();
+        assert_eq!(hex(0..32), data + "003a244ad9", "deck; dock and duck have blocks like it");
         let filter = ["21810211b018044b", "06"].concat();
-        assert_eq!(hex(90..104), filter + "000010dfac", "as LevelDB writes it");
-        let index = ["0002026466", "0019", "000202", "6470", "1e19", "000402", "6475636b", "3c19"];
+        assert_eq!(hex(96..110), filter + "000af8b837", "as LevelDB writes it");
+        let index = ["0002026466", "001b", "000202", "6470", "201b", "000402", "6475636b", "401b"];
         let index_at = bytes.len() - 56 - 44;
         assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
         let footer = [
-            "ad02000000000000",
+            "b302000000000000",
             "4e00000000000000",
-            "0003000000000000",
+            "0603000000000000",
             "2700000000000000",
             "efcdab8967452301",
-            "09a40871",
+            "d0bbdffd",
             "01000000",
             "7369667464625354",
         ];
         assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-        assert_eq!((bytes.len(), masked(&bytes)), (868, 364_720_216));
+        assert_eq!((bytes.len(), masked(&bytes)), (874, 4_193_935_989));
     }
 }

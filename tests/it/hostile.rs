@@ -9,8 +9,8 @@
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::seal::{
     self, Handle, KeyValues, LAST_SEQUENCE, LogRecord, Named, RawEntry, Said, Stored, Table,
-    directory_of, entries_of, entry_bytes, flat_block, handle_bytes, internal_key, manifest,
-    masked, put_footer, put_varint, store_of, take_varint,
+    data_block, data_entry_bytes, directory_of, entries_of, flat_block, handle_bytes, internal_key,
+    manifest, masked, put_footer, put_varint, store_of, take_varint,
 };
 use crate::support::stores::{
     HOME, copy_of, files as stores_files, files_ending, open, scan, scan_back, small_options,
@@ -29,18 +29,27 @@ const KEY_BYTES_MAX: usize = 65_535;
 /// Entries of a block as user key, trailer and value.
 type Versions = Vec<(Vec<u8>, u64, Vec<u8>)>;
 
-/// A data block in its parts; the entries' places are those that `restarts` should name.
+/// A data block in its parts; the entries' places are those that `restarts` should name, and their
+/// keys end in whole trailers.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Parts {
     entries: Vec<RawEntry>,
     restarts: Vec<u32>,
     /// With `None` the block says that it has no hash index.
     tags: Option<Vec<u8>>,
+    /// What trailers are written above.
+    base: u64,
+    /// Bytes of each trailer.
+    width: u8,
 }
 
 impl Parts {
+    fn entry_bytes(&self) -> (Vec<u8>, Vec<u32>) {
+        data_entry_bytes(&self.entries, self.base, self.width.into())
+    }
+
     fn bytes(&self) -> Vec<u8> {
-        let (mut bytes, _) = entry_bytes(&self.entries);
+        let (mut bytes, _) = self.entry_bytes();
         self.restarts.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
         let mut count = self.restarts.len() as u32;
         if let Some(tags) = &self.tags {
@@ -48,13 +57,15 @@ impl Parts {
             bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
             count |= 1 << 31;
         }
+        bytes.extend_from_slice(&self.base.to_le_bytes());
+        bytes.push(self.width);
         bytes.extend_from_slice(&count.to_le_bytes());
         bytes
     }
 
     /// Restarts where they belong: at every `interval`-th entry.
     fn with_restarts(mut self, interval: usize) -> Self {
-        let (_, places) = entry_bytes(&self.entries);
+        let (_, places) = self.entry_bytes();
         self.restarts = places.into_iter().step_by(interval).collect();
         self
     }
@@ -65,6 +76,12 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
     let u32_of = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
     let (rest, count) = block.split_at_checked(block.len().checked_sub(4)?)?;
     let count = u32_of(count)?;
+    let (rest, width) = rest.split_at_checked(rest.len().checked_sub(1)?)?;
+    let (rest, base) = rest.split_at_checked(rest.len().checked_sub(8)?)?;
+    let (base, width) = (u64::from_le_bytes(base.try_into().ok()?), width[0]);
+    if !(1..=8).contains(&width) {
+        return None;
+    }
     let (rest, tags) = if count >> 31 == 1 {
         let (rest, len) = rest.split_at_checked(rest.len().checked_sub(2)?)?;
         let len = u16::from_le_bytes(len.try_into().ok()?);
@@ -82,16 +99,19 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
         let (own, behind) = take_varint(behind)?;
         let (value, behind) = take_varint(behind)?;
         let (key, behind) = behind.split_at_checked(usize::try_from(own).ok()?)?;
+        let (above, behind) = behind.split_at_checked(width.into())?;
         let (value, behind) = behind.split_at_checked(usize::try_from(value).ok()?)?;
-        entries.push((shared, key.to_vec(), value.to_vec()));
+        let above = above.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        let trailer = base.checked_add(above)?.to_le_bytes();
+        entries.push((shared, [key, &trailer].concat(), value.to_vec()));
         rest = behind;
     }
-    Some(Parts { entries, restarts, tags })
+    Some(Parts { entries, restarts, tags, base, width })
 }
 
 /// What a data block holds, or `None` if it must be refused.
 fn judge(block: &[u8]) -> Option<Versions> {
-    let Parts { entries, restarts, tags } = parts_of(block)?;
+    let Parts { entries, restarts, tags, width, .. } = parts_of(block)?;
     let tags_fit = tags.is_none_or(|tags| !tags.is_empty() && tags.len() == entries.len());
     if restarts.is_empty() || !tags_fit {
         return None;
@@ -104,7 +124,7 @@ fn judge(block: &[u8]) -> Option<Versions> {
         for _ in 0..3 {
             rest = take_varint(rest)?.1;
         }
-        rest = &rest[key.len() + value.len()..];
+        rest = &rest[key.len() - 8 + usize::from(width) + value.len()..];
     }
     if entries.is_empty() {
         return (restarts == [0]).then(Versions::new);
@@ -286,7 +306,7 @@ fn sound() -> Parts {
         entry(3, b"2", 7, 0, b""),
         entry(3, b"3", 8, 1, b"three"),
     ];
-    Parts { entries, ..Parts::default() }.with_restarts(16)
+    Parts { entries, base: 5 << 8, width: 3, ..Parts::default() }.with_restarts(16)
 }
 
 /// Every way in which a data block can lie, each but for one thing sound.
@@ -307,6 +327,8 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
         bytes.extend_from_slice(tail);
         bytes
     };
+    // Behind one entry that was never sound, a sound end.
+    let ended = |entry: &[u8]| [entry, &[0; 12], &[3, 1, 0, 0, 0]].concat();
     vec![
         ("no bytes", vec![]),
         ("shorter than its count", vec![1, 0, 0]),
@@ -319,7 +341,7 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
         ("a restart beyond the entries", with(|b| b.restarts.push(5000))),
         ("a restart at the end of the entries", {
             let mut parts = sound();
-            parts.restarts.push(entry_bytes(&parts.entries).0.len() as u32);
+            parts.restarts.push(parts.entry_bytes().0.len() as u32);
             parts.bytes()
         }),
         ("a restart far beyond the block", with(|b| b.restarts.push(u32::MAX))),
@@ -328,7 +350,7 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
         (
             "a restart at an entry that shares",
             with(|b| {
-                let (_, places) = entry_bytes(&b.entries);
+                let (_, places) = b.entry_bytes();
                 b.restarts.push(places[2]);
             }),
         ),
@@ -359,8 +381,15 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("an unknown kind", with(|b| b.entries[3].1 = internal_key(b"3", 8, 2))),
         ("a kind of all bits", with(|b| b.entries[0].1 = internal_key(b"key1", 9, 255))),
-        ("a key shorter than its trailer", with(|b| b.entries[2].1.truncate(7))),
-        ("an empty key", with(|b| b.entries[0].1.clear())),
+        ("trailers without bytes", with(|b| b.width = 0)),
+        ("trailers of nine bytes", with(|b| b.width = 9)),
+        ("a trailer beyond all numbers", {
+            let mut bytes = sound().bytes();
+            let base = bytes.len() - 13;
+            bytes[base..base + 8].fill(0xff);
+            bytes
+        }),
+        ("an end without room for the base", vec![0, 0, 0, 0, 0, 0, 0, 8, 1, 0, 0, 0]),
         (
             "a key longer than any",
             with(|b| {
@@ -386,31 +415,31 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
                     )
                 };
                 b.entries = versions.map(entry).collect();
+                b.base = 0;
             }),
         ),
         ("a value beyond the entries", {
             let mut parts = sound();
             parts.entries.pop();
-            let mut bytes = entry_bytes(&parts.entries).0;
-            bytes.extend_from_slice(&[3, 9, 200, b'3', 1, 8, 0, 0, 0, 0, 0, 0, b'x']);
-            bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0]);
-            bytes
+            let mut bytes = parts.entry_bytes().0;
+            bytes.extend_from_slice(&[3, 1, 200, b'3', 1, 8, 0, b'x']);
+            ended(&bytes)
         }),
+        ("a trailer beyond the entries", ended(&[0, 1, 0, b'k', 1, 1])),
         ("lengths that wrap around", {
             let mut bytes = vec![0];
             put_varint(&mut bytes, u64::MAX - 3);
             put_varint(&mut bytes, u64::MAX - 3);
-            bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0]);
-            bytes
+            ended(&bytes)
         }),
-        ("a length without an end", [&[0xff; 12][..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat()),
+        ("a length without an end", ended(&[0xff; 12])),
         ("shares more than the entry before", with(|b| b.entries[3].0 = 4)),
         (
             "a restart interval of another length",
             with(|b| {
                 b.entries[1] = (0, internal_key(b"key1", 5, 1), vec![]);
                 b.entries[3] = (0, internal_key(b"key3", 8, 1), vec![]);
-                let (_, places) = entry_bytes(&b.entries);
+                let (_, places) = b.entry_bytes();
                 b.restarts = vec![0, places[1], places[3]];
             }),
         ),
@@ -419,10 +448,10 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
             with(|b| {
                 b.entries[2] = (0, internal_key(b"key2", 7, 0), vec![]);
                 b.entries[3] = (0, internal_key(b"key3", 8, 1), vec![]);
-                let (_, places) = entry_bytes(&b.entries);
+                let (_, places) = b.entry_bytes();
                 b.restarts = vec![0, places[2], places[3]];
                 b.entries.push((0, internal_key(b"key4", 8, 1), vec![]));
-                let (_, places) = entry_bytes(&b.entries);
+                let (_, places) = b.entry_bytes();
                 b.restarts.push(places[4]);
             }),
         ),
@@ -430,12 +459,16 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
             "a last restart interval longer than the others",
             with(|b| {
                 b.entries[1] = (0, internal_key(b"key1", 5, 1), vec![]);
-                let (_, places) = entry_bytes(&b.entries);
+                let (_, places) = b.entry_bytes();
                 b.restarts.push(places[1]);
             }),
         ),
         ("a hash index without tags", with(|b| b.tags = Some(vec![]))),
-        ("a hash index longer than the block", tail(&[0xff, 0xff, 1, 0, 0, 0x80])),
+        ("a hash index longer than the block", {
+            let mut bytes = sound().bytes();
+            let end = bytes.split_off(bytes.len() - 13);
+            [&bytes[..], &[0xff, 0xff], &end[..9], &[1, 0, 0, 0x80]].concat()
+        }),
         ("a tag too few", with(|b| b.tags = Some(vec![7; 3]))),
         ("a tag too many", with(|b| b.tags = Some(vec![7; 5]))),
     ]
@@ -595,7 +628,7 @@ fn bend_entries(parts: &mut Parts, rng: &mut Rng) {
         }
     }
     if relay {
-        let (_, places) = entry_bytes(&parts.entries);
+        let (_, places) = parts.entry_bytes();
         let restarts = places.iter().step_by(16).take(parts.restarts.len().max(1));
         parts.restarts = restarts.copied().collect();
     }
@@ -929,8 +962,8 @@ fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
 #[test]
 fn a_repair_goes_on_above_every_sequence_that_it_found() {
     let (table, _) = written(&options(), 20);
-    let entry = (internal_key(b"k", LAST_SEQUENCE + 5, 1), b"v".to_vec());
-    let env = disk_of(&with_block(&table, flat_block(&[entry])), entries_in(&table));
+    let block = data_block(&internal_key(b"k", LAST_SEQUENCE + 5, 1), b"v");
+    let env = disk_of(&with_block(&table, block), entries_in(&table));
     let repair = || options().env(Arc::new(env.clone())).repair(HOME).unwrap();
     let report = repair();
     assert!(report.manifest_used && report.entries == 1, "{report}");

@@ -5,7 +5,7 @@
 use crate::support::data::key;
 use crate::support::rng::Rng;
 use crate::support::seal::{
-    Stored, Table, flat_block, internal_key, masked, put_varint, record_file,
+    Stored, Table, data_block, internal_key, masked, put_varint, record_file,
 };
 use crate::support::stores::{
     HOME, as_env, copy_of, files, files_ending, name, open, scan, small_options,
@@ -330,7 +330,7 @@ fn entries_newer_than_their_table_can_be_do_not_come_back() {
     let env = env.replay(env.log_len(), CrashModel::Kill, 0);
     let path = files_ending(&env, ".sst").remove(0);
     let mut table = Table::take_apart(&env.read_file(&path).unwrap()).unwrap();
-    table.data[0].1 = Stored::raw(flat_block(&[(internal_key(b"k", 1000, 1), b"old".to_vec())]));
+    table.data[0].1 = Stored::raw(data_block(&internal_key(b"k", 1000, 1), b"old"));
     env.write_file(&path, &table.assemble());
     let report = repair(&env).unwrap();
     assert_eq!((report.manifest_used, report.entries_lost), (true, 1), "{report}");

@@ -105,6 +105,33 @@ pub fn flat_block(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
+/// Entries of a data block, whose keys here end in whole trailers: what these are above `base`
+/// takes `width` bytes.
+pub fn data_entry_bytes(entries: &[RawEntry], base: u64, width: usize) -> (Vec<u8>, Vec<u32>) {
+    let (mut bytes, mut places) = (Vec::new(), Vec::new());
+    for (shared, key, value) in entries {
+        let (own, trailer) = key.split_last_chunk().unwrap_or((key, &[0; 8]));
+        places.push(bytes.len() as u32);
+        put_varint(&mut bytes, *shared);
+        put_varint(&mut bytes, own.len() as u64);
+        put_varint(&mut bytes, value.len() as u64);
+        bytes.extend_from_slice(own);
+        let above = u128::from(u64::from_le_bytes(*trailer).wrapping_sub(base)).to_le_bytes();
+        bytes.extend_from_slice(&above[..width]);
+        bytes.extend_from_slice(value);
+    }
+    (bytes, places)
+}
+
+/// A data block of one entry without a hash index.
+pub fn data_block(internal_key: &[u8], value: &[u8]) -> Vec<u8> {
+    let (mut bytes, _) = data_entry_bytes(&[(0, internal_key.to_vec(), value.to_vec())], 0, 8);
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 8]);
+    bytes.extend_from_slice(&[1, 0, 0, 0]);
+    bytes
+}
+
 /// The entries of a block without a hash index, as far as they can be read.
 pub fn entries_of(block: &[u8]) -> KeyValues {
     let mut entries = KeyValues::new();
