@@ -253,9 +253,7 @@ impl Outcome {
     ) -> Result<Vec<FileMeta>> {
         let (tables, logs) = rebuild.tables_of_logs(&found.logs, &found.facts, level)?;
         self.report.log_entries = tables.iter().map(|meta| meta.entries).sum();
-        // A forged log may speak of one that there cannot be.
-        let highest = logs.highest_sequence.min(SEQUENCE_MAX);
-        self.last_sequence = self.last_sequence.max(highest);
+        self.last_sequence = self.last_sequence.max(logs.highest_sequence);
         // Without a manifest nothing but the tables tells how far the logs were flushed.
         let in_tables = match &found.manifest {
             Some(_) => 0,

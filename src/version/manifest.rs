@@ -255,7 +255,7 @@ impl Replay {
         }
         self.check_in_use(
             self.state.number.max(self.state.log_number),
-            self.state.flushed_through,
+            self.state.flushed_through.max(self.state.synced_through),
         )?;
         for (level, file) in edit.added {
             let number = file.number;
@@ -617,6 +617,8 @@ mod tests {
         assert!(next(log(9, 39)).contains("goes back"));
         assert!(next(log(100, 41)).contains("number is 100 and 100"));
         assert!(next(log(9, 51)).contains("sequence is 50 and 51"));
+        let claim = VersionEdit { synced_through: Some(51), ..VersionEdit::default() };
+        assert!(next(claim).contains("sequence is 50 and 51"));
     }
 
     #[test]

@@ -117,7 +117,10 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
             let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
                 varints(&mut decoder).ok_or_else(|| damaged("a malformed log start record"))?;
             // A log that begins when all numbers are used up names the one behind the last.
-            if first_sequence <= previous_last_sequence || first_sequence > SEQUENCE_MAX + 1 {
+            if synced_through > previous_last_sequence
+                || previous_last_sequence >= first_sequence
+                || first_sequence > SEQUENCE_MAX + 1
+            {
                 return Err(damaged("a log start record whose sequences are out of order"));
             }
             WalBody::Start(WalStart {
@@ -139,6 +142,9 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
         KIND_END => {
             let [last_sequence, manifest_number, manifest_synced_bytes] =
                 varints(&mut decoder).ok_or_else(|| damaged("a malformed log end record"))?;
+            if synced_through != last_sequence || last_sequence > SEQUENCE_MAX {
+                return Err(damaged("a log end record whose sequences are impossible"));
+            }
             WalBody::End(WalEnd { last_sequence, manifest_number, manifest_synced_bytes })
         }
         other => return Err(Undecodable::Unknown(format!("a log record of kind {other}"))),
@@ -254,6 +260,15 @@ mod tests {
         let mut backwards = Vec::new();
         put_start(&mut backwards, &WalStart { first_sequence: 301, ..START });
         assert!(damaged(&backwards));
+        let mut claims = Vec::new();
+        put_start(&mut claims, &WalStart { synced_through: 302, ..START });
+        assert!(damaged(&claims), "nobody wrote what it says is durable");
+        // Durable through more and through less than the last.
+        assert!(damaged(&[6, 5, 2, 0, KIND_END]) && damaged(&[4, 5, 2, 0, KIND_END]));
+        assert!(decode(&[5, 5, 2, 0, KIND_END]).is_ok());
+        let mut beyond = Vec::new();
+        put_end(&mut beyond, &WalEnd { last_sequence: SEQUENCE_MAX + 1, ..WalEnd::default() });
+        assert!(damaged(&beyond));
         let mut longer = Vec::new();
         put_start(&mut longer, &START);
         longer.insert(0, 1);

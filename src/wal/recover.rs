@@ -677,7 +677,6 @@ mod tests {
     fn a_log_of_an_unfinished_opening_is_passed_over() {
         let (env, _) = sample(false);
         let start = WalStart {
-            synced_through: 99,
             first_sequence: 100,
             manifest_number: MANIFEST + 1,
             manifest_synced_bytes: 1,

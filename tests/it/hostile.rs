@@ -10,7 +10,7 @@ use crate::support::rng::{Rng, seeds, setting};
 use crate::support::seal::{
     self, Handle, KeyValues, LAST_SEQUENCE, LogRecord, Named, RawEntry, Said, Stored, Table,
     data_block, data_entry_bytes, directory_of, entries_of, flat_block, handle_bytes, internal_key,
-    manifest, masked, put_footer, put_varint, store_of, take_varint,
+    manifest, masked, put_footer, put_varint, record_file, store_of, take_varint,
 };
 use crate::support::stores::{
     HOME, copy_of, files as stores_files, files_ending, open, scan, scan_back, small_options,
@@ -18,13 +18,14 @@ use crate::support::stores::{
 use siftdb::env::{Env, MemEnv};
 use siftdb::filter::xxph3_64;
 use siftdb::inspect::verify_table;
-use siftdb::{Db, Error, Filter, Options};
+use siftdb::{Db, Error, Filter, Options, Recovery};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const INTERVAL_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 65_535;
+const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 
 /// Entries of a block as user key, trailer and value.
 type Versions = Vec<(Vec<u8>, u64, Vec<u8>)>;
@@ -1112,5 +1113,48 @@ fn records_that_no_log_can_have_are_refused() {
         let error = open(&env, &options()).expect_err(what);
         assert!(error.is_corruption() && error.to_string().contains("00000"), "{what}: {error}");
         assert!(stores_files(&env) == before, "{what}: a refused opening changed files");
+    }
+}
+
+/// A claim of durability is held against every log: one that nobody can have made is damage where
+/// it stands, and a salvage goes on as if it had not been said.
+#[test]
+fn a_log_that_claims_what_cannot_be_durable_is_damaged_there() {
+    let varint = |value| {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, value);
+        bytes
+    };
+    // Behind what is durable: log and sequence before, first sequence, manifest; kind.
+    let start = |synced| [varint(synced), vec![0, 0, 1, 1, 0, 1]].concat();
+    let batch = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];
+    let end = |synced, last| [varint(synced), varint(last), vec![1, 0, 3]].concat();
+    let said = Said { first_log: 2, flushed_through: 0, next_file: 10, last_sequence: 0 };
+    let store = |records: &[Vec<u8>]| {
+        let log = record_file(b"siftdbWL", 2, records);
+        copy_of(&directory_of(Path::new(HOME), manifest(1, said, &[]), &[("000002.wal", log)]))
+    };
+    let good = [start(0), batch.clone(), end(1, 1)];
+    assert_eq!(open(&store(&good), &options()).unwrap().get("a").unwrap().unwrap(), "b");
+    let claims = [1, 2, SEQUENCE_MAX, SEQUENCE_MAX + 1, u64::MAX];
+    let starts = claims.map(|claim| (0, [start(claim), batch.clone(), end(1, 1)]));
+    let ends = claims.map(|claim| (2, [start(0), batch.clone(), end(claim, 1)]));
+    let later =
+        [2, SEQUENCE_MAX + 1, u64::MAX].map(|last| (2, [start(0), batch.clone(), end(last, last)]));
+    let none = [(2, [start(0), batch.clone(), end(0, 1)])];
+    let claims = starts.iter().chain(&ends[1..]).chain(&later).chain(&none);
+    for (at, (bad, records)) in claims.enumerate() {
+        let env = store(records);
+        let place = 20 + records[..*bad].iter().map(|record| 11 + record.len() as u64).sum::<u64>();
+        let error = open(&env, &options()).unwrap_err();
+        assert!(
+            matches!(&error, Error::Corruption { path, offset, .. }
+                if path.ends_with("000002.wal") && *offset == place),
+            "{at}: {error}"
+        );
+        let db = open(&env, &options().recovery(Recovery::Salvage)).unwrap();
+        assert_eq!(db.get("a").unwrap().unwrap(), "b", "{at}");
+        db.put("c", "d").unwrap();
+        db.close().unwrap();
     }
 }

@@ -314,7 +314,7 @@ fn a_log_that_speaks_of_a_sequence_that_cannot_be_is_repaired() {
     env.create_dir(Path::new(HOME)).unwrap();
     env.write_file(&home("000002.wal"), &record_file(b"siftdbWL", 2, &[start, record]));
     let report = repair(&env).unwrap();
-    assert_eq!((report.entries, report.last_sequence), (1, (1 << 56) - 1), "{report}");
+    assert_eq!((report.entries, report.last_sequence), (1, 1), "{report}");
     assert_eq!(sound(&env, "repaired").get("k").unwrap().as_deref(), Some(&b"v"[..]));
 }
 

@@ -464,13 +464,17 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     record_file(b"siftdbMF", number, &[edit])
 }
 
-/// A payload without `synced_through`, which is 0, and kind: 2 is a batch, 3 an end.
+/// A payload without `synced_through`, and kind: 2 is a batch, 3 an end. What an end names as the
+/// last sequence is durable, and nothing before it.
 pub type LogRecord = (Vec<u8>, u8);
 
 /// A log that follows a manifest 1, and these records behind its first.
 pub fn log(number: u32, records: &[LogRecord]) -> Vec<u8> {
     let start = vec![0, 0, 0, 1, 1, 0, 1];
-    let records = records.iter().map(|(body, kind)| [&[0], &body[..], &[*kind]].concat());
+    let synced_through = |body: &[u8], kind| if kind == 3 { body[0] } else { 0 };
+    let record =
+        |(body, kind): &LogRecord| [&[synced_through(body, *kind)], &body[..], &[*kind]].concat();
+    let records = records.iter().map(record);
     record_file(b"siftdbWL", number, &std::iter::once(start).chain(records).collect::<Vec<_>>())
 }
 
