@@ -115,6 +115,8 @@ impl Inventory {
             let number = u64::MAX;
             found.facts = ManifestFacts { number, bytes: u64::MAX, ..ManifestFacts::default() };
             found.logs = found.all_logs();
+            // For the errors: the steps behind this one write.
+            salvage(&**env, directory, &found.logs, &found.facts, &mut |_, _| Ok(()))?;
         }
         Ok(found)
     }

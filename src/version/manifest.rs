@@ -196,17 +196,21 @@ pub fn visit(
 }
 
 /// The highest next file number and last sequence that any edit of manifest `number` speaks of,
-/// whatever state the manifest is in.
+/// whatever state the manifest is in; a newer format version is refused.
 pub fn highest_in(env: &dyn Env, directory: &Path, number: u64) -> Result<(u64, SequenceNumber)> {
-    let bytes = read_file(env, &FileName::Manifest(number).path(directory), MANIFEST_BYTES_MAX)?;
+    let path = FileName::Manifest(number).path(directory);
+    let bytes = read_file(env, &path, MANIFEST_BYTES_MAX)?;
     let mut highest = (0, 0);
-    visit(&bytes, number, &mut |_, edit| {
+    let header = visit(&bytes, number, &mut |_, edit| {
         if let Ok(edit) = edit {
             let last = edit.last_sequence.unwrap_or(0).min(SEQUENCE_MAX);
             highest = (highest.0.max(edit.next_file_number.unwrap_or(0)), highest.1.max(last));
         }
     });
-    Ok(highest)
+    match header {
+        HeaderState::Bad(unknown @ Undecodable::Unknown(_)) => Err(unknown.into_error(&path, 0)),
+        _ => Ok(highest),
+    }
 }
 
 /// The edits applied so far.

@@ -273,6 +273,54 @@ fn a_flipped_version_costs_one_table_and_another_version_ends_the_repair() {
     }
 }
 
+/// As for tables. What follows a log's header has checksums and the log's number, so no write is
+/// lost; without its manifest a database is put together from the tables.
+#[test]
+fn a_flipped_version_of_a_log_or_manifest_costs_that_file() {
+    let Store { env, now, .. } = store(false);
+    let image = files(&env);
+    let is_log = |path: &Path| name(path).ends_with(".wal");
+    let headed = image.keys().filter(|path| is_log(path) || name(path).starts_with("MANIFEST-"));
+    let headed: Vec<_> = headed.collect();
+    assert_eq!(headed.len(), 2);
+    for path in headed {
+        for bit in 0..32 {
+            let env = copy_of(&image);
+            let mut bad = image[path].clone();
+            bad[8 + bit / 8] ^= 1 << (bit % 8);
+            env.write_file(path, &bad);
+            let error = open(&env, &options()).unwrap_err();
+            assert!(matches!(&error, Error::Corruption { path: at, .. } if at == path), "{error}");
+            let report = repair(&env).unwrap();
+            assert_eq!((report.changed, report.manifest_used), (true, is_log(path)), "{report}");
+            assert_eq!(report.dropped.len(), 1, "{report}");
+            assert!(report.dropped[0].path == *path && report.missing.is_empty(), "{report}");
+            assert!(is_somewhere(&env, &bad), "{report}");
+            assert_eq!(scan(&sound(&env, "repaired")).unwrap(), now);
+        }
+        let mut newer = image[path].clone();
+        newer[8] = 2;
+        let sum = masked(&[&newer[..16]]);
+        newer[16..20].copy_from_slice(&sum.to_le_bytes());
+        // With everything else in order, and where tables would have to be rescued first.
+        for damaged in [false, true] {
+            let env = copy_of(&image);
+            env.write_file(path, &newer);
+            if damaged {
+                env.remove_file(&home("CURRENT"));
+                let table = files_ending(&env, ".sst").remove(0);
+                let mut bad = image[&table].clone();
+                bad[100] ^= 1;
+                env.write_file(&table, &bad);
+            }
+            let before = files(&env);
+            let error = repair(&env).unwrap_err();
+            assert!(matches!(&error, Error::UnsupportedFormat { path: at, .. } if at == path));
+            assert!(files(&env) == before, "{}, {damaged}", path.display());
+        }
+    }
+}
+
 /// No number could be given above that of such a table: the repaired manifest named it, and was
 /// refused. Found by fuzzing.
 #[test]
