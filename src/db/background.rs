@@ -252,7 +252,7 @@ fn compaction_worker(shared: &Shared) {
 
 /// Runs `job` until it says that nothing is left. A failure or panic is latched, unless the
 /// database is closing.
-fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
+pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
         if shared.jobs.lock().stopping || shared.failure.get().is_some() {
             return Ok(false);

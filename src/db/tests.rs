@@ -3,9 +3,11 @@
 //! what was written must be there, now and after reopening. And of threads that meet at a moment
 //! that takes a lock from outside to hit.
 
+use crate::db::background::run_job;
 use crate::db::handle::Db;
 use crate::db::jobs::flush_pending;
 use crate::db::open;
+use crate::db::state::Shared;
 use crate::db::write;
 use crate::env::api::Env;
 use crate::env::mem::{CrashModel, MemEnv};
@@ -18,6 +20,7 @@ use crate::table::filter_block::layout::FilterLayout;
 use crate::write_batch::WriteBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -174,6 +177,45 @@ fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
     drop(shared);
     let db = options.open(directory).unwrap();
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
+}
+
+/// Under a steady load a worker always has a next job: what the one before replaced must be freed
+/// between the two, and who waits for it woken. Here nothing else would do either.
+#[test]
+fn between_two_jobs_memtables_are_freed_and_who_waits_is_woken() {
+    let options = Options::new().env(Arc::new(MemEnv::without_log()));
+    let shared = open::open(options, Path::new("/db")).unwrap();
+    let held = Arc::clone(&shared.view.load().active);
+    let (waits, waiting) = channel();
+    let (wakes, woken) = channel();
+    scope(|scope| {
+        let shared = &shared;
+        scope.spawn(move || {
+            let mut jobs = shared.jobs.lock();
+            waits.send(()).unwrap();
+            shared.done.wait(&mut jobs);
+            wakes.send(()).unwrap();
+        });
+        waiting.recv().unwrap();
+        // Free only once the other thread waits.
+        drop(shared.jobs.lock());
+        let mut turn = 0;
+        run_job(shared, &mut || {
+            turn += 1;
+            if turn == 1 {
+                let unread = Shared::new_memtable(&shared.options);
+                shared.retired.lock().extend([unread, Arc::clone(&held)]);
+                return Ok(true);
+            }
+            assert_eq!(shared.retired.lock().len(), 1, "one is still read");
+            woken.recv_timeout(Duration::from_secs(20)).expect("nobody was woken");
+            Ok(false)
+        });
+        // So that a failed test ends, too.
+        shared.done.notify_all();
+    });
+    assert!(shared.failure.get().is_none(), "{:?}", shared.failure.get());
+    drop(held);
 }
 
 /// A crash tore the third of seven writes, and records of later ones are still in the log.
