@@ -62,7 +62,7 @@ fn scenario(some_give_up: bool) -> Vec<Vec<u8>> {
                 let mut mine = Vec::new();
                 for n in 0..REQUESTS {
                     let number = thread * REQUESTS + n;
-                    let gives_up = some_give_up && number % 2 == 0;
+                    let gives_up = some_give_up && number.is_multiple_of(2);
                     match submit(queue, number, leading, groups, gives_up) {
                         Some(Ok(())) => mine.push(number),
                         Some(Err(_)) => assert!(some_give_up, "no leader gave up"),

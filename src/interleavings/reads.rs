@@ -143,7 +143,8 @@ pub fn a_lookup_finds_what_was_published_and_nothing_that_was_not() {
 /// A flush keeps what is read at the sequence of now, and nothing of before: who reads at an
 /// earlier one must look where things were then.
 pub fn a_read_looks_where_things_were_when_its_sequence_was_published() {
-    let reads: [(&str, fn(&Store) -> u64); 3] = [
+    type Read = fn(&Store) -> u64;
+    let reads: [(&str, Read); 3] = [
         ("get", |store| store.get(KEYS[0])),
         ("multi_get", Store::multi_get),
         ("scan", |store| walked(store.iter())),
