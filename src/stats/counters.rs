@@ -291,14 +291,39 @@ fn slot() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+
+    /// Who has a stripe adds to it as if nobody else did; the others know that theirs is shared.
+    #[test]
+    fn threads_of_one_time_have_stripes_of_their_own() {
+        let (counters, threads) = (Counters::new(), OWNED_STRIPES + 8);
+        let (slots, all) = (Mutex::new(Vec::new()), Barrier::new(threads));
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    slots.lock().push((slot(), counters.stripe().shared));
+                    all.wait();
+                });
+            }
+        });
+        let mut owned = slots.into_inner();
+        assert!(owned.iter().all(|(slot, shared)| *shared == (*slot == OWNED_STRIPES)));
+        owned.retain(|(_, shared)| !shared);
+        owned.sort_unstable();
+        assert!(owned.windows(2).all(|pair| pair[0] < pair[1]), "{owned:?}");
+    }
 
     #[test]
     fn counts_are_exact_under_more_threads_than_stripes() {
         let counters = Counters::new();
         for _ in 0..3 {
+            let all = Barrier::new(OWNED_STRIPES + 8);
             std::thread::scope(|scope| {
                 for _ in 0..OWNED_STRIPES + 8 {
                     scope.spawn(|| {
+                        // With its stripe, until all have one or none is left.
+                        counters.add(Counter::Gets, 1);
+                        all.wait();
                         for _ in 0..500 {
                             counters.add(Counter::Gets, 1);
                             counters.stripe().add_level(6, LevelCounter::Negatives, 2);
@@ -308,7 +333,7 @@ mod tests {
             });
         }
         let threads = 3 * (OWNED_STRIPES as u64 + 8);
-        assert_eq!(counters.total(Counter::Gets), threads * 500);
+        assert_eq!(counters.total(Counter::Gets), threads * 501);
         assert_eq!(counters.level_total(6, LevelCounter::Negatives), threads * 1000);
         assert_eq!(counters.level_total(5, LevelCounter::Negatives), 0);
     }

@@ -380,12 +380,15 @@ fn lookups_are_counted_exactly_under_threads() {
     }
     db.compact_range(..).unwrap();
     let before = db.stats();
-    let (threads, gets) = (6u64, 2000u64);
+    let (threads, gets) = (6u64, 20_000u64);
+    // None is done before the last has begun.
+    let begun = Barrier::new(threads as usize);
     std::thread::scope(|scope| {
         for thread in 0..threads {
-            let db = &db;
+            let (db, begun) = (&db, &begun);
             scope.spawn(move || {
                 let mut rng = Rng::new(thread);
+                begun.wait();
                 for get in 0..gets {
                     let place = rng.below(999) * 2 + usize::from(get % 2 == 1);
                     assert_eq!(db.get(key(place)).unwrap().is_some(), get % 2 == 0);
