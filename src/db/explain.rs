@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::key::Lookup;
 use crate::options::access::ReadOptions;
 use crate::stats::counters::LEVELS;
-use crate::stats::report::bytes;
+use crate::stats::text::bytes;
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::value::Value;

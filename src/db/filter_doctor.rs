@@ -7,7 +7,8 @@
 
 use crate::db::filter_report::{FilterFacts, FilterReport};
 use crate::filter::registry::Encoding;
-use crate::stats::report::{LevelStats, bytes};
+use crate::stats::report::LevelStats;
+use crate::stats::text::bytes;
 use std::fmt;
 
 /// How many times the expected rate a filter of LevelDB's may have, and be in order. Its probes go

@@ -247,7 +247,10 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
     }
     // The log first: an edit may name it as soon as it is in the view, and a log that an edit
     // names must be there after a crash.
+    let started = Instant::now();
     let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+    shared.counters.add(Counter::LogSwitches, 1);
+    shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     let last_sequence = log.last_sequence;
     shared.update_view(|view| {
         let old = ImmutableMemtable {

@@ -5,7 +5,7 @@
 //! Counts are exact and come out the same for the same keys and seed; times do not. A row of a
 //! table that says nothing in any column is left out, and a dash stands for "does not apply".
 
-use crate::stats::report::bytes;
+use crate::stats::text::bytes;
 use std::fmt;
 
 /// One way to look keys up: a column of the tables.

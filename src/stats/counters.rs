@@ -78,6 +78,10 @@ counters! {
         MemtableStalls,
         /// Nanoseconds of these stalls.
         MemtableStallNanos,
+        /// Logs begun in place of a full one, while writers waited.
+        LogSwitches,
+        /// Nanoseconds of these waits.
+        LogSwitchNanos,
         /// Filters that could not be read or decoded; each answered "may contain".
         FilterErrors,
     }

@@ -1,11 +1,11 @@
-//! The public report: [`Stats`], one [`LevelStats`] a level, and the table they print.
+//! The public report: [`Stats`] and one [`LevelStats`] a level.
 //!
 //! Plain numbers, taken at one moment by `Db::stats`; all arithmetic on them (rates, totals,
 //! differences between two moments) is here, so that no caller divides by the wrong denominator.
+//! How they print is `text`'s.
 
 use crate::stats::counters::{Counter, Counters, LEVELS, LevelCounter};
 use crate::stats::interval::wilson_95;
-use std::fmt;
 
 /// What a database did and holds. Counters run since the database was created (kept in the file
 /// `STATS`, advisory), except after `Options::fresh_stats`.
@@ -62,6 +62,10 @@ pub struct Stats {
     pub memtable_stalls: u64,
     /// Nanoseconds of these stalls.
     pub memtable_stall_nanos: u64,
+    /// Logs begun in place of a full one, while writers waited for the directory's sync.
+    pub log_switches: u64,
+    /// Nanoseconds of these waits.
+    pub log_switch_nanos: u64,
     /// Filters that could not be read or decoded; each answered "may contain".
     pub filter_errors: u64,
     /// Capacity of the block cache in bytes.
@@ -245,7 +249,7 @@ impl Stats {
         total
     }
 
-    fn counters(&mut self) -> [(Counter, &mut u64); 24] {
+    fn counters(&mut self) -> [(Counter, &mut u64); 26] {
         [
             (Counter::Gets, &mut self.gets),
             (Counter::GetsFound, &mut self.gets_found),
@@ -270,131 +274,10 @@ impl Stats {
             (Counter::Level0StallNanos, &mut self.level0_stall_nanos),
             (Counter::MemtableStalls, &mut self.memtable_stalls),
             (Counter::MemtableStallNanos, &mut self.memtable_stall_nanos),
+            (Counter::LogSwitches, &mut self.log_switches),
+            (Counter::LogSwitchNanos, &mut self.log_switch_nanos),
             (Counter::FilterErrors, &mut self.filter_errors),
         ]
-    }
-}
-
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "level  tables       bytes    entries  filters    negative   true +  false +  \
-             unresolved  no filter      FPR  expected  blocks read  avoided"
-        )?;
-        for (number, level) in self.levels.iter().enumerate() {
-            let asked = level.negatives + level.not_consulted + level.prefix_checks();
-            if level.tables + level.data_blocks() + asked > 0 {
-                write_level(f, &format!("{number}"), level)?;
-            }
-        }
-        write_level(f, "all", &self.total())?;
-        write_prefixes(f, &self.levels)?;
-        writeln!(
-            f,
-            "gets {} (found {}), answered by a memtable {}, memtables skipped by their filter {}",
-            self.gets, self.gets_found, self.memtable_hits, self.memtable_negatives
-        )?;
-        writeln!(
-            f,
-            "writes {} batches, {} entries, {} in {} groups; log {}, {} syncs",
-            self.batches,
-            self.entries,
-            bytes(self.entry_bytes),
-            self.write_groups,
-            bytes(self.wal_bytes),
-            self.wal_syncs
-        )?;
-        writeln!(
-            f,
-            "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {} entries), moves {}",
-            self.flushes,
-            bytes(self.flush_bytes),
-            self.compactions,
-            bytes(self.compaction_bytes_read),
-            bytes(self.compaction_bytes_written),
-            self.compaction_entries_dropped,
-            self.trivial_moves
-        )?;
-        writeln!(
-            f,
-            "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
-             slowed {} ({} ms)",
-            self.memtable_stalls,
-            self.memtable_stall_nanos / 1_000_000,
-            self.level0_stalls,
-            self.level0_stall_nanos / 1_000_000,
-            self.level0_slowdowns,
-            self.level0_slowdown_nanos / 1_000_000
-        )?;
-        let (snapshots, filter_errors) = (self.snapshots, self.filter_errors);
-        let [memtables, cache, capacity] =
-            [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
-        let [resident, construction, pinned] =
-            [self.resident_bytes, self.construction_bytes, self.pinned_bytes].map(bytes);
-        write!(
-            f,
-            "memory: memtables {memtables}, cache {cache} of {capacity}, resident filters and \
-             indexes {resident}, filters being built {construction}, pinned {pinned}; \
-             {snapshots} snapshots, {filter_errors} filter errors"
-        )
-    }
-}
-
-/// One line, and only for who uses prefixes.
-fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
-    if levels.iter().all(|level| level.prefix_checks() == 0) {
-        return Ok(());
-    }
-    write!(f, "tables asked for a prefix, and passed by:")?;
-    for (number, level) in levels.iter().enumerate().filter(|(_, level)| level.prefix_checks() > 0)
-    {
-        write!(f, "  level {number} {}, {}", level.prefix_checks(), level.prefix_negatives)?;
-    }
-    writeln!(f)
-}
-
-fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fmt::Result {
-    let observed = level.observed_fpr().map_or("-".into(), |fpr| format!("{:.3}%", 100.0 * fpr));
-    let expected = if level.filter_bytes == 0 {
-        "-".into()
-    } else {
-        format!("{:.3}%", 100.0 * level.expected_fpr)
-    };
-    writeln!(
-        f,
-        "{name:>5}  {:>6}  {:>10}  {:>9}  {:>7}  {:>10}  {:>7}  {:>7}  {:>10}  {:>9}  {:>7}  \
-         {:>8}  {:>11}  {:>7}",
-        level.tables,
-        bytes(level.bytes),
-        level.entries,
-        bytes(level.filter_bytes),
-        level.negatives,
-        level.true_positives,
-        level.false_positives,
-        level.unresolved,
-        level.not_consulted,
-        observed,
-        expected,
-        level.data_blocks_read,
-        level.data_blocks_avoided(),
-    )
-}
-
-/// A size for people: three digits and a unit.
-#[must_use]
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 999.5 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 || value >= 99.95 {
-        format!("{value:.0} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
     }
 }
 
@@ -433,12 +316,5 @@ mod tests {
         };
         assert_eq!(level.observed_fpr(), Some(0.01));
         assert_eq!(LevelStats { true_positives: 5, ..LevelStats::default() }.observed_fpr(), None);
-    }
-
-    #[test]
-    fn sizes_have_three_digits() {
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(1_500), "1.5 kB");
-        assert_eq!(bytes(999_950_000), "1.0 GB");
     }
 }

@@ -95,6 +95,7 @@ fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
     db.compact_range(..).unwrap();
     let stats = db.stats();
     assert!(stats.flushes > 1 && stats.compactions > 0, "nothing happened below:\n{stats}");
+    assert!(stats.log_switches == stats.flushes && stats.log_switch_nanos > 0, "{stats}");
     db.close().unwrap();
     drop(db);
     // Space was given back: what is there is what the manifest names.

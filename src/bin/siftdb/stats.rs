@@ -55,7 +55,8 @@ fn stats_json(stats: &Figures) -> Value {
         entry_bytes, write_groups, wal_bytes, wal_syncs, flushes, flush_bytes, compactions,
         compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
-        level0_stall_nanos, memtable_stalls, memtable_stall_nanos, filter_errors,
+        level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
+        log_switch_nanos, filter_errors,
         cache_capacity_bytes, cache_bytes, cache_uncached, resident_bytes, construction_bytes,
         pinned_bytes, snapshots, since_unix_seconds,
     );

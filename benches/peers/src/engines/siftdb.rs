@@ -77,9 +77,13 @@ impl Store for Siftdb {
 
     fn stalled(&self) -> Option<Duration> {
         let stats = self.0.stats();
-        let nanos =
-            stats.memtable_stall_nanos + stats.level0_stall_nanos + stats.level0_slowdown_nanos;
-        Some(Duration::from_nanos(nanos))
+        let nanos = [
+            stats.memtable_stall_nanos,
+            stats.level0_stall_nanos,
+            stats.level0_slowdown_nanos,
+            stats.log_switch_nanos,
+        ];
+        Some(Duration::from_nanos(nanos.iter().sum()))
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::numbers::{percent, size};
 use crate::text::{output, print_json};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::stats::report::bytes;
+use siftdb::stats::text::bytes;
 use siftdb::{FilterAdvice, LevelAdvice, Options};
 use std::io::Write;
 

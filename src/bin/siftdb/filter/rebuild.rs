@@ -12,7 +12,7 @@ use crate::filter_args::WantedFilter;
 use crate::text::{counted, output, print_json};
 use clap::Args;
 use serde_json::json;
-use siftdb::stats::report::bytes;
+use siftdb::stats::text::bytes;
 use siftdb::{FilterRebuild, Options};
 use std::io::Write;
 

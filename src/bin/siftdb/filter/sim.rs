@@ -12,7 +12,7 @@ use crate::text::{output, print_json};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::filter::Encoding;
-use siftdb::stats::report::bytes;
+use siftdb::stats::text::bytes;
 use std::f64::consts::LN_2;
 use std::io::Write;
 

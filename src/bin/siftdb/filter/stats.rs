@@ -16,7 +16,7 @@ use crate::numbers::{percent, size};
 use crate::text::{counted, date, output, print_json};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::stats::report::bytes;
+use siftdb::stats::text::bytes;
 use siftdb::{Db, FilterGroup, FilterReport, LevelStats, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
