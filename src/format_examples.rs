@@ -110,6 +110,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> Result<Vec<u8>> {
             compression: Compression::None,
             filter: Some(TableFilter { encoding, layout, members: FilterMembers::default() }),
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         };
         let mut builder = TableBuilder::new(file, path, TABLE_ID, options);
         let entries: [(&str, ValueKind, &str); 3] = [

@@ -83,6 +83,7 @@ pub(crate) mod tests {
             compression: Compression::None,
             filter: None,
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         }
     }
 

@@ -140,6 +140,7 @@ mod tests {
                 members: FilterMembers::default(),
             }),
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         };
         env.remove_file(path);
         let file = env.create_new(path).unwrap();

@@ -354,6 +354,9 @@ impl Options {
             compression: self.compression,
             filter: self.table_filter(level, runs),
             construction: Construction { verify: self.verify_filters, budget: None },
+            // A flush should be over soon, and its table is soon written anew; tables of deeper
+            // levels are read for long.
+            write_bytes: if level == 0 { 64 << 10 } else { 1 << 20 },
         }
     }
 

@@ -4,7 +4,7 @@
 //! error, as is an empty table. After an error the builder is dropped and its file removed by the
 //! caller. Flush and compaction call it; the sync of the directory is theirs.
 //!
-//! Memory is one block, the index and the filter's keys, besides a write buffer of 1 MiB. The
+//! Memory is one block, the index and the filter's keys, besides a write buffer. The
 //! filter is told of every key through `key::filter_key`, and after each data block, the last one
 //! too, where the file then ends. The separator of a block waits for the first key of the next, so
 //! that it can be the shortest string between them. For a given table id the bytes are determined
@@ -44,6 +44,8 @@ pub struct TableOptions {
     pub filter: Option<TableFilter>,
     /// What checks the filter passes, and what its memory is charged to until it is written.
     pub construction: Construction,
+    /// Bytes of one write to the file, which are buffered.
+    pub write_bytes: usize,
 }
 
 /// What was written.
@@ -98,7 +100,7 @@ impl TableBuilder {
         }
         let properties = Properties { compression: options.compression, ..Properties::default() };
         TableBuilder {
-            out: TableWriter::new(file, path, table_id),
+            out: TableWriter::new(file, path, table_id, options.write_bytes),
             data: BlockBuilder::data(options.restart_interval, options.hash_index),
             options,
             encoder: snap::raw::Encoder::new(),
@@ -334,6 +336,7 @@ mod tests {
             compression: Compression::None,
             filter,
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         }
     }
 

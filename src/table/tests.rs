@@ -44,6 +44,7 @@ fn options(filter: Option<TableFilter>) -> TableOptions {
         compression: Compression::None,
         filter,
         construction: Construction::default(),
+        write_bytes: 64 << 10,
     }
 }
 
@@ -83,6 +84,7 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
             compression: if snappy { Compression::Snappy } else { Compression::None },
             filter: all[filter].clone(),
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         },
     )
 }

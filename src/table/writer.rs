@@ -1,9 +1,10 @@
 //! The file of a table that is being written, behind a write buffer.
 //!
 //! `builder` and, through [`BlockSink`], the filter's builder append blocks; each gets its trailer
-//! here. The file is written 1 MiB at a time, each at a multiple of that: the page cache then holds
-//! it in large folios, and a later read of a block finds its pages faster (a fifth of a hit that
-//! misses the block cache). After an error the file is of no use and the caller removes it.
+//! here. The file is written a number of bytes at a time, each at a multiple of that. The page
+//! cache keeps what one write brings in large folios, as far as it can: more at a time makes later
+//! reads faster and writing itself slower. After an error the file is of no use and the caller
+//! removes it.
 
 use crate::env::api::WritableFile;
 use crate::error::{Error, Result};
@@ -17,17 +18,23 @@ pub struct TableWriter {
     path: PathBuf,
     table_id: u64,
     buffer: Vec<u8>,
+    /// Bytes of one write.
+    write_bytes: usize,
     /// Bytes that the file has; the buffer's come behind them.
     written: u64,
 }
 
 impl TableWriter {
-    const BUFFER_BYTES: usize = 1 << 20;
-
-    /// Starts at the front of `file`; `path` is for errors.
+    /// Starts at the front of `file`, to be written `write_bytes` at a time; `path` is for errors.
     #[must_use]
-    pub fn new(file: Box<dyn WritableFile>, path: PathBuf, table_id: u64) -> Self {
-        TableWriter { file, path, table_id, buffer: Vec::new(), written: 0 }
+    pub fn new(
+        file: Box<dyn WritableFile>,
+        path: PathBuf,
+        table_id: u64,
+        write_bytes: usize,
+    ) -> Self {
+        let write_bytes = write_bytes.max(1);
+        TableWriter { file, path, table_id, buffer: Vec::new(), write_bytes, written: 0 }
     }
 
     /// The id that blocks are tied to.
@@ -57,10 +64,10 @@ impl TableWriter {
     /// Appends bytes.
     pub fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let room = Self::BUFFER_BYTES.saturating_sub(self.buffer.len());
+            let room = self.write_bytes.saturating_sub(self.buffer.len());
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
-            if self.buffer.len() >= Self::BUFFER_BYTES {
+            if self.buffer.len() >= self.write_bytes {
                 self.flush()?;
             }
             bytes = later;
@@ -112,10 +119,13 @@ mod tests {
     fn blocks_of_all_sizes_stand_where_their_handles_say() {
         let env = MemEnv::new();
         let path = Path::new("/1.sst");
-        let mut writer = TableWriter::new(env.create_new(path).unwrap(), path.into(), 7);
+        let mut writer = TableWriter::new(env.create_new(path).unwrap(), path.into(), 7, 1 << 20);
         let sizes = [0, 1, 100_000, 948_565, 1_048_571, 1_048_576, 1_048_577, 2_600_000, 3];
         let blocks: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![size as u8; size]).collect();
+        let before = env.log_len();
         let handles: Vec<_> = blocks.iter().map(|block| writer.write_raw(block).unwrap()).collect();
+        let writes = (env.log_len() - before) as u64;
+        assert_eq!(writes, writer.position() >> 20, "all of a mebibyte, at multiples of it");
         writer.finish().unwrap();
         let bytes = env.read_file(path).unwrap();
         assert_eq!(bytes.len() as u64, writer.position());

@@ -222,6 +222,7 @@ mod tests {
                 members: FilterMembers { whole_keys: true, prefix: Some(Prefix::fixed(2)) },
             }),
             construction: Construction::default(),
+            write_bytes: 64 << 10,
         };
         let handle = |(number, keys): (usize, &&[u32])| {
             let (name, table_id) = (format!("/{number}"), 1 + number as u64);
