@@ -68,8 +68,15 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
             let result = commit(shared, &group);
-            drop(latch);
             leadership.complete(&result);
+            loop {
+                let group = leadership.take_next_group();
+                if group.is_empty() {
+                    break;
+                }
+                leadership.complete(&commit(shared, &group));
+            }
+            drop(latch);
             result
         }
     }

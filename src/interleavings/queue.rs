@@ -43,6 +43,14 @@ fn submit(
             if !gives_up {
                 groups.lock().push(numbers);
                 leadership.complete(&Ok(()));
+                loop {
+                    let next = leadership.take_next_group();
+                    if next.is_empty() {
+                        break;
+                    }
+                    groups.lock().push(next.iter().map(number_of).collect());
+                    leadership.complete(&Ok(()));
+                }
             }
             leading.fetch_sub(1, Ordering::SeqCst);
             drop(leadership);
