@@ -8,7 +8,7 @@
 #[cfg(feature = "interleavings")]
 pub use crate::scheduled::{
     ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, thread,
-    thread_local,
+    thread_local, yield_until,
 };
 #[cfg(not(feature = "interleavings"))]
 pub use arc_swap::{ArcSwap, ArcSwapOption};
@@ -22,15 +22,14 @@ pub use std::sync::{Arc, OnceLock};
 pub use std::{thread, thread_local};
 
 /// Lets other threads run, up to ten times, until `done` holds: for what takes less time than
-/// waking a thread that sleeps. Under a scheduler, which would have to choose each time, not at
-/// all.
+/// waking a thread that sleeps.
+#[cfg(not(feature = "interleavings"))]
 pub fn yield_until(done: impl Fn() -> bool) {
-    const YIELDS: usize = if cfg!(feature = "interleavings") { 0 } else { 10 };
-    for _ in 0..YIELDS {
+    for _ in 0..10 {
         if done() {
             return;
         }
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
