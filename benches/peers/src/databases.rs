@@ -4,7 +4,8 @@
 //! the other directories go as soon as the next stage is entered. Entering a stage is never timed.
 //! Whatever is read is read once before, so that caches are full and every value has been found.
 
-use crate::engine::{Engine, Layout, Result, Settings, Store, Tally, WRITE_BUFFER_BYTES};
+use crate::engine::{Engine, Layout, Result, Settings, Store, WRITE_BUFFER_BYTES};
+use crate::tally::Tally;
 use crate::workload::{Draw, Workload};
 use std::fs;
 use std::io::ErrorKind;

@@ -8,8 +8,8 @@
 //! [`Reader::lookups`] is a provided method on purpose: it is compiled once for each engine, so a
 //! lookup costs no virtual call.
 
+use crate::tally::Tally;
 use crate::workload::{Batch, KeyList};
-use std::ops::AddAssign;
 use std::path::Path;
 use std::time::Duration;
 
@@ -136,31 +136,5 @@ pub trait Reader {
             tally.add(self.get(key)?);
         }
         Ok(tally)
-    }
-}
-
-/// What reads found: compared with what is known to be there, in every phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Number of values.
-    pub found: u64,
-    /// Sum of their last bytes.
-    pub sum: u64,
-}
-
-impl Tally {
-    /// Counts one answer.
-    pub fn add(&mut self, last_byte: Option<u8>) {
-        if let Some(byte) = last_byte {
-            self.found += 1;
-            self.sum += u64::from(byte);
-        }
-    }
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, more: Tally) {
-        self.found += more.found;
-        self.sum += more.sum;
     }
 }

@@ -11,6 +11,7 @@
 //! - `worker`, `phases`: the others: one round of one phase at a time
 //! - `reads`, `writes`, `sustained`, `writers`: what the phases do
 //! - `databases`, `clock`, `histogram`: what they stand on: databases in the right state, and time
+//! - `sample`, `tally`: a figure, and what was found
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
@@ -25,7 +26,9 @@ mod reads;
 mod report;
 mod rows;
 mod runner;
+mod sample;
 mod sustained;
+mod tally;
 mod worker;
 mod workload;
 mod writers;

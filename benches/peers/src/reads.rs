@@ -4,8 +4,9 @@
 
 use crate::clock::{Clock, Span, at_once};
 use crate::databases::{Databases, Stage, expect};
-use crate::engine::{Reader, Result, Store, Tally};
-use crate::phases::Sample;
+use crate::engine::{Reader, Result, Store};
+use crate::sample::Sample;
+use crate::tally::Tally;
 use crate::workload::{Draw, Lookups, Workload};
 use std::sync::Barrier;
 use std::time::Instant;

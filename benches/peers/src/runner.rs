@@ -5,7 +5,8 @@
 
 use crate::args::Args;
 use crate::engine::{Engine, Layout, Result};
-use crate::phases::{Phase, Sample};
+use crate::phases::Phase;
+use crate::sample::Sample;
 use crate::worker::Reply;
 use clap::ValueEnum;
 use std::fs;

@@ -20,7 +20,7 @@ use crate::clock::written_bytes;
 use crate::databases::{Databases, disk_bytes, expect};
 use crate::engine::{Result, Store};
 use crate::histogram::Histogram;
-use crate::phases::Sample;
+use crate::sample::Sample;
 use crate::workload::{Batch, Draw, Workload};
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -6,7 +6,8 @@
 use crate::args::{find_engine, find_layout};
 use crate::databases::Databases;
 use crate::engine::Result;
-use crate::phases::{self, Phase, Sample};
+use crate::phases::{self, Phase};
+use crate::sample::Sample;
 use crate::workload::{Workload, WorkloadArgs};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 //! both fall between present keys in every [`KeyShape`]. Values are windows of one pool of bytes,
 //! half of it random, so that making one costs nothing while a clock runs.
 
-use crate::engine::Tally;
+use crate::tally::Tally;
 use clap::{Args, ValueEnum, value_parser};
 use std::sync::OnceLock;
 

@@ -8,7 +8,7 @@
 use crate::clock::{Span, at_once};
 use crate::databases::{Databases, expect};
 use crate::engine::{Result, Settings, Store};
-use crate::phases::Sample;
+use crate::sample::Sample;
 use crate::workload::{Batch, Workload};
 use std::sync::Barrier;
 use std::time::Instant;

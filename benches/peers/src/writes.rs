@@ -6,7 +6,7 @@
 use crate::clock::{memory_peak, reset_memory_peak};
 use crate::databases::{Databases, Stage, disk_bytes, expect};
 use crate::engine::{Result, Settings, Store};
-use crate::phases::Sample;
+use crate::sample::Sample;
 use crate::workload::{Draw, Workload};
 use std::time::{Duration, Instant};
 

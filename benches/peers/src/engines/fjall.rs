@@ -1,10 +1,10 @@
 //! fjall: one keyspace.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, Tally,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
+use crate::tally::Tally;
 use crate::workload::Batch;
 use fjall::compaction::Leveled;
 use fjall::config::{

@@ -6,9 +6,9 @@
 #![allow(unsafe_code)]
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, Tally,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
 };
+use crate::tally::Tally;
 use crate::workload::Batch;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -4,8 +4,9 @@
 //! read transaction.
 #![allow(unsafe_code)]
 
-use crate::engine::{Engine, Layout, Reader, Result, Settings, Store, Tally};
+use crate::engine::{Engine, Layout, Reader, Result, Settings, Store};
 use crate::machine::crate_version;
+use crate::tally::Tally;
 use crate::workload::Batch;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};

@@ -3,8 +3,9 @@
 //! A write without sync is a commit with `Durability::None`: it is lost when the process dies, so
 //! redb promises less than the others there. A reader is one read transaction.
 
-use crate::engine::{Engine, Layout, Reader, Result, Settings, Store, Tally};
+use crate::engine::{Engine, Layout, Reader, Result, Settings, Store};
 use crate::machine::crate_version;
+use crate::tally::Tally;
 use crate::workload::Batch;
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::path::Path;

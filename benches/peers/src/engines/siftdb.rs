@@ -1,10 +1,10 @@
 //! siftdb, from the sources above this package.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, Tally,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
+use crate::tally::Tally;
 use crate::workload::Batch;
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
 use std::path::Path;
