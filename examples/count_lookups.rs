@@ -9,7 +9,8 @@
 //!
 //! prints the instructions of 10,000 lookups as "Collected". Layouts are none, block-based, full
 //! and partitioned (full unless said); kinds are hit, miss, and cold: a hit whose block is in no
-//! cache of ours (hit unless said).
+//! cache of ours (hit unless said). A number behind that is one of tables in level 0, in place of
+//! one settled table.
 
 use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
 use std::hint::black_box;
@@ -41,12 +42,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "partitioned" => bloom.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
         other => return Err(format!("unknown layout {other}").into()),
     };
+    let level0 = arguments.next().map_or(Ok(0), |tables| tables.parse::<u64>())?;
     let directory = tempfile::tempdir()?;
-    let db = Options::new().filter(filter).open(directory.path())?;
+    let db = Options::new().filter(filter).auto_compaction(false).open(directory.path())?;
     for n in 0..KEYS {
         db.put(key(n, false), [b'v'; 100])?;
+        if level0 > 0 && (n + 1) % KEYS.div_ceil(level0) == 0 {
+            db.flush()?;
+        }
     }
-    db.compact_range(..)?;
+    if level0 == 0 {
+        db.compact_range(..)?
+    } else {
+        db.flush()?
+    };
     let (absent, cold) = (kind == "miss", kind == "cold");
     let options = ReadOptions::new().fill_cache(!cold);
     let keys: Vec<String> = (0..LOOKUPS).map(|i| key(i * 7919 % KEYS, absent)).collect();

@@ -67,8 +67,9 @@ pub(crate) mod tests {
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::version::edit::{FileMeta, VersionEdit};
+    use crate::version::handle::{Graveyard, TableHandle};
     use crate::version::level_iter::LevelIter;
-    use crate::version::version::{Graveyard, TableHandle, Version};
+    use crate::version::version::Version;
     use crate::write_batch::{DecodedBatch, WriteBatch};
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};

@@ -16,8 +16,9 @@ use crate::iterator::api::Direction;
 use crate::key::{SequenceNumber, user_key};
 use crate::sync::Arc;
 use crate::version::edit::FileMeta;
+use crate::version::handle::TableHandle;
 use crate::version::level_iter::LevelIter;
-use crate::version::version::{TableHandle, Version};
+use crate::version::version::Version;
 
 /// What to compact.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ use crate::db::state::Shared;
 use crate::stats::counters::LEVELS;
 use crate::stats::report::Stats;
 use crate::table::filter_block::layout::TableFilter;
-use crate::version::version::{TableHandle, Version};
+use crate::version::handle::TableHandle;
+use crate::version::version::Version;
 
 /// The filters of a database: what they are, what the options ask for, what they did.
 #[derive(Clone, Debug, Default, PartialEq)]

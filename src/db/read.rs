@@ -67,7 +67,7 @@ pub fn get(
     if found == Lookup::Absent {
         let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
         let steps = trace.map(|trace| &mut trace.tables);
-        found = view.version.get(&lookup_key, &hash, read, &shared.counters, steps)?;
+        found = view.version.get(&lookup_key, &hash, read, stripe, steps)?;
     } else {
         stripe.add(Counter::MemtableHits, 1);
     }

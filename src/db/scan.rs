@@ -24,9 +24,9 @@ use crate::options::access::ReadOptions;
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, Ordering};
 use crate::value::{Key, Value};
+use crate::version::handle::TableHandle;
 use crate::version::level_iter::LevelIter;
 use crate::version::range_filter::RangeFilter;
-use crate::version::version::TableHandle;
 use std::fmt;
 use std::ops::Bound;
 

@@ -143,14 +143,28 @@ impl Shape {
         Some(Shape { lines: u32::try_from(body.len() / LINE_BYTES).ok()?, probes })
     }
 
+    #[inline(always)]
+    fn line(self, filter: &[u8], hash: u64) -> Option<&[u8; LINE_BYTES]> {
+        filter.as_chunks::<LINE_BYTES>().0.get(line_of(hash, self.lines))
+    }
+
     /// False only if no key with this hash was among those that `filter` was built from. `filter`
     /// is what was parsed; any other answers "may match" where it is too short.
     #[inline]
     #[must_use]
     pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
-        let offset = line_of(hash, self.lines) * LINE_BYTES;
-        match filter.get(offset..).and_then(|rest| rest.first_chunk::<LINE_BYTES>()) {
+        match self.line(filter, hash) {
             Some(line) => simd::probe_line(line, (hash >> 32) as u32, self.probes),
+            None => true,
+        }
+    }
+
+    /// The same, with the bits of the hash found once for many filters.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_match_bits(self, filter: &[u8], key: &mut LineBits) -> bool {
+        match self.line(filter, key.hash) {
+            Some(line) => key.are_set_in(line, self.probes),
             None => true,
         }
     }
@@ -162,6 +176,56 @@ impl Shape {
         let offset = line_of(hash, self.lines) * LINE_BYTES;
         simd::prefetch(filter, offset);
         simd::prefetch(filter, offset + LINE_BYTES - 1);
+    }
+}
+
+/// The bits that one hash has in its line: the same in every filter with as many probes, so a
+/// lookup that asks many filters finds them once.
+#[derive(Clone, Debug)]
+pub struct LineBits {
+    hash: u64,
+    /// A filter was asked.
+    asked: bool,
+    /// How many probes `bits` is made of: none before a second filter is asked.
+    probes: u32,
+    bits: [u64; LINE_BYTES / 8],
+}
+
+impl LineBits {
+    /// Of this hash; which bits they are is found when a second filter is asked.
+    #[inline]
+    #[must_use]
+    pub fn of(hash: u64) -> Self {
+        LineBits { hash, asked: false, probes: 0, bits: [0; LINE_BYTES / 8] }
+    }
+
+    /// True if all bits are set that `probes` ask for. For one filter alone the bits are not worth
+    /// finding. The comparison is plain code that compilers make a few wide instructions of.
+    #[inline(always)]
+    fn are_set_in(&mut self, line: &[u8; LINE_BYTES], probes: u32) -> bool {
+        if self.probes != probes {
+            if !self.asked {
+                self.asked = true;
+                return simd::probe_line(line, (self.hash >> 32) as u32, probes);
+            }
+            self.find(probes);
+        }
+        let (words, _) = line.as_chunks::<8>();
+        let missing = |(bits, word): (&u64, &[u8; 8])| bits & !u64::from_le_bytes(*word);
+        self.bits.iter().zip(words).map(missing).fold(0, |all, some| all | some) == 0
+    }
+
+    /// Apart, so that a lookup with one filter to ask stays short.
+    #[inline(never)]
+    fn find(&mut self, probes: u32) {
+        self.probes = probes;
+        self.bits = [0; LINE_BYTES / 8];
+        let mut x = (self.hash >> 32) as u32;
+        for _ in 0..probes {
+            // Of the top 9 bits, 3 name the word and 6 the bit in it.
+            self.bits[(x >> 29) as usize] |= 1 << (x >> 23 & 63);
+            x = x.wrapping_mul(PROBE_STEP);
+        }
     }
 }
 
@@ -265,6 +329,26 @@ mod tests {
             }
         }
         assert_eq!(digest, 0xba47a6fe19fc768b);
+    }
+
+    #[test]
+    fn bits_found_once_answer_like_those_found_for_each_filter() {
+        // 1 to 24 probes, some of them several times, and each as the first that is asked.
+        let filters: Vec<Vec<u8>> = (1..=60).map(|i| filter_of(50 * i, 1_700 * i as u32)).collect();
+        let (mut yes, mut no) = (0, 0);
+        for j in 0..3_000usize {
+            let hash = xxph3_64(&vectors::key8(2 * j as u64));
+            let mut bits = LineBits::of(hash);
+            for turn in 0..4 {
+                let filter = &filters[(j * 7 + turn / 2 * 13) % filters.len()];
+                let shape = Shape::parse(filter).expect("a filter");
+                let expected = shape.may_match(filter, hash);
+                assert_eq!(shape.may_match_bits(filter, &mut bits), expected, "{j}, {turn}");
+                assert!(shape.may_match_bits(&filter[..40], &mut bits), "a filter cut off");
+                *if expected { &mut yes } else { &mut no } += 1;
+            }
+        }
+        assert!(yes > 1_000 && no > 1_000, "{yes} {no}");
     }
 
     #[test]

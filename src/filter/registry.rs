@@ -9,7 +9,7 @@
 //! deliberate departure from RocksDB: it takes 1 to 5 bytes for "no keys", siftdb only 0 bytes.
 //! LevelDB's name keeps LevelDB's rule (below 2 bytes: no keys). Code of users runs guarded.
 
-use crate::filter::fast_local_bloom::{self, Shape};
+use crate::filter::fast_local_bloom::{self, LineBits, Shape};
 use crate::filter::hash::KeyHash;
 use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
@@ -339,6 +339,16 @@ impl PreparedFilter {
         }
     }
 
+    /// The same, for a key that many filters are asked for: `bits` are those of its
+    /// [`xxph3`](KeyHash::xxph3).
+    #[inline(always)]
+    pub(crate) fn may_contain_bits(&self, key: &KeyHash<'_>, bits: &mut LineBits) -> bool {
+        match self.rocksdb {
+            Some(RocksDbFilter::FastLocalBloom(shape)) => shape.may_match_bits(&self.bytes, bits),
+            _ => self.may_contain(key),
+        }
+    }
+
     /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
     #[inline]
     pub fn prefetch(&self, key: &KeyHash<'_>) {
@@ -382,7 +392,13 @@ mod tests {
                 let reader = FilterReader::for_name(name, &[]).expect("built in");
                 let hash = KeyHash::new(&key);
                 let prepared = PreparedFilter::new(reader.clone(), filter.clone().into());
-                prop_assert_eq!(reader.may_contain(&filter, &hash), prepared.may_contain(&hash));
+                let expected = reader.may_contain(&filter, &hash);
+                prop_assert_eq!(prepared.may_contain(&hash), expected);
+                let mut bits = LineBits::of(hash.xxph3());
+                for turn in 0..3 {
+                    let answer = prepared.may_contain_bits(&hash, &mut bits);
+                    prop_assert_eq!(answer, expected, "asked for the {}th time", turn + 1);
+                }
             }
         }
     }

@@ -77,7 +77,7 @@ impl OpenFilter {
 
     /// The filter for the version's probe array, which asks for whole keys only: if it is
     /// resident, of the whole table, and has them.
-    pub fn resident_of_whole_keys(&self) -> Option<&Arc<PreparedFilter>> {
+    pub fn resident_of_whole_keys(&self) -> Option<&PreparedFilter> {
         self.blocks.resident_full().filter(|_| self.members.whole_keys)
     }
 

@@ -193,7 +193,7 @@ impl Table {
     /// The filter for the version's probe array, if it is resident, of the whole table and of
     /// whole keys.
     #[must_use]
-    pub fn resident_filter(&self) -> Option<&Arc<PreparedFilter>> {
+    pub fn resident_filter(&self) -> Option<&PreparedFilter> {
         self.filter.resident_of_whole_keys()
     }
 

@@ -16,8 +16,8 @@ use crate::key::compare_internal;
 use crate::sync::Arc;
 use crate::table::iter::TableIter;
 use crate::value::Value;
+use crate::version::handle::TableHandle;
 use crate::version::range_filter::RangeFilter;
-use crate::version::version::TableHandle;
 
 /// A walk over a sorted level.
 pub struct LevelIter {

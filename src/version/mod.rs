@@ -8,6 +8,8 @@
 //! | `multi_get` | the point lookups of a batch, level by level |
 //! | `range_filter` | which tables a scan may pass by |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
+//! | `level` | the tables of one level as a lookup meets them |
+//! | `handle` | an open table, and how its file goes |
 //! | `manifest`, `edit` | the log of changes, CURRENT, and how one change is written |
 //!
 //! A reader takes a version and keeps it as long as it likes; a writer of tables makes an edit and
@@ -20,5 +22,7 @@ pub mod multi_get;
 pub mod range_filter;
 #[expect(clippy::module_inception, reason = "the field calls both so")]
 pub mod version;
+pub mod level;
+pub mod handle;
 pub mod manifest;
 pub mod edit;

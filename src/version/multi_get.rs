@@ -13,7 +13,8 @@ use crate::stats::counters::{Counters, Stripe};
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::{Wanted, ask};
 use crate::table::reader::TableReadOptions;
-use crate::version::version::{Fence, Level, Slot, Version, VersionRead, count_io, count_verdict};
+use crate::version::level::{Fence, Level, Slot};
+use crate::version::version::{Version, VersionRead, count_io, count_verdict};
 use std::ops::Range;
 
 impl Version {

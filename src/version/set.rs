@@ -18,9 +18,10 @@ use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::version::edit::{COMPARATOR, FirstLog, VersionEdit};
+use crate::version::handle::{Graveyard, TableHandle};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::version::open_tables::{open_table, open_tables};
-use crate::version::version::{Graveyard, TableHandle, Version};
+use crate::version::version::Version;
 use std::path::{Path, PathBuf};
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.

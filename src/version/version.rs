@@ -1,140 +1,30 @@
 //! A `Version`: the tables of the tree at one moment, immutable, and the point lookup in them.
 //!
-//! A version holds its tables open, so a lookup goes from here straight to a filter: for each
-//! table a [`Slot`] keeps what a probe needs (fences, resident filter) side by side, in the order
-//! of the search. Nothing else of a table is touched before its filter says "maybe".
+//! A version holds its tables open, so a lookup goes from here straight to a filter: `level.rs`
+//! keeps what a probe needs side by side, and nothing else of a table is touched before its filter
+//! says "maybe".
 //!
 //! Invariants: level 0 is sorted newest first, its tables may overlap; every other level is sorted
 //! by key and no user key lies in two of its tables (I4). A version never changes. A table's file
-//! goes when the last version that names it is dropped (I9): [`TableHandle`]'s drop only puts the
-//! number into the [`Graveyard`]; the background removes the file.
+//! goes when the last version that names it is dropped (I9; `handle.rs`).
 //!
 //! The table says what happened; this module knows the level and counts it.
 
 use crate::error::Result;
+use crate::filter::fast_local_bloom::LineBits;
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::PreparedFilter;
-use crate::key::{Lookup, LookupKey, compare_internal, sort_prefix, user_key};
-use crate::stats::counters::{Counter, Counters, LEVELS, LevelCounter, Stripe};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::key::{Lookup, LookupKey, compare_internal, sort_prefix};
+use crate::stats::counters::{Counter, LEVELS, LevelCounter, Stripe};
+use crate::sync::Arc;
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::layout::FilterVerdict;
-use crate::table::reader::{Table, TableReadOptions};
+use crate::table::reader::TableReadOptions;
 use crate::version::edit::FileMeta;
+use crate::version::handle::TableHandle;
+use crate::version::level::{Level, Slot};
 
 /// The tables of each level by what the manifest says of them: what a picker needs.
 pub type LevelShape = [Vec<Arc<FileMeta>>; LEVELS];
-
-/// Numbers of files that no version names any more, waiting to be removed.
-#[derive(Debug, Default)]
-pub struct Graveyard(Mutex<Vec<u64>>);
-
-impl Graveyard {
-    /// Takes the numbers that came in since the last call.
-    pub fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
-
-/// An open table, as versions share it.
-#[derive(Debug)]
-pub struct TableHandle {
-    /// What the manifest says of it.
-    pub meta: Arc<FileMeta>,
-    /// The open table.
-    pub table: Arc<Table>,
-    obsolete: AtomicBool,
-    graveyard: Arc<Graveyard>,
-}
-
-impl TableHandle {
-    /// A table that the next version names.
-    #[must_use]
-    pub fn new(meta: Arc<FileMeta>, table: Arc<Table>, graveyard: &Arc<Graveyard>) -> Arc<Self> {
-        let graveyard = Arc::clone(graveyard);
-        Arc::new(TableHandle { meta, table, obsolete: AtomicBool::new(false), graveyard })
-    }
-
-    /// The durable manifest no longer names this table: its file goes with its last version.
-    pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for TableHandle {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            self.graveyard.0.lock().push(self.meta.number);
-        }
-    }
-}
-
-/// What a probe of one table needs.
-#[derive(Debug)]
-pub struct Slot {
-    /// The filter of the whole table, if it is resident.
-    pub filter: Option<Arc<PreparedFilter>>,
-    /// What the table's filter says of a key, it says of the key's prefix.
-    by_prefix: bool,
-    mean_block_bytes: u64,
-    /// The table.
-    pub handle: Arc<TableHandle>,
-}
-
-impl Slot {
-    fn new(handle: &Arc<TableHandle>) -> Self {
-        Slot {
-            filter: handle.table.resident_filter().cloned(),
-            by_prefix: !handle.table.filter().holds_whole_keys(),
-            mean_block_bytes: handle.table.mean_block_bytes(),
-            handle: Arc::clone(handle),
-        }
-    }
-}
-
-/// First and last user key of a table. The first eight bytes stand in the fence itself, so that
-/// most comparisons touch nothing else.
-#[derive(Debug)]
-pub struct Fence {
-    smallest_prefix: u64,
-    largest_prefix: u64,
-    smallest: Box<[u8]>,
-    largest: Box<[u8]>,
-}
-
-impl Fence {
-    fn new(meta: &FileMeta) -> Self {
-        let (smallest, largest) = (user_key(&meta.smallest), user_key(&meta.largest));
-        Fence {
-            smallest_prefix: sort_prefix(smallest),
-            largest_prefix: sort_prefix(largest),
-            smallest: smallest.into(),
-            largest: largest.into(),
-        }
-    }
-
-    /// All keys of the table are above this one, whose first bytes are `prefix`.
-    #[inline]
-    pub fn starts_after(&self, prefix: u64, key: &[u8]) -> bool {
-        self.smallest_prefix > prefix || (self.smallest_prefix == prefix && &*self.smallest > key)
-    }
-
-    /// All keys of the table are below this one, whose first bytes are `prefix`.
-    #[inline]
-    pub fn ends_before(&self, prefix: u64, key: &[u8]) -> bool {
-        self.largest_prefix < prefix || (self.largest_prefix == prefix && &*self.largest < key)
-    }
-}
-
-/// One level: fences and slots side by side, in the order of the search.
-#[derive(Debug, Default)]
-pub struct Level {
-    /// Of each table.
-    pub fences: Vec<Fence>,
-    /// Of each table.
-    pub slots: Vec<Slot>,
-    handles: Vec<Arc<TableHandle>>,
-}
 
 /// What one lookup did in one table, for `explain`.
 #[derive(Clone, Debug)]
@@ -151,6 +41,19 @@ pub struct TableStep {
     pub lookup: Lookup,
 }
 
+impl TableStep {
+    #[cold]
+    fn denied(level: usize, slot: &Slot) -> Self {
+        TableStep {
+            level,
+            number: slot.handle.meta.number,
+            verdict: FilterVerdict::No,
+            io: TableIo::default(),
+            lookup: Lookup::Absent,
+        }
+    }
+}
+
 /// How a lookup is done.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionRead {
@@ -165,6 +68,8 @@ pub struct VersionRead {
 pub struct Version {
     /// Level 0 first.
     pub levels: [Level; LEVELS],
+    /// Levels down to the last that has a table.
+    depth: usize,
     holds_prefixes: bool,
 }
 
@@ -181,15 +86,12 @@ impl Version {
                 handles.sort_by(|a, b| compare_internal(&a.meta.smallest, &b.meta.smallest));
             }
             number += 1;
-            Level {
-                fences: handles.iter().map(|handle| Fence::new(&handle.meta)).collect(),
-                slots: handles.iter().map(Slot::new).collect(),
-                handles,
-            }
+            Level::new(handles)
         });
         let mut handles = levels.iter().flat_map(|level| &level.handles);
         let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
-        Version { levels, holds_prefixes }
+        let depth = levels.iter().rposition(|level| !level.slots.is_empty()).map_or(0, |i| i + 1);
+        Version { levels, depth, holds_prefixes }
     }
 
     /// True if a filter of these tables can be asked for prefixes.
@@ -222,36 +124,31 @@ impl Version {
         key: &LookupKey,
         hash: &KeyHash<'_>,
         read: VersionRead,
-        counters: &Counters,
-        mut trace: Option<&mut Vec<TableStep>>,
+        stripe: Stripe<'_>,
+        trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
-        let user_key = key.user_key();
+        let user_key = hash.key();
         let prefix = sort_prefix(user_key);
-        let stripe = counters.stripe();
-        let newest_first = &self.levels[0];
+        let bits = LineBits::of(hash.xxph3());
+        let mut walk = Walk { key, hash, bits, read, stripe, trace };
+        let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
+            return Ok(Lookup::Absent);
+        };
         for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
-            if fence.starts_after(prefix, user_key) || fence.ends_before(prefix, user_key) {
+            if fence.excludes(prefix, user_key) || walk.passes_by(0, slot) {
                 continue;
             }
-            match search(0, slot, key, hash, read, &stripe, trace.as_deref_mut())? {
+            match walk.search(0, slot)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
-        for (number, level) in self.levels.iter().enumerate().skip(1) {
-            // Most levels are, and a search in nothing has its price, too.
-            if level.fences.is_empty() {
+        for (number, level) in (1..).zip(sorted) {
+            let Some(slot) = level.slot_for(prefix, user_key) else { continue };
+            if walk.passes_by(number, slot) {
                 continue;
             }
-            let place = level.fences.partition_point(|fence| fence.ends_before(prefix, user_key));
-            let (Some(fence), Some(slot)) = (level.fences.get(place), level.slots.get(place))
-            else {
-                continue;
-            };
-            if fence.starts_after(prefix, user_key) {
-                continue;
-            }
-            match search(number, slot, key, hash, read, &stripe, trace.as_deref_mut())? {
+            match walk.search(number, slot)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
@@ -266,64 +163,58 @@ impl Version {
         let prefix = sort_prefix(user_key);
         self.levels.iter().any(|level| {
             level.fences.iter().zip(&level.slots).any(|(fence, slot)| {
-                !fence.starts_after(prefix, user_key)
-                    && !fence.ends_before(prefix, user_key)
+                !fence.excludes(prefix, user_key)
                     && slot.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
             })
         })
     }
 }
 
-/// Asks one table: its filter first, if it is resident, then the table itself; counts both.
-#[inline]
-fn search(
-    level: usize,
-    slot: &Slot,
-    key: &LookupKey,
-    hash: &KeyHash<'_>,
+/// One lookup on its way through the tables.
+struct Walk<'a, 'k> {
+    key: &'a LookupKey,
+    hash: &'a KeyHash<'k>,
+    bits: LineBits,
     read: VersionRead,
-    stripe: &Stripe<'_>,
-    trace: Option<&mut Vec<TableStep>>,
-) -> Result<Lookup> {
-    let resident = slot.filter.as_ref().filter(|_| read.use_filters);
-    if resident.is_some_and(|filter| !filter.may_contain(hash)) {
-        let (verdict, lookup) = (FilterVerdict::No, Lookup::Absent);
-        count_verdict(level, slot, key, verdict, &lookup, stripe);
-        if let Some(trace) = trace {
-            let (number, io) = (slot.handle.meta.number, TableIo::default());
-            trace.push(TableStep { level, number, verdict, io, lookup });
-        }
-        return Ok(Lookup::Absent);
-    }
-    let options = TableReadOptions {
-        use_filters: read.use_filters,
-        fill_cache: read.fill_cache,
-        filter_said_maybe: resident.is_some(),
-    };
-    search_table(level, slot, key, hash, options, stripe, trace)
+    stripe: Stripe<'a>,
+    trace: Option<&'a mut Vec<TableStep>>,
 }
 
-/// Asks the table itself. Apart from `search`, so that a "no", which most tables answer, is short.
-#[inline(never)]
-fn search_table(
-    level: usize,
-    slot: &Slot,
-    key: &LookupKey,
-    hash: &KeyHash<'_>,
-    options: TableReadOptions,
-    stripe: &Stripe<'_>,
-    trace: Option<&mut Vec<TableStep>>,
-) -> Result<Lookup> {
-    let mut io = TableIo::default();
-    let result = slot.handle.table.get(key, hash, options, &mut io);
-    count_io(level, &io, stripe);
-    let (lookup, verdict) = result?;
-    count_verdict(level, slot, key, verdict, &lookup, stripe);
-    if let Some(trace) = trace {
-        let number = slot.handle.meta.number;
-        trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
+impl Walk<'_, '_> {
+    /// True, and counted, if the table's resident filter says "no". In line, with everything that
+    /// it calls: most lookups in most tables end here.
+    #[inline(always)]
+    fn passes_by(&mut self, level: usize, slot: &Slot) -> bool {
+        if !self.read.use_filters || !slot.denies(self.hash, &mut self.bits) {
+            return false;
+        }
+        self.stripe.add_level(level, LevelCounter::Negatives, 1);
+        self.stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
+        if let Some(trace) = &mut self.trace {
+            trace.push(TableStep::denied(level, slot));
+        }
+        true
     }
-    Ok(lookup)
+
+    /// Asks the table itself, and counts what it says.
+    #[inline(never)]
+    fn search(&mut self, level: usize, slot: &Slot) -> Result<Lookup> {
+        let options = TableReadOptions {
+            use_filters: self.read.use_filters,
+            fill_cache: self.read.fill_cache,
+            filter_said_maybe: self.read.use_filters && slot.filter.is_some(),
+        };
+        let mut io = TableIo::default();
+        let result = slot.handle.table.get(self.key, self.hash, options, &mut io);
+        count_io(level, &io, &self.stripe);
+        let (lookup, verdict) = result?;
+        count_verdict(level, slot, self.key, verdict, &lookup, &self.stripe);
+        if let Some(trace) = &mut self.trace {
+            let number = slot.handle.meta.number;
+            trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
+        }
+        Ok(lookup)
+    }
 }
 
 /// Counts what a table's filter said of a key, in the light of what the search found. In line for
@@ -389,23 +280,4 @@ fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
         stripe.add_level(level, counter, amount);
     }
     stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fences_settle_equal_prefixes_by_the_whole_key() {
-        let fence = Fence {
-            smallest_prefix: sort_prefix(b"abcdefghb"),
-            largest_prefix: sort_prefix(b"abcdefghy"),
-            smallest: b"abcdefghb".as_slice().into(),
-            largest: b"abcdefghy".as_slice().into(),
-        };
-        let starts_after = |key: &[u8]| fence.starts_after(sort_prefix(key), key);
-        let ends_before = |key: &[u8]| fence.ends_before(sort_prefix(key), key);
-        assert!(starts_after(b"abcdefgha") && !starts_after(b"abcdefghb"));
-        assert!(ends_before(b"abcdefghz") && !ends_before(b"abcdefghy"));
-    }
 }

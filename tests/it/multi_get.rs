@@ -121,6 +121,42 @@ fn batches_answer_and_count_as_single_lookups_under_every_filter() {
     }
 }
 
+/// A lookup finds the bits of its key once for all filters that have as many probes. A batch asks
+/// each filter by itself, so both must come to the same verdicts, table by table.
+#[test]
+fn lookups_cross_overlapping_tables_of_many_filters() {
+    let bloom = |bits| Filter::bloom(bits).layout(FilterLayout::Full);
+    let mut filters: Vec<Filter> = [10.0, 10.0, 3.0, 30.0, 3.0].map(bloom).into();
+    filters.extend([Filter::ribbon(10.0), Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)]);
+    filters.extend([10.0, 60.0, 60.0].map(bloom));
+    let options = small_options().write_buffer_bytes(4 << 20).auto_compaction(false);
+    let (env, count) = (MemEnv::without_log(), 1_500);
+    for (table, filter) in filters.iter().enumerate() {
+        let db = open(&env, &options.clone().filter(filter.clone())).unwrap();
+        for number in (table..count).step_by(filters.len()) {
+            db.put(key(number), bytes(number as u64, 20)).unwrap();
+            // In every table; the newest one's counts.
+            db.put(key(number / 100 * 100), bytes(table as u64, 30)).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let db = open(&env, &options).unwrap();
+    assert_eq!(db.stats().levels[0].tables, filters.len() as u64);
+    for number in 0..count {
+        let expected = match number % 100 {
+            0 => bytes(filters.len() as u64 - 1, 30),
+            _ => bytes(number as u64, 20),
+        };
+        assert_eq!(db.get(key(number)).unwrap().as_deref(), Some(&expected[..]), "key {number}");
+    }
+    let wanted: Vec<Vec<u8>> = (0..count).flat_map(|n| [key(n), absent_key(n)]).collect();
+    compare(&db, None, &wanted, &ReadOptions::new(), "with filters");
+    compare(&db, None, &wanted, &ReadOptions::new().use_filters(false), "without filters");
+    for wanted in wanted.chunks(1) {
+        compare(&db, None, wanted, &ReadOptions::new(), "one key");
+    }
+}
+
 /// A database of one table with the keys `0..count`.
 fn one_table(options: &Options, count: usize) -> Db {
     let db = open(&MemEnv::without_log(), options).unwrap();

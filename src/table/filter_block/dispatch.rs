@@ -216,7 +216,7 @@ impl FilterBlockReader {
     }
 
     /// The whole table's filter where it stays in memory, for the version's probe array.
-    pub fn resident_full(&self) -> Option<&Arc<PreparedFilter>> {
+    pub fn resident_full(&self) -> Option<&PreparedFilter> {
         match &self.layout {
             Layout::Full(reader) => reader.resident(),
             _ => None,

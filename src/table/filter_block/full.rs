@@ -85,7 +85,7 @@ impl FullBuilder {
 pub struct FullReader {
     reader: FilterReader,
     source: FilterSource,
-    resident: Option<Arc<PreparedFilter>>,
+    resident: Option<PreparedFilter>,
 }
 
 impl FullReader {
@@ -97,13 +97,12 @@ impl FullReader {
     /// Loads the filter to stay; if that fails it is fetched at each use.
     pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
         let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
-        self.resident =
-            bytes.map(|bytes| Arc::new(PreparedFilter::new(self.reader.clone(), bytes)));
+        self.resident = bytes.map(|bytes| PreparedFilter::new(self.reader.clone(), bytes));
     }
 
     /// The filter, if it stays in memory.
     #[inline]
-    pub fn resident(&self) -> Option<&Arc<PreparedFilter>> {
+    pub fn resident(&self) -> Option<&PreparedFilter> {
         self.resident.as_ref()
     }
 
@@ -139,7 +138,7 @@ impl FullReader {
     pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
         let fetched;
         let filter = match &self.resident {
-            Some(filter) => &**filter,
+            Some(filter) => filter,
             None => {
                 set_all(keys, FilterVerdict::NotConsulted);
                 let Some(block) = self.source.fetch(file, io) else { return };

@@ -1,0 +1,54 @@
+//! An open table, as versions share it, and how its file goes.
+//!
+//! A version holds its tables open through [`TableHandle`]s. A table's file goes when the last
+//! version that names it is dropped (I9): the handle's drop only puts the number into the
+//! [`Graveyard`]; the background removes the file. A handle that nobody marked obsolete leaves its
+//! file alone.
+
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::table::reader::Table;
+use crate::version::edit::FileMeta;
+
+/// Numbers of files that no version names any more, waiting to be removed.
+#[derive(Debug, Default)]
+pub struct Graveyard(Mutex<Vec<u64>>);
+
+impl Graveyard {
+    /// Takes the numbers that came in since the last call.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// An open table, as versions share it.
+#[derive(Debug)]
+pub struct TableHandle {
+    /// What the manifest says of it.
+    pub meta: Arc<FileMeta>,
+    /// The open table.
+    pub table: Arc<Table>,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl TableHandle {
+    /// A table that the next version names.
+    #[must_use]
+    pub fn new(meta: Arc<FileMeta>, table: Arc<Table>, graveyard: &Arc<Graveyard>) -> Arc<Self> {
+        let graveyard = Arc::clone(graveyard);
+        Arc::new(TableHandle { meta, table, obsolete: AtomicBool::new(false), graveyard })
+    }
+
+    /// The durable manifest no longer names this table: its file goes with its last version.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.graveyard.0.lock().push(self.meta.number);
+        }
+    }
+}
