@@ -9,6 +9,7 @@
 //! under the lock of its shard, while the cache holds it, so that no slot keeps what was evicted
 //! (I19); values do not keep slots alive.
 
+use crate::sync::plain::AtomicU32;
 use crate::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
 use std::ops::Deref;
@@ -33,7 +34,13 @@ struct Home<V> {
 }
 
 /// Places for values that are asked for by number.
-pub struct Slots<V>(Box<[ArcSwapOption<Cached<V>>]>);
+pub struct Slots<V>(Box<[Place<V>]>);
+
+struct Place<V> {
+    value: ArcSwapOption<Cached<V>>,
+    /// What the owner of the slots wants to know of a value that is loaded again.
+    note: AtomicU32,
+}
 
 /// One of them.
 pub struct Slot<'s, V> {
@@ -88,7 +95,7 @@ impl<V> Cached<V> {
         if let Some(before) = before {
             self.leave(&before);
         }
-        place.swap(Some(Arc::clone(self)))
+        place.value.swap(Some(Arc::clone(self)))
     }
 
     /// Takes it out of its slot and counts it as pinned. Called once, when no shard holds it.
@@ -108,9 +115,9 @@ impl<V> Cached<V> {
     fn leave(self: &Arc<Self>, home: &Home<V>) {
         let Some(slots) = home.slots.upgrade() else { return };
         let Some(place) = slots.0.get(home.number) else { return };
-        let there = place.load();
+        let there = place.value.load();
         if there.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
-            place.compare_and_swap(&there, None);
+            place.value.compare_and_swap(&there, None);
         }
     }
 }
@@ -143,7 +150,8 @@ impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
 impl<V> Slots<V> {
     /// So many slots, all empty.
     pub fn new(count: usize) -> Arc<Self> {
-        Arc::new(Slots((0..count).map(|_| ArcSwapOption::empty()).collect()))
+        let empty = |_| Place { value: ArcSwapOption::empty(), note: AtomicU32::new(0) };
+        Arc::new(Slots((0..count).map(empty).collect()))
     }
 
     /// Slot `number`, which may be beyond the last: it is then always empty.
@@ -176,13 +184,26 @@ impl<V> Slot<'_, V> {
     /// What it holds; notes that it was of use.
     #[inline]
     pub fn get(self) -> Option<Slotted<V>> {
-        let there = self.slots.0.get(self.number)?.load();
+        let there = self.slots.0.get(self.number)?.value.load();
         let value = there.as_ref()?;
         // Written at most once between two evictions, so that readers share the line in peace.
         if !value.used.load(Ordering::Relaxed) {
             value.used.store(true, Ordering::Relaxed);
         }
         Some(there)
+    }
+
+    /// What was noted last; 0 if nothing was. It stays when the value goes.
+    #[inline]
+    pub fn note(self) -> u32 {
+        self.slots.0.get(self.number).map_or(0, |place| place.note.load(Ordering::Relaxed))
+    }
+
+    /// Notes something of its value.
+    pub fn set_note(self, note: u32) {
+        if let Some(place) = self.slots.0.get(self.number) {
+            place.note.store(note, Ordering::Relaxed);
+        }
     }
 }
 

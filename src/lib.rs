@@ -147,8 +147,11 @@ mod wal;
 // -- services ------------------------------------------------------------------------------------
 mod record;
 mod cache;
+mod cache_budget;
+mod cache_key;
 mod cached;
 mod recency_list;
+mod ghost_list;
 mod single_flight;
 mod iterator;
 pub mod filter;

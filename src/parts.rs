@@ -6,7 +6,8 @@
 //! is of no use but to the optimizer, which must not leave the work out. No part of the library
 //! calls this, and its names may change with what they measure.
 
-use crate::cache::{Cache, CacheKey, Priority};
+use crate::cache::{Cache, Priority};
+use crate::cache_key::CacheKey;
 use crate::cached::{Cached, Slots};
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
@@ -149,7 +150,7 @@ fn cache(keys: u64) -> Result<Vec<Part>> {
     for number in 0..blocks {
         for _ in 0..2 {
             let slot = Some(slots.slot(number as usize));
-            cache.get_or_load(key(number), Priority::Low, slot, || Ok((number, 4096)))?;
+            cache.get_or_load(key(number), Priority::Low, slot, 4096, || Ok((number, 4096)))?;
         }
     }
     let read = |cached: &Arc<Cached<u64>>| ***cached;

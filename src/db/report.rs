@@ -36,6 +36,7 @@ pub fn stats(shared: &Shared) -> Stats {
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();
+    stats.cache_turned_away = shared.cache.turned_away();
     stats.resident_bytes = shared.cache.reserved_bytes();
     stats.construction_bytes = shared.cache.construction_bytes();
     stats.pinned_bytes = shared.cache.pinned_bytes();

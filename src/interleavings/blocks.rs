@@ -1,6 +1,7 @@
 //! The block cache: loads that several threads share, slots, use and eviction.
 
-use crate::cache::{Cache, CacheKey, Priority, shard_of};
+use crate::cache::{Cache, Priority, Served};
+use crate::cache_key::{CacheKey, HashedKey};
 use crate::cached::{Cached, Slots, Slotted};
 use crate::error::Error;
 use crate::interleavings::run::check;
@@ -15,7 +16,7 @@ const CAPACITY: u64 = 4 * 10_600;
 /// Keys of one shard, since each shard has an order of its own.
 fn key(block: u64) -> CacheKey {
     let keys = (0..).map(|offset| CacheKey { table: 1, offset });
-    let mut keys = keys.filter(|&key| shard_of(key) == 3);
+    let mut keys = keys.filter(|&key| HashedKey::new(key).shard() == 3);
     keys.nth(block as usize).expect("there is no end of them")
 }
 
@@ -27,9 +28,16 @@ fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
         return found;
     }
     let load = || Ok((n, BLOCK));
-    let (found, _) = cache.get_or_load(key(n), Priority::Low, Some(slot), load).unwrap();
+    let (found, _) =
+        cache.get_or_load(key(n), Priority::Low, Some(slot), BLOCK as u64, load).unwrap();
     assert_eq!(**found, n);
     found
+}
+
+/// The same twice, since a full cache keeps what is asked for again.
+fn fetch_twice(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) {
+    fetch(cache, slots, n);
+    fetch(cache, slots, n);
 }
 
 /// What a slot holds, the cache holds.
@@ -53,7 +61,7 @@ pub fn an_evicted_block_leaves_its_slot() {
         thread::scope(|scope| {
             for walk in walks {
                 let (cache, slots) = (&cache, &slots);
-                scope.spawn(move || walk.iter().for_each(|&n| drop(fetch(cache, slots, n))));
+                scope.spawn(move || walk.iter().for_each(|&n| fetch_twice(cache, slots, n)));
             }
         });
         let left = check_slots(&cache, &slots, 6);
@@ -79,7 +87,7 @@ pub fn a_block_that_was_used_through_its_slot_is_not_evicted_before_others() {
         thread::scope(|scope| {
             for n in [4, 5] {
                 let (cache, slots) = (&cache, &slots);
-                scope.spawn(move || drop(fetch(cache, slots, n)));
+                scope.spawn(move || fetch_twice(cache, slots, n));
             }
             // In time or not.
             scope.spawn(|| drop(slots.slot(1).get()));
@@ -107,7 +115,7 @@ pub fn threads_that_miss_one_block_share_one_load_and_no_failure() {
                             false => Ok((7, BLOCK)),
                         }
                     };
-                    let answer = cache.get_or_load(key(0), Priority::Low, None, load);
+                    let answer = cache.get_or_load(key(0), Priority::Low, None, BLOCK as u64, load);
                     let loaded = answer.map(|(value, loaded)| (**value == 7).then_some(loaded));
                     answers.lock().push((thread, loaded.ok()));
                 });
@@ -120,5 +128,46 @@ pub fn threads_that_miss_one_block_share_one_load_and_no_failure() {
         }
         assert_eq!(loads.load(Ordering::SeqCst), 2);
         answers
+    });
+}
+
+/// A full cache turns away what is asked for once; who waits for it meanwhile gets it.
+pub fn a_block_that_is_turned_away_is_shared_with_those_who_wait_for_it() {
+    check("turned away", 5000, 2, || {
+        let cache = Numbers::new(CAPACITY, 0.5);
+        let slots = Slots::new(6);
+        (0..4).for_each(|n| drop(fetch(&cache, &slots, n)));
+        let (reading, reads) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let answers = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (cache, reading, reads, answers) = (&cache, &reading, &reads, &answers);
+                scope.spawn(move || {
+                    let read = || {
+                        assert_eq!(reading.fetch_add(1, Ordering::SeqCst), 0, "two reads at once");
+                        reads.fetch_add(1, Ordering::SeqCst);
+                        reading.fetch_sub(1, Ordering::SeqCst);
+                        Ok(4)
+                    };
+                    let keep = |n| Ok((n, BLOCK));
+                    let (served, _) = cache
+                        .get_or_read(key(4), Priority::Low, None, BLOCK as u64, read, keep)
+                        .unwrap();
+                    let held = match served {
+                        Served::Held(value) => (**value, true),
+                        Served::Passing(value) => (value, false),
+                    };
+                    assert_eq!(held.0, 4);
+                    answers.lock().push(held.1);
+                });
+            }
+        });
+        // Only who came first may have had it for itself.
+        let mut answers = std::mem::take(&mut *answers.lock());
+        answers.sort_unstable();
+        assert_eq!(answers[1..], [true, true]);
+        assert_eq!(cache.turned_away(), 1, "noted once");
+        assert!(cache.get(key(4), Priority::Low).is_some());
+        (answers, reads.load(Ordering::SeqCst))
     });
 }

@@ -74,6 +74,9 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Blocks that were served without being kept, since each is over a quarter of the capacity.
     pub cache_uncached: u64,
+    /// Data blocks that were served without being kept, since the cache was full and they had not
+    /// been asked for lately.
+    pub cache_turned_away: u64,
     /// Bytes of filters and indexes that live in their tables, charged to the same budget.
     pub resident_bytes: u64,
     /// Bytes that filters take while they are built, charged to the same budget.

@@ -6,18 +6,16 @@
 //!
 //! [`Block::get`] is the point lookup. With a hash index it looks at the tags, which say which few
 //! entries can have the key, most often one, and goes straight there: where each entry begins was
-//! noted at load. That entry and its restart entry are all it reads. Without, it is a binary search
-//! over the restart points and a walk that builds no key. Walks in order are `block_cursor`'s;
-//! which keys a block covers is the index's business.
+//! noted at load. That entry and its restart entry are all it reads. Without, it is the search of
+//! `block_view`. Walks in order are `block_cursor`'s; which keys a block covers is the index's
+//! business.
 
 use crate::coding::get_u16;
 use crate::filter::simd::{LINE_BYTES, prefetch};
-use crate::key::{LookupKey, split_internal_key};
-use crate::table::block_builder::{common_prefix, tag_of};
-use crate::table::block_check::{
-    BlockKeys, BlockShape, Entry, Trailers, check_entries, decode_entry,
-};
-use std::cmp::Ordering;
+use crate::key::LookupKey;
+use crate::table::block_builder::tag_of;
+use crate::table::block_check::{BlockKeys, BlockShape, Entry, Trailers, check_entries};
+use crate::table::block_view::{BlockView, Found};
 use std::hint::black_box;
 
 /// A sound block.
@@ -37,22 +35,11 @@ pub struct Block {
     interval: u16,
 }
 
-/// What [`Block::get`] found: the newest visible version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Sequence and kind.
-    pub trailer: u64,
-    /// Where the value begins in the block.
-    pub value_start: usize,
-    /// Its length.
-    pub value_len: usize,
-}
-
 impl Block {
     /// Checks `block`, decompressed and without its trailer, and copies it. The error says what is
     /// wrong.
     pub fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
-        let shape = BlockShape::parse(block, keys).ok_or("block with a malformed end")?;
+        let shape = BlockShape::parse(block, keys)?;
         let len = u32::try_from(block.len()).map_err(|_| "block larger than any may be")?;
         // A larger block has few entries, for what it has to hold is large.
         let tags = if len <= u32::from(u16::MAX) { shape.tags } else { 0 };
@@ -106,7 +93,7 @@ impl Block {
     #[must_use]
     pub fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
         if self.tags == 0 {
-            return self.get_by_order(key);
+            return self.view().get(key);
         }
         let tags_start = self.entries_end() + 4 * self.restarts();
         let tags = self.slice(tags_start, tags_start + usize::from(self.tags));
@@ -165,41 +152,6 @@ impl Block {
         black_box(lines.step_by(LINE_BYTES).fold(0, |all, &byte| all | byte));
     }
 
-    /// The walk from the last restart point that is not behind the wanted version.
-    ///
-    /// It keeps `matched`, the length of the prefix that the entry before has in common with the
-    /// wanted user key. An entry that shares more than that with its predecessor is below the
-    /// wanted key for the same reason; any other is compared from `shared` on. That holds because
-    /// `shared` stays inside user keys, which was checked at load.
-    fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
-        let wanted = key.user_key();
-        let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
-        let mut matched = 0;
-        while let Some(entry) = self.entry_at(at) {
-            at = entry.end;
-            if entry.shared > matched {
-                continue;
-            }
-            let own = self.own_key(&entry);
-            let rest = wanted.get(entry.shared..)?;
-            let common = common_prefix(own, rest);
-            match (own.get(common), rest.get(common)) {
-                (None, None) => {
-                    let trailer = self.trailer(&entry)?;
-                    if trailer <= key.trailer() {
-                        let value_len = entry.end - entry.value_start;
-                        return Some(Found { trailer, value_start: entry.value_start, value_len });
-                    }
-                }
-                (None, Some(_)) => {}
-                (Some(theirs), Some(ours)) if theirs < ours => {}
-                _ => return None,
-            }
-            matched = entry.shared + common;
-        }
-        None
-    }
-
     /// Asks for the cache lines of the whole block ahead of a walk, which alone would meet them
     /// one by one. Waits for none, unlike `touch`.
     #[inline]
@@ -211,32 +163,23 @@ impl Block {
     }
 
     /// How many restart entries stand below the internal key `bound`.
+    #[must_use]
     pub fn restarts_below(&self, bound: &[u8]) -> usize {
-        let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
-        let (mut low, mut high) = (0, self.restarts());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let entry = self.restart(middle).and_then(|at| self.entry_at(at));
-            let below = entry.is_some_and(|entry| {
-                let order = self.own_key(&entry).cmp(bound);
-                order.then_with(|| Some(bound_trailer).cmp(&self.trailer(&entry))) == Ordering::Less
-            });
-            if below { low = middle + 1 } else { high = middle }
-        }
-        low
+        self.view().restarts_below(bound)
     }
 
     /// Where restart interval `interval` begins; `None` beyond the last.
     #[inline]
     #[must_use]
     pub fn restart(&self, interval: usize) -> Option<usize> {
-        self.shape().restart(&self.bytes, interval)
+        self.view().restart(interval)
     }
 
     #[inline]
-    fn shape(&self) -> BlockShape {
+    fn view(&self) -> BlockView<'_> {
         let (entries_end, restarts) = (self.entries_end(), self.restarts());
-        BlockShape { entries_end, restarts, tags: usize::from(self.tags), trailers: self.trailers }
+        let (tags, trailers) = (usize::from(self.tags), self.trailers);
+        BlockView::new(&self.bytes, BlockShape { entries_end, restarts, tags, trailers })
     }
 
     /// Those bytes of the block; empty where they do not lie in it.
@@ -250,8 +193,7 @@ impl Block {
     #[inline]
     #[must_use]
     pub fn entry_at(&self, at: usize) -> Option<Entry> {
-        let trailer_bytes = self.trailers.map_or(0, |trailers| trailers.width());
-        decode_entry(&self.bytes, at, self.entries_end(), trailer_bytes)
+        self.view().entry_at(at)
     }
 
     /// What the key of `entry` does not share, and its trailer, if it has one, go behind `key`.
@@ -270,7 +212,7 @@ impl Block {
 
     #[inline]
     fn trailer(&self, entry: &Entry) -> Option<u64> {
-        self.trailers?.get(&self.bytes, entry.key_end)
+        self.view().trailer(entry)
     }
 }
 
@@ -291,7 +233,9 @@ impl AsRef<[u8]> for Block {
 pub mod tests {
     use super::*;
     use crate::filter::hash::xxph3_64;
-    use crate::key::{SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, user_key};
+    use crate::key::{
+        SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, split_internal_key, user_key,
+    };
     use crate::table::block_builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
@@ -343,11 +287,15 @@ pub mod tests {
     fn assert_gets_agree(entries: &Entries, block: &Block, user: &[u8]) {
         for sequence in [0, 1, 2, 5, 7, 100, SEQUENCE_MAX] {
             let key = LookupKey::new(user, sequence);
-            let found = block.get(&key, xxph3_64(user)).map(|found| {
+            let value = |found: Found| {
                 let end = found.value_start + found.value_len;
                 (found.trailer, &block.contents()[found.value_start..end])
-            });
-            assert_eq!(found, linear_get(entries, &key), "{user:?} at {sequence}");
+            };
+            let expected = linear_get(entries, &key);
+            let found = block.get(&key, xxph3_64(user)).map(value);
+            assert_eq!(found, expected, "{user:?} at {sequence}");
+            let by_order = block.view().get(&key).map(value);
+            assert_eq!(by_order, expected, "{user:?} at {sequence}, without tags");
         }
     }
 

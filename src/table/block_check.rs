@@ -61,9 +61,12 @@ pub struct Entry {
 }
 
 impl BlockShape {
-    /// Reads the end of a block; `None` if there is no room for what it says.
-    #[must_use]
-    pub fn parse(block: &[u8], keys: BlockKeys) -> Option<Self> {
+    /// Reads the end of a block; an error if there is no room for what it says.
+    pub fn parse(block: &[u8], keys: BlockKeys) -> Result<Self, &'static str> {
+        Self::parse_end(block, keys).ok_or("block with a malformed end")
+    }
+
+    fn parse_end(block: &[u8], keys: BlockKeys) -> Option<Self> {
         let mut end = block.len().checked_sub(4)?;
         let count = get_u32(block, end)?;
         let hashed = count & HASH_INDEX_FLAG != 0;
@@ -365,7 +368,7 @@ mod tests {
     }
 
     fn check(bytes: &[u8], keys: BlockKeys) -> Result<usize, String> {
-        let shape = BlockShape::parse(bytes, keys).ok_or("shape")?;
+        let shape = BlockShape::parse(bytes, keys)?;
         check_entries(bytes, shape, |_| {})
     }
 
@@ -393,7 +396,9 @@ mod tests {
         assert!(check_all(&[entry(0, b"a", 1), entry(2, b"b", 1)]).contains("shares more"));
         assert!(check_all(&[vec![0, 2, 0, b'a', b'b']]).contains("malformed entry"));
         let one = [entry(0, b"a", 1)];
-        for (base, width, what) in [(0, 0, "shape"), (0, 9, "shape"), (u64::MAX, 8, "beyond all")] {
+        for (base, width, what) in
+            [(0, 0, "malformed end"), (0, 9, "malformed end"), (u64::MAX, 8, "beyond all")]
+        {
             let block = sealed_by(&one, &ending(base, width));
             assert!(refusal(&block, BlockKeys::Internal).contains(what), "{base}, {width}");
         }

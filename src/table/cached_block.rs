@@ -128,6 +128,18 @@ impl BlockDirectory {
         self.slots.slot(place.number)
     }
 
+    /// Whether the block with this checksum was found sound.
+    #[inline]
+    #[must_use]
+    pub fn is_sound(&self, place: BlockPlace, checksum: u32) -> bool {
+        checksum != 0 && self.slot(place).note() == checksum
+    }
+
+    /// Remembers that it was.
+    pub fn note_sound(&self, place: BlockPlace, checksum: u32) {
+        self.slot(place).set_note(checksum);
+    }
+
     /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -8,19 +8,21 @@
 //! Every failure names file and offset. What it means (an error for data, "may contain" for a
 //! filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
 
-use crate::cache::{CacheKey, Priority};
+use crate::cache::{Priority, Served};
+use crate::cache_key::CacheKey;
 use crate::cached::{Cached, Slot};
 use crate::env::handle::FileHandle;
 use crate::error::{Error, Result};
-use crate::sync::{Arc, thread_local};
+use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::format::{
-    BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
+    BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
 };
 use crate::table::index::Index;
-use std::cell::RefCell;
+use crate::table::lookup_block::{LookupBlock, PassingBlock};
+use crate::table::read_block::ReadBlock;
 use std::path::Path;
 
 /// What a block is wanted as; decides validation, priority and which counters move.
@@ -90,28 +92,6 @@ impl TableIo {
             }
         }
     }
-}
-
-/// Where blocks are read to, so that only what stays of them is allocated.
-#[derive(Default)]
-struct Scratch {
-    stored: Vec<u8>,
-    decompressed: Vec<u8>,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-/// Memory that a thread's scratch buffers may keep, each.
-const SCRATCH_BYTES_MAX: usize = 256 << 10;
-
-/// The first `len` bytes of a scratch buffer, whatever they are.
-fn scratch_bytes(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
-    if buffer.len() < len {
-        buffer.resize(len, 0);
-    }
-    buffer.get_mut(..len).unwrap_or_default()
 }
 
 /// The file of one table.
@@ -210,6 +190,53 @@ impl TableFile {
         self.fetch_from(place.handle, Some(slot), kind, fill_cache, io).map(HeldBlock::Shared)
     }
 
+    /// A data block for a point lookup: as `fetch_listed`, but what the cache does not keep is not
+    /// made ready to be kept.
+    #[inline]
+    pub fn fetch_for_lookup(
+        &self,
+        blocks: &BlockDirectory,
+        place: BlockPlace,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<LookupBlock> {
+        if let Some(slotted) = blocks.slot(place).get() {
+            io.count(BlockKind::Data, false, 0);
+            return Ok(LookupBlock::Held(HeldBlock::Slotted(slotted)));
+        }
+        self.read_for_lookup(blocks, place, fill_cache, io)
+    }
+
+    #[inline(never)]
+    fn read_for_lookup(
+        &self,
+        blocks: &BlockDirectory,
+        place: BlockPlace,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<LookupBlock> {
+        let BlockPlace { handle, .. } = place;
+        let key = CacheKey { table: self.table_id, offset: handle.offset };
+        let (kind, priority) = (BlockKind::Data, Priority::Low);
+        let read = || self.read(handle, kind);
+        let keep = |read: ReadBlock| self.keep(&read, handle, kind);
+        let (served, loaded) = if fill_cache {
+            let slot = Some(blocks.slot(place));
+            self.cache.get_or_read(key, priority, slot, handle.size, read, keep)?
+        } else if let Some(held) = self.cache.get(key, priority) {
+            (Served::Held(held), false)
+        } else {
+            (Served::Passing(read()?), true)
+        };
+        io.count(kind, loaded, handle.size + BLOCK_TRAILER_BYTES as u64);
+        match served {
+            Served::Held(block) => Ok(LookupBlock::Held(HeldBlock::Shared(block))),
+            Served::Passing(read) => PassingBlock::new(read, blocks, place)
+                .map(LookupBlock::Passing)
+                .map_err(|what| self.corruption(handle.offset, what)),
+        }
+    }
+
     fn fetch_from(
         &self,
         handle: BlockHandle,
@@ -220,11 +247,13 @@ impl TableFile {
     ) -> Result<Arc<Cached<CachedBlock>>> {
         let key = CacheKey { table: self.table_id, offset: handle.offset };
         let (block, read) = if fill_cache {
-            self.cache.get_or_load(key, kind.priority(), slot, || self.load(handle, kind))?
+            let load = || self.keep(&self.read(handle, kind)?, handle, kind);
+            self.cache.get_or_load(key, kind.priority(), slot, handle.size, load)?
         } else if let Some(held) = self.cache.get(key, kind.priority()) {
             (held, false)
         } else {
-            (self.cache.wrap(self.load(handle, kind)?.0), true)
+            let (block, _) = self.keep(&self.read(handle, kind)?, handle, kind)?;
+            (self.cache.wrap(block), true)
         };
         io.count(kind, read, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(block)
@@ -252,8 +281,7 @@ impl TableFile {
         kind: BlockKind,
         io: &mut TableIo,
     ) -> Result<B> {
-        let never_compressed = kind == BlockKind::Filter;
-        let contents = self.read(handle, never_compressed, |contents| Ok(B::from(contents)))?;
+        let contents = B::from(self.read(handle, kind)?.contents());
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(contents)
     }
@@ -271,7 +299,8 @@ impl TableFile {
 
     /// The metaindex or properties block at `handle`, past the cache.
     pub fn read_meta(&self, handle: BlockHandle) -> Result<Block> {
-        self.read(handle, false, |contents| self.decode_block(contents, BlockKeys::Bytes, handle))
+        let read = self.read(handle, BlockKind::Index)?;
+        self.decode_block(read.contents(), BlockKeys::Bytes, handle)
     }
 
     /// Bytes of the file as they are, for the footer.
@@ -279,20 +308,24 @@ impl TableFile {
         self.handle.read_exact_at(offset, buffer)
     }
 
-    #[cold]
-    fn load(&self, handle: BlockHandle, kind: BlockKind) -> Result<(CachedBlock, usize)> {
-        let block = self.read(handle, kind == BlockKind::Filter, |contents| {
-            Ok(match kind {
-                BlockKind::Data => {
-                    CachedBlock::Data(self.decode_block(contents, BlockKeys::Internal, handle)?)
-                }
-                BlockKind::Index | BlockKind::FilterIndex => {
-                    let index = self.decode_index(contents.to_vec(), handle)?;
-                    CachedBlock::Index(Box::new(BlockDirectory::new(index)))
-                }
-                BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
-            })
-        })?;
+    /// What the cache keeps of a block, and its bytes.
+    fn keep(
+        &self,
+        read: &ReadBlock,
+        handle: BlockHandle,
+        kind: BlockKind,
+    ) -> Result<(CachedBlock, usize)> {
+        let contents = read.contents();
+        let block = match kind {
+            BlockKind::Data => {
+                CachedBlock::Data(self.decode_block(contents, BlockKeys::Internal, handle)?)
+            }
+            BlockKind::Index | BlockKind::FilterIndex => {
+                let index = self.decode_index(contents.to_vec(), handle)?;
+                CachedBlock::Index(Box::new(BlockDirectory::new(index)))
+            }
+            BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
+        };
         let bytes = block.memory_bytes();
         Ok((block, bytes))
     }
@@ -307,72 +340,27 @@ impl TableFile {
             .map_err(|what| self.corruption(handle.offset, what))
     }
 
-    /// Reads the block at `handle`, checks and decompresses it, and lets `take` make of it what
-    /// stays.
-    fn read<T>(
-        &self,
-        handle: BlockHandle,
-        never_compressed: bool,
-        take: impl FnOnce(&[u8]) -> Result<T>,
-    ) -> Result<T> {
+    /// Reads the block at `handle`, checks and decompresses it.
+    fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<ReadBlock> {
+        let BlockHandle { offset, size } = handle;
         if !handle.lies_within(self.blocks_end()) {
-            let BlockHandle { offset, size } = handle;
             let what = format!("block of {size} bytes where the file has {}", self.bytes);
             return Err(self.corruption(offset, what));
         }
-        let len = handle.size as usize + BLOCK_TRAILER_BYTES;
-        SCRATCH.with(|scratch| {
-            let Scratch { stored, decompressed } = &mut *scratch.borrow_mut();
-            let bytes = scratch_bytes(stored, len);
-            self.read_bytes(handle.offset, bytes)?;
-            let taken = match self.check(bytes, handle.offset, never_compressed)? {
-                (contents, Compression::None) => take(contents),
-                (compressed, Compression::Snappy) => {
-                    take(self.decompress(compressed, handle.offset, decompressed)?)
-                }
-            };
-            for buffer in [stored, decompressed] {
-                if buffer.capacity() > SCRATCH_BYTES_MAX {
-                    *buffer = Vec::new();
-                }
+        let mut read = ReadBlock::new(size as usize + BLOCK_TRAILER_BYTES);
+        self.read_bytes(offset, read.stored_mut())?;
+        match check_block(read.stored(), self.table_id, offset) {
+            Ok((_, Compression::None)) => {}
+            Ok((_, Compression::Snappy)) if kind == BlockKind::Filter => {
+                let what = "compressed filter, which no writer makes";
+                return Err(self.corruption(offset, what));
             }
-            taken
-        })
-    }
-
-    fn check<'b>(
-        &self,
-        stored: &'b [u8],
-        offset: u64,
-        never_compressed: bool,
-    ) -> Result<(&'b [u8], Compression)> {
-        match check_block(stored, self.table_id, offset) {
-            Ok((_, Compression::Snappy)) if never_compressed => {
-                Err(self.corruption(offset, "compressed filter, which no writer makes"))
-            }
-            Ok(checked) => Ok(checked),
-            Err(what) => Err(self.corruption(offset, what)),
+            Ok((_, Compression::Snappy)) => read
+                .decompress()
+                .map_err(|what| self.corruption(offset, format!("Snappy block: {what}")))?,
+            Err(what) => return Err(self.corruption(offset, what)),
         }
-    }
-
-    fn decompress<'b>(
-        &self,
-        compressed: &[u8],
-        offset: u64,
-        buffer: &'b mut Vec<u8>,
-    ) -> Result<&'b [u8]> {
-        let refused = |what: String| self.corruption(offset, format!("Snappy block: {what}"));
-        let declared =
-            snap::raw::decompress_len(compressed).map_err(|error| refused(error.to_string()))?;
-        if declared > BLOCK_BYTES_MAX || declared > compressed.len().saturating_mul(24) {
-            let input = compressed.len();
-            return Err(refused(format!("declares {declared} bytes from {input}")));
-        }
-        let contents = scratch_bytes(buffer, declared);
-        let written = snap::raw::Decoder::new()
-            .decompress(compressed, contents)
-            .map_err(|error| refused(error.to_string()))?;
-        Ok(contents.get(..written).unwrap_or_default())
+        Ok(read)
     }
 }
 

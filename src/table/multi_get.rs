@@ -9,11 +9,12 @@
 //! Answers and verdicts are those that [`Table::get`] gives for each key by itself.
 
 use crate::error::Result;
-use crate::table::cached_block::{BlockDirectory, BlockPlace, HeldBlock};
-use crate::table::fetch::{BlockKind, TableIo};
+use crate::table::cached_block::{BlockDirectory, BlockPlace};
+use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::{Wanted, set_all};
 use crate::table::filter_block::layout::FilterVerdict;
-use crate::table::reader::{Table, TableReadOptions, search_block};
+use crate::table::lookup_block::LookupBlock;
+use crate::table::reader::{Table, TableReadOptions};
 
 impl Table {
     /// Sets verdict and answer of every key. With `filter_said_maybe` the verdicts are there
@@ -57,14 +58,16 @@ impl Table {
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
-        let mut held: Option<(BlockPlace, HeldBlock)> = None;
+        let mut held: Option<(BlockPlace, LookupBlock)> = None;
         for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
             let Some(place) = wanted.block else { continue };
+            // Let go first: the next block may be read to where this one stands.
+            held = held.filter(|(own, _)| *own == place);
             let block = match held.take() {
-                Some((own, block)) if own == place => block,
-                _ => self.file().fetch_listed(blocks, place, BlockKind::Data, fill_cache, io)?,
+                Some((_, block)) => block,
+                None => self.file().fetch_for_lookup(blocks, place, fill_cache, io)?,
             };
-            let found = search_block(&block, &wanted.key, &wanted.hash);
+            let found = block.search(&wanted.key, &wanted.hash);
             wanted.answer = found.ok_or_else(|| self.not_data(place.handle))?;
             held = Some((place, block));
         }

@@ -18,11 +18,10 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::filter::registry::PreparedFilter;
 use crate::iterator::api::Direction;
-use crate::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
+use crate::key::{Lookup, LookupKey};
 use crate::sync::Arc;
-use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock};
 use crate::table::fetch::{BlockKind, TableFile, TableIo};
 use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::FilterVerdict;
@@ -33,7 +32,6 @@ use crate::table::format::{
 use crate::table::index::Index;
 use crate::table::open_filter::{OpenFilter, members_of};
 use crate::table::properties::Properties;
-use crate::value::{COPY_BYTES, Value};
 use std::path::Path;
 
 /// What all tables of a database share.
@@ -160,9 +158,8 @@ impl Table {
             }
         }
 
-        let (kind, fill_cache) = (BlockKind::Data, options.fill_cache);
-        let held = self.file.fetch_listed(blocks, place, kind, fill_cache, io)?;
-        match search_block(&held, key, hash) {
+        let block = self.file.fetch_for_lookup(blocks, place, options.fill_cache, io)?;
+        match block.search(key, hash) {
             Some(lookup) => Ok((lookup, verdict)),
             None => Err(self.not_data(place.handle)),
         }
@@ -284,33 +281,6 @@ impl Table {
     pub fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
     }
-}
-
-/// What a data block knows of a key; `None` if it is no data block. Not inlined, so that single and
-/// batched lookups share one copy with all below it in line: with two, nothing below is, and a hit
-/// takes 4 % more instructions.
-#[inline(never)]
-pub fn search_block(held: &HeldBlock, key: &LookupKey, hash: &KeyHash<'_>) -> Option<Lookup> {
-    let cached = held.block()?;
-    let Some(found) = cached.data()?.get(key, hash.xxph3()) else {
-        return Some(Lookup::Absent);
-    };
-    match unpack_trailer(found.trailer)? {
-        (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
-        (_, ValueKind::Put) => {
-            value_in(cached, found.value_start, found.value_len).map(Lookup::Found)
-        }
-    }
-}
-
-/// The value at a place of a data block: a copy up to [`COPY_BYTES`], else it shares the block.
-#[inline]
-fn value_in(cached: &Arc<Cached<CachedBlock>>, start: usize, len: usize) -> Option<Value> {
-    if len <= COPY_BYTES {
-        let contents = cached.data().map(Block::contents)?;
-        return contents.get(start..start.checked_add(len)?).map(Value::from);
-    }
-    Value::from_shared(cached, start, len)
 }
 
 impl TableIndex {

@@ -18,6 +18,7 @@ use crate::key::{
 };
 use crate::sync::Arc;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
+use crate::table::cached_block::BlockCache;
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
@@ -136,14 +137,25 @@ fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
 fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
+    open_in(env, expect, Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }))
+}
+
+fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
     let context = TableContext {
         files: FilePool::new(Arc::new(env), 4),
-        cache: Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }),
+        cache,
         custom_policies: Vec::new(),
         custom_prefixes: Vec::new(),
         pinning: FilterPinning::default(),
     };
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
+}
+
+/// A table whose cache keeps nothing, so that every data block is passing.
+fn open_uncached(bytes: &[u8]) -> Arc<Table> {
+    let env = new_env();
+    env.write_file(Path::new(PATH), bytes);
+    open_in(env, Expect::default(), Cache::new(0, 0.0)).unwrap()
 }
 
 fn get(table: &Table, user: &[u8], sequence: u64, read: TableReadOptions) -> Result<Lookup> {
@@ -202,6 +214,7 @@ proptest! {
     ) {
         let bytes = bytes_of(&options, &entries);
         let table = open(&bytes, Expect::default(), resident).unwrap();
+        let uncached = open_uncached(&bytes);
         prop_assert_eq!(table.file().cache().reserved_bytes() > 0, resident);
         let report = table.verify(&mut |_| ()).unwrap();
         prop_assert_eq!(report.entries, entries.len() as u64);
@@ -213,15 +226,18 @@ proptest! {
                 prop_assert_eq!(&get(&table, user, sequence, READ).unwrap(), &expected);
                 let without = TableReadOptions { use_filters: false, ..READ };
                 prop_assert_eq!(&get(&table, user, sequence, without).unwrap(), &expected);
+                prop_assert_eq!(&get(&uncached, user, sequence, READ).unwrap(), &expected);
             }
         }
         let mut wanted: Vec<&[u8]> =
             entries.iter().chain(&others).map(|(key, _)| user_key(key)).collect();
         wanted.sort_unstable();
         for sequence in [0, 1, 4, 7, 11, SEQUENCE_MAX] {
-            for use_filters in [true, false] {
+            for (table, use_filters) in
+                [(&table, true), (&table, false), (&uncached, true), (&uncached, false)]
+            {
                 let read = TableReadOptions { use_filters, ..READ };
-                for wanted in multi_get(&table, &wanted, sequence, read).unwrap() {
+                for wanted in multi_get(table, &wanted, sequence, read).unwrap() {
                     let user = wanted.key.user_key();
                     prop_assert_eq!(&wanted.answer, &model_get(&entries, user, sequence));
                     let mut io = TableIo::default();

@@ -57,8 +57,8 @@ fn stats_json(stats: &Figures) -> Value {
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
-        cache_capacity_bytes, cache_bytes, cache_uncached, resident_bytes, construction_bytes,
-        pinned_bytes, snapshots, since_unix_seconds,
+        cache_capacity_bytes, cache_bytes, cache_uncached, cache_turned_away,
+        resident_bytes, construction_bytes, pinned_bytes, snapshots, since_unix_seconds,
     );
     let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
     object.insert("levels".into(), json!(levels));
