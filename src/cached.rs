@@ -9,6 +9,7 @@
 //! under the lock of its shard, while the cache holds it, so that no slot keeps what was evicted
 //! (I19); values do not keep slots alive.
 
+use crate::filter::simd::prefetch_line;
 use crate::sync::plain::AtomicU32;
 use crate::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
@@ -203,6 +204,18 @@ impl<V> Slot<'_, V> {
     pub fn set_note(self, note: u32) {
         if let Some(place) = self.slots.0.get(self.number) {
             place.note.store(note, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the processor for what whoever gets what it holds will look at first. Waits for none
+    /// of it.
+    #[inline]
+    pub fn prefetch(self) {
+        let there = self.slots.0.get(self.number).map(|place| place.value.load());
+        if let Some(value) = there.as_deref().and_then(Option::as_deref) {
+            prefetch_line(value);
+            prefetch_line(&value.value);
+            prefetch_line(&value.used);
         }
     }
 }

@@ -45,16 +45,15 @@ enum Repr {
 }
 
 impl Value {
-    /// Becomes `Value::from(source)`; what fits inline is written in place.
+    /// As `Value::from`, for what mostly fits inline: then without a call.
     #[inline]
-    pub(crate) fn set(&mut self, source: &[u8]) {
-        match &mut self.0 {
-            Repr::Inline { len, bytes } if source.len() <= INLINE_BYTES => {
-                *len = source.len() as u8;
-                bytes[..source.len()].copy_from_slice(source);
-            }
-            _ => *self = Value::from(source),
+    pub(crate) fn short(source: &[u8]) -> Self {
+        if source.len() > INLINE_BYTES {
+            return Value::from(source);
         }
+        let mut bytes = [0; INLINE_BYTES];
+        copy_short(&mut bytes, source);
+        Value(Repr::Inline { len: source.len() as u8, bytes })
     }
 
     /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
@@ -126,6 +125,23 @@ impl From<&[u8]> for Value {
             return Value(Repr::Inline { len: source.len() as u8, bytes });
         }
         Value(Repr::Owned(Arc::from(source)))
+    }
+}
+
+/// Copies `source`, which is no longer than `to`. From eight bytes on in two pieces of one size,
+/// which may overlap: a copy of any length would be a call.
+#[inline]
+fn copy_short(to: &mut [u8; INLINE_BYTES], source: &[u8]) {
+    let len = source.len();
+    if let (Some(first), Some(last)) = (source.first_chunk::<16>(), source.last_chunk::<16>()) {
+        to[..16].copy_from_slice(first);
+        to[len - 16..len].copy_from_slice(last);
+    } else if let (Some(first), Some(last)) = (source.first_chunk::<8>(), source.last_chunk::<8>())
+    {
+        to[..8].copy_from_slice(first);
+        to[len - 8..len].copy_from_slice(last);
+    } else {
+        to.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -205,11 +221,7 @@ mod tests {
         for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
             let value = Value::from_shared(&owner, 7, len).unwrap();
             assert_eq!(&value[..], &block[7..7 + len]);
-            for before in [0, INLINE_BYTES, INLINE_BYTES + 1] {
-                let mut reused = Value::from(&block[..before]);
-                reused.set(&value);
-                assert_eq!(reused, value);
-            }
+            assert_eq!(Value::short(&value), value);
             assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
             let kept = value.detach();
             assert_eq!(Arc::strong_count(&owner), 1);

@@ -137,7 +137,7 @@ impl Iter {
     fn next_front(&mut self) -> Option<Result<(Key, Value)>> {
         if self.front.is_none() {
             match self.start(Direction::Forward) {
-                Ok(merge) => self.front = Some(Forward { merge, last: None }),
+                Ok(merge) => self.front = Some(Forward { merge }),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -154,9 +154,13 @@ impl Iter {
                 Err(error) => return Some(Err(error)),
             }
         }
-        let start = self.front.as_ref().and_then(|front| front.last.as_deref());
+        let front = self.front.as_ref().map(|front| &front.merge);
+        if let Some(error) = front.and_then(|front| front.status().err()) {
+            return Some(Err(error));
+        }
         self.back.as_mut()?.next(self.sequence, |key| {
-            within_start(&self.bounds.start, key) && start.is_none_or(|start| key > start)
+            let above = |front: &MergingIter<_>| front.valid() && key >= user_key(front.key());
+            within_start(&self.bounds.start, key) && front.is_none_or(above)
         })
     }
 }
@@ -253,10 +257,9 @@ impl InternalIterator for Source {
 
 /// Ascending: the first visible version of a user key is its newest.
 struct Forward {
+    /// Between two calls at an entry of a user key that was not looked at: the back end must not
+    /// come down below it.
     merge: MergingIter<Source>,
-    /// The user key last looked at: its other versions are older, and the back end must not come
-    /// down to it.
-    last: Option<Key>,
 }
 
 impl Forward {
@@ -266,26 +269,32 @@ impl Forward {
         sequence: SequenceNumber,
         within: impl Fn(&[u8]) -> bool,
     ) -> Option<Result<(Key, Value)>> {
-        while self.merge.valid() {
-            let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
+        while let Some(source) = self.merge.current() {
+            let Some((key, trailer)) = split_internal_key(source.key()) else { break };
             let visible = unpack_trailer(trailer).filter(|(written, _)| *written <= sequence);
-            let seen = self.last.as_deref().is_some_and(|last| same_key(last, key));
-            let (Some((_, kind)), false) = (visible, seen) else {
+            let Some((_, kind)) = visible else {
                 self.merge.next();
                 continue;
             };
             if !within(key) {
                 return None;
             }
-            self.last.get_or_insert_with(|| Key::from(&[][..])).set(key);
-            if kind == ValueKind::Put {
-                let value = self.merge.value_owned();
-                self.merge.next();
-                return self.last.clone().map(|key| Ok((key, value)));
+            // Both are made before the step, and handed out as they stand behind it: who reads at
+            // once what was just written in pieces waits for the pieces.
+            let key = Key::short(key);
+            let value = (kind == ValueKind::Put).then(|| source.value_owned());
+            self.pass(&key);
+            if let Some(value) = value {
+                return Some(Ok((key, value)));
             }
-            self.merge.next();
         }
         self.merge.status().err().map(Err)
+    }
+
+    /// Goes to the next user key: the other versions of this one are older.
+    #[inline]
+    fn pass(&mut self, key: &[u8]) {
+        while self.merge.next() && same_key(user_key(self.merge.key()), key) {}
     }
 }
 

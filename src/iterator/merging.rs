@@ -83,9 +83,10 @@ impl<I: InternalIterator> MergingIter<I> {
         }
     }
 
+    /// The child at the current entry; `None` unless valid.
     #[inline]
-    fn current(&self) -> Option<&I> {
-        self.winner.map(|winner| &self.children[winner])
+    pub fn current(&self) -> Option<&I> {
+        self.winner.and_then(|winner| self.children.get(winner))
     }
 }
 

@@ -12,11 +12,15 @@
 
 use crate::coding::get_u16;
 use crate::filter::simd::{LINE_BYTES, prefetch};
-use crate::key::LookupKey;
+use crate::key::{LookupKey, TRAILER_BYTES};
 use crate::table::block_builder::tag_of;
 use crate::table::block_check::{BlockKeys, BlockShape, Entry, Trailers, check_entries};
 use crate::table::block_view::{BlockView, Found};
 use std::hint::black_box;
+use std::ops::Range;
+
+/// Bytes that most keys have of their own at most.
+const SHORT_KEY_BYTES: usize = 16;
 
 /// A sound block.
 #[derive(Debug)]
@@ -152,12 +156,11 @@ impl Block {
         black_box(lines.step_by(LINE_BYTES).fold(0, |all, &byte| all | byte));
     }
 
-    /// Asks for the cache lines of the whole block ahead of a walk, which alone would meet them
-    /// one by one. Waits for none, unlike `touch`.
+    /// Asks for the cache lines of `bytes` of the block ahead of a walk, which alone would meet
+    /// them one by one. Waits for none, unlike `touch`.
     #[inline]
-    pub fn prefetch(&self) {
-        const PREFETCHED_BYTES_MAX: usize = 8192;
-        for at in (0..PREFETCHED_BYTES_MAX.min(self.len as usize)).step_by(LINE_BYTES) {
+    pub fn prefetch(&self, bytes: Range<usize>) {
+        for at in (bytes.start..bytes.end.min(self.len as usize)).step_by(LINE_BYTES) {
             prefetch(&self.bytes, at);
         }
     }
@@ -196,22 +199,74 @@ impl Block {
         self.view().entry_at(at)
     }
 
-    /// What the key of `entry` does not share, and its trailer, if it has one, go behind `key`.
+    /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
+    /// entry before stands; answers where it ends, too. `keys` grows as needed and has anything
+    /// behind that end. `None` as `entry_at`.
     #[inline]
-    pub fn put_own_key(&self, key: &mut Vec<u8>, entry: &Entry) {
-        key.extend_from_slice(self.own_key(entry));
-        if let Some(trailer) = self.trailer(entry) {
-            key.extend_from_slice(&trailer.to_le_bytes());
+    pub fn put_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
+        let key = keys.get_mut(start..).unwrap_or_default();
+        match self.put_short_entry(key, at) {
+            Some((entry, key_len)) => Some((entry, start + key_len)),
+            None => self.put_any_entry(keys, start, at),
         }
     }
 
+    /// The same for an entry like most, of short lengths and not at the end of the block: all of
+    /// it that is read is one piece of fixed size, and so is all that is written.
     #[inline]
-    fn own_key(&self, entry: &Entry) -> &[u8] {
+    fn put_short_entry(&self, key: &mut [u8], at: usize) -> Option<(Entry, usize)> {
+        const HEADER_BYTES: usize = 3;
+        const READ_BYTES: usize = HEADER_BYTES + WRITTEN_BYTES;
+        const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + TRAILER_BYTES;
+        let trailers = self.trailers?;
+        let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
+        let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
+        if (shared | value_len) >= 0x80 || own_len > SHORT_KEY_BYTES {
+            return None;
+        }
+        let written = key.get_mut(shared..)?.first_chunk_mut::<WRITTEN_BYTES>()?;
+        let key_start = at + HEADER_BYTES;
+        let key_end = key_start + own_len;
+        let value_start = key_end + trailers.width();
+        let end = value_start + value_len;
+        if end > self.entries_end() {
+            return None;
+        }
+        let trailer = trailers.get(read, HEADER_BYTES + own_len)?;
+        written[..SHORT_KEY_BYTES].copy_from_slice(&read[HEADER_BYTES..][..SHORT_KEY_BYTES]);
+        written[own_len..own_len + TRAILER_BYTES].copy_from_slice(&trailer.to_le_bytes());
+        let entry = Entry { shared, key_start, key_end, value_start, end };
+        Some((entry, shared + own_len + TRAILER_BYTES))
+    }
+
+    #[inline(never)]
+    fn put_any_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
+        let entry = self.entry_at(at)?;
+        let own = self.own_key(&entry);
+        let own_start = start + entry.shared;
+        let own_end = own_start + own.len();
+        let needed = own_end + SHORT_KEY_BYTES + TRAILER_BYTES;
+        if keys.len() < needed {
+            keys.resize(2 * needed, 0);
+        }
+        keys.get_mut(own_start..own_end)?.copy_from_slice(own);
+        let Some(trailer) = self.trailer(&entry) else { return Some((entry, own_end)) };
+        let key_end = own_end + TRAILER_BYTES;
+        keys.get_mut(own_end..key_end)?.copy_from_slice(&trailer.to_le_bytes());
+        Some((entry, key_end))
+    }
+
+    /// What the key of `entry` does not share.
+    #[inline]
+    #[must_use]
+    pub fn own_key(&self, entry: &Entry) -> &[u8] {
         entry.own_key(&self.bytes)
     }
 
+    /// The trailer of `entry`, if keys have one.
     #[inline]
-    fn trailer(&self, entry: &Entry) -> Option<u64> {
+    #[must_use]
+    pub fn trailer(&self, entry: &Entry) -> Option<u64> {
         self.view().trailer(entry)
     }
 }

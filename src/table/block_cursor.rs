@@ -7,8 +7,9 @@
 //! walk ends.
 
 use crate::iterator::api::Direction;
-use crate::key::compare_internal;
+use crate::key::{compare_internal, split_internal_key};
 use crate::table::block::Block;
+use crate::table::block_builder::common_prefix;
 use std::cmp::Ordering;
 
 /// An entry that was decoded ahead: where its key stands in the cursor, its value in the block.
@@ -28,6 +29,7 @@ pub struct BlockCursor {
     valid: bool,
     current: Decoded,
     /// Forward: the key. Reverse: the keys of the current restart interval, one behind the other.
+    /// What stands behind them is what keys before left there.
     keys: Vec<u8>,
     /// Forward: where the next entry begins.
     next: usize,
@@ -91,6 +93,13 @@ impl BlockCursor {
         (self.current.value_start, self.current.value_end - self.current.value_start)
     }
 
+    /// Forward: where the next entry begins.
+    #[inline]
+    #[must_use]
+    pub fn next_at(&self) -> usize {
+        self.next
+    }
+
     /// The value.
     #[inline]
     #[must_use]
@@ -100,34 +109,28 @@ impl BlockCursor {
 
     fn seek_forward(&mut self, block: &Block, bound: Option<&[u8]>) {
         // Without a bound at the first entry, and the restart array, a cold line, is left alone.
-        self.next = bound.map_or(0, |bound| {
-            let interval = block.restarts_below(bound).saturating_sub(1);
-            block.restart(interval).unwrap_or(block.entries_end())
-        });
-        self.keys.clear();
-        self.decode_next(block);
-        while let Some(bound) = bound
-            && self.valid
-            && compare_internal(self.key(), bound) == Ordering::Less
-        {
+        let Some(bound) = bound else {
+            self.next = 0;
             self.decode_next(block);
-        }
+            return;
+        };
+        let interval = block.restarts_below(bound).saturating_sub(1);
+        let start = block.restart(interval).unwrap_or(block.entries_end());
+        let (at, shared) = first_not_before(block, start, bound);
+        self.keys.clear();
+        self.keys.extend_from_slice(bound.get(..shared).unwrap_or_default());
+        self.next = at;
+        self.decode_next(block);
     }
 
     #[inline]
     fn decode_next(&mut self, block: &Block) {
-        let Some(entry) = block.entry_at(self.next) else {
+        let Some((entry, key_end)) = block.put_entry(&mut self.keys, 0, self.next) else {
             self.valid = false;
             return;
         };
-        self.keys.truncate(entry.shared);
-        block.put_own_key(&mut self.keys, &entry);
-        self.current = Decoded {
-            key_start: 0,
-            key_end: self.keys.len(),
-            value_start: entry.value_start,
-            value_end: entry.end,
-        };
+        let (value_start, value_end) = (entry.value_start, entry.end);
+        self.current = Decoded { key_start: 0, key_end, value_start, value_end };
         self.next = entry.end;
         self.valid = true;
     }
@@ -161,27 +164,49 @@ impl BlockCursor {
 
     /// Decodes the current interval once, so that each step back costs no more than a pop.
     fn decode_interval(&mut self, block: &Block) {
-        self.keys.clear();
         let mut at = block.restart(self.interval).unwrap_or(block.entries_end());
         let end = block.restart(self.interval + 1).unwrap_or(block.entries_end());
-        let mut previous = 0;
-        while at < end
-            && let Some(entry) = block.entry_at(at)
-        {
-            let key_start = self.keys.len();
-            let shared_end = (previous + entry.shared).min(key_start);
-            self.keys.extend_from_within(previous..shared_end);
-            block.put_own_key(&mut self.keys, &entry);
-            self.ahead.push(Decoded {
-                key_start,
-                key_end: self.keys.len(),
-                value_start: entry.value_start,
-                value_end: entry.end,
-            });
-            previous = key_start;
+        let (mut previous, mut key_start) = (0, 0);
+        while at < end {
+            self.keys.resize(self.keys.len().max(2 * key_start - previous), 0);
+            self.keys.copy_within(previous..key_start, key_start);
+            let decoded = block.put_entry(&mut self.keys, key_start, at);
+            let Some((entry, key_end)) = decoded else { return };
+            let (value_start, value_end) = (entry.value_start, entry.end);
+            self.ahead.push(Decoded { key_start, key_end, value_start, value_end });
+            (previous, key_start) = (key_start, key_end);
             at = entry.end;
         }
     }
+}
+
+/// Where the first entry from `start`, a restart point, on stands that is not before the internal
+/// key `bound`, and how many bytes it shares with the entry before, which are those of the bound.
+/// The end of the entries if there is none.
+///
+/// No key is put together for this. `matched` is the length of the prefix that the entry before has
+/// in common with the bound's user key: an entry that shares more than that with its predecessor is
+/// before the bound for the same reason, any other is compared from `shared` on.
+fn first_not_before(block: &Block, start: usize, bound: &[u8]) -> (usize, usize) {
+    let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
+    let (mut at, mut matched) = (start, 0);
+    while let Some(entry) = block.entry_at(at) {
+        if entry.shared <= matched {
+            let rest = bound.get(entry.shared..).unwrap_or_default();
+            let own = block.own_key(&entry);
+            let common = common_prefix(own, rest);
+            let order = match (own.get(common), rest.get(common)) {
+                (None, None) => Some(bound_trailer).cmp(&block.trailer(&entry)),
+                (theirs, ours) => theirs.cmp(&ours),
+            };
+            if order != Ordering::Less {
+                return (at, entry.shared);
+            }
+            matched = entry.shared + common;
+        }
+        at = entry.end;
+    }
+    (block.entries_end(), 0)
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Walks over a table, in one direction each.
 //!
 //! [`Table::iter`] gives a [`TableIter`]: the index is held for the walk's life, one data block at
-//! a time; within a block a step takes no lock and allocates nothing. Blocks read with `fill_cache`
-//! off (compaction) use what the cache has and leave it as it is. The first failure ends the walk
-//! and stays in `status`; a table is never skipped or cut short without one.
+//! a time, and towards its end the next; within a block a step takes no lock and allocates nothing.
+//! Blocks read with `fill_cache` off (compaction) use what the cache has and leave it as it is. The
+//! first failure ends the walk and stays in `status`; a table is never skipped or cut short without
+//! one.
 
 use crate::cached::Cached;
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
 use crate::sync::Arc;
+use crate::table::ahead::Ahead;
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::{BlockDirectory, CachedBlock};
@@ -27,6 +29,7 @@ pub struct TableIter {
     position: usize,
     block: Option<Arc<Cached<CachedBlock>>>,
     cursor: BlockCursor,
+    ahead: Ahead,
     failed: Option<Error>,
     io: TableIo,
 }
@@ -43,6 +46,7 @@ impl Table {
             position: 0,
             block: None,
             cursor: BlockCursor::new(direction),
+            ahead: Ahead::default(),
             failed: None,
             io: TableIo::default(),
         }
@@ -93,11 +97,34 @@ impl TableIter {
                 return Ok(());
             };
             self.position = next;
-            self.enter_block(None)?;
+            self.enter_next()?;
             if self.cursor.valid() {
                 return Ok(());
             }
         }
+    }
+
+    /// Enters the block that the walk has come to, which may be at hand.
+    fn enter_next(&mut self) -> Result<()> {
+        let left = self.block.as_ref().and_then(|cached| cached.data());
+        let Some(cached) = self.ahead.enter(left) else { return self.enter_block(None) };
+        if let Some(block) = cached.data() {
+            self.io.data_cached += 1;
+            self.cursor.seek(block, None);
+        }
+        self.block = Some(cached);
+        Ok(())
+    }
+
+    /// Asks for what the walk comes to next.
+    #[inline(never)]
+    fn ask_ahead(&mut self) {
+        let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else { return };
+        let (table, index, next) = (&self.table, self.index.as_ref(), self.position + 1);
+        self.ahead.ask(block, self.cursor.next_at(), || {
+            let blocks = table.pinned_index(index?)?;
+            blocks.place(next).map(|place| blocks.slot(place))
+        });
     }
 
     fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
@@ -113,8 +140,9 @@ impl TableIter {
         let held = table.file().fetch_listed(blocks, place, kind, fill_cache, &mut self.io)?;
         let cached = held.into_shared().ok_or_else(|| table.not_data(place.handle))?;
         let block = cached.data().ok_or_else(|| table.not_data(place.handle))?;
-        block.prefetch();
+        Ahead::ask_for_all(block);
         self.cursor.seek(block, bound);
+        self.ahead = Ahead::at(block, self.cursor.next_at());
         self.block = Some(cached);
         Ok(())
     }
@@ -156,7 +184,13 @@ impl InternalIterator for TableIter {
         let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else {
             return false;
         };
-        self.cursor.next(block) || self.next_block()
+        if !self.cursor.next(block) {
+            return self.next_block();
+        }
+        if self.ahead.is_due(self.cursor.next_at()) {
+            self.ask_ahead();
+        }
+        true
     }
 
     #[inline]

@@ -37,6 +37,8 @@
 //! block; below are the blocks themselves.
 
 #[cfg(test)]
+mod walk_tests;
+#[cfg(test)]
 mod tests;
 pub mod verify;
 pub mod salvage;
@@ -49,6 +51,7 @@ pub mod writer;
 pub mod filter_block;
 pub mod fetch;
 pub mod lookup_block;
+pub mod ahead;
 pub mod cached_block;
 pub mod index_builder;
 pub mod index;

@@ -30,14 +30,14 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::path::Path;
 
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 const PATH: &str = "/db/000001.sst";
 const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
 const READ: TableReadOptions =
     TableReadOptions { use_filters: true, fill_cache: true, filter_said_maybe: false };
 
-fn options(filter: Option<TableFilter>) -> TableOptions {
+pub fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
         block_bytes: 4096,
         restart_interval: 16,
@@ -127,14 +127,14 @@ fn new_env() -> MemEnv {
     env
 }
 
-fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
+pub fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
     let env = new_env();
     write(&env, options, entries).unwrap();
     env.read_file(Path::new(PATH)).unwrap()
 }
 
 /// Opens a table with these bytes; `resident` decides whether index and filter stay in memory.
-fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
+pub fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
     open_in(env, expect, Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }))
@@ -189,7 +189,7 @@ fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
     }
 }
 
-fn walk(table: &Arc<Table>, direction: Direction, bound: Option<&[u8]>) -> Result<Entries> {
+pub fn walk(table: &Arc<Table>, direction: Direction, bound: Option<&[u8]>) -> Result<Entries> {
     let mut iter = table.iter(direction, false);
     iter.seek(bound);
     let mut found = Vec::new();

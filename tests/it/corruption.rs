@@ -812,3 +812,27 @@ fn a_directory_that_is_none_or_a_strange_one_is_an_error_or_works() {
     }
     assert_eq!(open(&no_text).unwrap().iter().count(), 1);
 }
+
+/// The walk that one end is on may meet the damage while it steps behind the entry it hands out:
+/// what the other end hands out then must not pass for the rest.
+#[test]
+fn a_scan_from_both_ends_has_every_entry_or_an_error() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    (0..200u64).for_each(|number| db.put(format!("{number:03}"), bytes(number, 40)).unwrap());
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    let table = files_ending(&env, ".sst").remove(0);
+    let mut damaged = env.read_file(&table).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    env.write_file(&table, &damaged);
+    let db = open(&env, &small_options()).unwrap();
+    for from_front in 0..200 {
+        let mut iter = db.iter();
+        let mut entries: Vec<_> = iter.by_ref().take(from_front).collect();
+        entries.extend(iter.rev());
+        let complete = entries.len() == 200 && entries.iter().all(Result::is_ok);
+        assert!(complete || entries.iter().any(Result::is_err), "{from_front} from the front");
+    }
+}
