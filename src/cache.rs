@@ -384,6 +384,14 @@ mod tests {
         load(cache, n, priority, bytes);
     }
 
+    /// Ends when so many threads stand in the queue of the load of `n`.
+    fn until_awaited(cache: &Cache<u64>, n: u64, waiters: usize) {
+        let key = HashedKey::new(key(n));
+        while cache.shards[key.shard()].lock().flights.waiting(&key) < waiters {
+            std::thread::yield_now();
+        }
+    }
+
     /// The same as `load` from its slot, if that has it.
     fn load_listed(
         cache: &Cache<u64>,
@@ -617,10 +625,7 @@ mod tests {
                         started.wait();
                         let read = || {
                             reads.fetch_add(1, Ordering::Relaxed);
-                            let key = HashedKey::new(key(5));
-                            while cache.shards[key.shard()].lock().flights.waiting(&key) < 2 {
-                                std::thread::yield_now();
-                            }
+                            until_awaited(&cache, 5, 2);
                             Ok(5)
                         };
                         let keep = |n| Ok((n, KILO));
@@ -698,11 +703,7 @@ mod tests {
                         started.wait();
                         let slow = || {
                             loads.fetch_add(1, Ordering::Relaxed);
-                            // Not before the other three stand in the queue of this load.
-                            let key = HashedKey::new(key(5));
-                            while cache.shards[key.shard()].lock().flights.waiting(&key) < 3 {
-                                std::thread::yield_now();
-                            }
+                            until_awaited(&cache, 5, 3);
                             Ok((5, 100))
                         };
                         let (value, _) =
