@@ -7,8 +7,8 @@
 use crate::engine::{Engine, Layout, Result, Settings, Store, WRITE_BUFFER_BYTES};
 use crate::tally::Tally;
 use crate::workload::{Draw, Workload};
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Entries of one batch while a database is built.
@@ -19,6 +19,9 @@ pub const STARVED_CACHE_BYTES: u64 = 8 << 20;
 
 /// Entries that are only in the memtable, in the phase of that name.
 pub const MEMTABLE_ENTRIES: u64 = 100_000;
+
+/// Most that is written to warm memory.
+const WARM_BYTES_MAX: u64 = 1 << 30;
 
 /// A database in a state that phases need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +108,25 @@ impl Databases {
     /// An empty database in place of the settled one, to be loaded, settled and given to `keep`.
     pub fn create(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
         self.close()?;
-        self.open_in(&self.emptied(Stage::Settled.folder())?, &self.settings(workload))
+        let directory = self.emptied(Stage::Settled.folder())?;
+        self.warm_memory(workload)?;
+        self.open_in(&directory, &self.settings(workload))
+    }
+
+    /// Writes and removes a file as large as what loading all entries may take.
+    ///
+    /// A virtual machine may have given its free memory back to the host, and then whoever uses
+    /// it first waits for every page of it, ten times as long as for the page alone. That would
+    /// be one engine or another, by chance; so it is done before a phase that writes is timed.
+    pub fn warm_memory(&self, workload: &Workload) -> Result<()> {
+        let path = self.directory.join("warm");
+        let mut file = File::create(&path)?;
+        let piece = vec![1; 1 << 20];
+        for _ in 0..(4 * workload.bytes()).min(WARM_BYTES_MAX).div_ceil(piece.len() as u64) {
+            file.write_all(&piece)?;
+        }
+        drop(file);
+        Ok(fs::remove_file(path)?)
     }
 
     /// Opens the settled database, which is built and closed, to be given to `keep`.
@@ -125,10 +146,12 @@ impl Databases {
     pub fn scratch<T>(
         &mut self,
         settings: &Settings,
+        workload: &Workload,
         work: impl FnOnce(Box<dyn Store>, &Path) -> Result<T>,
     ) -> Result<T> {
         self.close()?;
         let directory = self.emptied("scratch")?;
+        self.warm_memory(workload)?;
         let done = work(self.open_in(&directory, settings)?, &directory)?;
         fs::remove_dir_all(directory)?;
         Ok(done)

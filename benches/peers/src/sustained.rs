@@ -44,7 +44,7 @@ pub fn sustained(
     // Both orders now, so that nothing pauses later.
     let (first, second) = (workload.shuffled(), workload.reshuffled(1));
     let settings = databases.settings(workload);
-    databases.scratch(&settings, |mut store, directory| {
+    databases.scratch(&settings, workload, |mut store, directory| {
         let written_before = written_bytes()?;
         let mut puts = Puts::new();
         let load =

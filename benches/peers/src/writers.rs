@@ -33,7 +33,7 @@ pub fn writers(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sam
             let each = (workload.keys / 2).min(most) / threads;
             let batches: Vec<Batch<'_>> =
                 (0..threads).map(|thread| workload.fresh(thread * each, each)).collect();
-            let elapsed = databases.scratch(&settings, |store, _| {
+            let elapsed = databases.scratch(&settings, workload, |store, _| {
                 let put =
                     |batch: &Batch<'_>, start: &Barrier| put(store.as_ref(), batch, durable, start);
                 let elapsed = at_once(&batches, put)?;

@@ -56,6 +56,8 @@ pub fn overwrite(
     round: u64,
 ) -> Result<Vec<Sample>> {
     let numbers = workload.drawn_numbers(round, workload.lookups);
+    databases.at(Stage::Overwritten, workload)?;
+    databases.warm_memory(workload)?;
     let store = databases.at(Stage::Overwritten, workload)?;
     let elapsed = write_batches(store, workload, &numbers, OVERWRITE_ENTRIES)?;
     let lookups = workload.draw(Draw::Mixed, round, workload.lookups / 10);
@@ -67,7 +69,7 @@ pub fn overwrite(
 pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
     let numbers = workload.sorted();
     let settings = databases.settings(workload);
-    let elapsed = databases.scratch(&settings, |mut store, _| {
+    let elapsed = databases.scratch(&settings, workload, |mut store, _| {
         let written = write_batches(store.as_ref(), workload, numbers, CHUNK_ENTRIES)?;
         let started = Instant::now();
         store.flush()?;
@@ -83,7 +85,7 @@ pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
 pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
     let count = (workload.keys / 200).clamp(100, 5000);
     let settings = Settings { durable: true, ..databases.settings(workload) };
-    let elapsed = databases.scratch(&settings, |store, _| {
+    let elapsed = databases.scratch(&settings, workload, |store, _| {
         let batch = workload.fresh(0, count);
         let started = Instant::now();
         for (key, value) in batch.iter() {
