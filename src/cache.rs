@@ -10,24 +10,25 @@
 //! is dropped and no block is read while a shard is locked; concurrent misses of one key load it
 //! once. To make room, low entries go first, down to a quarter of the budget, then high entries
 //! above half of it, so that neither kind can starve the other. An entry larger than a quarter of
-//! the budget is served and not kept, and when there is no room left, so is data that was not asked
-//! for lately (`ghost_list`). The blocks of a deleted table are not sought out: nobody asks for
-//! them again, so they grow old and go.
+//! the budget is served and not kept. Of data, whoever loads it asks first whether the cache
+//! [`wants`](Cache::wants) it: one that is full wants what was asked for lately. The blocks of a
+//! deleted table are not sought out: nobody asks for them again, so they grow old and go.
 
 use crate::cache_budget::{Budget, Purpose};
 use crate::cache_key::{CacheKey, HashedKey, SHARDS};
 use crate::cached::{Cached, Slot};
 use crate::error::Result;
 use crate::filter::policy::ConstructionBudget;
-use crate::ghost_list::{GHOST_BYTES, GhostList};
 use crate::recency_list::RecencyList;
 use crate::single_flight::Flights;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use std::fmt;
 
-/// What an entry costs beside its value: list node, hash slot, the allocator's share, and what is
-/// noted of blocks that were turned away.
-const ENTRY_BYTES: usize = 120 + GHOST_BYTES;
+/// What an entry costs beside its value: list node, hash slot, the allocator's share.
+const ENTRY_BYTES: usize = 120;
+
+/// A full cache knows what was asked for within so many loads, however small it is.
+const LATELY_LOADS_MIN: u64 = 16;
 
 /// What is evicted last and first. A key must always come with the same priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +47,6 @@ struct Shard<V> {
     /// By priority.
     lists: [List<V>; 2],
     flights: Flights<HashedKey, Arc<Cached<V>>>,
-    /// Data blocks that were asked for and not kept.
-    ghosts: GhostList,
-}
-
-/// What became of a block that was asked for.
-pub enum Served<V, R> {
-    /// The cache had it, or keeps it now; or others wait for it.
-    Held(Arc<Cached<V>>),
-    /// It was read for this call alone, and is what `read` gave.
-    Passing(R),
 }
 
 /// The cache.
@@ -82,7 +73,7 @@ impl<V> Cache<V> {
         Arc::new(Cache {
             shards: std::array::from_fn(|_| {
                 let lists = [List::new(), List::new()];
-                Mutex::new(Shard { lists, flights: Flights::new(), ghosts: GhostList::default() })
+                Mutex::new(Shard { lists, flights: Flights::new() })
             }),
             budget: Budget::new(capacity_bytes, resident_share),
             held: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -100,73 +91,12 @@ impl<V> Cache<V> {
         shard.lists[priority as usize].get(&key)
     }
 
-    /// The value of `key`, loaded if it is not held; true if this call loaded it. See
-    /// [`get_or_read`](Self::get_or_read); what is not kept is held by the caller alone.
-    pub fn get_or_load(
-        &self,
-        key: CacheKey,
-        priority: Priority,
-        slot: Option<Slot<'_, V>>,
-        expected_bytes: u64,
-        load: impl FnOnce() -> Result<(V, usize)>,
-    ) -> Result<(Arc<Cached<V>>, bool)> {
-        match self.get_or_read(key, priority, slot, expected_bytes, load, Ok)? {
-            (Served::Held(value), loaded) => Ok((value, loaded)),
-            (Served::Passing((value, _)), loaded) => Ok((self.wrap(value), loaded)),
-        }
-    }
-
-    /// The value of `key`, read if it is not held; true if this call read it. A full cache keeps
-    /// data only if it was asked for lately: else `read` is all that is done. `keep` makes of what
-    /// was read the value and says how many bytes it holds on the heap, probably `expected_bytes`.
-    /// Both run without a lock and must not call the cache. When the load of another thread fails,
-    /// this one tries by itself. A value that is held enters `slot`; one that was just loaded does
-    /// so when it is asked for again, so that what is used once costs no more than that.
-    pub fn get_or_read<R>(
-        &self,
-        key: CacheKey,
-        priority: Priority,
-        slot: Option<Slot<'_, V>>,
-        expected_bytes: u64,
-        read: impl FnOnce() -> Result<R>,
-        keep: impl FnOnce(R) -> Result<(V, usize)>,
-    ) -> Result<(Served<V, R>, bool)> {
-        let key = HashedKey::new(key);
-        loop {
-            let (waiters, admitted) = {
-                let mut shard = self.shards[key.shard()].lock();
-                if let Some(entry) = shard.lists[priority as usize].get(&key) {
-                    let replaced = slot.and_then(|slot| entry.enter(slot));
-                    drop(shard);
-                    drop(replaced);
-                    return Ok((Served::Held(entry), false));
-                }
-                let waiters = shard.flights.join(key);
-                // Who waits is the second to ask.
-                let admitted = waiters.is_some()
-                    || priority == Priority::High
-                    || self.admits(&mut shard, &key, expected_bytes);
-                (waiters, admitted)
-            };
-            let Some(waiters) = waiters else {
-                let mut landing = Landing { cache: self, key, outcome: None, landed: false };
-                let read = read()?;
-                if !admitted && landing.land_unless_awaited() {
-                    return Ok((Served::Passing(read), true));
-                }
-                let (value, bytes) = keep(read)?;
-                let loaded = self.insert(key, priority, value, bytes);
-                landing.outcome = Some(Arc::clone(&loaded));
-                return Ok((Served::Held(loaded), true));
-            };
-            if let Some(value) = waiters.wait() {
-                return Ok((Served::Held(value), false));
-            }
-        }
-    }
-
-    /// Whether data is kept: while there is room, and then what was asked for lately.
-    fn admits(&self, shard: &mut Shard<V>, key: &HashedKey, expected_bytes: u64) -> bool {
+    /// Whether data of about `expected_bytes` that is loaded now, since `slot` is empty, should be
+    /// kept: while there is room, and in a full cache what was asked for lately, within half as
+    /// many loads as it holds blocks. That is the list A1out of 2Q (Johnson and Shasha, 1994), of
+    /// the length that they advise, kept in the slots. What is not wanted costs its reader no more
+    /// than reading it.
+    pub fn wants(&self, slot: Slot<'_, V>, expected_bytes: u64) -> bool {
         let charge = charge::<V>(expected_bytes);
         if self.budget.has_room(charge) {
             return true;
@@ -175,12 +105,49 @@ impl<V> Cache<V> {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let entries = shard.lists[Priority::Low as usize].len();
-        let admitted = shard.ghosts.asked_again(key.hash(), entries);
-        if !admitted {
+        let within = (self.held_bytes(Priority::Low) / charge / 2).max(LATELY_LOADS_MIN);
+        let turn = self.turned_away.load(Ordering::Relaxed) as u32;
+        let wanted = slot.asked_again(turn, u32::try_from(within).unwrap_or(u32::MAX));
+        if !wanted {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
         }
-        admitted
+        wanted
+    }
+
+    /// The value of `key`, loaded if it is not held; true if this call loaded it. `load` runs
+    /// without a lock, must not call the cache, and says how many bytes its value holds on the
+    /// heap. When the load of another thread fails, this one tries by itself. What is held enters
+    /// `slot`; what there is no room for is held by those who asked for it alone.
+    pub fn get_or_load(
+        &self,
+        key: CacheKey,
+        priority: Priority,
+        slot: Option<Slot<'_, V>>,
+        load: impl FnOnce() -> Result<(V, usize)>,
+    ) -> Result<(Arc<Cached<V>>, bool)> {
+        let key = HashedKey::new(key);
+        loop {
+            let waiters = {
+                let mut shard = self.shards[key.shard()].lock();
+                if let Some(entry) = shard.lists[priority as usize].get(&key) {
+                    let replaced = slot.and_then(|slot| entry.enter(slot));
+                    drop(shard);
+                    drop(replaced);
+                    return Ok((entry, false));
+                }
+                shard.flights.join(key)
+            };
+            let Some(waiters) = waiters else {
+                let mut landing = Landing { cache: self, key, outcome: None };
+                let (value, bytes) = load()?;
+                let loaded = self.insert(key, priority, slot, value, bytes);
+                landing.outcome = Some(Arc::clone(&loaded));
+                return Ok((loaded, true));
+            };
+            if let Some(value) = waiters.wait() {
+                return Ok((value, false));
+            }
+        }
     }
 
     /// Holds a value that the cache never keeps, in the type of those it does.
@@ -252,7 +219,14 @@ impl<V> Cache<V> {
         self.held[priority as usize].load(Ordering::Relaxed)
     }
 
-    fn insert(&self, key: HashedKey, priority: Priority, value: V, bytes: usize) -> Arc<Cached<V>> {
+    fn insert(
+        &self,
+        key: HashedKey,
+        priority: Priority,
+        slot: Option<Slot<'_, V>>,
+        value: V,
+        bytes: usize,
+    ) -> Arc<Cached<V>> {
         let charge = charge::<V>(bytes as u64);
         if charge > self.budget.for_blocks() / 4 || !self.make_room(charge, key.shard()) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
@@ -262,6 +236,9 @@ impl<V> Cache<V> {
         self.held[priority as usize].fetch_add(charge, Ordering::Relaxed);
         let mut shard = self.shards[key.shard()].lock();
         shard.lists[priority as usize].insert(key, Arc::clone(&entry));
+        let replaced = slot.and_then(|slot| entry.enter(slot));
+        drop(shard);
+        drop(replaced);
         entry
     }
 
@@ -308,23 +285,10 @@ struct Landing<'a, V> {
     cache: &'a Cache<V>,
     key: HashedKey,
     outcome: Option<Arc<Cached<V>>>,
-    landed: bool,
-}
-
-impl<V> Landing<'_, V> {
-    /// Ends the flight if nobody waits for what it brings; answers whether it did.
-    fn land_unless_awaited(&mut self) -> bool {
-        let mut shard = self.cache.shards[self.key.shard()].lock();
-        self.landed = shard.flights.land_unless_awaited(&self.key);
-        self.landed
-    }
 }
 
 impl<V> Drop for Landing<'_, V> {
     fn drop(&mut self) {
-        if self.landed {
-            return;
-        }
         let waiters = self.cache.shards[self.key.shard()].lock().flights.land(&self.key);
         if let Some(waiters) = waiters {
             waiters.announce(self.outcome.take());
@@ -372,16 +336,9 @@ mod tests {
     }
 
     fn load(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) -> Arc<Cached<u64>> {
-        let (value, _) =
-            cache.get_or_load(key(n), priority, None, bytes as u64, || Ok((n, bytes))).unwrap();
+        let (value, _) = cache.get_or_load(key(n), priority, None, || Ok((n, bytes))).unwrap();
         assert_eq!(**value, n);
         value
-    }
-
-    /// Loads until it is kept: a full cache keeps what was asked for before.
-    fn keep(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) {
-        load(cache, n, priority, bytes);
-        load(cache, n, priority, bytes);
     }
 
     /// Ends when so many threads stand in the queue of the load of `n`.
@@ -392,7 +349,8 @@ mod tests {
         }
     }
 
-    /// The same as `load` from its slot, if that has it.
+    /// The same as the reader of a table does it: from its slot, if that has it, and data is kept
+    /// if the cache wants it.
     fn load_listed(
         cache: &Cache<u64>,
         slots: &Arc<Slots<u64>>,
@@ -404,8 +362,11 @@ mod tests {
             assert_eq!(**value, n);
             return value;
         }
+        if priority_of(n) == Priority::Low && !cache.wants(slot, bytes as u64) {
+            return cache.wrap(n);
+        }
         let load = || Ok((n, bytes));
-        cache.get_or_load(key(n), priority_of(n), Some(slot), bytes as u64, load).unwrap().0
+        cache.get_or_load(key(n), priority_of(n), Some(slot), load).unwrap().0
     }
 
     /// No slot holds what the cache does not.
@@ -542,7 +503,7 @@ mod tests {
             load(&cache, n, Priority::High, KILO);
         }
         for n in 100..10_000 {
-            keep(&cache, n, Priority::Low, KILO);
+            load(&cache, n, Priority::Low, KILO);
         }
         assert!((0..10).all(|n| cache.get(key(n), Priority::High).is_some()));
         assert!(cache.get(key(9_999), Priority::Low).is_some());
@@ -556,7 +517,7 @@ mod tests {
             load(&cache, n, Priority::Low, KILO);
         }
         assert!(cache.get(key(same[0]), Priority::Low).is_some());
-        keep(&cache, same[4], Priority::Low, KILO);
+        load(&cache, same[4], Priority::Low, KILO);
         assert!(cache.get(key(same[0]), Priority::Low).is_some());
         assert!(cache.get(key(same[1]), Priority::Low).is_none());
     }
@@ -572,74 +533,43 @@ mod tests {
             .collect();
         for &n in &same[..4] {
             load_listed(&cache, &slots, n, KILO);
-            load_listed(&cache, &slots, n, KILO);
         }
         // Of four, the oldest is found in its slot.
         assert!(slots.slot(same[0] as usize).get().is_some());
-        keep(&cache, same[4], Priority::Low, KILO);
+        for _ in 0..2 {
+            load_listed(&cache, &slots, same[4], KILO);
+        }
         let held = |n: u64| slots.slot(n as usize).get().is_some();
         let held: Vec<bool> = same.iter().map(|&n| held(n)).collect();
-        assert_eq!(held, [true, false, true, true, false, false]);
-        assert!(cache.get(key(same[4]), Priority::Low).is_some(), "in no slot, used once");
+        assert_eq!(held, [true, false, true, true, true, false]);
     }
 
     #[test]
-    fn a_full_cache_keeps_data_that_was_asked_for_lately() {
-        let cache = Cache::new(20_000, 0.0);
-        let served = |n: u64, priority| {
-            let read = || Ok(n);
-            let keep = |n| Ok((n, KILO));
-            let (served, loaded) =
-                cache.get_or_read(key(n), priority, None, KILO as u64, read, keep).unwrap();
-            match served {
-                Served::Held(value) => (**value == n, true, loaded),
-                Served::Passing(value) => (value == n, false, loaded),
-            }
+    fn a_full_cache_wants_data_that_was_asked_for_lately() {
+        let cache = Cache::new(100_000, 0.0);
+        let slots = Slots::new(10_000);
+        let ask = |n: usize| {
+            let before = cache.turned_away();
+            load_listed(&cache, &slots, n as u64, KILO);
+            cache.turned_away() == before
         };
-        for n in 0..20 {
-            assert_eq!(served(n, Priority::Low), (true, true, true), "there is room");
-        }
-        for n in 20..10_000 {
-            assert_eq!(served(n, Priority::Low), (true, false, true), "asked for once");
-        }
-        assert_eq!(cache.turned_away(), 9980);
-        assert!((0..20).all(|n| cache.get(key(n), Priority::Low).is_some()), "nothing went");
-        assert_eq!(served(9_999, Priority::Low), (true, true, true), "asked for twice");
-        assert_eq!(served(9_999, Priority::Low), (true, true, false));
-        assert_eq!(served(10_000, Priority::High), (true, true, true), "filters always");
-        assert_eq!((cache.turned_away(), cache.uncached()), (9980, 0));
+        let data: Vec<usize> = (0..10_000).filter(|n| n % 3 > 0).collect();
+        let (held, others) = data.split_at(100);
+        assert!(held.iter().all(|&n| ask(n)), "there is room");
+        assert!(!others.iter().any(|&n| ask(n)), "asked for once");
+        assert_eq!((cache.turned_away(), cache.uncached()), (others.len() as u64, 0));
+        let kept = |n: usize| cache.get(key(n as u64), Priority::Low).is_some();
+        assert!(held.iter().all(|&n| kept(n)), "nothing went");
+        // It knows the last fifty, and takes them in place of others.
+        let (old, last) = others.split_at(others.len() - 50);
+        assert!(last.iter().all(|&n| ask(n)) && !old.iter().rev().take(100).any(|&n| ask(n)));
+        let kept_of = |data: &[usize]| data.iter().filter(|&&n| kept(n)).count();
+        assert_eq!(kept_of(held) + kept_of(last), 100);
+        assert!(kept_of(last) > 30, "oldest first, but each shard has its own");
+        assert!(!cache.wants(slots.slot(0), 25_000), "more than a quarter");
+        assert_eq!(cache.uncached(), 1);
         check_books(&cache);
-    }
-
-    #[test]
-    fn who_waits_for_a_block_that_is_not_kept_gets_it_all_the_same() {
-        for capacity in [0, 4_000] {
-            let cache: Arc<Cache<u64>> = Cache::new(capacity, 0.0);
-            for n in 100..104 {
-                load(&cache, n, Priority::Low, KILO);
-            }
-            let (reads, started) = (AtomicUsize::new(0), Barrier::new(3));
-            std::thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| {
-                        started.wait();
-                        let read = || {
-                            reads.fetch_add(1, Ordering::Relaxed);
-                            until_awaited(&cache, 5, 2);
-                            Ok(5)
-                        };
-                        let keep = |n| Ok((n, KILO));
-                        let size = KILO as u64;
-                        let served =
-                            cache.get_or_read(key(5), Priority::Low, None, size, read, keep);
-                        assert!(matches!(served, Ok((Served::Held(value), _)) if **value == 5));
-                    });
-                }
-            });
-            assert_eq!(reads.load(Ordering::Relaxed), 1);
-            assert_eq!(cache.get(key(5), Priority::Low).is_some(), capacity > 0, "asked for twice");
-            check_books(&cache);
-        }
+        check_slots(&cache, &slots);
     }
 
     #[test]
@@ -650,7 +580,7 @@ mod tests {
         }
         assert_eq!(cache.held_bytes(Priority::High), 40_000);
         for n in 1000..1400 {
-            keep(&cache, n, Priority::Low, KILO);
+            load(&cache, n, Priority::Low, KILO);
         }
         let low = cache.held_bytes(Priority::Low);
         assert!((10_000..=20_000).contains(&low), "data got {low}");
@@ -707,7 +637,7 @@ mod tests {
                             Ok((5, 100))
                         };
                         let (value, _) =
-                            cache.get_or_load(key(5), Priority::Low, None, 100, slow).unwrap();
+                            cache.get_or_load(key(5), Priority::Low, None, slow).unwrap();
                         assert_eq!(**value, 5);
                     });
                 }
@@ -725,7 +655,7 @@ mod tests {
         std::thread::scope(|scope| {
             let attempt = || {
                 started.wait();
-                cache.get_or_load(key(1), Priority::High, None, 10, || {
+                cache.get_or_load(key(1), Priority::High, None, || {
                     match calls.fetch_add(1, Ordering::Relaxed) {
                         0 => Err(Error::corruption("t", 0, "first")),
                         1 => std::panic::resume_unwind(Box::new("second")),

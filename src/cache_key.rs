@@ -1,7 +1,7 @@
 //! The name of a block in the block cache, and where that puts it.
 //!
 //! Called by `cache.rs`; `table/fetch.rs` makes the names. One computation of the hash serves the
-//! choice of the shard, the table within it, and the shard's ghost list, each by other bits.
+//! choice of the shard and the table within it, each by other bits.
 
 use std::hash::{Hash, Hasher};
 
@@ -33,12 +33,6 @@ impl HashedKey {
         let b = u128::from(key.offset ^ 0xd6e8_feb8_6659_fd93);
         let product = a * b;
         HashedKey { key, hash: product as u64 ^ (product >> 64) as u64 }
-    }
-
-    /// The hash.
-    #[inline]
-    pub fn hash(&self) -> u64 {
-        self.hash
     }
 
     /// The shard that the block belongs to, below [`SHARDS`].

@@ -1,9 +1,10 @@
 //! What the block cache hands out, and the short way back to it.
 //!
 //! A [`Cached`] value is held by the cache, by readers, or by both. [`Slots`] belong to whoever
-//! keeps asking for the same values by number, for instance the index of a table: a value that was
-//! found in the cache is put into its slot, and from then on is found there, with no lock, no hash
-//! and no count that another core writes. An evicted value leaves its slot.
+//! keeps asking for the same values by number, for instance the index of a table: a value that the
+//! cache takes or has is put into its slot, and from then on is found there, with no lock, no hash
+//! and no count that another core writes. An evicted value leaves its slot. What a full cache did
+//! not take, a slot remembers for a while, since it is taken when it is asked for again.
 //!
 //! Called by `cache.rs`; `table` owns slots and reads them. Invariants: a value enters a slot only
 //! under the lock of its shard, while the cache holds it, so that no slot keeps what was evicted
@@ -41,6 +42,8 @@ struct Place<V> {
     value: ArcSwapOption<Cached<V>>,
     /// What the owner of the slots wants to know of a value that is loaded again.
     note: AtomicU32,
+    /// The turn at which the value was asked for and not kept; 0 for never.
+    asked: AtomicU32,
 }
 
 /// One of them.
@@ -151,7 +154,11 @@ impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
 impl<V> Slots<V> {
     /// So many slots, all empty.
     pub fn new(count: usize) -> Arc<Self> {
-        let empty = |_| Place { value: ArcSwapOption::empty(), note: AtomicU32::new(0) };
+        let empty = |_| Place {
+            value: ArcSwapOption::empty(),
+            note: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+        };
         Arc::new(Slots((0..count).map(empty).collect()))
     }
 
@@ -207,6 +214,17 @@ impl<V> Slot<'_, V> {
         }
     }
 
+    /// Notes that its value is asked for at turn `now`, and is not kept. True if the last time is
+    /// not more than `within` turns ago, which is then forgotten: the value is kept now.
+    pub fn asked_again(self, now: u32, within: u32) -> bool {
+        let Some(place) = self.slots.0.get(self.number) else { return false };
+        let last = place.asked.load(Ordering::Relaxed);
+        // Turns begin anew after 2^32 of them: then a value may be kept one request early.
+        let again = last != 0 && now.wrapping_sub(last) <= within;
+        place.asked.store(if again { 0 } else { now.max(1) }, Ordering::Relaxed);
+        again
+    }
+
     /// Asks the processor for what whoever gets what it holds will look at first. Waits for none
     /// of it.
     #[inline]
@@ -257,6 +275,20 @@ mod tests {
         assert!(again.slot(0).get().is_some());
         value.evict();
         assert!(again.slot(0).get().is_none());
+    }
+
+    #[test]
+    fn a_value_is_known_for_some_turns_after_it_was_asked_for() {
+        let slots: Arc<Slots<u64>> = Slots::new(2);
+        let slot = slots.slot(1);
+        assert!(!slot.asked_again(0, 10));
+        assert!(slot.asked_again(10, 10) && !slot.asked_again(11, 10), "kept, so it starts anew");
+        assert!(!slots.slot(0).asked_again(12, 10), "another value");
+        assert!(!slot.asked_again(22, 10), "eleven turns");
+        assert!(slot.asked_again(23, 10));
+        assert!(!slot.asked_again(u32::MAX, 10));
+        assert!(slot.asked_again(3, 10), "turns began anew");
+        assert!(!slots.slot(2).asked_again(1, 10) && !slots.slot(2).asked_again(1, 10), "no slot");
     }
 
     #[test]

@@ -151,7 +151,6 @@ mod cache_budget;
 mod cache_key;
 mod cached;
 mod recency_list;
-mod ghost_list;
 mod single_flight;
 mod iterator;
 pub mod filter;

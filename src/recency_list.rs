@@ -66,11 +66,6 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
         Some(slot.entry.clone())
     }
 
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Adds an entry whose key is not in the list.
     pub fn insert(&mut self, key: K, entry: E) {
         self.insertions += 1;

@@ -28,13 +28,6 @@ impl<K: PartialEq, V> Flights<K, V> {
         None
     }
 
-    /// Ends the load of `key` unless someone waits for it; true if it ended.
-    pub fn land_unless_awaited(&mut self, key: &K) -> bool {
-        let alone = |(other, waiters): &(K, Option<_>)| other == key && waiters.is_none();
-        let at = self.flights.iter().position(alone);
-        at.map(|at| self.flights.swap_remove(at)).is_some()
-    }
-
     /// Ends the load of `key`; answers those who wait, if any do.
     pub fn land(&mut self, key: &K) -> Option<Arc<Waiters<V>>> {
         let at = self.flights.iter().position(|(other, _)| other == key)?;
@@ -108,13 +101,12 @@ mod tests {
                 while flights.lock().waiting(&"a") < 3 {
                     std::thread::yield_now();
                 }
-                assert!(!flights.lock().land_unless_awaited(&"a"));
                 let waiters = flights.lock().land(&"a").expect("three wait");
                 assert!(flights.lock().join("a").is_none(), "landed: the next one leads");
                 waiters.announce(outcome);
                 assert!(joined.into_iter().all(|thread| thread.join().unwrap() == outcome));
             });
-            assert!(flights.lock().land_unless_awaited(&"b"));
+            assert!(flights.lock().land(&"b").is_none(), "nobody waited");
             assert!(flights.lock().land(&"b").is_none());
             assert_eq!(flights.lock().len(), 1);
         }

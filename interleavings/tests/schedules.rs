@@ -27,7 +27,7 @@ tests! {
         an_evicted_block_leaves_its_slot
         a_block_that_was_used_through_its_slot_is_not_evicted_before_others
         threads_that_miss_one_block_share_one_load_and_no_failure
-        a_block_that_is_turned_away_is_shared_with_those_who_wait_for_it;
+        a_block_that_is_turned_away_is_kept_when_it_is_asked_for_again;
     whole:
         writers_that_wait_for_room_and_callers_of_flush_are_woken
         closing_beside_everything_ends_and_keeps_what_was_acknowledged;

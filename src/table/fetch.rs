@@ -8,7 +8,7 @@
 //! Every failure names file and offset. What it means (an error for data, "may contain" for a
 //! filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
 
-use crate::cache::{Priority, Served};
+use crate::cache::Priority;
 use crate::cache_key::CacheKey;
 use crate::cached::{Cached, Slot};
 use crate::env::handle::FileHandle;
@@ -187,7 +187,9 @@ impl TableFile {
             io.count(kind, false, 0);
             return Ok(HeldBlock::Slotted(slotted));
         }
-        self.fetch_from(place.handle, Some(slot), kind, fill_cache, io).map(HeldBlock::Shared)
+        let keep = fill_cache
+            && (kind.priority() == Priority::High || self.cache.wants(slot, place.handle.size));
+        self.fetch_from(place.handle, Some(slot), kind, keep, io).map(HeldBlock::Shared)
     }
 
     /// A data block for a point lookup: as `fetch_listed`, but what the cache does not keep is not
@@ -215,26 +217,16 @@ impl TableFile {
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<LookupBlock> {
-        let BlockPlace { handle, .. } = place;
-        let key = CacheKey { table: self.table_id, offset: handle.offset };
-        let (kind, priority) = (BlockKind::Data, Priority::Low);
-        let read = || self.read(handle, kind);
-        let keep = |read: ReadBlock| self.keep(&read, handle, kind);
-        let (served, loaded) = if fill_cache {
-            let slot = Some(blocks.slot(place));
-            self.cache.get_or_read(key, priority, slot, handle.size, read, keep)?
-        } else if let Some(held) = self.cache.get(key, priority) {
-            (Served::Held(held), false)
-        } else {
-            (Served::Passing(read()?), true)
-        };
-        io.count(kind, loaded, handle.size + BLOCK_TRAILER_BYTES as u64);
-        match served {
-            Served::Held(block) => Ok(LookupBlock::Held(HeldBlock::Shared(block))),
-            Served::Passing(read) => PassingBlock::new(read, blocks, place)
-                .map(LookupBlock::Passing)
-                .map_err(|what| self.corruption(handle.offset, what)),
+        let (slot, handle) = (blocks.slot(place), place.handle);
+        if fill_cache && self.cache.wants(slot, handle.size) {
+            let block = self.fetch_from(handle, Some(slot), BlockKind::Data, true, io)?;
+            return Ok(LookupBlock::Held(HeldBlock::Shared(block)));
         }
+        let read = self.read(handle, BlockKind::Data)?;
+        io.count(BlockKind::Data, true, handle.size + BLOCK_TRAILER_BYTES as u64);
+        PassingBlock::new(read, blocks, place)
+            .map(LookupBlock::Passing)
+            .map_err(|what| self.corruption(handle.offset, what))
     }
 
     fn fetch_from(
@@ -246,14 +238,13 @@ impl TableFile {
         io: &mut TableIo,
     ) -> Result<Arc<Cached<CachedBlock>>> {
         let key = CacheKey { table: self.table_id, offset: handle.offset };
+        let load = || self.keep(&self.read(handle, kind)?, handle, kind);
         let (block, read) = if fill_cache {
-            let load = || self.keep(&self.read(handle, kind)?, handle, kind);
-            self.cache.get_or_load(key, kind.priority(), slot, handle.size, load)?
+            self.cache.get_or_load(key, kind.priority(), slot, load)?
         } else if let Some(held) = self.cache.get(key, kind.priority()) {
             (held, false)
         } else {
-            let (block, _) = self.keep(&self.read(handle, kind)?, handle, kind)?;
-            (self.cache.wrap(block), true)
+            (self.cache.wrap(load()?.0), true)
         };
         io.count(kind, read, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(block)
