@@ -103,7 +103,7 @@ impl Plan {
         }
         assert_eq!((live.len() as u64, facts.entries), (self.tables, self.keys));
         let keys = keys.into_iter().map(|(key, _)| key).collect();
-        Database { env, keys, facts, top_level_bytes }
+        Database { env, keys, tables: self.tables, facts, top_level_bytes }
     }
 }
 
@@ -111,6 +111,7 @@ impl Plan {
 pub struct Database {
     env: CountingEnv,
     pub keys: Vec<Vec<u8>>,
+    tables: u64,
     /// Of all tables together.
     pub facts: TableFacts,
     /// Bytes of their top-level indexes.
@@ -128,7 +129,8 @@ fn top_level(env: &Arc<dyn Env>, table: &Path) -> u64 {
 }
 
 impl Database {
-    /// Opens it; `resident_share` of the cache is for filters and indexes that stay.
+    /// Opens it; `resident_share` of the cache is for filters and indexes that stay. Every table has
+    /// read its index then.
     pub fn open(&self, cache_bytes: u64, resident_share: f64) -> Opened<'_> {
         let options = Options::new()
             .env(Arc::new(self.env.clone()))
@@ -137,6 +139,10 @@ impl Database {
             .block_cache_bytes(cache_bytes)
             .filter_resident_share(resident_share);
         let db = options.open(HOME).expect("open");
+        let past_all = ReadOptions::new().use_filters(false).fill_cache(false);
+        for table in self.keys.chunks(self.keys.len().div_ceil(self.tables as usize)) {
+            assert!(db.get_with(&table[0], &past_all).expect("get").is_some());
+        }
         Opened { db, of: self, read: ReadOptions::new() }
     }
 

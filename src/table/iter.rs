@@ -16,7 +16,8 @@ use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::{BlockDirectory, CachedBlock};
 use crate::table::fetch::{BlockKind, TableIo};
 use crate::table::index::Index;
-use crate::table::reader::{PinnedIndex, Table};
+use crate::table::open_index::PinnedIndex;
+use crate::table::reader::Table;
 use crate::value::Value;
 
 /// A position in a table; see `iterator::api` for the legal calls.
@@ -64,7 +65,9 @@ impl TableIter {
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
         if self.index.is_none() {
-            self.index = Some(self.table.pin_index(&mut self.io)?);
+            let mut pinned = PinnedIndex::default();
+            self.table.index(&mut pinned, &mut self.io)?;
+            self.index = Some(pinned);
         }
         let blocks = self.index().map_or(0, Index::len);
         let sought = |bound| self.index().map_or(0, |index| index.seek(bound));

@@ -32,9 +32,9 @@
 //! *door* ends at the filter, about 99 times in 100.
 //!
 //! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
-//! opens it and looks up keys, `multi_get` looks up many at once, `open_filter` asks its filter,
-//! `builder` writes it; `filter_block` knows where filter bits live; `fetch` is the only way to a
-//! block; below are the blocks themselves.
+//! opens it and looks up keys, `multi_get` looks up many at once, `open_index` keeps its index,
+//! `open_filter` asks its filter, `builder` writes it; `filter_block` knows where filter bits live;
+//! `fetch` is the only way to a block; below are the blocks themselves.
 
 #[cfg(test)]
 mod walk_tests;
@@ -46,6 +46,7 @@ pub mod iter;
 pub mod multi_get;
 pub mod reader;
 pub mod open_filter;
+pub mod open_index;
 pub mod builder;
 pub mod writer;
 pub mod filter_block;

@@ -14,6 +14,7 @@ use crate::table::fetch::TableIo;
 use crate::table::filter_block::batch::{Wanted, set_all};
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::table::lookup_block::LookupBlock;
+use crate::table::open_index::PinnedIndex;
 use crate::table::reader::{Table, TableReadOptions};
 
 impl Table {
@@ -38,8 +39,8 @@ impl Table {
         if !keys.iter().any(|wanted| wanted.may_be_here()) {
             return Ok(());
         }
-        let pinned = self.pin_index(io)?;
-        let Some(blocks) = self.pinned_index(&pinned) else { return Ok(()) };
+        let mut pinned = PinnedIndex::default();
+        let blocks = self.index(&mut pinned, io)?;
         for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
             io.index_seeks += 1;
             wanted.block = blocks.find(&wanted.key);

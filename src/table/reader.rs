@@ -1,16 +1,15 @@
 //! An open table and the point lookup in it.
 //!
-//! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory,
-//! index and filter, which then stay ("resident"); else they come through the cache at each use. It
-//! checks the file's size and id against what the manifest expects, so that a swapped or cut file
-//! is found before anything is asked of it.
+//! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, the
+//! filter, which then stays ("resident"); else it comes through the cache at each use. It checks
+//! the file's size and id against what the manifest expects, so that a swapped or cut file is found
+//! before anything is asked of it. The data index is read at its first use (`open_index`), or by
+//! [`Table::load_index`]: for tables that were just written, and for those who look for damage.
 //!
 //! [`Table::get`] tells the story of a lookup: may the table contain the key? which block? may that
 //! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
 //! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
 
-use crate::cache::Reservation;
-use crate::cached::Cached;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
@@ -21,16 +20,16 @@ use crate::iterator::api::Direction;
 use crate::key::{Lookup, LookupKey};
 use crate::sync::Arc;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock};
-use crate::table::fetch::{BlockKind, TableFile, TableIo};
+use crate::table::cached_block::{BlockCache, BlockDirectory};
+use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BlockHandle, FOOTER_BYTES, Footer, FooterError, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
-use crate::table::index::Index;
 use crate::table::open_filter::{OpenFilter, members_of};
+use crate::table::open_index::{OpenIndex, PinnedIndex};
 use crate::table::properties::Properties;
 use std::path::Path;
 
@@ -74,28 +73,14 @@ pub struct Table {
     file: TableFile,
     footer: Footer,
     properties: Properties,
-    index: TableIndex,
+    index: OpenIndex,
     filter: OpenFilter,
     /// Handle of the filter, for errors of `verify`.
     filter_offset: u64,
 }
 
-/// The data index, resident or to be fetched.
-enum TableIndex {
-    Resident { blocks: BlockDirectory, _memory: Reservation<CachedBlock> },
-    Cached(BlockHandle),
-}
-
-/// The index for a walk: resident, or held from the cache.
-pub enum PinnedIndex {
-    /// The table has it.
-    Resident,
-    /// Held here.
-    Cached(Arc<Cached<CachedBlock>>),
-}
-
 impl Table {
-    /// Opens the table at `path`.
+    /// Opens the table at `path`, without its data index.
     pub fn open(context: &TableContext, path: &Path, expect: Expect) -> Result<Self> {
         let handle = FileHandle::new(&context.files, path.to_path_buf());
         let bytes = handle.len()?;
@@ -120,7 +105,7 @@ impl Table {
         let blocks = FilterBlockReader::open(&metaindex, &context.custom_policies);
         let members = members_of(&properties, &context.custom_prefixes);
         let mut filter = OpenFilter::new(blocks, members, &file, context.pinning, &mut io);
-        let index = TableIndex::open(&file, footer.index, &mut io)?;
+        let index = OpenIndex::new(&file, footer.index);
         if context.pinning == FilterPinning::All {
             // Last, since it is much, and the index serves every lookup.
             filter.pin_partitions(&file);
@@ -146,10 +131,10 @@ impl Table {
             return Ok((Lookup::Absent, verdict));
         }
 
-        let pinned = self.pin_index(io)?;
-        let Some((blocks, place)) = self.block_for(&pinned, key, io) else {
-            return Ok((Lookup::Absent, verdict));
-        };
+        let mut pinned = PinnedIndex::default();
+        let blocks = self.index(&mut pinned, io)?;
+        io.index_seeks += 1;
+        let Some(place) = blocks.find(key) else { return Ok((Lookup::Absent, verdict)) };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
             verdict = self.filter.block_may_contain(&self.file, place.handle.offset, hash, io);
@@ -177,9 +162,11 @@ impl Table {
         if verdict != FilterVerdict::NotConsulted {
             return Ok(verdict);
         }
-        let pinned = self.pin_index(io)?;
-        match self.block_for(&pinned, key, io) {
-            Some((_, place)) => {
+        let mut pinned = PinnedIndex::default();
+        let blocks = self.index(&mut pinned, io)?;
+        io.index_seeks += 1;
+        match blocks.find(key) {
+            Some(place) => {
                 Ok(self.filter.block_may_contain(&self.file, place.handle.offset, hash, io))
             }
             // Above every block: the index alone is sure.
@@ -242,62 +229,39 @@ impl Table {
         &self.footer
     }
 
-    /// Holds the index for a walk.
-    pub fn pin_index(&self, io: &mut TableIo) -> Result<PinnedIndex> {
-        match &self.index {
-            TableIndex::Resident { .. } => Ok(PinnedIndex::Resident),
-            TableIndex::Cached(handle) => {
-                self.file.fetch(*handle, BlockKind::Index, true, io).map(PinnedIndex::Cached)
-            }
-        }
+    /// Reads the data index now, unless it is there: so that damage in it is found before anything
+    /// relies on the table, and no lookup waits for it.
+    ///
+    /// # Errors
+    /// It cannot be read or is damaged.
+    pub fn load_index(&self) -> Result<()> {
+        self.index(&mut PinnedIndex::default(), &mut TableIo::default()).map(drop)
     }
 
-    /// The index that was pinned.
+    /// The data index, which `pinned` holds if the table does not.
+    ///
+    /// # Errors
+    /// It is not in memory and cannot be read, or is damaged.
+    #[inline]
+    pub fn index<'t>(
+        &'t self,
+        pinned: &'t mut PinnedIndex,
+        io: &mut TableIo,
+    ) -> Result<&'t BlockDirectory> {
+        self.index.get(&self.file, pinned, io)
+    }
+
+    /// The data index that `pinned` was given to [`Table::index`] for.
     #[inline]
     #[must_use]
     pub fn pinned_index<'t>(&'t self, pinned: &'t PinnedIndex) -> Option<&'t BlockDirectory> {
-        match (&self.index, pinned) {
-            (_, PinnedIndex::Cached(block)) => block.index(),
-            (TableIndex::Resident { blocks, .. }, _) => Some(blocks),
-            (TableIndex::Cached(_), PinnedIndex::Resident) => None,
-        }
-    }
-
-    /// The only data block that can hold what the lookup wants, and the directory that names it.
-    #[inline]
-    fn block_for<'t>(
-        &'t self,
-        pinned: &'t PinnedIndex,
-        key: &LookupKey,
-        io: &mut TableIo,
-    ) -> Option<(&'t BlockDirectory, BlockPlace)> {
-        io.index_seeks += 1;
-        let blocks = self.pinned_index(pinned)?;
-        Some((blocks, blocks.find(key)?))
+        self.index.pinned(pinned)
     }
 
     /// The index led to a block that holds no entries of a table, or one of an unknown kind.
     #[cold]
     pub fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
-    }
-}
-
-impl TableIndex {
-    fn open(file: &TableFile, handle: BlockHandle, io: &mut TableIo) -> Result<Self> {
-        // In memory, offsets and prefixes stand beside the block: up to three times its size.
-        let memory = handle.size.min(file.bytes()).saturating_mul(3) + size_of::<Index>() as u64;
-        match file.cache().try_reserve(memory) {
-            Some(memory) => {
-                let index = file.read_index(handle, BlockKind::Index, io)?;
-                Ok(TableIndex::Resident { blocks: BlockDirectory::new(index), _memory: memory })
-            }
-            None => {
-                // Read once now, so that damage is found by the open, not by a later read.
-                file.fetch(handle, BlockKind::Index, true, io)?;
-                Ok(TableIndex::Cached(handle))
-            }
-        }
     }
 }
 

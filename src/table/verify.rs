@@ -81,12 +81,14 @@ impl TableCheck<'_> {
         Ok((table, counts))
     }
 
-    /// Only opens the table, and keeps nothing of it in memory.
+    /// Only opens the table and reads its index, and keeps nothing of it in memory.
     ///
     /// # Errors
     /// As for [`TableCheck::run`].
     pub fn open(&self, path: &Path, expect: Expect) -> Result<Table> {
-        self.open_with(path, expect, 0)
+        let table = self.open_with(path, expect, 0)?;
+        table.load_index()?;
+        Ok(table)
     }
 
     fn open_with(&self, path: &Path, expect: Expect, memory_bytes: u64) -> Result<Table> {

@@ -1,7 +1,7 @@
 //! Opens the tables of a version: one for `set.rs`, or all that a manifest names.
 //!
-//! What opening a large table costs is its index and its filter, which are read, checked and
-//! decoded: work for several threads where there is enough of it to pay for them. Tables are begun
+//! What opening a large table costs is its filter, which is read and checked: work for several
+//! threads where there is enough of it to pay for them. Tables are begun
 //! in the order of their levels, since what there is no room for in memory should be of the last
 //! ones. Of several errors the first in that order is answered, whichever thread met it.
 

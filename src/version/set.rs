@@ -232,6 +232,8 @@ impl VersionSet {
                 None => {
                     let pinning = self.pinning[*level];
                     let table = open_table(&self.context, &self.directory, meta, pinning)?;
+                    // Just written: checked before the manifest names it.
+                    table.load_index()?;
                     TableHandle::new(Arc::new(meta.clone()), table, &self.graveyard)
                 }
             };

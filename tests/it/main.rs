@@ -8,6 +8,7 @@
 //! | `arguments` | bad options, arguments and ranges: refused by name, nothing created |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
 //! | `hostile` | contents that no writer makes, under checksums that hold |
+//! | `indexes` | read when they are needed, once; what a bad one costs |
 //! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
 //! | `encodings` | sizes and rates for any number of keys of any shape |
 //! | `compatibility` | tables of every filter, asked under the options of every other |
@@ -53,6 +54,7 @@ mod filters;
 mod golden;
 mod histories;
 mod hostile;
+mod indexes;
 mod kills;
 mod levels;
 mod model;

@@ -7,6 +7,7 @@ pub mod data;
 pub mod expected;
 pub mod filters;
 pub mod history;
+pub mod indexes;
 pub mod linearizability;
 pub mod model;
 pub mod restless;
