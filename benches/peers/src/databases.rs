@@ -32,6 +32,8 @@ pub enum Stage {
     Starved,
     /// The same, compressed.
     StarvedCompressed,
+    /// As starved, and files are read through memory maps.
+    StarvedMapped,
     /// Settled, and some fresh entries that were not flushed.
     Memtable,
     /// All entries in files of level 0.
@@ -43,7 +45,7 @@ pub enum Stage {
 impl Stage {
     fn folder(self) -> &'static str {
         match self {
-            Stage::Settled | Stage::Starved => "settled",
+            Stage::Settled | Stage::Starved | Stage::StarvedMapped => "settled",
             Stage::StarvedCompressed => "compressed",
             Stage::Memtable => "memtable",
             Stage::Level0 => "level0",
@@ -72,6 +74,7 @@ impl Databases {
             layout: self.layout,
             cache_bytes: (4 * workload.bytes()).max(1 << 30),
             compression: false,
+            map_files: false,
             compaction: true,
             durable: false,
             map_bytes: 8 * workload.bytes() + (1 << 30),
@@ -161,10 +164,13 @@ impl Databases {
         let settings = self.settings(workload);
         let store = match stage {
             Stage::Settled => self.open_in(&self.built(stage, workload)?, &settings)?,
-            Stage::Starved | Stage::StarvedCompressed => {
-                let compression = stage == Stage::StarvedCompressed;
-                let starved =
-                    Settings { cache_bytes: STARVED_CACHE_BYTES, compression, ..settings };
+            Stage::Starved | Stage::StarvedCompressed | Stage::StarvedMapped => {
+                let starved = Settings {
+                    cache_bytes: STARVED_CACHE_BYTES,
+                    compression: stage == Stage::StarvedCompressed,
+                    map_files: stage == Stage::StarvedMapped,
+                    ..settings
+                };
                 self.open_in(&self.built(stage, workload)?, &starved)?
             }
             Stage::Memtable => {
@@ -182,7 +188,7 @@ impl Databases {
             Stage::Overwritten => self.open_in(&self.copied(stage, workload)?, &settings)?,
         };
         match stage {
-            Stage::Starved | Stage::StarvedCompressed => {
+            Stage::Starved | Stage::StarvedCompressed | Stage::StarvedMapped => {
                 let lookups = workload.draw(Draw::Present, 0, workload.lookups);
                 expect(store.reader()?.lookups(&lookups.keys)?, lookups.expected)?;
             }

@@ -59,6 +59,8 @@ pub struct Engine {
     pub level0_files: u64,
     /// What the compressed phase compresses with, if the engine can.
     pub compression: Option<&'static str>,
+    /// Whether it can read its files through memory maps, or does so always.
+    pub maps_files: bool,
     /// Where its settings differ from the common ones, for the report.
     pub settings: &'static str,
     /// Opens or creates a database in a directory that exists.
@@ -75,6 +77,8 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// Compress data blocks.
     pub compression: bool,
+    /// Read files through memory maps, if the engine can.
+    pub map_files: bool,
     /// Compact in the background.
     pub compaction: bool,
     /// Every write will be durable: for engines that decide it at open.

@@ -12,6 +12,7 @@
 //! - `reads`, `writes`, `sustained`, `writers`: what the phases do
 //! - `databases`, `clock`, `histogram`: what they stand on: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
+//! - `mapped`: files in memory maps, for siftdb in the one row that compares those
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
@@ -21,6 +22,8 @@ mod engine;
 mod engines;
 mod histogram;
 mod machine;
+#[cfg(feature = "siftdb")]
+mod mapped;
 mod phases;
 mod reads;
 mod report;

@@ -39,7 +39,9 @@ pub enum Phase {
     FullScan,
     /// Hits with a cache of 8 MiB.
     Starved,
-    /// The same, data compressed.
+    /// The same, files read through memory maps, by engines that can.
+    StarvedMapped,
+    /// As starved, data compressed.
     StarvedCompressed,
     /// Misses and hits with 100,000 fresh entries in the memtable.
     Memtable,
@@ -74,6 +76,7 @@ impl Phase {
         Phase::Scan,
         Phase::FullScan,
         Phase::Starved,
+        Phase::StarvedMapped,
         Phase::StarvedCompressed,
         Phase::Memtable,
         Phase::Level0,
@@ -100,6 +103,7 @@ impl Phase {
         asks_filters
             && match self {
                 Phase::Level0 => engine.level0_files > 0,
+                Phase::StarvedMapped => engine.maps_files,
                 Phase::StarvedCompressed => engine.compression.is_some(),
                 _ => true,
             }
@@ -128,6 +132,9 @@ pub fn run(
         Phase::Scan => reads.scans(),
         Phase::FullScan => reads.full_scan(),
         Phase::Starved => reads.lookups("starved", Stage::Starved, Draw::Present),
+        Phase::StarvedMapped => {
+            reads.lookups("starved-mapped", Stage::StarvedMapped, Draw::Present)
+        }
         Phase::StarvedCompressed => {
             reads.lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
         }

@@ -130,6 +130,7 @@ pub const ROWS: &[Row] = &[
         1150.0,
         [3669.0, 1758.0, 3174.0, 1561.0, 979.0],
     ),
+    row("starved-mapped", Own, "hit, 8 MiB cache, files mapped", CPU),
     goal(
         row("starved-compressed", Own, "hit, 8 MiB cache, compressed", CPU),
         1900.0,

@@ -23,6 +23,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: true,
     level0_files: 10,
     compression: Some("LZ4"),
+    maps_files: false,
     settings: "own layout: full filters and whole indexes, pinned at every level",
     open,
 };

@@ -22,6 +22,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: true,
     level0_files: 4,
     compression: Some("Snappy"),
+    maps_files: true,
     settings: "own layout: block-based filters in memory; 4 files at levels 0 to 2 in the level-0 \
                phase, compacted while it runs; reads do not verify checksums, its default",
     open,

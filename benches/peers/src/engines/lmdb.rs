@@ -20,6 +20,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: false,
     level0_files: 0,
     compression: None,
+    maps_files: true,
     settings: "no sync: NO_SYNC; the page cache is its cache; one read transaction a phase",
     open,
 };

@@ -17,6 +17,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: false,
     level0_files: 0,
     compression: None,
+    maps_files: false,
     settings: "no sync: Durability::None, lost when the process dies; one read transaction a phase",
     open,
 };

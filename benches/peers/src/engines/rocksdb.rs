@@ -19,6 +19,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: true,
     level0_files: 10,
     compression: Some("Snappy"),
+    maps_files: true,
     settings: "own layout: full filters and whole indexes outside of the cache; LRU cache; \
                get_pinned",
     open,
@@ -42,6 +43,7 @@ fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_size(WRITE_BUFFER_BYTES);
+    options.set_allow_mmap_reads(settings.map_files);
     options.set_disable_auto_compactions(!settings.compaction);
     options.set_compression_type(match settings.compression {
         true => DBCompressionType::Snappy,

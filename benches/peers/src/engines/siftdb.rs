@@ -4,10 +4,14 @@ use crate::engine::{
     BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
+use crate::mapped::MappedEnv;
 use crate::tally::Tally;
 use crate::workload::Batch;
+use siftdb::env::Env;
+use siftdb::env::disk::DiskEnv;
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub const ENGINE: Engine = Engine {
@@ -17,6 +21,7 @@ pub const ENGINE: Engine = Engine {
     log_structured: true,
     level0_files: 10,
     compression: Some("Snappy"),
+    maps_files: true,
     settings: "own layout: full filters at every level",
     open,
 };
@@ -31,7 +36,12 @@ fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             .layout(FilterLayout::BlockBased { window_bytes: FilterLayout::WINDOW_BYTES_DEFAULT }),
         Layout::NoFilter => Filter::none(),
     };
+    let env: Arc<dyn Env> = match settings.map_files {
+        true => Arc::new(MappedEnv::default()),
+        false => Arc::new(DiskEnv::new()),
+    };
     let options = Options::new()
+        .env(env)
         .filter(filter)
         .memtable_filter(settings.layout != Layout::NoFilter)
         .block_bytes(BLOCK_BYTES)
