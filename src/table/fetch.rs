@@ -18,7 +18,7 @@ use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block,
+    BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block, check_parts,
 };
 use crate::table::index::Index;
 use crate::table::lookup_block::{LookupBlock, PassingBlock};
@@ -258,23 +258,28 @@ impl TableFile {
         kind: BlockKind,
         io: &mut TableIo,
     ) -> Result<Vec<u8>> {
-        self.read_into(handle, kind, io)
-    }
-
-    /// The same for a filter that its reader shares.
-    pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
-        self.read_into(handle, BlockKind::Filter, io)
-    }
-
-    fn read_into<B: for<'c> From<&'c [u8]>>(
-        &self,
-        handle: BlockHandle,
-        kind: BlockKind,
-        io: &mut TableIo,
-    ) -> Result<B> {
-        let contents = B::from(self.read(handle, kind)?.contents());
+        let contents = self.read(handle, kind)?.contents().to_vec();
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(contents)
+    }
+
+    /// The same for a filter, which is large: it is read to where its reader keeps it, and not
+    /// copied there. The trailer, which is not kept, is a read of its own.
+    pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
+        let BlockHandle { offset, size } = handle;
+        self.check_place(handle)?;
+        let mut trailer = [0; BLOCK_TRAILER_BYTES];
+        self.read_bytes(offset + size, &mut trailer)?;
+        let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
+        // Nobody has it yet.
+        self.read_bytes(offset, Arc::get_mut(&mut filter).unwrap_or_default())?;
+        match check_parts(&filter, trailer, self.table_id, offset) {
+            Ok(Compression::None) => {}
+            Ok(Compression::Snappy) => return Err(self.compressed_filter(offset)),
+            Err(what) => return Err(self.corruption(offset, what)),
+        }
+        io.count(BlockKind::Filter, true, size + BLOCK_TRAILER_BYTES as u64);
+        Ok(filter)
     }
 
     /// The index at `handle`, past the cache.
@@ -334,17 +339,13 @@ impl TableFile {
     /// Reads the block at `handle`, checks and decompresses it.
     fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<ReadBlock> {
         let BlockHandle { offset, size } = handle;
-        if !handle.lies_within(self.blocks_end()) {
-            let what = format!("block of {size} bytes where the file has {}", self.bytes);
-            return Err(self.corruption(offset, what));
-        }
+        self.check_place(handle)?;
         let mut read = ReadBlock::new(size as usize + BLOCK_TRAILER_BYTES);
         self.read_bytes(offset, read.stored_mut())?;
         match check_block(read.stored(), self.table_id, offset) {
             Ok((_, Compression::None)) => {}
             Ok((_, Compression::Snappy)) if kind == BlockKind::Filter => {
-                let what = "compressed filter, which no writer makes";
-                return Err(self.corruption(offset, what));
+                return Err(self.compressed_filter(offset));
             }
             Ok((_, Compression::Snappy)) => read
                 .decompress()
@@ -352,6 +353,18 @@ impl TableFile {
             Err(what) => return Err(self.corruption(offset, what)),
         }
         Ok(read)
+    }
+
+    fn check_place(&self, handle: BlockHandle) -> Result<()> {
+        if handle.lies_within(self.blocks_end()) {
+            return Ok(());
+        }
+        let what = format!("block of {} bytes where the file has {}", handle.size, self.bytes);
+        Err(self.corruption(handle.offset, what))
+    }
+
+    fn compressed_filter(&self, offset: u64) -> Error {
+        self.corruption(offset, "compressed filter, which no writer makes")
     }
 }
 

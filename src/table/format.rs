@@ -138,16 +138,23 @@ pub fn check_block(
     else {
         return Err("block shorter than its trailer".into());
     };
-    let [block_type, crc @ ..] = *trailer;
+    check_parts(stored, *trailer, table_id, offset).map(|compression| (stored, compression))
+}
+
+/// [`check_block`] of a block whose trailer was read by itself.
+pub fn check_parts(
+    stored: &[u8],
+    trailer: [u8; BLOCK_TRAILER_BYTES],
+    table_id: u64,
+    offset: u64,
+) -> Result<Compression, String> {
+    let [block_type, crc @ ..] = trailer;
     let expected = u32::from_le_bytes(crc);
     let found = block_checksum(stored, block_type, table_id, offset);
     if found != expected {
         return Err(format!("block checksum {found:08x}, its trailer says {expected:08x}"));
     }
-    match Compression::from_byte(block_type) {
-        Some(compression) => Ok((stored, compression)),
-        None => Err(format!("unknown block type {block_type}")),
-    }
+    Compression::from_byte(block_type).ok_or_else(|| format!("unknown block type {block_type}"))
 }
 
 /// The end of a table: where everything else is found from.
