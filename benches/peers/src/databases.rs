@@ -20,7 +20,7 @@ pub const STARVED_CACHE_BYTES: u64 = 8 << 20;
 /// Entries that are only in the memtable, in the phase of that name.
 pub const MEMTABLE_ENTRIES: u64 = 100_000;
 
-/// Most that is written to warm memory.
+/// Most that is written for that.
 const WARM_BYTES_MAX: u64 = 1 << 30;
 
 /// A database in a state that phases need.
@@ -112,16 +112,17 @@ impl Databases {
     pub fn create(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
         self.close()?;
         let directory = self.emptied(Stage::Settled.folder())?;
-        self.warm_memory(workload)?;
+        self.even_out(workload)?;
         self.open_in(&directory, &self.settings(workload))
     }
 
-    /// Writes and removes a file as large as what loading all entries may take.
+    /// Brings the machine into one state for all engines, before a phase that writes is timed.
     ///
-    /// A virtual machine may have given its free memory back to the host, and then whoever uses
-    /// it first waits for every page of it, ten times as long as for the page alone. That would
-    /// be one engine or another, by chance; so it is done before a phase that writes is timed.
-    pub fn warm_memory(&self, workload: &Workload) -> Result<()> {
+    /// What others have left for the system to write is written now, since the disk would do it
+    /// meanwhile. And a file as large as what loading all entries may take is written and removed:
+    /// a virtual machine may have given its free memory back to the host, and then whoever uses it
+    /// first waits for every page of it, ten times as long as for the page alone.
+    pub fn even_out(&self, workload: &Workload) -> Result<()> {
         let path = self.directory.join("warm");
         let mut file = File::create(&path)?;
         let piece = vec![1; 1 << 20];
@@ -129,7 +130,9 @@ impl Databases {
             file.write_all(&piece)?;
         }
         drop(file);
-        Ok(fs::remove_file(path)?)
+        fs::remove_file(path)?;
+        rustix::fs::sync();
+        Ok(())
     }
 
     /// Opens the settled database, which is built and closed, to be given to `keep`.
@@ -154,7 +157,7 @@ impl Databases {
     ) -> Result<T> {
         self.close()?;
         let directory = self.emptied("scratch")?;
-        self.warm_memory(workload)?;
+        self.even_out(workload)?;
         let done = work(self.open_in(&directory, settings)?, &directory)?;
         fs::remove_dir_all(directory)?;
         Ok(done)

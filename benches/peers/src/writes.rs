@@ -57,7 +57,7 @@ pub fn overwrite(
 ) -> Result<Vec<Sample>> {
     let numbers = workload.drawn_numbers(round, workload.lookups);
     databases.at(Stage::Overwritten, workload)?;
-    databases.warm_memory(workload)?;
+    databases.even_out(workload)?;
     let store = databases.at(Stage::Overwritten, workload)?;
     let elapsed = write_batches(store, workload, &numbers, OVERWRITE_ENTRIES)?;
     let lookups = workload.draw(Draw::Mixed, round, workload.lookups / 10);
@@ -83,7 +83,7 @@ pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
 
 /// Puts that each wait for the disk.
 pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
-    let count = (workload.keys / 200).clamp(100, 5000);
+    let count = (workload.keys / 100).clamp(100, 10_000);
     let settings = Settings { durable: true, ..databases.settings(workload) };
     let elapsed = databases.scratch(&settings, workload, |store, _| {
         let batch = workload.fresh(0, count);
