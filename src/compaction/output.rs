@@ -43,10 +43,10 @@ impl<'a> OutputTables<'a> {
     /// # Errors
     /// The file cannot be created or written, or the keys do not ascend.
     pub fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
-        if self.open.is_none() {
-            self.open = Some(self.create()?);
-        }
-        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(OpenTable::create(self.context, &mut self.provisional)?),
+        };
         open.garbage += u64::from(garbage);
         open.builder.add(internal_key, value)
     }
@@ -106,14 +106,16 @@ impl<'a> OutputTables<'a> {
         self.provisional.clear();
         Ok(std::mem::take(&mut self.finished))
     }
+}
 
-    fn create(&mut self) -> Result<OpenTable> {
-        let context = self.context;
+impl OpenTable {
+    /// A new table; its file goes with the job unless the job succeeds.
+    fn create(context: &JobContext<'_>, provisional: &mut Vec<PathBuf>) -> Result<Self> {
         let number = context.next_file_number.fetch_add(1, Ordering::Relaxed);
         let path = FileName::Table(number).path(context.directory);
         let file = context.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
-        self.provisional.push(path.clone());
+        provisional.push(path.clone());
         let options = context.table_options.clone();
         let builder = TableBuilder::new(file, path, new_table_id(), options);
         Ok(OpenTable { builder, number, garbage: 0 })

@@ -58,13 +58,14 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     };
     let Some(state) = state else {
         clear_interrupted_creation(&*env, directory, &files)?;
-        let shared = build(options, directory, Some(lock), &files, &ManifestState::default())?;
+        let state = ManifestState::default();
+        let shared = Arc::new(build(options, directory, Some(lock), &files, &state)?);
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest)?;
         return Ok(shared);
     };
     torn_manifest(&state, options.recovery)?;
-    let shared = build(options, directory, Some(lock), &files, &state)?;
+    let shared = Arc::new(build(options, directory, Some(lock), &files, &state)?);
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
@@ -86,10 +87,8 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
     };
     let state = replay(&*env, directory, number)?;
     torn_manifest(&state, options.recovery)?;
-    let mut shared = build(options, directory, lock, &files, &state)?;
-    if let Some(shared) = Arc::get_mut(&mut shared) {
-        shared.read_only = true;
-    }
+    let shared = build(options, directory, lock, &files, &state)?;
+    let shared = Arc::new(Shared { read_only: true, ..shared });
     replay_logs(&shared, &files, &state)?;
     Ok(shared)
 }
@@ -202,7 +201,7 @@ fn build(
     lock: Option<Box<dyn FileLock>>,
     files: &[FileName],
     state: &ManifestState,
-) -> Result<Arc<Shared>> {
+) -> Result<Shared> {
     let env = Arc::clone(&options.env);
     let cache = Cache::new(options.block_cache_bytes, options.filter_resident_share);
     let context = TableContext {
@@ -238,7 +237,7 @@ fn build(
     if let Some(saved) = saved {
         counters.restore(&saved.totals);
     }
-    Ok(Arc::new(Shared {
+    Ok(Shared {
         directory: directory.to_path_buf(),
         env,
         counters,
@@ -262,7 +261,7 @@ fn build(
         read_only: false,
         recovery: Default::default(),
         options,
-    }))
+    })
 }
 
 /// No log yet, behind the last sequence that the manifest knows.

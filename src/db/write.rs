@@ -124,10 +124,10 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     if last > SEQUENCE_MAX {
         return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
     }
-    start_session(shared, log)?;
     let entries: Vec<&[u8]> = group.iter().map(|request| request.batch.entries()).collect();
-    let Some(wal) = log.current.as_mut() else { return Ok(()) };
-    let bytes = wal.append(log.synced_through, first, count as u32, &entries)?;
+    let synced_through = log.synced_through;
+    let wal = session_log(shared, log)?;
+    let bytes = wal.append(synced_through, first, count as u32, &entries)?;
     log.last_sequence = last;
     log.next_sequence = last + 1;
     shared.counters.add(Counter::WalBytes, bytes);
@@ -289,13 +289,21 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
 pub fn activate(shared: &Shared) -> Result<()> {
     let mut log = shared.log.lock();
     shared.check_writable()?;
-    start_session(shared, &mut log).map_err(|error| shared.latch(error))
+    session_log(shared, &mut log).map(drop).map_err(|error| shared.latch(error))
 }
 
-fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
-    if log.current.is_some() {
-        return Ok(());
-    }
+/// The log of this session; its first use begins the session.
+fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
+    // Taken out and put back, so that no path leads on without a log.
+    let wal = match log.current.take() {
+        Some(wal) => wal,
+        None => start_session(shared, log)?,
+    };
+    Ok(log.current.insert(wal))
+}
+
+/// Creates the first log of this session, and its manifest where it has none.
+fn start_session(shared: &Shared, log: &LogState) -> Result<WalWriter> {
     let number = shared.numbers.take_file_number();
     let mut versions = shared.versions.lock();
     let wal = if versions.is_active() {
@@ -317,7 +325,6 @@ fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
         shared.jobs.lock().orphans = orphans;
         wal
     };
-    log.current = Some(wal);
     // Before the lock goes: a flush that waits for it writes down which logs are still needed.
     shared.update_view(|view| ReadView {
         active: Arc::clone(&view.active),
@@ -328,7 +335,7 @@ fn start_session(shared: &Shared, log: &mut LogState) -> Result<()> {
     drop(versions);
     // What recovery left as immutable memtables can now be flushed.
     shared.want(true, true);
-    Ok(())
+    Ok(wal)
 }
 
 fn create_log(

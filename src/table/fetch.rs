@@ -271,8 +271,8 @@ impl TableFile {
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
         self.read_bytes(offset + size, &mut trailer)?;
         let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
-        // Nobody has it yet.
-        self.read_bytes(offset, Arc::get_mut(&mut filter).unwrap_or_default())?;
+        // Nobody else has it yet, so this copies nothing.
+        self.read_bytes(offset, Arc::make_mut(&mut filter))?;
         match check_parts(&filter, trailer, self.table_id, offset) {
             Ok(Compression::None) => {}
             Ok(Compression::Snappy) => return Err(self.compressed_filter(offset)),
