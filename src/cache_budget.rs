@@ -69,7 +69,8 @@ impl Budget {
 
     /// Takes them back.
     pub fn give_back(&self, bytes: u64) {
-        self.spent.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.spent.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(bytes <= before && before <= self.capacity, "I15: {bytes} of {before}");
     }
 
     /// Reserves so many, yet to be spent; false, with nothing changed, beyond what its purpose may
@@ -90,7 +91,8 @@ impl Budget {
 
     /// Ends a reservation of so many, or a part of it.
     pub fn withdraw(&self, purpose: Purpose, bytes: u64) {
-        self.reserved[purpose as usize].fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.reserved[purpose as usize].fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(bytes <= before, "I15: {bytes} of {before} reserved are withdrawn");
     }
 
     /// What is spent.

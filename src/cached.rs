@@ -92,6 +92,8 @@ impl<V> Cached<V> {
     /// what was there before, to be dropped without that lock.
     #[must_use]
     pub fn enter(self: &Arc<Self>, slot: Slot<'_, V>) -> Option<Arc<Self>> {
+        // I19: the shard is locked and holds the value, so nobody has evicted it.
+        debug_assert!(!self.evicted.load(Ordering::Relaxed), "an evicted value enters no slot");
         let place = slot.slots.0.get(slot.number)?;
         let home = Home { slots: Arc::downgrade(slot.slots), number: slot.number };
         let before = self.home.lock().replace(home);
@@ -104,8 +106,11 @@ impl<V> Cached<V> {
 
     /// Takes it out of its slot and counts it as pinned. Called once, when no shard holds it.
     pub fn evict(self: &Arc<Self>) {
+        // I19, the other half: evicted once, and out of its slot.
+        debug_assert!(!self.evicted.load(Ordering::Relaxed), "a value is evicted once");
         if let Some(home) = self.home.lock().take() {
             self.leave(&home);
+            debug_assert!(!self.is_in(&home), "an evicted value left its slot");
         }
         if let Some(pinned) = &self.pinned {
             // Counted before the flag is set: the drop that sees the flag takes it off again.
@@ -116,6 +121,14 @@ impl<V> Cached<V> {
 
     /// Empties the slot, if this value is in it: another load of the same block may have taken the
     /// place already.
+    fn is_in(self: &Arc<Self>, home: &Home<V>) -> bool {
+        let slots = home.slots.upgrade();
+        let place = slots.as_ref().and_then(|slots| slots.0.get(home.number));
+        place.is_some_and(|place| {
+            place.value.load().as_ref().is_some_and(|held| Arc::ptr_eq(held, self))
+        })
+    }
+
     fn leave(self: &Arc<Self>, home: &Home<V>) {
         let Some(slots) = home.slots.upgrade() else { return };
         let Some(place) = slots.0.get(home.number) else { return };

@@ -9,13 +9,13 @@
 //! key, and of the cache no more is held at a time than by one lookup. A key counts as one lookup;
 //! the first error ends the call.
 
+use crate::db::read::published;
 use crate::db::state::{ReadView, Shared};
 use crate::error::Result;
 use crate::key::{Lookup, SequenceNumber, sort_prefix};
 use crate::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::stats::counters::{Counter, Stripe};
-use crate::sync::Ordering;
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::value::Value;
@@ -43,7 +43,7 @@ fn search(
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let view = shared.view.load_full();
-    let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
+    let sequence = sequence.unwrap_or_else(|| published(shared, &view));
     let mut batch = sorted(keys, sequence);
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Gets, batch.len() as u64);

@@ -141,6 +141,7 @@ impl<'a> Leadership<'a> {
 
     /// The requests that go along with the leader's own, in order.
     pub fn take_group(&mut self, own: &Request) -> Vec<Request> {
+        debug_assert!(self.group.is_empty(), "I12: the group before was answered");
         self.take(own.batch.bytes(), |_| true)
     }
 
@@ -150,6 +151,7 @@ impl<'a> Leadership<'a> {
         if self.groups_after_own == GROUPS_AFTER_OWN_MAX {
             return Vec::new();
         }
+        debug_assert!(self.group.is_empty(), "I12: the group before was answered");
         self.groups_after_own += 1;
         self.take(0, |waiting| waiting.quick)
     }
@@ -186,6 +188,8 @@ impl Drop for Leadership<'_> {
             waiter.set(Turn::Done(Err(abandoned())));
         }
         let mut line = self.queue.line.lock();
+        // I12: the lead is handed on before anyone can find the queue without a leader.
+        debug_assert!(line.led, "one leader at a time, and this is it");
         match line.waiting.pop_front() {
             Some(Waiting { waiter, .. }) => {
                 let request = waiter.take_request();

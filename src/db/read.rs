@@ -5,7 +5,10 @@
 //! one atomic, and counters stand in the thread's own stripe.
 //!
 //! Order, an invariant (I3): the view first, then the published sequence, then the memtables'
-//! filters. What the sequence covers is then in the view, and its filter bits are set.
+//! filters. A view that was replaced in between still holds everything up to the switch that
+//! replaced it, so the answer is that of the switch, which happened during the read. The other
+//! order is wrong: a compaction may end between the two loads, and the view that is then loaded
+//! lacks the versions that an older sequence needs.
 
 use crate::db::state::{ReadView, Shared};
 use crate::error::Result;
@@ -54,7 +57,7 @@ pub fn get(
     mut trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
     let view = shared.view.load();
-    let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
+    let sequence = sequence.unwrap_or_else(|| published(shared, &view));
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);
     let stripe = shared.counters.stripe();
@@ -78,6 +81,16 @@ pub fn get(
         }
         Lookup::Deleted | Lookup::Absent => None,
     })
+}
+
+/// The published sequence, for reads in `view`, which was loaded before (I3).
+#[inline]
+pub fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
+    let sequence = shared.published.0.load(Ordering::Acquire);
+    // A full memtable enters a view only after all of it was published.
+    let full = view.immutables.first();
+    debug_assert!(full.is_none_or(|newest| newest.last_sequence <= sequence), "I3");
+    sequence
 }
 
 #[inline]
@@ -115,7 +128,7 @@ fn search_memtables(
 /// no file.
 pub fn may_contain(shared: &Shared, key: &[u8]) -> bool {
     let view = shared.view.load();
-    let sequence = shared.published.0.load(Ordering::Acquire);
+    let sequence = published(shared, &view);
     let hash = KeyHash::new(key);
     let mut trace = None;
     let stripe = shared.counters.stripe();

@@ -12,6 +12,7 @@
 //! `version::range_filter`.
 
 use crate::db::range::{KeyBounds, KeyRange};
+use crate::db::read::published;
 use crate::db::state::{ReadView, Shared};
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
@@ -22,7 +23,7 @@ use crate::key::{
 use crate::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
 use crate::stats::counters::LEVELS;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::value::{Key, Value};
 use crate::version::handle::TableHandle;
 use crate::version::level_iter::LevelIter;
@@ -65,7 +66,7 @@ impl Iter {
     ) -> Self {
         // View first, sequence second: see `db/read.rs`.
         let view = shared.view.load_full();
-        let sequence = sequence.unwrap_or_else(|| shared.published.0.load(Ordering::Acquire));
+        let sequence = sequence.unwrap_or_else(|| published(shared, &view));
         Iter {
             over: bounds.is_empty(),
             shared: Arc::clone(shared),

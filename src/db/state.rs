@@ -10,9 +10,8 @@
 //! | `jobs` | what background work is wanted or running | no |
 //!
 //! Locks are taken in this order; none is taken by a point lookup. A lookup loads `view`, then
-//! `published`: a writer applies, then publishes with `Release`, and a switch stores the new view
-//! before the first write into the new memtable, so whatever the sequence covers is in the view
-//! (I3).
+//! `published`; a writer applies, then publishes with `Release`; a switch stores the new view
+//! before the first write into the new memtable (I3; `read` says why this order is right).
 
 use crate::db::queue::WriteQueue;
 use crate::env::api::{Env, FileLock};

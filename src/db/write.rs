@@ -138,6 +138,8 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
 fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
     let view = shared.view.load();
     let mut sequence = log.last_sequence + 1 - count as u64;
+    // I3: no reader may see what is not inserted yet.
+    debug_assert!(shared.published.0.load(Ordering::Relaxed) < sequence);
     for request in group {
         let entries = request.batch.len() as u32;
         view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
@@ -191,6 +193,8 @@ fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
         wal.sync()?;
         shared.counters.add(Counter::WalSyncs, 1);
     }
+    // I13: this log was synced after every older one.
+    debug_assert!(log.unsynced.is_empty() && log.synced_through <= log.last_sequence);
     log.synced_through = log.last_sequence;
     Ok(())
 }
@@ -259,6 +263,8 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
     shared.counters.add(Counter::LogSwitches, 1);
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     let last_sequence = log.last_sequence;
+    // I3: a memtable is full only when all of it is published. Readers of the new view count on it.
+    debug_assert_eq!(shared.published.0.load(Ordering::Relaxed), last_sequence);
     shared.update_view(|view| {
         let old = ImmutableMemtable {
             memtable: Arc::clone(&view.active),
