@@ -33,6 +33,8 @@ pub enum Error {
         offset: u64,
         /// What is wrong there, with expected and found values where there are any.
         what: String,
+        /// The cheapest way out.
+        remedy: Remedy,
     },
     /// Bytes in memory changed by themselves between a check and its repetition, so memory or
     /// processor cannot be trusted. What was about to be written was thrown away; the files are as
@@ -75,6 +77,46 @@ pub enum Error {
     },
 }
 
+/// The cheapest way to make a database with a damaged file sound again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// `Db::rebuild_filters`, or `siftdb filter rebuild`: only the filter of a table is damaged,
+    /// every entry is there.
+    RebuildFilters,
+    /// `Db::repair`, or `siftdb repair`: the file only says where the data is, and the data files
+    /// say so themselves.
+    Repair,
+    /// A copy of the file: it holds data of its own. Without a copy, a repair keeps what can be
+    /// read.
+    RestoreCopy,
+}
+
+impl Remedy {
+    /// The remedy for damage in the file with this name, wherever in the file it is.
+    fn of_file(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match name.starts_with("MANIFEST-") || name == "CURRENT" {
+            true => Remedy::Repair,
+            false => Remedy::RestoreCopy,
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Remedy::RebuildFilters => {
+                "only the table's filter is damaged: rebuild the filters (`siftdb filter rebuild`)"
+            }
+            Remedy::Repair => "repair the database (`siftdb repair`)",
+            Remedy::RestoreCopy => {
+                "restore the file from a copy, or keep what can be read with `siftdb repair`"
+            }
+        })
+    }
+}
+
 /// `Result` with siftdb's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -86,7 +128,17 @@ impl Error {
 
     /// Damage at `offset` of `path`.
     pub(crate) fn corruption(path: impl AsRef<Path>, offset: u64, what: impl Into<String>) -> Self {
-        Error::Corruption { path: path.as_ref().to_path_buf(), offset, what: what.into() }
+        let path = path.as_ref().to_path_buf();
+        let remedy = Remedy::of_file(&path);
+        Error::Corruption { path, offset, what: what.into(), remedy }
+    }
+
+    /// The same damage, which concerns a filter only; any other error as it is.
+    pub(crate) fn of_filter(mut self) -> Self {
+        if let Error::Corruption { remedy, .. } = &mut self {
+            *remedy = Remedy::RebuildFilters;
+        }
+        self
     }
 
     /// True for [`Error::Corruption`] and [`Error::UnsupportedFormat`]: the files are at fault.
@@ -100,11 +152,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { op, path, source } => write!(f, "{op} {}: {source}", path.display()),
-            Error::Corruption { path, offset, what } => write!(
-                f,
-                "{} is damaged at byte {offset}: {what}; restore the file from a copy",
-                path.display()
-            ),
+            Error::Corruption { path, offset, what, remedy } => {
+                write!(f, "{} is damaged at byte {offset}: {what}; {remedy}", path.display())
+            }
             Error::MemoryCorruption { what } => write!(
                 f,
                 "memory is damaged: {what}; nothing of it was written and the files are intact; \
@@ -142,6 +192,27 @@ impl std::error::Error for Error {
             Error::Io { source, .. } => Some(&**source),
             Error::ReadOnly { cause } => Some(&**cause),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_names_its_cheapest_remedy() {
+        for (file, remedy) in [
+            ("000007.sst", "restore the file from a copy"),
+            ("000007.wal", "restore the file from a copy"),
+            ("CURRENT", "; repair the database"),
+            ("MANIFEST-000003", "; repair the database"),
+        ] {
+            let error = Error::corruption(Path::new("/db").join(file), 7, "a wrong byte");
+            let text = error.to_string();
+            assert!(text.contains(remedy) && text.contains("siftdb repair"), "{text}");
+            let text = error.of_filter().to_string();
+            assert!(text.ends_with("rebuild the filters (`siftdb filter rebuild`)"), "{text}");
         }
     }
 }

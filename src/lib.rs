@@ -174,9 +174,10 @@ mod error;
 pub use compaction::filter_rebuild::FilterRebuild;
 pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot, VerifyProgress, VerifyReport};
 pub use db::{
-    FilterAdvice, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice, WantedFilter,
+    FilterAdvice, FilterDamage, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice,
+    WantedFilter,
 };
-pub use error::{Error, Result};
+pub use error::{Error, Remedy, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
 pub use recovery::{DroppedPart, Recovery, RecoveryReport};

@@ -20,7 +20,8 @@ use crate::version::version::LevelShape;
 #[non_exhaustive]
 pub enum FilterRebuild {
     /// Those that differ from what the options ask for at the table's level: missing ones, other
-    /// encodings, layouts or bits per key, and any where no filter is asked for.
+    /// encodings, layouts or bits per key, and any where no filter is asked for; and those that
+    /// are damaged, for which the filter of every table is read.
     Differing,
     /// All of them.
     All,

@@ -8,7 +8,7 @@
 use crate::compaction::filter_rebuild::{FilterRebuild, FilterRebuildWalk};
 use crate::compaction::picker::CompactionCursors;
 use crate::compaction::range::RangeCompaction;
-use crate::db::filter_report::differing_tables;
+use crate::db::filter_report::{damaged_tables, differing_tables};
 use crate::db::jobs::{
     compact_once, flush_pending, free_memtables, remove_orphans, remove_tables, run_compaction,
     save_stats,
@@ -149,10 +149,17 @@ pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
 /// The failure of a compaction; `Closed` if the database is closed meanwhile.
 pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
     shared.check_writable()?;
+    // Read once: a number is never given to another table.
+    let damaged = match which {
+        FilterRebuild::Differing => damaged_tables(&Arc::clone(&shared.view.load().version))?,
+        FilterRebuild::All => Vec::new(),
+    };
     let due = || {
         let version = Arc::clone(&shared.view.load().version);
         let numbers: BTreeSet<u64> = match which {
-            FilterRebuild::Differing => differing_tables(shared, &version).into_iter().collect(),
+            FilterRebuild::Differing => {
+                differing_tables(shared, &version).into_iter().chain(damaged.clone()).collect()
+            }
             FilterRebuild::All => {
                 version.shape().iter().flatten().map(|meta| meta.number).collect()
             }

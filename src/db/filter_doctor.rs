@@ -5,7 +5,7 @@
 //! a finding that comes and goes teaches people to look away. A filter that does better than
 //! expected (few keys, rounded up to a line) is no finding.
 
-use crate::db::filter_report::{FilterFacts, FilterReport};
+use crate::db::filter_report::{FilterDamage, FilterFacts, FilterReport};
 use crate::filter::registry::Encoding;
 use crate::stats::report::LevelStats;
 use crate::stats::text::bytes;
@@ -88,6 +88,24 @@ pub enum FilterFinding {
         /// The rate with few keys.
         few_keys_fpr: f64,
     },
+    /// Filters are damaged, so lookups do without them; no answer is wrong.
+    Damaged {
+        /// Their level.
+        level: usize,
+        /// How many tables.
+        tables: u64,
+        /// Number of the first table's file.
+        table: u64,
+        /// What is wrong with that one.
+        damage: FilterDamage,
+        /// Searches of the level's tables that asked no filter, since counting began.
+        not_consulted: u64,
+    },
+    /// Filters could not be read, in a report that did not look for damage itself.
+    Unreadable {
+        /// How many times, since counting began.
+        errors: u64,
+    },
     /// All filters together are larger than the cache.
     LargerThanCache {
         /// Bytes of the filters.
@@ -125,6 +143,8 @@ impl FilterFinding {
             FilterFinding::Weaker { .. } => "weaker",
             FilterFinding::AboveExpected { .. } => "above-expected",
             FilterFinding::ShortHash { .. } => "short-hash",
+            FilterFinding::Damaged { .. } => "damaged",
+            FilterFinding::Unreadable { .. } => "unreadable",
             FilterFinding::LargerThanCache { .. } => "larger-than-cache",
             FilterFinding::LargerThanResident { .. } => "larger-than-resident",
             FilterFinding::DoesNotPay { .. } => "does-not-pay",
@@ -156,6 +176,52 @@ impl fmt::Display for FilterFinding {
                 write!(f, "{has} through, where the options ask for {wants}; ")?;
                 f.write_str("rebuild the filters")
             }
+            FilterFinding::AboveExpected { .. } | FilterFinding::ShortHash { .. } => {
+                self.fmt_rate(f)
+            }
+            FilterFinding::Damaged { level, tables, table: number, damage, not_consulted } => {
+                write!(
+                    f,
+                    "level {level}: {} with a damaged filter (table {number} ",
+                    table(*tables)
+                )?;
+                write!(f, "at byte {}: {}), searched without it; ", damage.offset, damage.what)?;
+                write!(f, "{not_consulted} searches asked no filter so far; rebuild the filters")
+            }
+            FilterFinding::Unreadable { errors } => {
+                write!(f, "filters could not be read {errors} times since counting began; ")?;
+                f.write_str(
+                    "Db::check_filters or `siftdb filter stats` names the tables if they ",
+                )?;
+                f.write_str("are damaged now, and rebuilding the filters mends them")
+            }
+            FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
+                let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
+                write!(f, "filters take {filters}, more than the cache of {cache}, so lookups ")?;
+                f.write_str("read filters from files; raise block_cache_bytes, or take fewer ")?;
+                f.write_str("bits, or no filter at the last level")
+            }
+            FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
+                let (filters, most) = (bytes(*filter_bytes), bytes(*resident_bytes_max));
+                write!(f, "filters that are read whole take {filters}, and {most} may stay in ")?;
+                f.write_str("memory: the rest comes and goes through the cache; raise ")?;
+                f.write_str("block_cache_bytes or filter_resident_share, or rebuild them ")?;
+                f.write_str("partitioned")
+            }
+            FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
+                write!(f, "level {level}: {} of {lookups} lookups that asked ", percent(*found))?;
+                write!(f, "found their key, so its filters ({}) save ", bytes(*filter_bytes))?;
+                write!(f, "little; Options::filter_at_level({level}, Filter::none()) saves ")?;
+                f.write_str("their memory")
+            }
+        }
+    }
+}
+
+impl FilterFinding {
+    /// The findings about rates.
+    fn fmt_rate(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => {
                 write!(f, "level {level}: {} false positives observed, ", percent(*observed_fpr))?;
                 write!(f, "at least {} by the 95 % interval, ", percent(*low))?;
@@ -178,25 +244,7 @@ impl fmt::Display for FilterFinding {
                 write!(f, "{expected} false positives are expected instead of {few}; ")?;
                 f.write_str("rebuild the filters with fast-local-bloom, or partitioned")
             }
-            FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
-                let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
-                write!(f, "filters take {filters}, more than the cache of {cache}, so lookups ")?;
-                f.write_str("read filters from files; raise block_cache_bytes, or take fewer ")?;
-                f.write_str("bits, or no filter at the last level")
-            }
-            FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
-                let (filters, most) = (bytes(*filter_bytes), bytes(*resident_bytes_max));
-                write!(f, "filters that are read whole take {filters}, and {most} may stay in ")?;
-                f.write_str("memory: the rest comes and goes through the cache; raise ")?;
-                f.write_str("block_cache_bytes or filter_resident_share, or rebuild them ")?;
-                f.write_str("partitioned")
-            }
-            FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
-                write!(f, "level {level}: {} of {lookups} lookups that asked ", percent(*found))?;
-                write!(f, "found their key, so its filters ({}) save ", bytes(*filter_bytes))?;
-                write!(f, "little; Options::filter_at_level({level}, Filter::none()) saves ")?;
-                f.write_str("their memory")
-            }
+            _ => Ok(()),
         }
     }
 }
@@ -223,12 +271,32 @@ impl FilterReport {
         for level in 0..self.wanted.len().max(self.stats.levels.len()) {
             self.kinds(level, &mut findings);
             let counts = self.stats.levels.get(level).cloned().unwrap_or_default();
+            findings.extend(self.damaged(level, &counts));
             findings.extend(self.above_expected(level, &counts));
             findings.extend(self.short_hash(level));
             findings.extend(self.does_not_pay(level, &counts));
         }
+        findings.extend(self.unreadable());
         findings.extend(self.too_large());
         findings
+    }
+
+    fn damaged(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
+        let damaged = || self.level(level).filter(|table| table.damage.is_some());
+        let first = damaged().next()?;
+        Some(FilterFinding::Damaged {
+            level,
+            tables: damaged().count() as u64,
+            table: first.table,
+            damage: first.damage.clone()?,
+            not_consulted: counts.not_consulted,
+        })
+    }
+
+    /// Once filters were read, what is damaged is known, and the count is history.
+    fn unreadable(&self) -> Option<FilterFinding> {
+        let errors = self.stats.filter_errors;
+        (errors > 0 && !self.were_read).then_some(FilterFinding::Unreadable { errors })
     }
 
     /// What is seen of the filters themselves: missing, unknown, weak.
@@ -368,6 +436,7 @@ mod tests {
                 ..Stats::default()
             },
             resident_bytes_max: 1 << 40,
+            ..FilterReport::default()
         }
     }
 
@@ -406,6 +475,19 @@ mod tests {
         assert_eq!(kinds(&report(weak, 0, 0, 0)), ["weaker"]);
         let custom = FilterFacts { expected_fpr: None, ..good() };
         assert!(kinds(&report(custom, 10, 10, 1_000_000)).is_empty(), "no rate to hold it to");
+    }
+
+    #[test]
+    fn damage_is_named_and_errors_count_until_filters_are_read() {
+        let damage = FilterDamage { offset: 99, what: "wrong checksum".into() };
+        let mut broken = report(FilterFacts { damage: Some(damage), ..good() }, 0, 0, 0);
+        assert_eq!(kinds(&broken), ["damaged"]);
+        let text = broken.findings()[0].to_string();
+        assert!(text.contains("table 7 at byte 99: wrong checksum"), "{text}");
+        broken.stats.filter_errors = 3;
+        assert_eq!(kinds(&broken), ["damaged", "unreadable"]);
+        let sound = FilterReport { tables: vec![good()], were_read: true, ..broken };
+        assert!(kinds(&sound).is_empty(), "the errors are history");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What `Db::filter_report` answers: the filter of every table, and what the options ask for.
 //!
-//! Facts come from the tables' properties, counters from `stats`; nothing is read from files. What
-//! may be wrong with them is said by `filter_doctor.rs`, from this report alone, so that it can be
-//! asked about any report, also one of counters [since](FilterReport::since) another moment.
+//! Facts come from the tables' properties, counters from `stats`; files are read only to
+//! [check](crate::Db::check_filters) filters for damage. What may be wrong with them is said by
+//! `filter_doctor.rs`, from this report alone, so that it can be asked about any report, also one
+//! of counters [since](FilterReport::since) another moment.
 //!
 //! Counters are kept by level, not by table: a table comes and goes with compactions, and lookups
 //! of years would go with it. So a level whose tables have several kinds of filter has one bill.
@@ -10,8 +11,10 @@
 use crate::compaction::runs::Runs;
 use crate::db::report;
 use crate::db::state::Shared;
+use crate::error::{Error, Result};
 use crate::stats::counters::LEVELS;
 use crate::stats::report::Stats;
+use crate::sync::Arc;
 use crate::table::filter_block::layout::TableFilter;
 use crate::version::handle::TableHandle;
 use crate::version::version::Version;
@@ -28,6 +31,9 @@ pub struct FilterReport {
     pub stats: Stats,
     /// Bytes of the cache's budget that filters and indexes may keep for good.
     pub resident_bytes_max: u64,
+    /// Whether every filter was read to find damage: a report of
+    /// [`Db::check_filters`](crate::Db::check_filters).
+    pub were_read: bool,
 }
 
 /// The filter of one table.
@@ -62,6 +68,19 @@ pub struct FilterFacts {
     /// Whether it is another one than the options ask for at this level. Bits that come from a
     /// budget (`Filter::monkey`) may be a quarter off.
     pub differs: bool,
+    /// What is wrong with its bytes, as far as they were read; lookups do without it, or without
+    /// the damaged partition.
+    pub damage: Option<FilterDamage>,
+}
+
+/// Damage in the filter of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilterDamage {
+    /// Where in the table's file, in bytes from its start.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
 }
 
 /// What the options ask for at one level.
@@ -86,6 +105,8 @@ pub struct FilterGroup {
     pub like: FilterFacts,
     /// How many tables.
     pub tables: u64,
+    /// How many of them have a damaged filter.
+    pub damaged: u64,
     /// Entries of those tables.
     pub entries: u64,
     /// Keys of their filters.
@@ -132,6 +153,7 @@ impl FilterReport {
                 .zip(table.expected_fpr)
                 .map(|(sum, fpr)| (sum * group.keys as f64 + fpr * table.keys as f64) / keys);
             group.tables += 1;
+            group.damaged += u64::from(table.damage.is_some());
             group.entries += table.entries;
             group.keys += table.keys;
             group.bytes += table.bytes;
@@ -155,11 +177,58 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 /// The report for `Db::filter_report`.
 #[must_use]
 pub fn filter_report(shared: &Shared) -> FilterReport {
-    let view = shared.view.load();
-    let wanted = wanted_filters(shared, &view.version);
+    report_of(shared, &shared.view.load().version)
+}
+
+/// The report for `Db::check_filters`.
+///
+/// # Errors
+/// `Closed`; a table cannot be opened or read for another reason than damage.
+pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
+    shared.check_open()?;
+    let version = Arc::clone(&shared.view.load().version);
+    let mut report = report_of(shared, &version);
+    let handles = (0..LEVELS).flat_map(|level| version.level(level));
+    for (facts, handle) in report.tables.iter_mut().zip(handles) {
+        facts.damage = damage_of(handle)?;
+    }
+    report.were_read = true;
+    Ok(report)
+}
+
+/// The tables in `version` whose filter cannot be read, by reading all filters.
+///
+/// # Errors
+/// As for [`check_filters`].
+pub fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for handle in (0..LEVELS).flat_map(|level| version.level(level)) {
+        if damage_of(handle)?.is_some() {
+            numbers.push(handle.meta.number);
+        }
+    }
+    Ok(numbers)
+}
+
+fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
+    let table = &handle.table;
+    match table.filter().blocks().check(table.file()) {
+        Ok(()) => Ok(None),
+        Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
+        // What the disk does not give back is as good as gone.
+        Err(Error::Io { op: "read", source, .. }) => {
+            Ok(Some(FilterDamage { offset: table.filter_offset(), what: source.to_string() }))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// All that is known without reading.
+fn report_of(shared: &Shared, version: &Version) -> FilterReport {
+    let wanted = wanted_filters(shared, version);
     let mut tables = Vec::new();
     for (level, wanted) in wanted.iter().enumerate() {
-        let handles = view.version.level(level).iter();
+        let handles = version.level(level).iter();
         tables.extend(handles.map(|handle| facts_of(level, handle, wanted)));
     }
     let capacity = shared.cache.capacity_bytes() as f64;
@@ -168,6 +237,7 @@ pub fn filter_report(shared: &Shared) -> FilterReport {
         wanted: wanted.iter().map(|wanted| wanted.filter.as_ref().map(described)).collect(),
         stats: report::stats(shared),
         resident_bytes_max: (capacity * shared.options.filter_resident_share) as u64,
+        were_read: false,
     }
 }
 
@@ -226,6 +296,10 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         expected_fpr: properties.expected_fpr(),
         is_asked: is_asked(handle),
         differs: wanted.differs_from(handle),
+        damage: handle.table.filter().blocks().is_known_damaged().then(|| FilterDamage {
+            offset: handle.table.filter_offset(),
+            what: "it was damaged when it was last read".into(),
+        }),
     }
 }
 

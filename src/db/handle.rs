@@ -292,7 +292,8 @@ impl Db {
     }
 
     /// The filters of all tables: what they are, what the options ask for, what they did, and, by
-    /// [`FilterReport::findings`], what someone should look at. Reads no file.
+    /// [`FilterReport::findings`], what someone should look at. Reads no file, so damage is in it
+    /// only where a filter was read before: [`Db::check_filters`] reads them all.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -311,6 +312,15 @@ impl Db {
     #[must_use]
     pub fn filter_report(&self) -> FilterReport {
         filter_report::filter_report(self.shared())
+    }
+
+    /// [`Db::filter_report`] after reading the filter of every table, past the cache, to see which
+    /// are damaged. Nothing is counted.
+    ///
+    /// # Errors
+    /// `Closed`; `Io` where a table cannot be opened. Damage is no error here.
+    pub fn check_filters(&self) -> Result<FilterReport> {
+        filter_report::check_filters(self.shared())
     }
 
     /// What the database did and holds. Cheap: it reads no file.

@@ -45,7 +45,7 @@ pub mod stats_file;
 pub use explain::{Explain, ExplainStep};
 pub use filter_advice::{FilterAdvice, LevelAdvice};
 pub use filter_doctor::FilterFinding;
-pub use filter_report::{FilterFacts, FilterGroup, FilterReport, WantedFilter};
+pub use filter_report::{FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter};
 pub use handle::Db;
 pub use range::KeyRange;
 pub use scan::Iter;

@@ -124,7 +124,7 @@ fn read_logs(
         }
         Err(error) => error,
     };
-    let Error::Corruption { path, offset, what } = &refused else { return Err(refused) };
+    let Error::Corruption { path, offset, what, .. } = &refused else { return Err(refused) };
     if shared.options.recovery != Recovery::Salvage {
         return Err(refused);
     }

@@ -253,7 +253,7 @@ pub fn meta_of(number: u64, table: &Table) -> FileMeta {
 /// Damage as a part that was not used; passes on what is no damage.
 fn part_of(error: Error) -> Result<DroppedPart> {
     match error {
-        Error::Corruption { path, offset, what } => Ok(DroppedPart { path, offset, what }),
+        Error::Corruption { path, offset, what, .. } => Ok(DroppedPart { path, offset, what }),
         Error::Io { op: "read", path, source } => {
             Ok(DroppedPart { path, offset: 0, what: source.to_string() })
         }

@@ -133,7 +133,10 @@ impl Table {
         }
         walk.compare_properties()?;
         if walk.io.filter_errors > 0 {
-            return Err(self.file().corruption(self.filter_offset(), "the filter cannot be read"));
+            // Every entry is in order, so a new filter is all that the table needs.
+            self.filter().blocks().check(self.file())?;
+            let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
+            return Err(error.of_filter());
         }
         Ok(walk.report)
     }
@@ -215,7 +218,9 @@ impl Walk<'_> {
             self.table.filter().prefix_may_match(file, &key, &mut self.io),
         ];
         if verdicts.contains(&FilterVerdict::No) {
-            return wrong("a key that the table's filter denies");
+            // No filter looks damaged here, so only a rebuild of all finds this one.
+            let what = "the filter denies a key that the table holds (rebuild with --all)";
+            return Err(file.corruption(self.table.filter_offset(), what).of_filter());
         }
         self.report.filter_probes += u64::from(verdicts.contains(&FilterVerdict::Maybe));
         Ok(())

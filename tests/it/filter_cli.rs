@@ -205,6 +205,28 @@ fn the_doctor_names_what_is_wrong_with_filters() {
 }
 
 #[test]
+fn a_damaged_filter_is_named_with_what_mends_it() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0).layout(FilterLayout::Full));
+    let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
+    let text = ok(&["sst", "layout", table.to_str().unwrap()]);
+    let line = text.lines().find(|line| line.starts_with("  filter ")).unwrap();
+    let (offset, _) = line.split_whitespace().nth(1).unwrap().split_once("..").unwrap();
+    let mut bytes = read(table);
+    bytes[offset.parse::<usize>().unwrap()] ^= 1;
+    write(table.to_str().unwrap(), &bytes);
+
+    assert_eq!(findings(&["filter", "stats", &db]), ["damaged"]);
+    let report = json(&["filter", "stats", &db, "--json"]);
+    assert_eq!(report["levels"][0]["filters"][0]["damaged"], 1);
+    assert!(fails(3, &["verify", &db]).contains("`siftdb filter rebuild`"));
+    let mended = json(&["filter", "rebuild", &db, "--layout", "full", "--json"]);
+    assert_eq!(mended["tables_rewritten"], 1);
+    ok(&["verify", &db]);
+    assert!(findings(&["filter", "stats", &db]).is_empty());
+}
+
+#[test]
 fn the_doctor_judges_what_lookups_made_of_filters() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0));

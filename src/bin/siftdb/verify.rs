@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::text::{counted, output, print_json};
 use clap::Args;
 use serde_json::json;
-use siftdb::{Error, Options, VerifyReport};
+use siftdb::{Error, Options, Remedy, VerifyReport};
 use std::io::Write;
 
 #[derive(Args)]
@@ -69,8 +69,14 @@ impl Verify {
             if !torn.is_empty() {
                 writeln!(out, "the last session did not close; {torn}")?;
             }
+            let of_filter = |error: &Error| {
+                matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
+            };
             match damage.len() {
                 0 => writeln!(out, "all in order")?,
+                bad if damage.iter().all(of_filter) => {
+                    writeln!(out, "{bad} not in order; `siftdb filter rebuild` mends it")?;
+                }
                 bad => writeln!(out, "{bad} not in order; `siftdb repair` saves what is left")?,
             }
             out.flush()?;

@@ -156,6 +156,35 @@ impl BlockBasedReader {
         self.source.handle()
     }
 
+    /// Reads the filters past the cache, and finds that of every window.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let handle = self.source.handle();
+        let contents = file.read_filter(handle, &mut TableIo::default())?;
+        let base_lg = contents.last().copied().unwrap_or_default();
+        // A shift beyond 63 is damage, which the window of offset 0 shows.
+        let window_bytes = 1u64.checked_shl(base_lg.into()).unwrap_or(u64::MAX);
+        let mut offset = Some(0u64);
+        while let Some(start) = offset {
+            match window_of(&contents, start) {
+                Window::Filter(_) => offset = start.checked_add(window_bytes),
+                Window::Outside => break,
+                Window::Damaged => {
+                    let what = "offsets of filters that contradict each other";
+                    return Err(file.corruption(handle.offset, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the block was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.source.is_known_damaged()
+    }
+
     /// May the data block at `block_offset` hold the key?
     pub fn block_may_contain(
         &self,

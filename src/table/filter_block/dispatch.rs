@@ -5,7 +5,7 @@
 //! table's metaindex. A name whose policy nobody knows, and a table without a filter, answer
 //! `NotConsulted`. Each layout answers one of the two questions and leaves the other alone.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::construction::Construction;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
@@ -155,6 +155,30 @@ impl FilterBlockReader {
         }
     }
 
+    /// Reads every block of the filter past the cache. A filter that nobody asks is sound.
+    ///
+    /// # Errors
+    /// The first damage, with the remedy that goes with filters; `Io`.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let checked = match &self.layout {
+            Layout::None => Ok(()),
+            Layout::BlockBased(reader) => reader.check(file),
+            Layout::Full(reader) => reader.check(file),
+            Layout::Partitioned(reader) => reader.check(file),
+        };
+        checked.map_err(Error::of_filter)
+    }
+
+    /// True if the filter, or its top-level index, was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        match &self.layout {
+            Layout::None => false,
+            Layout::BlockBased(reader) => reader.is_known_damaged(),
+            Layout::Full(reader) => reader.is_known_damaged(),
+            Layout::Partitioned(reader) => reader.is_known_damaged(),
+        }
+    }
+
     /// Memory held by what is resident.
     #[cfg(test)]
     pub fn resident_bytes(&self) -> u64 {
@@ -258,7 +282,6 @@ fn split_name(entry: &str) -> Option<(MakeLayout, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
     use crate::filter::builder::faults;
     use crate::filter::construction::testing::Budget;
     use crate::filter::registry::Encoding;

@@ -111,6 +111,23 @@ impl FullReader {
         self.source.handle()
     }
 
+    /// Reads the filter past the cache.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let handle = self.source.handle();
+        match file.read_filter(handle, &mut TableIo::default())?.is_empty() {
+            true => Err(file.corruption(handle.offset, "an empty filter")),
+            false => Ok(()),
+        }
+    }
+
+    /// True if it was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.source.is_known_damaged()
+    }
+
     /// May the table hold the key?
     #[inline]
     pub fn table_may_contain(

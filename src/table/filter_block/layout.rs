@@ -271,7 +271,7 @@ impl FilterSource {
         io: &mut TableIo,
         read: impl FnOnce(&mut TableIo) -> Result<T>,
     ) -> Option<T> {
-        if !self.damaged.load(Ordering::Relaxed) {
+        if !self.is_known_damaged() {
             match read(io) {
                 Ok(block) => return Some(block),
                 Err(error) if error.is_corruption() => self.mark_damaged(),
@@ -280,6 +280,11 @@ impl FilterSource {
         }
         io.filter_errors += 1;
         None
+    }
+
+    /// True if it was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
     }
 
     /// Stops further reads of this block.

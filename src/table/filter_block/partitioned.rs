@@ -221,6 +221,30 @@ impl PartitionedReader {
         self.top.handle()
     }
 
+    /// Reads the top-level index and every partition past the cache.
+    ///
+    /// # Errors
+    /// What is wrong with the first of them that is damaged.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let (top, io) = (self.top.handle(), &mut TableIo::default());
+        let index = file.read_index(top, BlockKind::FilterIndex, io)?;
+        if index.len() == 0 {
+            return Err(file.corruption(top.offset, "an index of no partitions"));
+        }
+        for handle in (0..index.len()).filter_map(|place| index.handle(place)) {
+            if handle.size == 0 {
+                return Err(file.corruption(handle.offset, "an empty partition"));
+            }
+            file.read_raw(handle, BlockKind::Filter, io)?;
+        }
+        Ok(())
+    }
+
+    /// True if the top-level index was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.top.is_known_damaged()
+    }
+
     /// May the table hold the key? Asks the one partition that could hold it.
     #[inline]
     pub fn table_may_contain(

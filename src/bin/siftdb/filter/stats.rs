@@ -1,6 +1,7 @@
 //! `siftdb filter stats DIR`: the filters of a database, what they did, and what is wrong there.
 //!
-//! Figures and findings are the library's (`Db::filter_report`); this prints them. A line for each
+//! Figures and findings are the library's (`Db::check_filters`, which reads every filter to see
+//! whether it is damaged); this prints them. A line for each
 //! kind of filter a level has; the counters belong to the level and stand on its first line. They
 //! run since the date in the last lines, over all programs that used the database, or with
 //! `--probe` over the lookups made here and now.
@@ -52,8 +53,8 @@ impl Stats {
         let before = db.stats();
         let probed = self.probe.as_deref().map(|file| probe(&db, file)).transpose()?;
         let report = match probed {
-            Some(_) => db.filter_report().since(&before),
-            None => db.filter_report(),
+            Some(_) => db.check_filters()?.since(&before),
+            None => db.check_filters()?,
         };
         if self.json {
             print_json(&report_json(&report, probed))?;
@@ -216,6 +217,7 @@ fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
 fn group_json(group: &FilterGroup) -> Value {
     json!({
         "tables": group.tables,
+        "damaged": group.damaged,
         "entries": group.entries,
         "keys": group.keys,
         "bytes": group.bytes,
