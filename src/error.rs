@@ -18,7 +18,7 @@ pub enum Error {
     /// The operating system refused a call on a file. A read may be tried again; after a failed
     /// write or sync the database answers [`Error::ReadOnly`] until it is reopened.
     Io {
-        /// The call that failed, for instance `"sync_data"`.
+        /// What was being done, in a word: `"open"`, `"read"`, `"write"`, `"sync"`, ….
         op: &'static str,
         /// The file or directory it was made on.
         path: PathBuf,
@@ -35,6 +35,13 @@ pub enum Error {
         what: String,
         /// The cheapest way out.
         remedy: Remedy,
+    },
+    /// A file that the database needs is not there.
+    Missing {
+        /// The missing file.
+        path: PathBuf,
+        /// What says that it should be there.
+        what: String,
     },
     /// Bytes in memory changed by themselves between a check and its repetition, so memory or
     /// processor cannot be trusted. What was about to be written was thrown away; the files are as
@@ -101,11 +108,9 @@ impl Remedy {
             false => Remedy::RestoreCopy,
         }
     }
-}
 
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    fn text(self) -> &'static str {
+        match self {
             Remedy::RebuildFilters => {
                 "only the table's filter is damaged: rebuild the filters (`siftdb filter rebuild`)"
             }
@@ -113,7 +118,13 @@ impl fmt::Display for Remedy {
             Remedy::RestoreCopy => {
                 "restore the file from a copy, or keep what can be read with `siftdb repair`"
             }
-        })
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 
@@ -121,9 +132,10 @@ impl fmt::Display for Remedy {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Wraps what the system said about `op` on `path`.
+    /// Wraps what the system said about `op` on `path`. Names of calls become words for people.
     pub(crate) fn io(op: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
-        Error::Io { op, path: path.as_ref().to_path_buf(), source: Arc::new(source) }
+        let path = path.as_ref().to_path_buf();
+        Error::Io { op: operation(op), path, source: Arc::new(source) }
     }
 
     /// Damage at `offset` of `path`.
@@ -141,56 +153,127 @@ impl Error {
         self
     }
 
-    /// True for [`Error::Corruption`] and [`Error::UnsupportedFormat`]: the files are at fault.
+    /// A file that `what` says should be there and is not.
+    pub(crate) fn missing(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Error::Missing { path: path.as_ref().to_path_buf(), what: what.into() }
+    }
+
+    /// True for [`Error::Corruption`], [`Error::Missing`] and [`Error::UnsupportedFormat`]: the
+    /// files are at fault.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Error::Corruption { .. } | Error::UnsupportedFormat { .. })
+        self.damage().is_some() || matches!(self, Error::UnsupportedFormat { .. })
     }
-}
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// File, offset and reason of [`Error::Corruption`] and [`Error::Missing`]; the offset of a
+    /// missing file is 0.
+    pub(crate) fn damage(&self) -> Option<(&Path, u64, &str)> {
         match self {
-            Error::Io { op, path, source } => write!(f, "{op} {}: {source}", path.display()),
-            Error::Corruption { path, offset, what, remedy } => {
-                write!(f, "{} is damaged at byte {offset}: {what}; {remedy}", path.display())
+            Error::Corruption { path, offset, what, .. } => Some((path, *offset, what)),
+            Error::Missing { path, what } => Some((path, 0, what)),
+            _ => None,
+        }
+    }
+
+    /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
+    /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
+    /// `read_only`, `opened_read_only`, `closed` or `unsupported_format`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Io { .. } => "io",
+            Error::Corruption { .. } => "corruption",
+            Error::Missing { .. } => "missing_file",
+            Error::MemoryCorruption { .. } => "memory_corruption",
+            Error::InvalidOptions { .. } => "invalid_options",
+            Error::InvalidArgument { .. } => "invalid_argument",
+            Error::Locked { .. } => "locked",
+            Error::ReadOnly { .. } => "read_only",
+            Error::OpenedReadOnly => "opened_read_only",
+            Error::Closed => "closed",
+            Error::UnsupportedFormat { .. } => "unsupported_format",
+        }
+    }
+
+    /// What to do about it, if there is more to do than to read what happened.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            Error::Corruption { remedy, .. } => remedy.text(),
+            Error::Missing { path, .. } => Remedy::of_file(path).text(),
+            Error::MemoryCorruption { .. } => {
+                "nothing of it was written and the files are intact; test this machine's memory, \
+                 then reopen the database"
             }
-            Error::MemoryCorruption { what } => write!(
-                f,
-                "memory is damaged: {what}; nothing of it was written and the files are intact; \
-                 test this machine's memory, then reopen the database"
-            ),
+            Error::Locked { .. } => "close or drop it first",
+            Error::ReadOnly { .. } => "remove the cause and reopen it",
+            Error::OpenedReadOnly => "open it with `open` to write",
+            Error::Closed => "open it again",
+            Error::UnsupportedFormat { .. } => "it may come from a newer siftdb or another program",
+            Error::Io { .. } | Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => {
+                return None;
+            }
+        })
+    }
+
+    /// What happened, without the advice.
+    fn write_what(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
+            Error::Corruption { path, offset, what, .. } => {
+                write!(f, "{} is damaged at byte {offset}: {what}", path.display())
+            }
+            Error::Missing { path, what } => write!(f, "{} is missing: {what}", path.display()),
+            Error::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
             Error::Locked { path } => write!(
                 f,
                 "{} is locked: another process has the database open, or a database handle, \
-                 iterator or snapshot of this process still lives; close or drop it first",
+                 iterator or snapshot of this process still lives",
                 path.display()
             ),
-            Error::ReadOnly { cause } => write!(
-                f,
-                "the database is read-only since an earlier failure ({cause}); \
-                 remove the cause and reopen it"
-            ),
-            Error::OpenedReadOnly => {
-                write!(f, "the database was opened to read only; open it with `open` to write")
+            Error::ReadOnly { cause } => {
+                write!(f, "the database is read-only since an earlier failure ({cause})")
             }
-            Error::Closed => write!(f, "the database is closed; open it again"),
-            Error::UnsupportedFormat { path, what } => write!(
-                f,
-                "{}: {what}; it may come from a newer siftdb or another program",
-                path.display()
-            ),
+            Error::OpenedReadOnly => f.write_str("the database was opened to read only"),
+            Error::Closed => f.write_str("the database is closed"),
+            Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }
 }
 
+/// The word for a call on files. Only these words reach users.
+fn operation(call: &'static str) -> &'static str {
+    match call {
+        "append" | "write_at" | "allocate_zeroed" => "write",
+        "open_random" => "open",
+        "len" | "metadata" | "read_exact_at" => "read",
+        "create_new" | "create_dir" => "create",
+        "sync_all" | "sync_data" | "sync_dir" => "sync",
+        "hard_link" => "link",
+        "print" => "print to",
+        "spawn" => "start a thread for",
+        "join" => "stop a thread of",
+        "background job" => "work in the background on",
+        word => word,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_what(f)?;
+        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+/// The text of an error includes what it wraps. So `source` leads past the wrapped error, to what
+/// that one wraps: whoever prints the whole chain sees nothing twice.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(&**source),
-            Error::ReadOnly { cause } => Some(&**cause),
+            Error::Io { source, .. } => std::error::Error::source(&**source),
+            Error::ReadOnly { cause } => std::error::Error::source(&**cause),
             _ => None,
         }
     }
@@ -199,6 +282,63 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::error::Error as _;
+
+    fn full() -> Error {
+        Error::io("write_at", "/db/000003.wal", io::ErrorKind::StorageFull.into())
+    }
+
+    /// What a program prints that walks down the chain of sources.
+    fn chain(error: &Error) -> Vec<String> {
+        let mut texts = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(source) = next {
+            texts.push(source.to_string());
+            next = source.source();
+        }
+        texts
+    }
+
+    #[test]
+    fn nothing_is_printed_twice_along_a_chain() {
+        let system = io::Error::from(io::ErrorKind::StorageFull).to_string();
+        for error in [full(), Error::ReadOnly { cause: Arc::new(full()) }] {
+            let texts = chain(&error);
+            assert_eq!(texts.join("\n").matches(&system).count(), 1, "{texts:?}");
+        }
+        #[derive(Debug)]
+        struct Outer(io::Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("outer")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let inner = Outer(io::Error::other("inner"));
+        let wrapped = Error::io("read", "file", io::Error::other(inner));
+        assert_eq!(chain(&wrapped), ["cannot read file: outer", "inner"]);
+    }
+
+    #[test]
+    fn operations_are_words_for_people() {
+        assert!(full().to_string().starts_with("cannot write /db/000003.wal: "), "{}", full());
+        for call in ["open_random", "read_exact_at", "create_new", "sync_data", "hard_link"] {
+            let error = Error::io(call, "file", io::ErrorKind::NotFound.into());
+            assert!(!error.to_string().contains(['_']), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_not_damaged_at_an_offset() {
+        let error = Error::missing("/db/CURRENT", "000004.sst is there");
+        let text = error.to_string();
+        assert!(text.starts_with("/db/CURRENT is missing: 000004.sst is there; "), "{text}");
+        assert!(error.is_corruption() && !text.contains("byte"), "{text}");
+    }
 
     #[test]
     fn damage_names_its_cheapest_remedy() {

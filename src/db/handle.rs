@@ -26,6 +26,7 @@ use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, Ordering};
 use crate::value::{Key, Value};
 use crate::write_batch::WriteBatch;
+use std::fmt;
 use std::path::Path;
 
 /// An open database. Cheap to clone; every method takes `&self` and may be called from any thread.
@@ -42,13 +43,20 @@ use std::path::Path;
 /// db.close()
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Db(Arc<Handle>);
 
-#[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// One line, with the directory.
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directory = &self.0.shared.directory;
+        f.debug_struct("Db").field("directory", directory).finish_non_exhaustive()
+    }
 }
 
 impl Options {

@@ -161,8 +161,8 @@ fn refuse_files_without_current(directory: &Path, files: &[FileName]) -> Result<
     });
     match beyond_creation {
         Some(name) => {
-            let what = format!("missing, although {name} is there");
-            Err(Error::corruption(FileName::Current.path(directory), 0, what))
+            let what = format!("{name} is there, so a database was");
+            Err(Error::missing(FileName::Current.path(directory), what))
         }
         None => Ok(()),
     }

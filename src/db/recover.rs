@@ -124,7 +124,7 @@ fn read_logs(
         }
         Err(error) => error,
     };
-    let Error::Corruption { path, offset, what, .. } = &refused else { return Err(refused) };
+    let Some((path, offset, what)) = refused.damage() else { return Err(refused) };
     if shared.options.recovery != Recovery::Salvage {
         return Err(refused);
     }
@@ -135,8 +135,8 @@ fn read_logs(
     })?;
     if salvaged.dropped.is_empty() && salvaged.missing.is_empty() {
         // All can be read and does not fit together.
-        let (path, what) = (path.clone(), what.clone());
-        report.dropped.push(DroppedPart { path, offset: *offset, what });
+        let (path, what) = (path.to_path_buf(), what.to_string());
+        report.dropped.push(DroppedPart { path, offset, what });
     }
     report.dropped.extend(salvaged.dropped);
     report.missing = salvaged.missing;

@@ -28,6 +28,7 @@ use crate::version::set::{SharedNumbers, VersionSet};
 use crate::version::version::Version;
 use crate::wal::writer::WalWriter;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 /// A full memtable and the log that holds its writes.
@@ -137,7 +138,6 @@ pub struct Published(pub AtomicU64);
 
 /// What everything in `db` shares. Owned by handles, workers, iterators and snapshots; the
 /// directory's lock is let go when the last of them goes.
-#[derive(Debug)]
 pub struct Shared {
     /// How the database was opened.
     pub options: Options,
@@ -185,6 +185,13 @@ pub struct Shared {
     pub read_only: bool,
     /// What opening found in manifest and logs.
     pub recovery: Mutex<RecoveryReport>,
+}
+
+/// One line: what the fields hold would be pages.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
+    }
 }
 
 impl Shared {

@@ -240,3 +240,13 @@ fn writes_are_numbered_from_above_all_that_a_crash_left() {
     let log = shared.log.lock();
     assert_eq!((log.last_sequence, log.next_sequence), (2, 8));
 }
+
+#[test]
+fn handles_print_as_one_line() {
+    let db = open(&MemEnv::without_log(), &Filter::none(), true);
+    db.put("key", "value").unwrap();
+    assert_eq!(format!("{db:?}"), r#"Db { directory: "/db", .. }"#);
+    let snapshot = format!("{:?}", db.snapshot());
+    assert!(snapshot.len() < 200 && snapshot.contains("/db"), "{snapshot}");
+    assert!(format!("{:?}", db.iter()).len() < 200);
+}

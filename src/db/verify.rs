@@ -147,7 +147,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
     let (env, directory) = (&*shared.env, &shared.directory);
     let read = read_current(env, directory).and_then(|current| match current {
         Some(number) => replay(env, directory, number),
-        None => Err(Error::corruption(FileName::Current.path(directory), 0, "it is missing")),
+        None => Err(Error::missing(FileName::Current.path(directory), "the database is open")),
     });
     match read {
         Ok(state) => {

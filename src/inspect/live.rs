@@ -64,7 +64,7 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
 /// means. `None` if a running database has put others in its place meanwhile.
 ///
 /// # Errors
-/// As for `verify_table`; a missing table is `Corruption`.
+/// As for `verify_table`; a missing table is `Missing`.
 pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option<TableFacts>> {
     let expect = Expect { table_id: Some(table.table_id), bytes: Some(table.bytes) };
     match verify_expected(env, &table.path, expect) {
@@ -75,8 +75,7 @@ pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option
                 return Ok(None);
             }
             let manifest = FileName::Manifest(table.manifest);
-            let what = format!("the file is missing; {manifest} names it");
-            Err(Error::corruption(&table.path, 0, what))
+            Err(Error::missing(&table.path, format!("{manifest} names it")))
         }
         verified => verified.map(Some),
     }
@@ -110,8 +109,8 @@ fn refuse_remnants(env: &dyn Env, directory: &Path) -> Result<()> {
         FileName::Current | FileName::Lock | FileName::Stats | FileName::Temporary(_) => false,
     });
     remnant.map_or(Ok(()), |name| {
-        let what = format!("missing, although {name} is there");
-        Err(Error::corruption(FileName::Current.path(directory), 0, what))
+        let what = format!("{name} is there, so a database was");
+        Err(Error::missing(FileName::Current.path(directory), what))
     })
 }
 

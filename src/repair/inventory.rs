@@ -181,7 +181,7 @@ impl Inventory {
             return Err(Error::corruption(current, 0, "it is no ordinary file"));
         }
         let Some(number) = read_current(env, directory)? else {
-            return Err(Error::corruption(current, 0, "it is missing"));
+            return Err(Error::missing(current, "other files of a database are there"));
         };
         let state = replay(env, directory, number)?;
         let path = FileName::Manifest(number).path(directory);
@@ -228,7 +228,9 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
 /// Passes on what is no damage. A read that the disk refuses is: the place is gone.
 fn unreadable(error: Error) -> Result<Error> {
     match &error {
-        Error::Corruption { .. } | Error::Io { op: "read", .. } => Ok(error),
+        Error::Corruption { .. } | Error::Missing { .. } | Error::Io { op: "read", .. } => {
+            Ok(error)
+        }
         _ => Err(error),
     }
 }
@@ -254,6 +256,9 @@ pub fn meta_of(number: u64, table: &Table) -> FileMeta {
 fn part_of(error: Error) -> Result<DroppedPart> {
     match error {
         Error::Corruption { path, offset, what, .. } => Ok(DroppedPart { path, offset, what }),
+        Error::Missing { path, what } => {
+            Ok(DroppedPart { path, offset: 0, what: format!("it is missing: {what}") })
+        }
         Error::Io { op: "read", path, source } => {
             Ok(DroppedPart { path, offset: 0, what: source.to_string() })
         }

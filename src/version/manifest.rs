@@ -133,7 +133,7 @@ pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestSt
     let path = FileName::Manifest(number).path(directory);
     let bytes = match read_file(env, &path, MANIFEST_BYTES_MAX) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::corruption(&path, 0, "CURRENT names this manifest; it is missing"));
+            return Err(Error::missing(&path, "CURRENT names this manifest"));
         }
         result => result?,
     };

@@ -40,7 +40,7 @@ pub fn open_table(
     let context = TableContext { pinning, ..context.clone() };
     match Table::open(&context, &path, expect) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            Err(Error::corruption(path, 0, "the table is missing and the manifest names it"))
+            Err(Error::missing(path, "the manifest names this table"))
         }
         opened => opened.map(Arc::new),
     }

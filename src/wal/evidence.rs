@@ -88,7 +88,7 @@ pub fn read_log(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
 /// A log is not there and `why` it should be.
 pub fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
     let path = FileName::Wal(number).path(directory);
-    Error::corruption(path, 0, format!("the log is missing and {why}"))
+    Error::missing(path, why)
 }
 
 /// A log that another manifest than the one in force belongs to.

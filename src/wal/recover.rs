@@ -649,7 +649,7 @@ mod tests {
         let (env, _) = sample(false);
         let named = |logs: &[u64], name: &str| {
             let error = recover_in(&env, logs, &facts()).unwrap_err();
-            assert!(matches!(&error, Error::Corruption { path, .. } if path.ends_with(name)));
+            assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with(name)));
         };
         named(&[], "000003.wal");
         named(&[4, 6], "000003.wal");

@@ -302,7 +302,7 @@ fn verify_holds_a_directory_against_its_manifest() {
     assert!(fails(3, &["sst", "verify", &db]).contains("the manifest says"));
     remove(table);
     let missing = fails(3, &["sst", "verify", &db]);
-    assert!(missing.contains("the file is missing; MANIFEST-"), "{missing}");
+    assert!(missing.contains("is missing: MANIFEST-"), "{missing}");
     assert!(missing.contains(table), "{missing}");
 
     let current = format!("{db}/CURRENT");

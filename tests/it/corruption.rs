@@ -277,6 +277,7 @@ impl Tally {
         let Some(error) = seen.errors.first() else { return };
         let named = match error {
             Error::Corruption { path, .. }
+            | Error::Missing { path, .. }
             | Error::UnsupportedFormat { path, .. }
             | Error::Io { path, .. } => path,
             _ => Path::new("no file"),

@@ -125,7 +125,9 @@ fn missing_cut_and_exchanged_files_are_found() {
             .damage
             .iter()
             .map(|error| match error {
-                Error::Corruption { path, .. } | Error::Io { path, .. } => path.clone(),
+                Error::Corruption { path, .. }
+                | Error::Missing { path, .. }
+                | Error::Io { path, .. } => path.clone(),
                 other => panic!("{other}"),
             })
             .collect();
