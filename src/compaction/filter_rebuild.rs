@@ -1,9 +1,8 @@
 //! The compactions of one `rebuild_filters` call, named one after the other.
 //!
-//! Tables of a sorted level are rewritten one by one where they are. Those of level 0 go down: two
-//! of them may hold versions of one key and their file numbers say which is newer, so none can be
-//! written anew in its place; with each goes every table of the level that it shares keys with, as
-//! in any compaction. Whatever goes down gets the filter of level 1.
+//! Tables of a sorted level are rewritten one by one where they are. Those of level 0 go down,
+//! where they would go soon anyway; with each goes every table of the level that it shares keys
+//! with, as in any compaction. Whatever goes down gets the filter of level 1.
 //!
 //! Every step moves on by level and key and passes over what was written since the call began, so
 //! the walk ends whatever else happens to the tree, and also where a filter cannot be made as

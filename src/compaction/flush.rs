@@ -41,6 +41,7 @@ pub fn flush(context: &JobContext<'_>, job: FlushJob) -> Result<JobOutcome> {
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
         retention: Retention::new(&job.snapshots, KeysBelow::new(&job.levels[1..], &job.levels[0])),
+        sequences: None,
         context,
     };
     rewrite.run(|_, _| false)

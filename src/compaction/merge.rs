@@ -58,6 +58,7 @@ pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> 
         entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
         bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
         retention: Retention::new(&snapshots, KeysBelow::new(&task.below, &[])),
+        sequences: None,
         context,
     };
     let mut grandparents = Grandparents::new(task.grandparents());

@@ -11,14 +11,17 @@
 use crate::compaction::task::{JobContext, new_table_id};
 use crate::error::{Error, Result};
 use crate::filename::FileName;
+use crate::key::SequenceNumber;
 use crate::sync::Ordering;
 use crate::table::builder::TableBuilder;
 use crate::version::edit::FileMeta;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// The tables of one job.
 pub struct OutputTables<'a> {
     context: &'a JobContext<'a>,
+    sequences: Option<RangeInclusive<SequenceNumber>>,
     open: Option<OpenTable>,
     finished: Vec<FileMeta>,
     /// Files to remove unless `finish` succeeds.
@@ -32,10 +35,15 @@ struct OpenTable {
 }
 
 impl<'a> OutputTables<'a> {
-    /// No table yet: the first entry creates one.
+    /// No table yet: the first entry creates one. Each records `sequences` as its range if given;
+    /// else the range of what it holds.
     #[must_use]
-    pub fn new(context: &'a JobContext<'a>) -> Self {
-        OutputTables { context, open: None, finished: Vec::new(), provisional: Vec::new() }
+    pub fn new(
+        context: &'a JobContext<'a>,
+        sequences: Option<RangeInclusive<SequenceNumber>>,
+    ) -> Self {
+        let (finished, provisional) = (Vec::new(), Vec::new());
+        OutputTables { context, sequences, open: None, finished, provisional }
     }
 
     /// Adds an entry to the open table; `garbage` as [`FileMeta::garbage`] counts it.
@@ -45,7 +53,13 @@ impl<'a> OutputTables<'a> {
     pub fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(OpenTable::create(self.context, &mut self.provisional)?),
+            none => {
+                let mut open = OpenTable::create(self.context, &mut self.provisional)?;
+                if let Some(sequences) = &self.sequences {
+                    open.builder.record_sequences(sequences);
+                }
+                none.insert(open)
+            }
         };
         open.garbage += u64::from(garbage);
         open.builder.add(internal_key, value)

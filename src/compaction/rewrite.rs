@@ -11,8 +11,9 @@ use crate::compaction::task::{JobContext, JobCounts, JobOutcome};
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
 use crate::iterator::merging::MergingIter;
-use crate::key::{ValueKind, split_internal_key, unpack_trailer};
+use crate::key::{SequenceNumber, ValueKind, split_internal_key, unpack_trailer};
 use crate::sync::Ordering;
+use std::ops::RangeInclusive;
 
 /// Entries between two looks at the stop flag.
 const STOP_CHECK_ENTRIES: u64 = 1024;
@@ -27,6 +28,8 @@ pub struct Rewrite<'a, I> {
     pub bytes: u64,
     /// What stays.
     pub retention: Retention,
+    /// What the new tables record as their range of sequences, if not that of their entries.
+    pub sequences: Option<RangeInclusive<SequenceNumber>>,
     /// Where it goes.
     pub context: &'a JobContext<'a>,
 }
@@ -40,7 +43,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
     /// [`Error::Closed`] when stopped. No output file remains.
     pub fn run(mut self, mut cut_before: impl FnMut(&[u8], u64) -> bool) -> Result<JobOutcome> {
         let mut merged = MergingIter::new(Direction::Forward, std::mem::take(&mut self.sources));
-        let mut outputs = OutputTables::new(self.context);
+        let mut outputs = OutputTables::new(self.context, self.sequences.take());
         let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
         merged.seek(None);
         while merged.valid() {

@@ -288,10 +288,9 @@ impl Db {
     /// compactions that are due take turns with this one, so that writers do not have to wait.
     ///
     /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
-    /// down to level 1, with the tables of theirs that they share keys with, since the order of
-    /// level 0 is that in which its files were numbered. A table that is moved down as it is while
-    /// this goes on keeps the filter of its old level. What a crash leaves undone, another call
-    /// does. With nothing to do it writes nothing.
+    /// down to level 1, with the tables of theirs that they share keys with. A table that is
+    /// moved down as it is while this goes on keeps the filter of its old level. What a crash
+    /// leaves undone, another call does. With nothing to do it writes nothing.
     ///
     /// # Errors
     /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.

@@ -17,6 +17,7 @@ use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::table::filter_block::layout::FilterLayout;
+use crate::version::edit::{FileMeta, VersionEdit};
 use crate::write_batch::WriteBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -177,6 +178,38 @@ fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
     drop(shared);
     let db = options.open(directory).unwrap();
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
+}
+
+/// Replayed, such an edit would be refused, and the database with it.
+#[test]
+fn an_edit_that_mixes_ages_is_refused() {
+    let directory = Path::new("/db");
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));
+    let db = options.clone().open(directory).unwrap();
+    for value in ["1", "2", "3"] {
+        db.put("k", value).unwrap();
+        db.flush().unwrap();
+    }
+    let mut versions = db.shared().versions.lock();
+    let [newest, middle, oldest] = versions.current().level(0) else { panic!() };
+    // A table of the oldest and the newest, with the middle one left where it is.
+    let around = FileMeta {
+        number: db.shared().numbers.take_file_number(),
+        smallest_sequence: oldest.meta.smallest_sequence,
+        ..(*newest.meta).clone()
+    };
+    let deleted = vec![(0, newest.meta.number), (0, oldest.meta.number)];
+    let below = VersionEdit { added: vec![(1, (*middle.meta).clone())], ..Default::default() };
+    let edit = VersionEdit { deleted, added: vec![(0, around)], ..VersionEdit::default() };
+    let error = versions.apply(edit, 3).unwrap_err();
+    assert!(error.to_string().contains("overlap in level 0"), "{error}");
+    // Nothing of it was logged: the next edit is taken.
+    let deleted = vec![(0, below.added[0].1.number)];
+    versions.apply(VersionEdit { deleted, ..below }, 3).unwrap();
+    drop(versions);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(options.open(directory).unwrap().get("k").unwrap().unwrap(), "3");
 }
 
 /// Under a steady load a worker always has a next job: what the one before replaced must be freed

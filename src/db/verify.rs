@@ -14,7 +14,6 @@
 use crate::db::state::Shared;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
-use crate::key::user_key;
 use crate::record::format::HeaderState;
 use crate::stats::counters::LEVELS;
 use crate::sync::Arc;
@@ -22,6 +21,7 @@ use crate::table::reader::Expect;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::version::edit::FileMeta;
 use crate::version::manifest::{read_current, replay};
+use crate::version::order::clashes;
 use crate::version::version::Version;
 use crate::wal::evidence::{missing_log, read_log};
 use crate::wal::format::{WalItem, visit};
@@ -172,25 +172,12 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
 
 /// Tables that share keys must be in an order that finds the newest version first.
 fn check_levels(shared: &Shared, version: &Version, report: &mut VerifyReport) {
-    let clash = |left: &FileMeta, right: &FileMeta, what: &str| {
-        let path = FileName::Table(left.number).path(&shared.directory);
-        let right = FileName::Table(right.number);
-        Error::corruption(path, 0, format!("table and {right} {what}"))
-    };
-    for (level, tables) in (0..LEVELS).map(|level| (level, version.level(level))) {
-        for (place, left) in tables.iter().map(|handle| &*handle.meta).enumerate() {
-            // In a sorted level it is enough to look at the neighbour.
-            let others = if level == 0 { tables.len() } else { place + 2 };
-            for right in tables.iter().take(others).skip(place + 1).map(|handle| &*handle.meta) {
-                let apart = user_key(&left.largest) < user_key(&right.smallest)
-                    || level == 0 && user_key(&right.largest) < user_key(&left.smallest);
-                let newer = level == 0 && left.smallest_sequence > right.largest_sequence;
-                if !apart && !newer {
-                    let what = format!("overlap in level {level}");
-                    report.damage.push(clash(left, right, &what));
-                }
-            }
-        }
+    for level in 0..LEVELS {
+        let tables = version.level(level).iter().map(|handle| &*handle.meta);
+        report.damage.extend(clashes(level, tables).into_iter().map(|clash| {
+            let path = FileName::Table(clash.left).path(&shared.directory);
+            Error::corruption(path, 0, clash.to_string())
+        }));
     }
 }
 

@@ -95,7 +95,8 @@ impl<'a> Rebuild<'a> {
     }
 
     /// What is sound of a damaged table, for `level`; and the blocks that are not. `sequences` is
-    /// what its entries may have: beyond, a table would not be as old as its place says.
+    /// what its entries may have: beyond, a table would not be as old as its place says. At level 0
+    /// it stays the recorded range of the new table.
     ///
     /// # Errors
     /// The new table cannot be written, or nothing of the old one can be read.
@@ -106,7 +107,9 @@ impl<'a> Rebuild<'a> {
         level: usize,
     ) -> Result<(Vec<FileMeta>, Vec<LostBlock>)> {
         let context = self.context(level);
-        let mut outputs = OutputTables::new(&context);
+        // At level 0 the range is the table's age, whatever is left of its entries.
+        let recorded = (level == 0).then(|| sequences.clone());
+        let mut outputs = OutputTables::new(&context, recorded);
         let (mut last_key, mut entries) = (Vec::new(), 0);
         let lost = self.open(meta)?.salvage(sequences, &mut |key, value| {
             // Never between two versions of a key.
@@ -155,6 +158,7 @@ impl<'a> Rebuild<'a> {
             entries: memtable.entries() as u64,
             bytes: memtable.bytes() as u64,
             retention: Retention::new(&[], KeysBelow::default()),
+            sequences: None,
             context: &context,
         };
         rewrite.run(|_, _| false).map(|outcome| outcome.tables)
@@ -233,6 +237,7 @@ impl<'a> Rebuild<'a> {
             entries,
             bytes,
             retention: Retention::new(&[last_sequence], KeysBelow::default()),
+            sequences: None,
             context: &context,
         };
         let table_bytes = self.options.table_bytes;

@@ -14,8 +14,8 @@ use crate::env::api::WritableFile;
 use crate::error::{Error, Result};
 use crate::filter::construction::Construction;
 use crate::key::{
-    KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key, split_internal_key,
-    unpack_trailer,
+    KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key,
+    split_internal_key, unpack_trailer,
 };
 use crate::table::block_builder::BlockBuilder;
 use crate::table::filter_block::dispatch::FilterBlockBuilder;
@@ -26,6 +26,7 @@ use crate::table::format::{
 use crate::table::index_builder::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// How a table is written. Tables say themselves how they are to be read.
@@ -63,9 +64,9 @@ pub struct TableSummary {
     pub entries: u64,
     /// Entries that delete their key.
     pub tombstones: u64,
-    /// Smallest sequence number.
+    /// Smallest sequence number, or where the recorded range begins.
     pub smallest_sequence: u64,
-    /// Largest sequence number.
+    /// Largest sequence number, or where the recorded range ends.
     pub largest_sequence: u64,
 }
 
@@ -111,6 +112,14 @@ impl TableBuilder {
             last_key: Vec::new(),
             properties,
         }
+    }
+
+    /// Records `sequences` as the range of the table, although its entries may span less: at level
+    /// 0 the range says which table is newer (see `version::order`).
+    pub fn record_sequences(&mut self, sequences: &RangeInclusive<SequenceNumber>) {
+        // Entries can only widen it.
+        self.properties.smallest_sequence = *sequences.start();
+        self.properties.largest_sequence = *sequences.end();
     }
 
     /// Adds an entry; its key must be above all before.
@@ -369,6 +378,20 @@ mod tests {
         assert_eq!((summary.smallest, summary.largest), (key(b"b", 5 << 8 | 1), key(b"b", 4 << 8)));
         let empty = builder(&MemEnv::new(), &options(None));
         assert!(empty.finish().is_err(), "an empty table");
+    }
+
+    #[test]
+    fn a_recorded_range_outlives_its_entries() {
+        for (recorded, expected) in [(1..=9, (1, 9)), (6..=9, (5, 9)), (5..=5, (5, 5))] {
+            let env = MemEnv::new();
+            let mut table = builder(&env, &options(None));
+            table.record_sequences(&recorded);
+            let mut key = Vec::new();
+            put_internal_key(&mut key, b"b", 5, ValueKind::Put);
+            table.add(&key, b"v").unwrap();
+            let summary = table.finish().unwrap();
+            assert_eq!((summary.smallest_sequence, summary.largest_sequence), expected);
+        }
     }
 
     #[test]

@@ -62,9 +62,10 @@ pub struct Properties {
     pub prefix_filtering: bool,
     /// Id of their rule, parameters included; empty without prefixes, and then not written.
     pub prefix_extractor: String,
-    /// Smallest sequence number.
+    /// Smallest sequence number; smaller than any of a table that lost entries when it was written
+    /// anew at level 0, where the range is the table's age.
     pub smallest_sequence: SequenceNumber,
-    /// Largest sequence number.
+    /// Largest sequence number; larger than any, as above.
     pub largest_sequence: SequenceNumber,
     /// First internal key.
     pub smallest_key: Vec<u8>,

@@ -243,8 +243,6 @@ impl Walk<'_> {
                 ("data_bytes", p.data_bytes),
                 ("raw_key_bytes", p.raw_key_bytes),
                 ("raw_value_bytes", p.raw_value_bytes),
-                ("smallest_sequence", p.smallest_sequence),
-                ("largest_sequence", p.largest_sequence),
             ]
         };
         let end = self.table.file().blocks_end();
@@ -253,6 +251,15 @@ impl Walk<'_> {
                 let what = format!("property {name} is {says}, the table has {has}");
                 return Err(self.table.file().corruption(end, what));
             }
+        }
+        // A table that lost entries when it was written anew keeps the range it had.
+        let (has, says) = (&found, own);
+        if has.smallest_sequence < says.smallest_sequence
+            || has.largest_sequence > says.largest_sequence
+        {
+            let (has, says) = [has, says].map(|p| (p.smallest_sequence, p.largest_sequence)).into();
+            let what = format!("properties say sequences {says:?}, the table has {has:?}");
+            return Err(self.table.file().corruption(end, what));
         }
         if own.smallest_key != found.smallest_key || own.largest_key != found.largest_key {
             let what = "smallest or largest key is not that of the properties";

@@ -17,13 +17,14 @@ use crate::checksum::masked;
 use crate::env::api::{Env, read_file, replace_file};
 use crate::error::{Error, Result};
 use crate::filename::{self, FILE_NUMBER_MAX, FileName};
-use crate::key::{SEQUENCE_MAX, SequenceNumber, compare_internal, user_key};
+use crate::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{RecordReader, Step};
 use crate::record::writer::RecordWriter;
 use crate::recovery::DroppedPart;
 use crate::stats::counters::LEVELS;
 use crate::version::edit::{COMPARATOR, FileMeta, VersionEdit};
+use crate::version::order::{clashes, search_order};
 use crate::wal::evidence::ManifestFacts;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -297,18 +298,9 @@ impl Replay {
         }
         for (level, files) in self.levels.into_iter().enumerate() {
             let mut files: Vec<FileMeta> = files.into_values().collect();
-            if level == 0 {
-                files.sort_by_key(|file| std::cmp::Reverse((file.largest_sequence, file.number)));
-            } else {
-                files.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
-                for (left, right) in files.iter().zip(files.iter().skip(1)) {
-                    if user_key(&left.largest) >= user_key(&right.smallest) {
-                        let (left, right) = (left.number, right.number);
-                        return damaged(format!(
-                            "files {left} and {right} overlap in level {level}"
-                        ));
-                    }
-                }
+            files.sort_by(|a, b| search_order(level, a, b));
+            if let Some(clash) = clashes(level, &files).first() {
+                return damaged(clash.to_string());
             }
             if let Some(place) = self.state.levels.get_mut(level) {
                 *place = files;
@@ -609,8 +601,11 @@ mod tests {
         assert!(next(adding(vec![(2, a())])).contains("file 10 is added twice"));
         assert!(next(deleting(&[(1, 11)])).contains("file 11 leaves level 1"));
         assert!(next(deleting(&[(2, 10)])).contains("file 10 leaves level 2"));
+        let twice = [(0, file(11, "c", "z", 40)), (0, file(12, "a", "c", 40))];
+        let as_old = refusal(&[snapshot(), adding(twice.to_vec())]);
+        assert!(as_old.contains("000012.sst and 000011.sst overlap in level 0"), "{as_old}");
         let touching = next(adding(vec![(1, file(11, "m", "z", 2))]));
-        assert!(touching.contains("files 10 and 11 overlap in level 1"), "{touching}");
+        assert!(touching.contains("000010.sst and 000011.sst overlap in level 1"), "{touching}");
         assert!(next(adding(vec![(0, file(11, "m", "z", 51))])).contains("sequence is 50 and 51"));
         assert!(next(adding(vec![(0, file(100, "m", "z", 1))])).contains("number is 100 and 100"));
         let log = |number, flushed_through| VersionEdit {

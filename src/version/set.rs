@@ -1,8 +1,9 @@
 //! `VersionSet`: the current version, and the only way to the next one.
 //!
-//! `apply(edit)`: open the tables that the edit adds, log the edit, sync it, then swap the version.
-//! One caller at a time (the set stands behind one lock). The tables of an edit, and their names,
-//! are durable before the edit is logged (the jobs that write them see to it).
+//! `apply(edit)`: check the order of the levels, open the tables that the edit adds, log the edit,
+//! sync it, then swap the version. One caller at a time (the set stands behind one lock). The
+//! tables of an edit, and their names, are durable before the edit is logged (the jobs that write
+//! them see to it).
 //!
 //! The manifest of a session is created by [`VersionSet::activate`], before its first edit, as a
 //! snapshot of the whole version; so opening and closing writes nothing. After a
@@ -17,10 +18,11 @@ use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::TableContext;
-use crate::version::edit::{COMPARATOR, FirstLog, VersionEdit};
+use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::handle::{Graveyard, TableHandle};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::version::open_tables::{open_table, open_tables};
+use crate::version::order::clashes;
 use crate::version::version::Version;
 use std::path::{Path, PathBuf};
 
@@ -224,6 +226,7 @@ impl VersionSet {
                 }
             }
         }
+        self.check_order(&levels, &edit.added)?;
         for (level, meta) in &edit.added {
             let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
             // A table that moves stays as it was opened.
@@ -240,6 +243,28 @@ impl VersionSet {
             levels[*level].push(handle);
         }
         Ok(Version::new(levels))
+    }
+
+    /// No level may come out of its order (I4). Logged, such an edit could not be replayed, and
+    /// lookups could find an older value before a newer one.
+    fn check_order(
+        &self,
+        levels: &[Vec<Arc<TableHandle>>; LEVELS],
+        added: &[(usize, FileMeta)],
+    ) -> Result<()> {
+        for (level, staying) in levels.iter().enumerate() {
+            let mut coming = added.iter().filter(|(to, _)| *to == level).peekable();
+            if coming.peek().is_none() {
+                continue;
+            }
+            let staying = staying.iter().map(|handle| &*handle.meta);
+            let metas = staying.chain(coming.map(|(_, meta)| meta));
+            if let Some(clash) = clashes(level, metas).first() {
+                let what = format!("by an edit {clash}; this is a defect of siftdb");
+                return Err(Error::corruption(&self.directory, 0, what));
+            }
+        }
+        Ok(())
     }
 
     /// The counter as an edit may state it.

@@ -4,8 +4,8 @@
 //! keeps what a probe needs side by side, and nothing else of a table is touched before its filter
 //! says "maybe".
 //!
-//! Invariants: level 0 is sorted newest first, its tables may overlap; every other level is sorted
-//! by key and no user key lies in two of its tables (I4). A version never changes. A table's file
+//! Invariants: each level is in the order of `order.rs`: level 0 newest first, every other one by
+//! key, and there no user key lies in two tables (I4). A version never changes. A table's file
 //! goes when the last version that names it is dropped (I9; `handle.rs`).
 //!
 //! The table says what happened; this module knows the level and counts it.
@@ -13,7 +13,7 @@
 use crate::error::Result;
 use crate::filter::fast_local_bloom::LineBits;
 use crate::filter::hash::KeyHash;
-use crate::key::{Lookup, LookupKey, compare_internal, sort_prefix};
+use crate::key::{Lookup, LookupKey, sort_prefix};
 use crate::stats::counters::{Counter, LEVELS, LevelCounter, Stripe};
 use crate::sync::Arc;
 use crate::table::fetch::TableIo;
@@ -22,6 +22,7 @@ use crate::table::reader::TableReadOptions;
 use crate::version::edit::FileMeta;
 use crate::version::handle::TableHandle;
 use crate::version::level::{Level, Slot};
+use crate::version::order::search_order;
 
 /// The tables of each level by what the manifest says of them: what a picker needs.
 pub type LevelShape = [Vec<Arc<FileMeta>>; LEVELS];
@@ -79,12 +80,7 @@ impl Version {
     pub fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
         let mut number = 0;
         let levels = tables.map(|mut handles| {
-            if number == 0 {
-                // A later flush has the larger file number: newest first.
-                handles.sort_by_key(|handle| std::cmp::Reverse(handle.meta.number));
-            } else {
-                handles.sort_by(|a, b| compare_internal(&a.meta.smallest, &b.meta.smallest));
-            }
+            handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
             number += 1;
             Level::new(handles)
         });

@@ -10,6 +10,7 @@ pub mod history;
 pub mod indexes;
 pub mod linearizability;
 pub mod model;
+pub mod reads;
 pub mod restless;
 pub mod rng;
 pub mod run;

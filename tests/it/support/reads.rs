@@ -1,0 +1,36 @@
+//! Everything that a store holds, read in every way there is: all ways must say the same.
+
+use super::stores::{scan, scan_back};
+use siftdb::{Db, ReadOptions};
+use std::collections::BTreeMap;
+
+/// What `db` holds, after every way of reading gave it alike: scans in both directions, `get` and
+/// `multi_get` with and without filters, for each key of `keys` and each key that a scan found;
+/// and `verify` calls the store sound. `what` says in a failure which store it was.
+pub fn all_reads(
+    db: &Db,
+    keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    what: &str,
+) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let found = scan(db).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut back = scan_back(db).unwrap_or_else(|error| panic!("{what}, backwards: {error}"));
+    back.reverse();
+    assert!(back.iter().map(|(k, v)| (k, v)).eq(&found), "{what}: the scans differ");
+    let mut asked: Vec<Vec<u8>> = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
+    asked.extend(found.keys().cloned());
+    asked.sort();
+    asked.dedup();
+    for use_filters in [true, false] {
+        let options = ReadOptions::new().use_filters(use_filters);
+        let together = db.multi_get_with(&asked, &options).unwrap();
+        for (key, together) in asked.iter().zip(together) {
+            let place = format!("{what}, key {}, filters {use_filters}", key.escape_ascii());
+            let alone = db.get_with(key, &options).unwrap_or_else(|e| panic!("{place}: {e}"));
+            assert_eq!(alone.as_deref(), found.get(key).map(|v| &v[..]), "{place}: get");
+            assert_eq!(together.as_deref(), found.get(key).map(|v| &v[..]), "{place}: multi_get");
+        }
+    }
+    let verified = db.verify(|_| {}).unwrap();
+    assert!(verified.is_sound(), "{what}: {:?}", verified.damage);
+    found
+}
