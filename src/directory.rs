@@ -73,7 +73,8 @@ pub fn number_behind(files: &[FileName]) -> u64 {
 }
 
 /// Keeps each of the files in the folder `lost`, under its own name or, where that is taken, with
-/// a number behind it; durable when this returns. Answers the new paths.
+/// a number behind it; durable when this returns. Answers the new paths. Where a file or a link has
+/// the folder's name, the folder is `lost.1`, or the next that is free.
 ///
 /// # Errors
 /// The folder cannot be made, or a file can neither be given a second name nor be copied. Then all
@@ -82,13 +83,7 @@ pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Resu
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let lost = directory.join(LOST);
-    match env.create_dir(&lost) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(Error::io("create_dir", lost, error));
-        }
-        _ => {}
-    }
+    let lost = lost_folder(env, directory)?;
     env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))?;
     let mut kept = Vec::new();
     for name in files {
@@ -96,6 +91,28 @@ pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Resu
     }
     env.sync_dir(&lost).map_err(|error| Error::io("sync_dir", &lost, error))?;
     Ok(kept)
+}
+
+/// The folder `lost`, made if it is not there.
+fn lost_folder(env: &dyn Env, directory: &Path) -> Result<PathBuf> {
+    let mut others = 0;
+    loop {
+        let lost = match others {
+            0 => directory.join(LOST),
+            number => directory.join(format!("{LOST}.{number}")),
+        };
+        match env.create_dir(&lost) {
+            Ok(()) => return Ok(lost),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::io("create_dir", lost, error)),
+        }
+        // A link is none, even one to a folder: what it leads to may be on another disk.
+        match env.metadata(&lost) {
+            Ok(found) if found.kind == FileKind::Directory => return Ok(lost),
+            Ok(_) => others += 1,
+            Err(error) => return Err(Error::io("metadata", lost, error)),
+        }
+    }
 }
 
 fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {

@@ -154,6 +154,7 @@ mod recency_list;
 mod single_flight;
 mod iterator;
 pub mod filter;
+mod foreign;
 mod directory;
 pub mod env;
 

@@ -64,7 +64,8 @@ impl Options {
     ///
     /// # Errors
     /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs,
-    /// `UnsupportedFormat`, `Io`. Nothing is created or changed when open is refused.
+    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Io`. Nothing is created or
+    /// changed when open is refused.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let shared = open::open(self, path.as_ref())?;
         let workers = background::start(&shared)?;

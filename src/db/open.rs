@@ -1,7 +1,9 @@
 //! From a directory to [`Shared`]: create a database, or recover the one that is there.
 //!
 //! 1. Options are validated and the directory is looked at; nothing is written if open is refused.
-//! 2. LOCK is taken before anything is read.
+//!    A LevelDB or RocksDB database is refused (`foreign`). Where there is no LOCK, CURRENT and the
+//!    manifest are read before it is created, so that a refused opening leaves none.
+//! 2. LOCK is taken before anything is read that counts.
 //! 3. CURRENT names the manifest. Without CURRENT the directory must hold nothing but remnants of
 //!    an interrupted creation: other files of ours are damage, never a new database (I7).
 //! 4. The manifest is replayed and its tables are opened.
@@ -23,6 +25,7 @@ use crate::env::handle::FilePool;
 use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
+use crate::foreign::refuse_foreign;
 use crate::options::database::Options;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, ArcSwap, AtomicU64, Mutex};
@@ -43,19 +46,9 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let options = sparing(options);
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
+    refuse_before_locking(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
-    let files = our_files(&*env, directory)?;
-    let state = match read_current(&*env, directory)? {
-        Some(_) if options.error_if_exists => {
-            let what = format!("{} already holds a database", directory.display());
-            return Err(Error::InvalidArgument { what });
-        }
-        Some(number) => Some(replay(&*env, directory, number)?),
-        None => {
-            refuse_files_without_current(directory, &files)?;
-            None
-        }
-    };
+    let (files, state) = in_force(&*env, directory, &options)?;
     let Some(state) = state else {
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::default();
@@ -64,10 +57,52 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
         shared.versions.lock().activate(manifest)?;
         return Ok(shared);
     };
-    torn_manifest(&state, options.recovery)?;
     let shared = Arc::new(build(options, directory, Some(lock), &files, &state)?);
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
+}
+
+/// The files of the directory and what the manifest in force says; `None` for a new database. An
+/// error is a reason to refuse opening.
+fn in_force(
+    env: &dyn Env,
+    directory: &Path,
+    options: &Options,
+) -> Result<(Vec<FileName>, Option<ManifestState>)> {
+    // Before CURRENT: a log or table that is listed was made under a CURRENT, which never goes.
+    let files = our_files(env, directory)?;
+    let state = match read_current(env, directory)? {
+        Some(_) if options.error_if_exists => {
+            let what = format!("{} already holds a database", directory.display());
+            return Err(Error::InvalidArgument { what });
+        }
+        Some(number) => Some(replay(env, directory, number)?),
+        None => {
+            refuse_files_without_current(directory, &files)?;
+            None
+        }
+    };
+    if let Some(state) = &state {
+        torn_manifest(state, options.recovery)?;
+    }
+    Ok((files, state))
+}
+
+/// Looks before LOCK is created, where there is none: an opening that is refused leaves no file.
+fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
+    let lock = FileName::Lock.path(directory);
+    let is_missing = || match env.metadata(&lock) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        found => found.map(|_| false).map_err(|error| Error::io("lock", &lock, error)),
+    };
+    if !is_missing()? {
+        return Ok(());
+    }
+    match in_force(env, directory, options) {
+        // With LOCK there by now, another process may have changed files between two looks.
+        Err(error) if is_missing()? => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the database in `directory` without changing a byte.
@@ -110,11 +145,11 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
         }
         // A link is followed here, and only here: the directory may be one.
-        Ok(_) if options.create_if_missing => Ok(()),
+        Ok(_) if options.create_if_missing => refuse_foreign(env, directory),
         Ok(_) => {
-            let current = env.metadata(&FileName::Current.path(directory));
+            refuse_foreign(env, directory)?;
             let files = our_files(env, directory)?;
-            match current {
+            match env.metadata(&FileName::Current.path(directory)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     refuse_files_without_current(directory, &files)?;
                     Err(no_database(directory))

@@ -12,6 +12,7 @@
 use crate::env::api::{Env, read_file};
 use crate::error::{Error, Result};
 use crate::filename::{FileName, parse};
+use crate::foreign::foreign_or;
 use crate::inspect::records::{dump_manifest, dump_wal};
 use crate::inspect::tables::dump_table;
 use crate::inspect::text::{DumpOptions, Printer};
@@ -40,7 +41,16 @@ pub fn dump(
     options: &DumpOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let printer = &mut Printer::new(out);
+    let dumped = dump_ours(env, path, options, &mut Printer::new(out));
+    dumped.map_err(|error| foreign_or(&**env, path, error))
+}
+
+fn dump_ours(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
     match name {
         Some(FileName::Table(_)) => dump_table(env, path, options, printer),

@@ -12,6 +12,7 @@
 use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::{FileName, parse};
+use crate::foreign::refuse_foreign;
 use crate::inspect::tables::verify_expected;
 use crate::inspect::text::TableFacts;
 use crate::table::reader::Expect;
@@ -44,6 +45,7 @@ pub struct LiveTable {
 /// `Io`; `Corruption` of CURRENT or the manifest, also when CURRENT is missing beside other files
 /// of a database; `UnsupportedFormat`.
 pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<LiveTable>>> {
+    refuse_foreign(&**env, directory)?;
     let Some(state) = manifest_in_force(&**env, directory)? else {
         refuse_remnants(&**env, directory)?;
         return Ok(None);

@@ -11,6 +11,7 @@
 use crate::coding::get_u32;
 use crate::env::api::Env;
 use crate::error::{Error, Result};
+use crate::foreign::foreign_or;
 use crate::inspect::text::{DumpOptions, Printer, Quoted, TableFacts, quoted};
 use crate::iterator::api::Direction;
 use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
@@ -33,7 +34,7 @@ fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
 }
 
 fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
-    check(env).open(path, expect)
+    check(env).open(path, expect).map_err(|error| foreign_or(&**env, path, error))
 }
 
 /// What the table at `path` says of itself; footer, metaindex, properties and index are read.
@@ -49,7 +50,7 @@ pub fn table_facts(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
 /// # Errors
 /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
 pub fn verify_table(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
-    verify_expected(env, path, Expect::default())
+    verify_expected(env, path, Expect::default()).map_err(|error| foreign_or(&**env, path, error))
 }
 
 /// [`verify_table`] for a table of which something is known.

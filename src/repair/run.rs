@@ -17,6 +17,7 @@ use crate::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
 use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
+use crate::foreign::refuse_foreign;
 use crate::key::{SEQUENCE_MAX, SequenceNumber, user_key};
 use crate::options::database::Options;
 use crate::repair::inventory::{Inventory, TableFound, TableState};
@@ -49,9 +50,9 @@ impl Options {
     /// newest of the versions that are there always wins. Space for a copy of all tables is needed.
     ///
     /// # Errors
-    /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read;
-    /// `Io` if there is no database, or a file cannot be opened or written. Nothing is removed
-    /// then.
+    /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read,
+    /// and of a LevelDB or RocksDB database, of which nothing is touched, not even `LOCK`; `Io` if
+    /// there is no database, or a file cannot be opened or written. Nothing is removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         let env = SparingEnv::over(&self.env);
         repair(&self.env(env), path.as_ref())
@@ -71,6 +72,7 @@ struct Outcome {
 fn repair(options: &Options, directory: &Path) -> Result<RepairReport> {
     options.validate()?;
     let env = &*options.env;
+    refuse_foreign(env, directory)?;
     if our_files(env, directory)?
         .iter()
         .all(|name| matches!(name, FileName::Lock | FileName::Stats))

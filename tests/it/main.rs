@@ -19,6 +19,7 @@
 //! | `recovery` | the three modes: what each drops, refuses, keeps and says |
 //! | `verify` | the check of everything finds and names what is damaged, and nothing else |
 //! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
+//! | `foreign` | databases of LevelDB and RocksDB are named and not touched; refused openings leave nothing |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -51,6 +52,7 @@ mod faults;
 mod filter_cli;
 mod filter_rebuild;
 mod filters;
+mod foreign;
 mod golden;
 mod histories;
 mod hostile;

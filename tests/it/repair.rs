@@ -16,6 +16,7 @@ use siftdb::env::mem::CrashModel;
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, RepairReport, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -707,4 +708,44 @@ fn a_repair_refuses_what_it_must_not_touch() {
     env.remove_file(&home("CURRENT"));
     repair(&env).unwrap();
     assert_eq!(env.read_file(&home("foreign.sst")).as_deref(), Some(&b"of someone else"[..]));
+}
+
+/// A disk of its own with the files of a store whose `CURRENT` is damaged.
+fn on_real_disk(image: &BTreeMap<PathBuf, Vec<u8>>) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, bytes) in image {
+        fs::write(directory.path().join(name(path)), bytes).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn whatever_has_the_name_of_lost_stays() {
+    let Store { env, now, .. } = store(true);
+    let bad = b"no line of siftdb";
+    env.write_file(&home("CURRENT"), bad);
+    let image = files(&env);
+    for (kind, folder) in [("file", "lost.2"), ("link", "lost.2"), ("folder", "lost")] {
+        let directory = on_real_disk(&image);
+        let at = |name: &str| directory.path().join(name);
+        for lost in ["lost", "lost.1"] {
+            match kind {
+                "file" => fs::write(at(lost), b"of someone else").unwrap(),
+                "link" => std::os::unix::fs::symlink("/nowhere", at(lost)).unwrap(),
+                _ => fs::create_dir(at(lost)).unwrap(),
+            }
+        }
+        let report = options().repair(directory.path()).unwrap();
+        assert!(report.changed && report.saved_everything(), "{kind}: {report}");
+        let aside = |name: &str| report.set_aside.iter().any(|file| file.path == at(name));
+        assert!(aside(&format!("{folder}/CURRENT")), "{kind}: {report}");
+        assert_eq!(fs::read(at(&format!("{folder}/CURRENT"))).unwrap(), bad, "{kind}");
+        match kind {
+            "file" => assert_eq!(fs::read(at("lost.1")).unwrap(), b"of someone else"),
+            "link" => assert!(fs::symlink_metadata(at("lost")).unwrap().is_symlink()),
+            _ => assert_eq!(fs::read_dir(at("lost.1")).unwrap().count(), 0),
+        }
+        let db = options().open(directory.path()).unwrap();
+        assert_eq!(scan(&db).unwrap(), now, "{kind}");
+    }
 }

@@ -1,0 +1,222 @@
+//! Databases of LevelDB and RocksDB: every opening, repair and command says what they are, and
+//! changes nothing, not even the time of a file. And what a refused opening leaves: no file.
+
+use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
+use siftdb::env::{DiskEnv, Env, MemEnv};
+use siftdb::{Error, Options, Recovery, inspect};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+/// What is in a directory: names, contents, when each was last written.
+type Contents = Vec<(PathBuf, Option<Vec<u8>>, SystemTime)>;
+
+fn contents(directory: &Path) -> Contents {
+    let mut found = Vec::new();
+    let times = |path: &Path| fs::symlink_metadata(path).unwrap().modified().unwrap();
+    found.push((directory.to_path_buf(), None, times(directory)));
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        found.push((path.clone(), fs::read(&path).ok(), times(&path)));
+    }
+    found.sort();
+    found
+}
+
+/// What both programs begin their manifests with: a checksum, a length, and the comparator.
+const MANIFEST: &[u8] =
+    b"\x56\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb.BytewiseComparator\x02\x03\x09\0";
+
+/// Directories as LevelDB and RocksDB leave them: small, with the names and first bytes that count.
+fn fakes() -> [Vec<(&'static str, &'static [u8])>; 4] {
+    let level = vec![
+        ("CURRENT", &b"MANIFEST-000002\n"[..]),
+        ("MANIFEST-000002", MANIFEST),
+        ("000004.log", b""),
+        ("000005.ldb", b"\0\x01\x02keyvalue and a footer \x57\xfb\x80\x8b\x24\x75\x47\xdb"),
+        ("LOG", b"recovering log #3"),
+    ];
+    let rocks = vec![
+        ("CURRENT", &b"MANIFEST-000005\n"[..]),
+        ("IDENTITY", b"5a1f0e9c-4a52-4b5e-9d10-3d1f1a2b3c4d"),
+        ("MANIFEST-000005", MANIFEST),
+        ("OPTIONS-000007", b"[Version]\n  rocksdb_version=7.8.3\n"),
+        ("000008.sst", b"\0\x01\x02keyvalue and a footer \xf7\xcf\xf4\x85\xb7\x41\xe2\x88"),
+    ];
+    // As repairs meet them.
+    let without_current = level.iter().filter(|(name, _)| *name != "CURRENT").copied().collect();
+    let tables_alone = vec![level[3]];
+    [level, rocks, without_current, tables_alone]
+}
+
+/// Asserts that `directory` is refused by everything that takes one, and stays as it is.
+fn must_be_left_alone(directory: &Path) {
+    let before = contents(directory);
+    let opened = |options: Options| options.open(directory).map(drop);
+    let disk: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    let refused = [
+        ("open", opened(Options::new())),
+        ("open without creating", opened(Options::new().create_if_missing(false))),
+        ("open with salvage", opened(Options::new().recovery(Recovery::Salvage))),
+        ("open to read", Options::new().open_read_only(directory).map(drop)),
+        ("repair", Options::new().repair(directory).map(drop)),
+        ("live tables", inspect::live_tables(&disk, directory).map(drop)),
+    ];
+    for (call, outcome) in refused {
+        let error = outcome.expect_err(call);
+        assert!(matches!(error, Error::UnsupportedFormat { .. }), "{call}: {error}");
+        assert!(error.to_string().contains("a LevelDB or RocksDB database"), "{call}: {error}");
+        assert!(contents(directory) == before, "{call} changed something");
+    }
+    commands_leave_alone(directory, &before);
+}
+
+#[cfg(feature = "cli")]
+fn commands_leave_alone(directory: &Path, before: &Contents) {
+    let path = directory.to_str().unwrap();
+    let input = TempDir::new().unwrap();
+    let lines = input.path().join("lines");
+    fs::write(&lines, "a\tb\n").unwrap();
+    let commands: [&[&str]; 14] = [
+        &["load", path, lines.to_str().unwrap()],
+        &["get", path, "a"],
+        &["put", path, "a", "b"],
+        &["delete", path, "a"],
+        &["scan", path],
+        &["stats", path],
+        &["explain", path, "a"],
+        &["verify", path],
+        &["repair", path],
+        &["filter", "stats", path],
+        &["filter", "advise", path, "--budget", "1000000"],
+        &["filter", "rebuild", path],
+        &["sst", "verify", path],
+        &["repair", path, "--json"],
+    ];
+    let files = before.iter().filter(|(_, bytes, _)| bytes.is_some());
+    let files: Vec<&str> = files.map(|(path, ..)| path.to_str().unwrap()).collect();
+    let mut commands: Vec<Vec<&str>> = commands.map(<[_]>::to_vec).into();
+    for file in files {
+        commands.push(vec!["sst", "dump", file]);
+        commands.push(vec!["sst", "layout", file]);
+        commands.push(vec!["sst", "verify", file]);
+    }
+    for command in commands {
+        let output = crate::cli::siftdb(&command);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("a LevelDB or RocksDB database"), "{command:?}: {text}");
+        assert_eq!(output.status.code(), Some(3), "{command:?}: {text}");
+        assert!(contents(directory) == *before, "{command:?} changed something");
+    }
+}
+
+#[cfg(not(feature = "cli"))]
+fn commands_leave_alone(_: &Path, _: &Contents) {}
+
+#[test]
+fn foreign_databases_are_named_and_left_alone() {
+    for files in fakes() {
+        let place = TempDir::new().unwrap();
+        for (name, bytes) in files {
+            fs::write(place.path().join(name), bytes).unwrap();
+        }
+        must_be_left_alone(place.path());
+    }
+}
+
+/// With `SIFTDB_VECTORS`, on databases that LevelDB itself wrote.
+#[test]
+fn databases_of_leveldb_are_left_alone() {
+    let Some(vectors) = std::env::var_os("SIFTDB_VECTORS") else { return };
+    let databases = fs::read_dir(Path::new(&vectors).join("leveldb_db")).unwrap();
+    let mut seen = 0;
+    for database in databases {
+        let place = TempDir::new().unwrap();
+        for file in fs::read_dir(database.unwrap().path().join("db")).unwrap() {
+            let file = file.unwrap();
+            // The bytes alone: the originals may not be written to.
+            fs::write(place.path().join(file.file_name()), fs::read(file.path()).unwrap()).unwrap();
+        }
+        must_be_left_alone(place.path());
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+}
+
+fn home(name: &str) -> PathBuf {
+    Path::new(HOME).join(name)
+}
+
+fn database() -> MemEnv {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    db.put("in a table", "1").unwrap();
+    db.flush().unwrap();
+    db.put("in the log", "1").unwrap();
+    db.close().unwrap();
+    env
+}
+
+#[test]
+fn a_database_with_foreign_files_opens_and_is_repaired() {
+    let env = database();
+    for (name, bytes) in fakes().concat() {
+        if name != "CURRENT" {
+            env.write_file(&home(name), bytes);
+        }
+    }
+    let db = open(&env, &small_options()).unwrap();
+    assert_eq!(db.iter().count(), 2);
+    db.close().unwrap();
+    drop(db);
+    // Not even the CURRENT of another program outweighs files of ours.
+    for (name, bytes) in fakes().concat() {
+        env.write_file(&home(name), bytes);
+    }
+    let error = open(&env, &small_options()).unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    let report = small_options().env(as_env(&env)).repair(HOME).unwrap();
+    assert!(report.changed, "{report}");
+    assert_eq!(open(&env, &small_options()).unwrap().iter().count(), 2);
+}
+
+type Damage<'a> = &'a dyn Fn(&MemEnv);
+
+#[test]
+fn a_refused_opening_leaves_no_lock() {
+    let sound = database();
+    let image = files(&sound);
+    let manifest = image.keys().find(|path| path.to_str().unwrap().contains("MANIFEST")).unwrap();
+    let stray = files_ending(&sound, ".sst").remove(0);
+    let damages: [(&str, Damage<'_>); 5] = [
+        ("a table and no CURRENT", &|env| {
+            files(env).keys().filter(|path| **path != stray).for_each(|path| env.remove_file(path));
+        }),
+        ("no CURRENT", &|env| env.remove_file(&home("CURRENT"))),
+        ("a damaged CURRENT", &|env| env.write_file(&home("CURRENT"), b"no line of siftdb")),
+        ("no manifest", &|env| env.remove_file(manifest)),
+        ("a damaged manifest", &|env| env.write_file(manifest, &image[manifest][..30])),
+    ];
+    let refused = |env: &MemEnv, options: Options, what: &str| {
+        let before = env.list_files();
+        let error = open(env, &options).expect_err(what);
+        assert!(!matches!(error, Error::Io { .. }), "{what}: {error}");
+        assert_eq!(env.list_files(), before, "{what}");
+    };
+    // Without LOCK, as in a copy.
+    let copy = || {
+        let env = MemEnv::new();
+        image.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
+        env
+    };
+    for (what, damage) in damages {
+        let env = copy();
+        damage(&env);
+        refused(&env, small_options(), what);
+    }
+    refused(&copy(), small_options().error_if_exists(true), "a database where none may be");
+    assert_eq!(open(&copy(), &small_options()).unwrap().iter().count(), 2);
+}
