@@ -16,7 +16,9 @@ use crate::key::{ValueKind, put_internal_key};
 use crate::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
-use crate::table::format::{Compression, FOOTER_BYTES};
+use crate::table::format::{
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
+};
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::set_current;
 use crate::wal::format::{WalEnd, WalStart};
@@ -134,30 +136,48 @@ const DATA_BYTES: usize = 52;
 const FULL_FILTER_BYTES: usize = 69;
 const METAINDEX_BYTES: usize = 78;
 const INDEX_BYTES: usize = 16;
-const TRAILER_BYTES: usize = 5;
+/// Prefix and trailer of a block.
+const AROUND_BYTES: usize = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
 
 fn table_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let file = table(FilterLayout::Full, FAST_LOCAL_BLOOM)?;
-    let (block, rest) = split(&file, DATA_BYTES);
-    let (block_trailer, rest) = split(rest, TRAILER_BYTES);
+    let (header, rest) = split(&file, HEADER_BYTES);
+    let (data_prefix, rest) = split(rest, BLOCK_PREFIX_BYTES);
+    let (block, rest) = split(rest, DATA_BYTES);
+    let (data_trailer, rest) = split(rest, BLOCK_TRAILER_BYTES);
+    let (_, rest) = split(rest, BLOCK_PREFIX_BYTES);
     let (filter, rest) = split(rest, FULL_FILTER_BYTES);
-    let (_, rest) = split(rest, TRAILER_BYTES);
-    let behind = METAINDEX_BYTES + INDEX_BYTES + 2 * TRAILER_BYTES + FOOTER_BYTES;
-    let (properties, rest) = split(rest, rest.len().saturating_sub(behind + TRAILER_BYTES));
-    let (_, rest) = split(rest, TRAILER_BYTES);
+    let (_, rest) = split(rest, AROUND_BYTES);
+    let behind = METAINDEX_BYTES + INDEX_BYTES + 2 * AROUND_BYTES + FOOTER_BYTES;
+    let properties = rest.len().saturating_sub(behind + BLOCK_TRAILER_BYTES);
+    let (properties, rest) = split(rest, properties);
+    let (_, rest) = split(rest, AROUND_BYTES);
     let (metaindex, rest) = split(rest, METAINDEX_BYTES);
-    let (_, rest) = split(rest, TRAILER_BYTES);
-    let (_, footer) = split(rest, INDEX_BYTES + TRAILER_BYTES);
+    let (_, footer) = split(rest, AROUND_BYTES + INDEX_BYTES + BLOCK_TRAILER_BYTES);
     examples.push(("block", block_example(block)));
-    let text = Rows::of(block_trailer).row(1, "raw").row(4, "checksum").finish();
-    examples.push(("block trailer", text));
+    let text = Rows::of(&[data_prefix, data_trailer].concat())
+        .row(4, "52 bytes of contents, which come behind this prefix")
+        .row(1, "kind: data")
+        .row(3, "check of the prefix")
+        .row(1, "type: raw; this and the checksum stand behind the contents")
+        .row(4, "checksum of the block")
+        .finish();
+    examples.push(("block prefix and trailer", text));
+    let text = Rows::of(header)
+        .row(8, "\"siftdbST\"")
+        .row(4, "version 1")
+        .row(4, "keyspace 0")
+        .row(8, "table id")
+        .row(4, "checksum of all before it")
+        .finish();
+    examples.push(("header", text));
     let metaindex = Rows::of(metaindex)
         .row(3, "shared 0, non_shared 37, value 2 bytes")
         .row(37, "\"fullfilter.rocksdb.BuiltinBloomFilter\"")
-        .row(2, "handle: offset 57, size 69")
+        .row(2, "handle: offset 101, size 69")
         .row(3, "shared 0, non_shared 17, value 4 bytes")
         .row(17, "\"siftdb.properties\"")
-        .row(4, "handle: offset 131, size 538")
+        .row(4, "handle: offset 183, size 538")
         .row(12, "two restarts, at 0 and 42")
         .finish();
     examples.push(("metaindex", metaindex));
@@ -217,7 +237,7 @@ fn properties_example(properties: &[u8]) -> String {
         .row(1, "1")
         .row(3, "shared 0, non_shared 10, value 1 byte")
         .row(10, "\"data_bytes\"")
-        .row(1, "57: the data block and its trailer")
+        .row(1, "65: the data block, its prefix and its trailer")
         .skip(
             properties.len().saturating_sub(restarts + shown),
             "\"entries\" to \"whole_key_filtering\"",
@@ -230,7 +250,8 @@ fn properties_example(properties: &[u8]) -> String {
 fn filter_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let block_based = FilterLayout::BlockBased { window_bytes: 2048 };
     let file = table(block_based, Encoding::LevelDbBloom { bits_per_key: 10 })?;
-    let (_, rest) = split(&file, DATA_BYTES + TRAILER_BYTES);
+    let before = HEADER_BYTES + DATA_BYTES + AROUND_BYTES + BLOCK_PREFIX_BYTES;
+    let (_, rest) = split(&file, before);
     let (filter, _) = split(rest, 18);
     let text = Rows::of(filter)
         .row(8, "64 bits, the least there are, for three keys")
@@ -242,12 +263,12 @@ fn filter_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let at = examples.len().saturating_sub(1);
     examples.insert(at, ("filter block, block-based", text));
     let file = table(FilterLayout::Partitioned { block_bytes: 4096 }, FAST_LOCAL_BLOOM)?;
-    let (_, rest) = split(&file, DATA_BYTES + TRAILER_BYTES + FULL_FILTER_BYTES + TRAILER_BYTES);
+    let (_, rest) = split(&file, before + FULL_FILTER_BYTES + AROUND_BYTES);
     let (index, _) = split(rest, 16);
     let text = Rows::of(index)
         .row(3, "shared 0, non_shared 3, value 2 bytes")
         .row(3, "largest key of the partition: \"bob\"")
-        .row(2, "handle: offset 57, size 69")
+        .row(2, "handle: offset 101, size 69")
         .row(8, "one restart, at 0")
         .finish();
     examples.push(("filter block, partitioned", text));

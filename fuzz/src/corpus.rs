@@ -7,7 +7,7 @@
 use crate::bundle::{Files, pack};
 use crate::exercise::{HOME, disk_of};
 use crate::mutate::records_of;
-use crate::seal::{Table, flat_block, handle_bytes};
+use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes};
 use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
@@ -193,10 +193,10 @@ fn put_blocks(name: &str, table: &Table, file: &[u8]) -> io::Result<()> {
     match name {
         "none" => {
             let mut index = Vec::new();
-            let mut at = 0;
+            let mut at = (HEADER + PREFIX) as u64;
             for (separator, block) in &table.data {
                 index.push((separator.clone(), handle_bytes((at, block.bytes.len() as u64))));
-                at += block.bytes.len() as u64 + 5;
+                at += (block.bytes.len() + TRAILER + PREFIX) as u64;
             }
             put("block", "index", &with(2, &flat_block(&index)))?;
             let properties = table.named[0].block.bytes.len() as u64;

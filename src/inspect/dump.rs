@@ -199,7 +199,7 @@ mod tests {
         for (filter, expected) in FILTERS.into_iter().zip([
             "  properties ",
             "    6 windows of 2^7 B, 3 of them empty",
-            "  filter             771..",
+            "  filter             823..",
             "    top-level index ",
         ]) {
             let path = table(&env, filter);

@@ -18,9 +18,10 @@ use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::CachedBlock;
-use crate::table::fetch::{BlockKind, TableIo};
+use crate::table::fetch::TableIo;
+use crate::table::filter_block::layout::PARTITIONED_PREFIX;
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
+    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
 };
 use crate::table::index::Index;
 use crate::table::reader::{Expect, Table};
@@ -129,13 +130,15 @@ fn data_index(table: &Table) -> Result<Index> {
     table.file().read_index(table.footer().index, BlockKind::Index, &mut TableIo::default())
 }
 
-/// `from..to`, block trailer included.
-fn place(handle: BlockHandle) -> String {
-    format!("{:>10}..{}", handle.offset, handle.offset + stored_bytes(handle))
-}
-
-fn stored_bytes(handle: BlockHandle) -> u64 {
-    handle.size.saturating_add(BLOCK_TRAILER_BYTES as u64)
+/// `from..to`, prefix and trailer of the block included. A damaged prefix is said: it costs a
+/// rescue, never an answer.
+fn place(table: &Table, handle: BlockHandle, kind: BlockKind) -> Result<String> {
+    let (start, end) = (handle.start().unwrap_or(0), handle.end().unwrap_or(u64::MAX));
+    match table.file().check_prefix(handle, kind) {
+        Ok(()) => Ok(format!("{start:>10}..{end}")),
+        Err(Error::Corruption { what, .. }) => Ok(format!("{start:>10}..{end} ({what})")),
+        Err(error) => Err(error),
+    }
 }
 
 fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
@@ -159,51 +162,48 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         quoted(user_key(&properties.smallest_key)),
         quoted(user_key(&properties.largest_key))
     ))?;
+    let header = match table.file().check_header() {
+        Ok(()) => "checksum ok".to_string(),
+        Err(Error::Corruption { what, .. }) => what,
+        Err(error) => return Err(error),
+    };
+    printer.line(format_args!(
+        "  header      {:>10}..{HEADER_BYTES}  {HEADER_BYTES} B, keyspace 0, {header}",
+        0
+    ))?;
     printer.line(format_args!(
         "  data        {:>10}..{}  {} blocks, {} B each on average; {} B of keys, {} B of values",
-        0,
-        properties.data_bytes,
+        HEADER_BYTES,
+        (HEADER_BYTES as u64).saturating_add(properties.data_bytes),
         properties.data_blocks,
         properties.mean_block_bytes(),
         properties.raw_key_bytes,
         properties.raw_value_bytes
     ))?;
-    for (name, handle) in metaindex(table)? {
+    for (name, handle) in table.metaindex()? {
         if name == PROPERTIES_NAME {
-            let bytes = stored_bytes(handle);
-            printer.line(format_args!("  properties  {}  {bytes} B", place(handle)))?;
+            let bytes = handle.stored_bytes();
+            let place = place(table, handle, BlockKind::Properties)?;
+            printer.line(format_args!("  properties  {place}  {bytes} B"))?;
         } else {
             print_filter(table, &name, handle, printer)?;
         }
     }
     let metaindex = table.footer().metaindex;
-    let bytes = stored_bytes(metaindex);
-    printer.line(format_args!("  metaindex   {}  {bytes} B", place(metaindex)))?;
+    let bytes = metaindex.stored_bytes();
+    let at = place(table, metaindex, BlockKind::Metaindex)?;
+    printer.line(format_args!("  metaindex   {at}  {bytes} B"))?;
     let keys = if properties.index_key_is_user_key { "user keys" } else { "internal keys" };
     let index = table.footer().index;
     let entries = data_index(table)?.len();
     printer.line(format_args!(
         "  index       {}  {} B, {entries} entries, {keys}",
-        place(index),
-        stored_bytes(index)
+        place(table, index, BlockKind::Index)?,
+        index.stored_bytes()
     ))?;
     let end = table.file().bytes();
     let start = table.file().blocks_end();
     printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
-}
-
-fn metaindex(table: &Table) -> Result<Vec<(String, BlockHandle)>> {
-    let block = table.file().read_meta(table.footer().metaindex)?;
-    let mut cursor = BlockCursor::new(Direction::Forward);
-    let mut entries = Vec::new();
-    cursor.seek(&block, None);
-    while cursor.valid() {
-        let name = String::from_utf8_lossy(cursor.key()).into_owned();
-        // `Table::open` has refused malformed handles.
-        entries.extend(BlockHandle::decode(cursor.value(&block)).map(|handle| (name, handle)));
-        cursor.next(&block);
-    }
-    Ok(entries)
 }
 
 fn print_filter(
@@ -214,9 +214,13 @@ fn print_filter(
 ) -> Result<()> {
     let properties = table.properties();
     let bits = properties.filter_millibits_per_key as f64 / 1000.0;
+    let kind = match name.starts_with(PARTITIONED_PREFIX) {
+        true => BlockKind::FilterIndex,
+        false => BlockKind::Filter,
+    };
     printer.line(format_args!(
         "  filter      {}  {} {} {}, {} keys, {bits} bits a key, {} B",
-        place(handle),
+        place(table, handle, kind)?,
         name.escape_debug(),
         properties.filter_encoding.escape_debug(),
         properties.filter_layout.escape_debug(),
@@ -251,15 +255,15 @@ fn print_filter(
 fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
     let mut io = TableIo::default();
     let index = table.file().read_index(handle, BlockKind::FilterIndex, &mut io)?;
-    let bytes = stored_bytes(handle);
+    let bytes = handle.stored_bytes();
     printer.line(format_args!("    top-level index {bytes} B, {} partitions", index.len()))?;
     for number in 0..index.len() {
         let Some(partition) = index.handle(number) else { continue };
         let separator = separator_of(table, index.key(number));
         printer.line(format_args!(
             "    {number:>8}  {}  {} B  to {}",
-            place(partition),
-            stored_bytes(partition),
+            place(table, partition, BlockKind::Filter)?,
+            partition.stored_bytes(),
             quoted(separator)
         ))?;
         table.file().read_raw(partition, BlockKind::Filter, &mut io)?;
@@ -311,8 +315,8 @@ fn print_block(
     };
     printer.line(format_args!(
         "block {number}  {}  {} B stored, {} B; to {}",
-        place(handle),
-        stored_bytes(handle),
+        place(table, handle, BlockKind::Data)?,
+        handle.stored_bytes(),
         block.contents().len(),
         quoted(separator_of(table, separator))
     ))?;

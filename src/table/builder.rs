@@ -21,7 +21,8 @@ use crate::table::block_builder::BlockBuilder;
 use crate::table::filter_block::dispatch::FilterBlockBuilder;
 use crate::table::filter_block::layout::{BlockSink, FilterBlockSummary, TableFilter};
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, Compression, Footer, PROPERTIES_NAME,
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
+    HEADER_BYTES, PROPERTIES_NAME,
 };
 use crate::table::index_builder::IndexBuilder;
 use crate::table::properties::Properties;
@@ -153,6 +154,11 @@ impl TableBuilder {
         self.out.position() + pending as u64
     }
 
+    /// Bytes of the data blocks so far, which is how far the next one begins behind the first.
+    fn data_bytes(&self) -> u64 {
+        self.out.position() - HEADER_BYTES as u64
+    }
+
     /// About the size of the data index so far. One block holds it and must stay readable
     /// (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
     #[must_use]
@@ -171,19 +177,20 @@ impl TableBuilder {
         if let Some(handle) = self.unseparated.take() {
             self.index.push(&self.last_key, None, handle);
         }
-        self.properties.data_bytes = self.out.position();
+        self.properties.data_bytes = self.data_bytes();
         let mut metaindex = Vec::new();
         if let Some(filter) = self.write_filter()? {
             metaindex.push((filter.metaindex_name, filter.handle));
         }
         let index = self.index.build();
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
-        self.properties.index_bytes = (index.len() + BLOCK_TRAILER_BYTES) as u64;
+        self.properties.index_bytes =
+            (BLOCK_PREFIX_BYTES + index.len() + BLOCK_TRAILER_BYTES) as u64;
         self.properties.largest_key.clone_from(&self.last_key);
-        let properties = self.out.write_raw(&self.properties.encode())?;
+        let properties = self.out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
         let metaindex = self.write_metaindex(metaindex)?;
-        let index = self.out.write_raw(&index)?;
+        let index = self.out.write_raw(&index, BlockKind::Index)?;
         let mut footer = Vec::new();
         let table_id = self.out.table_id();
         Footer { table_id, metaindex, index }.encode(&mut footer);
@@ -250,12 +257,13 @@ impl TableBuilder {
             Compression::None => (contents, Compression::None),
             Compression::Snappy => compress(&mut self.encoder, contents, &mut self.compressed),
         };
-        let handle = self.out.write_block(stored, compression)?;
+        let handle = self.out.write_block(stored, BlockKind::Data, compression)?;
         self.data.reset();
         self.properties.data_blocks += 1;
         self.unseparated = Some(handle);
+        let data_bytes = self.data_bytes();
         if let Some(filter) = &mut self.filter {
-            filter.start_block(self.out.position());
+            filter.start_block(data_bytes);
         }
         Ok(())
     }
@@ -296,7 +304,7 @@ impl TableBuilder {
             handle.encode(&mut value);
             builder.add(name.as_bytes(), &value);
         }
-        self.out.write_raw(builder.finish())
+        self.out.write_raw(builder.finish(), BlockKind::Metaindex)
     }
 }
 
@@ -422,26 +430,29 @@ mod tests {
         let hex = |range: std::ops::Range<usize>| {
             bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         };
+        let header = ["7369667464625354", "01000000", "00000000", "efcdab8967452301"].concat();
+        assert_eq!(hex(0..28), header + "88e3e302", "magic, version, keyspace, table id");
+        assert_eq!(hex(28..36), "1b00000001a5036e", "27 bytes of data");
         let data =
             ["000402", "6465636b", "00", "7631", "00000000", "010300000000000001", "01000000"];
         let data = data.concat();
-        assert_eq!(hex(0..32), data + "003a244ad9", "deck; dock and duck have blocks like it");
+        assert_eq!(hex(36..68), data + "0009e640f1", "deck; dock and duck have blocks like it");
         let filter = ["21810211b018044b", "06"].concat();
-        assert_eq!(hex(96..110), filter + "000af8b837", "as LevelDB writes it");
-        let index = ["0002026466", "001b", "000202", "6470", "201b", "000402", "6475636b", "401b"];
+        assert_eq!(hex(156..170), filter + "00af0d1976", "as LevelDB writes it");
+        let index = ["0002026466", "241b", "000202", "6470", "4c1b", "000402", "6475636b", "741b"];
         let index_at = bytes.len() - 56 - 44;
         assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
         let footer = [
-            "b302000000000000",
-            "4e00000000000000",
-            "0603000000000000",
+            "ff02000000000000",
+            "5000000000000000",
+            "5c03000000000000",
             "2700000000000000",
             "efcdab8967452301",
-            "d0bbdffd",
+            "04496473",
             "01000000",
             "7369667464625354",
         ];
         assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-        assert_eq!((bytes.len(), masked(&bytes)), (874, 4_193_935_989));
+        assert_eq!((bytes.len(), masked(&bytes)), (960, 2_187_062_540));
     }
 }

@@ -5,8 +5,9 @@
 //! is checked against the file before memory is reserved, and the declared length of a compressed
 //! block against [`BLOCK_BYTES_MAX`] and 24 times its input (Snappy cannot exceed 22).
 //!
-//! Every failure names file and offset. What it means (an error for data, "may contain" for a
-//! filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
+//! The prefix of a block is not read: the handle tells as much, and the checksum covers what it
+//! tells. Every failure names file and offset. What it means (an error for data, "may contain" for
+//! a filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
 
 use crate::cache::Priority;
 use crate::cache_key::CacheKey;
@@ -18,32 +19,18 @@ use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, Compression, FOOTER_BYTES, check_block, check_parts,
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
+    FOOTER_BYTES, HEADER_BYTES, Header, read_prefix,
 };
 use crate::table::index::Index;
 use crate::table::lookup_block::{LookupBlock, PassingBlock};
 use crate::table::read_block::ReadBlock;
 use std::path::Path;
 
-/// What a block is wanted as; decides validation, priority and which counters move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockKind {
-    /// Entries.
-    Data,
-    /// The data index.
-    Index,
-    /// The top-level index of filter partitions.
-    FilterIndex,
-    /// A filter or a partition. Never compressed.
-    Filter,
-}
-
-impl BlockKind {
-    fn priority(self) -> Priority {
-        match self {
-            BlockKind::Data => Priority::Low,
-            _ => Priority::High,
-        }
+fn priority_of(kind: BlockKind) -> Priority {
+    match kind {
+        BlockKind::Data => Priority::Low,
+        _ => Priority::High,
     }
 }
 
@@ -80,7 +67,7 @@ impl TableIo {
                 self.data_read += 1;
                 self.data_bytes += bytes;
             }
-            (BlockKind::Index, false) => {}
+            (BlockKind::Index, false) | (BlockKind::Properties | BlockKind::Metaindex, _) => {}
             (BlockKind::Index, true) => {
                 self.index_read += 1;
                 self.index_bytes += bytes;
@@ -188,7 +175,7 @@ impl TableFile {
             return Ok(HeldBlock::Slotted(slotted));
         }
         let keep = fill_cache
-            && (kind.priority() == Priority::High || self.cache.wants(slot, place.handle.size));
+            && (priority_of(kind) == Priority::High || self.cache.wants(slot, place.handle.size));
         self.fetch_from(place.handle, Some(slot), kind, keep, io).map(HeldBlock::Shared)
     }
 
@@ -240,8 +227,8 @@ impl TableFile {
         let key = CacheKey { table: self.table_id, offset: handle.offset };
         let load = || self.keep(&self.read(handle, kind)?, handle, kind);
         let (block, read) = if fill_cache {
-            self.cache.get_or_load(key, kind.priority(), slot, load)?
-        } else if let Some(held) = self.cache.get(key, kind.priority()) {
+            self.cache.get_or_load(key, priority_of(kind), slot, load)?
+        } else if let Some(held) = self.cache.get(key, priority_of(kind)) {
             (held, false)
         } else {
             (self.cache.wrap(load()?.0), true)
@@ -273,7 +260,7 @@ impl TableFile {
         let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
         // Nobody else has it yet, so this copies nothing.
         self.read_bytes(offset, Arc::make_mut(&mut filter))?;
-        match check_parts(&filter, trailer, self.table_id, offset) {
+        match self.identity(handle, BlockKind::Filter).check_parts(&filter, trailer) {
             Ok(Compression::None) => {}
             Ok(Compression::Snappy) => return Err(self.compressed_filter(offset)),
             Err(what) => return Err(self.corruption(offset, what)),
@@ -294,12 +281,49 @@ impl TableFile {
     }
 
     /// The metaindex or properties block at `handle`, past the cache.
-    pub fn read_meta(&self, handle: BlockHandle) -> Result<Block> {
-        let read = self.read(handle, BlockKind::Index)?;
+    pub fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
+        let read = self.read(handle, kind)?;
         self.decode_block(read.contents(), BlockKeys::Bytes, handle)
     }
 
-    /// Bytes of the file as they are, for the footer.
+    /// Holds the header against the id in the footer. Lookups do without: for `verify` and
+    /// `inspect`.
+    pub fn check_header(&self) -> Result<()> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.read_bytes(0, &mut bytes)?;
+        let header = Header::decode(&bytes).map_err(|error| error.into_error(self.path(), 0))?;
+        if header.table_id == self.table_id {
+            return Ok(());
+        }
+        let (header, footer) = (header.table_id, self.table_id);
+        let what = format!("table id {header:016x} in the header, {footer:016x} in the footer");
+        Err(self.corruption(0, what))
+    }
+
+    /// Holds the prefix before the block at `handle` against what the handle says. Lookups do
+    /// without, too.
+    pub fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
+        let Some(start) = handle.start() else {
+            return Err(self.corruption(handle.offset, "a block before the first"));
+        };
+        let mut bytes = [0; BLOCK_PREFIX_BYTES];
+        self.read_bytes(start, &mut bytes)?;
+        match read_prefix(bytes, self.table_id, handle.offset) {
+            Some((is, size)) if is == kind && u64::from(size) == handle.size => Ok(()),
+            Some((is, size)) => {
+                let wanted = handle.size;
+                let what = format!("prefix of {size} bytes of {is:?}, not {wanted} of {kind:?}");
+                Err(self.corruption(start, what))
+            }
+            None => Err(self.corruption(start, "the check of a block's prefix does not hold")),
+        }
+    }
+
+    fn identity(&self, handle: BlockHandle, kind: BlockKind) -> BlockIdentity {
+        BlockIdentity { table_id: self.table_id, offset: handle.offset, kind }
+    }
+
+    /// Bytes of the file as they are.
     pub fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle.read_exact_at(offset, buffer)
     }
@@ -320,7 +344,10 @@ impl TableFile {
                 let index = self.decode_index(contents.to_vec(), handle)?;
                 CachedBlock::Index(Box::new(BlockDirectory::new(index)))
             }
-            BlockKind::Filter => CachedBlock::Filter(Arc::from(contents)),
+            // Properties and metaindex do not come this way.
+            BlockKind::Filter | BlockKind::Properties | BlockKind::Metaindex => {
+                CachedBlock::Filter(Arc::from(contents))
+            }
         };
         let bytes = block.memory_bytes();
         Ok((block, bytes))
@@ -342,7 +369,7 @@ impl TableFile {
         self.check_place(handle)?;
         let mut read = ReadBlock::new(size as usize + BLOCK_TRAILER_BYTES);
         self.read_bytes(offset, read.stored_mut())?;
-        match check_block(read.stored(), self.table_id, offset) {
+        match self.identity(handle, kind).check(read.stored()) {
             Ok((_, Compression::None)) => {}
             Ok((_, Compression::Snappy)) if kind == BlockKind::Filter => {
                 return Err(self.compressed_filter(offset));
@@ -382,19 +409,20 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::key::{ValueKind, put_internal_key};
     use crate::table::block_builder::BlockBuilder;
-    use crate::table::format::block_trailer;
 
     const TABLE_ID: u64 = 7;
 
-    /// A file of blocks, each stored as `(contents, compression)`, and its handles.
-    fn file_of(blocks: &[(&[u8], Compression)]) -> (TableFile, Vec<BlockHandle>) {
+    /// A file of blocks of a kind, each stored as `(contents, compression)`, and its handles.
+    fn file_of(kind: BlockKind, blocks: &[(&[u8], Compression)]) -> (TableFile, Vec<BlockHandle>) {
         let mut bytes = Vec::new();
         let mut handles = Vec::new();
         for (contents, compression) in blocks {
-            let offset = bytes.len() as u64;
+            let offset = (bytes.len() + BLOCK_PREFIX_BYTES) as u64;
+            let identity = BlockIdentity { table_id: TABLE_ID, offset, kind };
             handles.push(BlockHandle { offset, size: contents.len() as u64 });
+            bytes.extend_from_slice(&identity.prefix(contents.len() as u32));
             bytes.extend_from_slice(contents);
-            bytes.extend_from_slice(&block_trailer(contents, *compression, TABLE_ID, offset));
+            bytes.extend_from_slice(&identity.trailer(contents, *compression));
         }
         bytes.resize(bytes.len() + FOOTER_BYTES, 0);
         let env = MemEnv::new();
@@ -423,7 +451,7 @@ mod tests {
         let block = data_block();
         let compressed = snappy(&block);
         let blocks = [(&block[..], Compression::None), (&compressed, Compression::Snappy)];
-        let (file, handles) = file_of(&blocks);
+        let (file, handles) = file_of(BlockKind::Data, &blocks);
         for &handle in &handles {
             let mut io = TableIo::default();
             for fill_cache in [false, true, true, false] {
@@ -438,7 +466,7 @@ mod tests {
     #[test]
     fn a_filter_is_never_compressed() {
         let compressed = snappy(&[0; 300]);
-        let (file, handles) = file_of(&[(&compressed, Compression::Snappy)]);
+        let (file, handles) = file_of(BlockKind::Filter, &[(&compressed, Compression::Snappy)]);
         let error = file.read_raw(handles[0], BlockKind::Filter, &mut TableIo::default());
         assert!(error.unwrap_err().to_string().contains("compressed filter"));
     }
@@ -449,11 +477,11 @@ mod tests {
         let streams: [&[u8]; 3] =
             [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];
         for stream in streams {
-            let (file, handles) = file_of(&[(stream, Compression::Snappy)]);
+            let (file, handles) = file_of(BlockKind::Data, &[(stream, Compression::Snappy)]);
             let fetched = file.fetch(handles[0], BlockKind::Data, true, &mut TableIo::default());
             assert!(fetched.err().unwrap().to_string().contains("Snappy"));
         }
-        let (file, _) = file_of(&[(&data_block(), Compression::None)]);
+        let (file, _) = file_of(BlockKind::Data, &[(&data_block(), Compression::None)]);
         let end = file.blocks_end();
         for (offset, size) in [(0, end - 4), (end, 0), (u64::MAX, 1), (0, u64::MAX), (3, 1 << 30)] {
             let fetched = file.fetch(

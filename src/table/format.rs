@@ -1,20 +1,34 @@
-//! The fixed pieces of the SST format: block handles, block trailers, the footer.
+//! The fixed pieces of the SST format: header, block prefixes and trailers, handles, the footer.
 //!
 //! ```text
-//! handle  := offset: varint  size: varint                  size without the block's trailer
-//! trailer := type: u8 (0 raw, 1 Snappy)  crc: u32          5 bytes behind every block
+//! header  := magic: u64  version: u32  keyspace: u32  table id: u64  crc: u32          28 bytes
+//! prefix  := size: u32  kind: u8  check: u24                       8 bytes before every block
+//! trailer := type: u8 (0 raw, 1 Snappy)  crc: u32                  5 bytes behind every block
+//! handle  := offset: varint  size: varint         of the contents, without prefix and trailer
 //! footer  := metaindex offset, size, index offset, size: 4 x u64  table id: u64
-//!            crc: u32  version: u32  magic: u64            56 bytes at the end of the file
+//!            crc: u32  version: u32  magic: u64                     56 bytes, the file's last
 //! ```
 //!
-//! The trailer's masked CRC-32 covers the block as stored, its type, the table id and the block's
-//! offset, so that a sound block of another table or place does not pass. The footer's covers the
-//! footer without the CRC itself; every version must keep to that, since a version is believed
-//! only if the checksum holds. Nothing here reads or writes files.
+//! The trailer's masked CRC-32 covers the block as stored, its type, kind and size, the table id
+//! and the block's offset, so that a sound block of another table, place or role does not pass. A
+//! reader knows kind and size from whoever names the block, so it reads no prefix. The prefix is
+//! for those who have nothing else to go by: its check, the low 24 bits of the masked CRC-32 of
+//! size, kind, table id and offset, tells a prefix from any other bytes without reading the block.
+//!
+//! Header and footer each have a checksum over all of themselves but it. Every version must keep to
+//! that, since a version is believed only if the checksum holds. Nothing here reads files.
 
 use crate::checksum::Checksum;
 use crate::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
+use crate::error::Error;
 use crate::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use std::path::Path;
+
+/// Bytes before the first block.
+pub const HEADER_BYTES: usize = 28;
+
+/// Bytes before every block: its size and kind, and their check.
+pub const BLOCK_PREFIX_BYTES: usize = 8;
 
 /// Bytes behind every block: its type and its checksum.
 pub const BLOCK_TRAILER_BYTES: usize = 5;
@@ -26,8 +40,11 @@ pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX + (64 << 
 /// Size of the footer.
 pub const FOOTER_BYTES: usize = 56;
 
-/// Last eight bytes of every table: "siftdbST" in ASCII.
+/// First and last eight bytes of every table: "siftdbST" in ASCII.
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
+
+/// The number of the only keyspace that there is.
+const KEYSPACE: u32 = 0;
 
 /// The version of the table format that this module reads and writes.
 pub const TABLE_VERSION: u32 = 1;
@@ -38,12 +55,40 @@ pub const PROPERTIES_NAME: &str = "siftdb.properties";
 /// Metaindex name reserved for a block of range tombstones. A table that has one is refused.
 pub const RANGE_DELETES_NAME: &str = "siftdb.rangedel";
 
+/// The role of a block in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlockKind {
+    /// Entries.
+    Data = 1,
+    /// A filter or a partition of one. Never compressed.
+    Filter = 2,
+    /// The top-level index of filter partitions.
+    FilterIndex = 3,
+    /// What the table says of itself.
+    Properties = 4,
+    /// Names and handles of filter and properties.
+    Metaindex = 5,
+    /// The data index, the last block of every table.
+    Index = 6,
+}
+
+impl BlockKind {
+    /// The kind of a stored byte. Zero is none, so that a run of zeros is no prefix.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties};
+        let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index];
+        all.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
 /// Where a block stands in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockHandle {
-    /// First byte of the block.
+    /// First byte of its contents; the prefix stands before it.
     pub offset: u64,
-    /// Its length without the trailer.
+    /// Length of the contents as stored.
     pub size: u64,
 }
 
@@ -60,6 +105,26 @@ impl BlockHandle {
         let mut decoder = Decoder::new(bytes);
         let handle = BlockHandle { offset: decoder.varint()?, size: decoder.varint()? };
         decoder.is_empty().then_some(handle)
+    }
+
+    /// The first byte of the block's prefix; `None` where none can stand before it.
+    #[must_use]
+    pub fn start(&self) -> Option<u64> {
+        self.offset.checked_sub(BLOCK_PREFIX_BYTES as u64)
+    }
+
+    /// How far the data block begins behind the first one: what block-based filters count. The
+    /// first data block is at 0, as in LevelDB.
+    #[inline]
+    #[must_use]
+    pub fn data_offset(&self) -> u64 {
+        self.offset.saturating_sub((HEADER_BYTES + BLOCK_PREFIX_BYTES) as u64)
+    }
+
+    /// Bytes that the block takes of its file, prefix and trailer included.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.size.saturating_add((BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES) as u64)
     }
 
     /// The first byte behind the block's trailer; `None` where no file can be that long.
@@ -107,54 +172,150 @@ impl Compression {
     }
 }
 
-fn block_checksum(stored: &[u8], block_type: u8, table_id: u64, offset: u64) -> u32 {
-    let mut place = [0; 17];
-    place[0] = block_type;
-    place[1..9].copy_from_slice(&table_id.to_le_bytes());
-    place[9..].copy_from_slice(&offset.to_le_bytes());
-    Checksum::new().with(stored).with(&place).masked()
+/// The place and role of a block, which its checksums tie it to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockIdentity {
+    /// The table's id.
+    pub table_id: u64,
+    /// Where the contents begin.
+    pub offset: u64,
+    /// What the block is.
+    pub kind: BlockKind,
 }
 
-/// The trailer of a block whose stored contents are `stored`.
-#[must_use]
-pub fn block_trailer(
-    stored: &[u8],
-    compression: Compression,
-    table_id: u64,
-    offset: u64,
-) -> [u8; BLOCK_TRAILER_BYTES] {
-    let crc = block_checksum(stored, compression as u8, table_id, offset).to_le_bytes();
-    [compression as u8, crc[0], crc[1], crc[2], crc[3]]
-}
-
-/// Splits a block as read from `offset` into stored contents and compression, once its checksum
-/// holds. The error says what is wrong.
-pub fn check_block(
-    stored_with_trailer: &[u8],
-    table_id: u64,
-    offset: u64,
-) -> Result<(&[u8], Compression), String> {
-    let Some((stored, trailer)) = stored_with_trailer.split_last_chunk::<BLOCK_TRAILER_BYTES>()
-    else {
-        return Err("block shorter than its trailer".into());
-    };
-    check_parts(stored, *trailer, table_id, offset).map(|compression| (stored, compression))
-}
-
-/// [`check_block`] of a block whose trailer was read by itself.
-pub fn check_parts(
-    stored: &[u8],
-    trailer: [u8; BLOCK_TRAILER_BYTES],
-    table_id: u64,
-    offset: u64,
-) -> Result<Compression, String> {
-    let [block_type, crc @ ..] = trailer;
-    let expected = u32::from_le_bytes(crc);
-    let found = block_checksum(stored, block_type, table_id, offset);
-    if found != expected {
-        return Err(format!("block checksum {found:08x}, its trailer says {expected:08x}"));
+impl BlockIdentity {
+    /// What checksums cover beside the contents, behind one byte of the caller's.
+    fn bytes(self, first: u8, size: u32) -> [u8; 22] {
+        let mut bytes = [0; 22];
+        bytes[0] = first;
+        bytes[1] = self.kind as u8;
+        bytes[2..6].copy_from_slice(&size.to_le_bytes());
+        bytes[6..14].copy_from_slice(&self.table_id.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.offset.to_le_bytes());
+        bytes
     }
-    Compression::from_byte(block_type).ok_or_else(|| format!("unknown block type {block_type}"))
+
+    fn prefix_check(self, size: u32) -> [u8; 3] {
+        let [low, middle, high, _] =
+            Checksum::new().with(&self.bytes(0, size)[1..]).masked().to_le_bytes();
+        [low, middle, high]
+    }
+
+    /// The prefix of a block of `size` stored bytes.
+    #[must_use]
+    pub fn prefix(self, size: u32) -> [u8; BLOCK_PREFIX_BYTES] {
+        let ([a, b, c, d], [e, f, g]) = (size.to_le_bytes(), self.prefix_check(size));
+        [a, b, c, d, self.kind as u8, e, f, g]
+    }
+
+    fn checksum(self, stored: &[u8], block_type: u8) -> u32 {
+        // The size is that of the slice: a reader has it from the handle.
+        Checksum::new().with(stored).with(&self.bytes(block_type, stored.len() as u32)).masked()
+    }
+
+    /// The trailer of a block whose stored contents are `stored`.
+    #[must_use]
+    pub fn trailer(self, stored: &[u8], compression: Compression) -> [u8; BLOCK_TRAILER_BYTES] {
+        let [a, b, c, d] = self.checksum(stored, compression as u8).to_le_bytes();
+        [compression as u8, a, b, c, d]
+    }
+
+    /// Splits a block as read from its place into stored contents and compression, once its
+    /// checksum holds. The error says what is wrong.
+    pub fn check(self, stored_with_trailer: &[u8]) -> Result<(&[u8], Compression), String> {
+        let Some((stored, trailer)) = stored_with_trailer.split_last_chunk() else {
+            return Err("block shorter than its trailer".into());
+        };
+        self.check_parts(stored, *trailer).map(|compression| (stored, compression))
+    }
+
+    /// [`BlockIdentity::check`] of a block whose trailer was read by itself.
+    pub fn check_parts(
+        self,
+        stored: &[u8],
+        trailer: [u8; BLOCK_TRAILER_BYTES],
+    ) -> Result<Compression, String> {
+        let [block_type, crc @ ..] = trailer;
+        let expected = u32::from_le_bytes(crc);
+        let found = self.checksum(stored, block_type);
+        if found != expected {
+            return Err(format!("block checksum {found:08x}, its trailer says {expected:08x}"));
+        }
+        Compression::from_byte(block_type).ok_or_else(|| format!("unknown block type {block_type}"))
+    }
+}
+
+/// Kind and stored size of the block whose prefix these bytes are, if they are one: of the block of
+/// this table whose contents begin at `offset`.
+#[must_use]
+pub fn read_prefix(
+    bytes: [u8; BLOCK_PREFIX_BYTES],
+    table_id: u64,
+    offset: u64,
+) -> Option<(BlockKind, u32)> {
+    let [a, b, c, d, kind, check @ ..] = bytes;
+    let size = u32::from_le_bytes([a, b, c, d]);
+    let kind = BlockKind::from_byte(kind)?;
+    let holds = check == BlockIdentity { table_id, offset, kind }.prefix_check(size);
+    (holds && size as usize <= BLOCK_BYTES_MAX).then_some((kind, size))
+}
+
+/// The beginning of a table: enough to read its blocks one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The random number that ties the table's blocks, its footer and the manifest together.
+    pub table_id: u64,
+}
+
+impl Header {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        put_u64(&mut bytes, TABLE_MAGIC);
+        put_u32(&mut bytes, TABLE_VERSION);
+        put_u32(&mut bytes, KEYSPACE);
+        put_u64(&mut bytes, self.table_id);
+        let crc = Checksum::new().with(&bytes).masked();
+        put_u32(&mut bytes, crc);
+        bytes
+    }
+
+    /// Reads the first [`HEADER_BYTES`] bytes of a file.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        let damaged = |what: &str| FrameError::Damaged(what.into());
+        let (Some(magic), Some(version), Some(keyspace), Some(table_id), Some(crc)) = (
+            get_u64(bytes, 0),
+            get_u32(bytes, 8),
+            get_u32(bytes, 12),
+            get_u64(bytes, 16),
+            get_u32(bytes, 24),
+        ) else {
+            return Err(damaged("file shorter than a table header"));
+        };
+        if magic != TABLE_MAGIC {
+            return Err(damaged("no table header at its beginning (wrong magic number)"));
+        }
+        let covered = bytes.get(..HEADER_BYTES - 4).unwrap_or_default();
+        if Checksum::new().with(covered).masked() != crc {
+            return Err(damaged("header checksum does not hold"));
+        }
+        check_version(version)?;
+        if keyspace != KEYSPACE {
+            let what = format!("keyspace {keyspace}; this siftdb knows none but {KEYSPACE}");
+            return Err(FrameError::Unsupported(what));
+        }
+        Ok(Header { table_id })
+    }
+}
+
+fn check_version(version: u32) -> Result<(), FrameError> {
+    if version == TABLE_VERSION {
+        return Ok(());
+    }
+    Err(FrameError::Unsupported(format!(
+        "table format version {version}; this siftdb knows version {TABLE_VERSION}"
+    )))
 }
 
 /// The end of a table: where everything else is found from.
@@ -168,13 +329,26 @@ pub struct Footer {
     pub index: BlockHandle,
 }
 
-/// Why a footer was refused.
+/// Why a header or footer was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FooterError {
-    /// Not a footer, or a damaged one.
+pub enum FrameError {
+    /// Not one, or a damaged one.
     Damaged(String),
-    /// The footer of another version.
+    /// That of another version.
     Unsupported(String),
+}
+
+impl FrameError {
+    /// The error for the file at `path`, where the header or footer stands at `offset`.
+    #[must_use]
+    pub fn into_error(self, path: &Path, offset: u64) -> Error {
+        match self {
+            FrameError::Damaged(what) => Error::corruption(path, offset, what),
+            FrameError::Unsupported(what) => {
+                Error::UnsupportedFormat { path: path.to_path_buf(), what }
+            }
+        }
+    }
 }
 
 impl Footer {
@@ -193,8 +367,8 @@ impl Footer {
     }
 
     /// Reads the last [`FOOTER_BYTES`] bytes of a file.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FooterError> {
-        let damaged = |what: &str| FooterError::Damaged(what.into());
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        let damaged = |what: &str| FrameError::Damaged(what.into());
         let words: Option<Vec<u64>> = (0..5).map(|i| get_u64(bytes, 8 * i)).collect();
         let (Some(words), Some(crc), Some(version), Some(magic)) =
             (words, get_u32(bytes, 40), get_u32(bytes, 44), get_u64(bytes, 48))
@@ -208,11 +382,7 @@ impl Footer {
         if footer_checksum(bytes.get(..40).unwrap_or_default(), version) != crc {
             return Err(damaged("footer checksum does not hold"));
         }
-        if version != TABLE_VERSION {
-            return Err(FooterError::Unsupported(format!(
-                "table format version {version}; this siftdb knows version {TABLE_VERSION}"
-            )));
-        }
+        check_version(version)?;
         let handle = |i: usize| BlockHandle {
             offset: words.get(i).copied().unwrap_or_default(),
             size: words.get(i + 1).copied().unwrap_or_default(),
@@ -252,24 +422,71 @@ mod tests {
         assert!(BlockHandle { offset: 10, size: 5 }.lies_within(20));
         assert!(!BlockHandle { offset: 10, size: 6 }.lies_within(20));
         assert!(!BlockHandle { offset: 0, size: 2 << 30 }.lies_within(u64::MAX));
+        let first = BlockHandle { offset: 36, size: 5 };
+        assert_eq!((first.start(), first.data_offset(), first.stored_bytes()), (Some(28), 0, 18));
+        assert_eq!(BlockHandle::default().start(), None);
     }
 
+    const PLACE: BlockIdentity =
+        BlockIdentity { table_id: 7, offset: 100, kind: BlockKind::Filter };
+
     #[test]
-    fn a_block_of_another_table_or_place_does_not_pass() {
+    fn a_block_of_another_table_place_or_role_fails() {
         let mut block = b"contents".to_vec();
-        block.extend_from_slice(&block_trailer(b"contents", Compression::None, 7, 100));
-        assert_eq!(check_block(&block, 7, 100), Ok((&b"contents"[..], Compression::None)));
-        assert!(check_block(&block, 8, 100).is_err());
-        assert!(check_block(&block, 7, 101).is_err());
+        block.extend_from_slice(&PLACE.trailer(b"contents", Compression::None));
+        assert_eq!(PLACE.check(&block), Ok((&b"contents"[..], Compression::None)));
+        for other in [
+            BlockIdentity { table_id: 8, ..PLACE },
+            BlockIdentity { offset: 101, ..PLACE },
+            BlockIdentity { kind: BlockKind::Data, ..PLACE },
+        ] {
+            assert!(other.check(&block).is_err(), "{other:?}");
+        }
         for i in 0..block.len() {
             let mut flipped = block.clone();
             flipped[i] ^= 1;
-            assert!(check_block(&flipped, 7, 100).is_err(), "byte {i}");
-            assert!(check_block(&block[..i], 7, 100).is_err(), "cut at {i}");
+            assert!(PLACE.check(&flipped).is_err(), "byte {i}");
+            assert!(PLACE.check(&block[..i]).is_err(), "cut at {i}");
         }
-        let unknown = block_checksum(b"", 9, 7, 100).to_le_bytes();
+        let unknown = PLACE.checksum(b"", 9).to_le_bytes();
         let block = [&[9][..], &unknown].concat();
-        assert_eq!(check_block(&block, 7, 100), Err("unknown block type 9".into()));
+        assert_eq!(PLACE.check(&block), Err("unknown block type 9".into()));
+    }
+
+    #[test]
+    fn a_prefix_holds_at_its_place_only() {
+        let prefix = PLACE.prefix(4096);
+        assert_eq!(read_prefix(prefix, 7, 100), Some((BlockKind::Filter, 4096)));
+        assert_eq!(read_prefix(prefix, 8, 100), None);
+        assert_eq!(read_prefix(prefix, 7, 101), None);
+        for bit in 0..8 * prefix.len() {
+            let mut flipped = prefix;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_prefix(flipped, 7, 100), None, "bit {bit}");
+        }
+        assert_eq!(read_prefix([0; 8], 7, 100), None);
+        assert_eq!(read_prefix(PLACE.prefix(u32::MAX), 7, 100), None, "larger than any block");
+    }
+
+    #[test]
+    fn header_is_checked_whole() {
+        let bytes = Header { table_id: 0x0123_4567_89ab_cdef }.encode();
+        assert_eq!(bytes.len(), HEADER_BYTES);
+        assert_eq!(Header::decode(&bytes), Ok(Header { table_id: 0x0123_4567_89ab_cdef }));
+        for i in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[i] ^= 0x40;
+            assert!(matches!(Header::decode(&flipped), Err(FrameError::Damaged(_))), "byte {i}");
+            assert!(Header::decode(&bytes[..i]).is_err());
+        }
+        // Version and keyspace are believed if the checksum holds for them.
+        for at in [8, 12] {
+            let mut newer = bytes.clone();
+            newer[at] += 1;
+            let crc = Checksum::new().with(&newer[..24]).masked().to_le_bytes();
+            newer[24..].copy_from_slice(&crc);
+            assert!(matches!(Header::decode(&newer), Err(FrameError::Unsupported(_))));
+        }
     }
 
     #[test]
@@ -287,7 +504,7 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[i] ^= 0x40;
             let error = Footer::decode(&flipped).unwrap_err();
-            assert!(matches!(error, FooterError::Damaged(_)), "byte {i}");
+            assert!(matches!(error, FrameError::Damaged(_)), "byte {i}");
             assert!(Footer::decode(&bytes[..i]).is_err());
         }
         // A version is believed if the checksum holds for it.
@@ -295,6 +512,6 @@ mod tests {
         let sum = footer_checksum(&bytes[..40], newer);
         bytes[40..44].copy_from_slice(&sum.to_le_bytes());
         bytes[44..48].copy_from_slice(&newer.to_le_bytes());
-        assert!(matches!(Footer::decode(&bytes), Err(FooterError::Unsupported(_))));
+        assert!(matches!(Footer::decode(&bytes), Err(FrameError::Unsupported(_))));
     }
 }

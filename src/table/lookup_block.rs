@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::key::put_internal_key;
     use crate::table::block_builder::BlockBuilder;
-    use crate::table::format::{BlockHandle, Compression, block_trailer};
+    use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression};
     use crate::table::index::Index;
     use crate::table::index_builder::IndexBuilder;
 
@@ -113,7 +113,8 @@ mod tests {
         }
         let mut contents = builder.finish().to_vec();
         contents[0] = shared;
-        let trailer = block_trailer(&contents, Compression::None, 1, 0);
+        let identity = BlockIdentity { table_id: 1, offset: 0, kind: BlockKind::Data };
+        let trailer = identity.trailer(&contents, Compression::None);
         let mut read = ReadBlock::new(contents.len() + trailer.len());
         read.stored_mut().copy_from_slice(&[&contents[..], &trailer].concat());
         read

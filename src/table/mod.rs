@@ -1,33 +1,40 @@
 //! SSTs: sorted, immutable files of entries, each with an index and a filter.
 //!
 //! ```text
-//! ┌──────────────┬───┬──────────────┬───────────┬────────────┬───────────┬───────┬────────┐
-//! │ data block 0 │ … │ data block n │ filter    │ properties │ metaindex │ index │ footer │
-//! └──────────────┴───┴──────────────┴───────────┴────────────┴───────────┴───────┴────────┘
-//!   entries sorted by internal key    one block,  name,        name,       key,    56 bytes
-//!   and their restart points          or parti-   value        handle      handle
-//!                                     tions and
-//!                                     their index
-//! behind every block: its type (1), masked CRC-32 (4) of contents, type, table id and offset
+//! ┌────────┬─────────┬───┬─────────┬────────────┬────────────┬───────────┬───────┬────────┐
+//! │ header │ block 0 │ … │ block n │ filter     │ properties │ metaindex │ index │ footer │
+//! └────────┴─────────┴───┴─────────┴────────────┴────────────┴───────────┴───────┴────────┘
+//!  28 bytes data: entries sorted     one block,   name,        name,       key,    56 bytes
+//!           by internal key, and     or partiti-  value        handle      handle
+//!           their restart points     ons and
+//!                                    their index
+//! before every block: its size (4), its kind (1), and a check of both (3)
+//! behind every block: its type (1), and a masked CRC-32 (4) of contents, type, kind, size,
+//! table id and offset
 //! ```
 //!
 //! An example, byte for byte that of the golden test in `builder`: a table of *deck*, *dock* and
 //! *duck* (values v1, v2, v3; sequences 3, 2, 1), with data blocks closed at 20 bytes, so that each
-//! entry fills one. The first block is 25 bytes:
+//! entry fills one. Behind the header stands the first block, of 27 bytes:
 //!
 //! ```text
-//! 00 0c 02                     shares 0 bytes, 12 of its own, 2 of value
+//! 1b 00 00 00  01  a5 03 6e    27 bytes of data: the block's prefix, not counted in its size
+//! 00 04 02                     shares 0 bytes, 4 of its own, 2 of value
 //! 64 65 63 6b                  "deck"
-//! 01 03 00 00 00 00 00 00      kind 1 (put), sequence 3: the internal key's trailer
+//! 00                           base + 0: the internal key's trailer
 //! 76 31                        "v1"
-//! 00 00 00 00  01 00 00 00     one restart point, at 0
-//! 00  e7 6e 64 b8              raw; checksum: the block's trailer, not counted in its size
+//! 00 00 00 00                  one restart point, at 0
+//! 01 03 00 00 00 00 00 00      base: kind 1 (put), sequence 3
+//! 01                           above it, trailers take one byte
+//! 01 00 00 00                  one restart point
+//! 00  09 e6 40 f1              raw; checksum: the block's trailer, not counted in its size
 //! ```
 //!
-//! The next begin at 30 and 60. At 90 stand 9 bytes of filter, 64 bits and the number of probes.
-//! Had the entries shared one block, *dock* would read `01 0b 02 "ock" …`: one byte shared with
-//! *deck*. The index holds `df → (0, 25)`, `dp → (30, 25)`, `duck → (60, 25)`: the shortest strings
-//! between neighbours, as user keys, since no key lies in two blocks. A lookup of *dock* asks the
+//! The contents of the first block begin at 36, of the next at 76 and 116. At 156 stand 9 bytes of
+//! filter, 64 bits and the number of probes. Had the entries shared one block, *dock* would read
+//! `01 03 02 "ock" …`: one byte shared with *deck*. The index holds `df → (36, 27)`,
+//! `dp → (76, 27)`, `duck → (116, 27)`: the shortest strings between neighbours, as user keys,
+//! since no key lies in two blocks. A lookup of *dock* asks the
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!

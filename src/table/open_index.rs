@@ -14,8 +14,8 @@ use crate::cached::Cached;
 use crate::error::Result;
 use crate::sync::{Arc, Mutex, OnceLock};
 use crate::table::cached_block::{BlockDirectory, CachedBlock};
-use crate::table::fetch::{BlockKind, TableFile, TableIo};
-use crate::table::format::BlockHandle;
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::format::{BlockHandle, BlockKind};
 use crate::table::index::Index;
 
 /// A data index, where it stands in the file and, from its first use on, in memory.

@@ -26,7 +26,7 @@ use crate::table::filter_block::dispatch::FilterBlockReader;
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
-    BlockHandle, FOOTER_BYTES, Footer, FooterError, PROPERTIES_NAME, RANGE_DELETES_NAME,
+    BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::open_filter::{OpenFilter, members_of};
 use crate::table::open_index::{OpenIndex, PinnedIndex};
@@ -137,7 +137,8 @@ impl Table {
         let Some(place) = blocks.find(key) else { return Ok((Lookup::Absent, verdict)) };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
-            verdict = self.filter.block_may_contain(&self.file, place.handle.offset, hash, io);
+            let data_offset = place.handle.data_offset();
+            verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
                 return Ok((Lookup::Absent, verdict));
             }
@@ -167,7 +168,8 @@ impl Table {
         io.index_seeks += 1;
         match blocks.find(key) {
             Some(place) => {
-                Ok(self.filter.block_may_contain(&self.file, place.handle.offset, hash, io))
+                let data_offset = place.handle.data_offset();
+                Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
             }
             // Above every block: the index alone is sure.
             None => Ok(FilterVerdict::No),
@@ -203,6 +205,14 @@ impl Table {
     #[must_use]
     pub fn mean_block_bytes(&self) -> u64 {
         self.properties.mean_block_bytes()
+    }
+
+    /// Names and handles of filter and properties, read anew.
+    ///
+    /// # Errors
+    /// The metaindex cannot be read, or is damaged.
+    pub fn metaindex(&self) -> Result<Vec<(String, BlockHandle)>> {
+        read_metaindex(&self.file, self.footer.metaindex)
     }
 
     /// Its id.
@@ -273,16 +283,11 @@ fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
     };
     let mut buffer = [0; FOOTER_BYTES];
     handle.read_exact_at(offset, &mut buffer)?;
-    Footer::decode(&buffer).map_err(|error| match error {
-        FooterError::Damaged(what) => Error::corruption(path, offset, what),
-        FooterError::Unsupported(what) => {
-            Error::UnsupportedFormat { path: path.to_path_buf(), what }
-        }
-    })
+    Footer::decode(&buffer).map_err(|error| error.into_error(path, offset))
 }
 
 fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
-    let block = file.read_meta(handle)?;
+    let block = file.read_meta(handle, BlockKind::Metaindex)?;
     let mut entries = Vec::new();
     let mut cursor = BlockCursor::new(Direction::Forward);
     cursor.seek(&block, None);
@@ -309,7 +314,7 @@ fn read_properties(file: &TableFile, metaindex: &[(String, BlockHandle)]) -> Res
     let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == PROPERTIES_NAME) else {
         return Err(file.corruption(file.blocks_end(), "a table without properties"));
     };
-    let properties = Properties::decode(&file.read_meta(handle)?)
+    let properties = Properties::decode(&file.read_meta(handle, BlockKind::Properties)?)
         .map_err(|what| file.corruption(handle.offset, what))?;
     if properties.range_deletes > 0 {
         return Err(unsupported("a table with range tombstones, which this siftdb cannot read"));

@@ -12,7 +12,8 @@ use crate::key::{SequenceNumber, compare_internal, split_internal_key, unpack_tr
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::fetch::{BlockKind, TableIo};
+use crate::table::fetch::TableIo;
+use crate::table::format::BlockKind;
 use crate::table::index::Index;
 use crate::table::reader::Table;
 use std::cmp::Ordering;

@@ -2,15 +2,16 @@
 //!
 //! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens
 //! the file anew and, with [`Table::verify`], reads past every cache and checks: every block's
-//! checksum and structure (by reading it), order across blocks, each block within its separators,
-//! blocks one behind the other without a gap, counts, sizes, key and sequence range against the
-//! properties, that every key is found by a lookup, passes the filter and has a prefix that does,
-//! and that the filter could be read at all. The first contradiction is a `Corruption`.
+//! header, each block's prefix, checksum and structure, order across blocks, each block within its
+//! separators, blocks one behind the other from header to footer without a gap, counts, sizes, key
+//! and sequence range against the properties, that every key is found by a lookup, passes the
+//! filter and has a prefix that does, and that the filter could be read at all. The first
+//! contradiction is a `Corruption`.
 
 use crate::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
@@ -22,10 +23,10 @@ use crate::sync::Arc;
 use crate::table::block::Block;
 use crate::table::block_check::BlockKeys;
 use crate::table::block_cursor::BlockCursor;
-use crate::table::fetch::{BlockKind, TableIo};
-use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::fetch::TableIo;
+use crate::table::filter_block::layout::{FilterVerdict, PARTITIONED_PREFIX};
 use crate::table::filter_block::pinned::FilterPinning;
-use crate::table::format::BlockHandle;
+use crate::table::format::{BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME};
 use crate::table::index::Index;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table, TableContext};
@@ -119,17 +120,14 @@ impl Table {
             report: VerifyCounts::default(),
             io: TableIo::default(),
         };
-        let mut position = 0;
+        self.file().check_header()?;
+        let mut position = HEADER_BYTES as u64;
         for (i, handle) in (0..index.len()).filter_map(|i| Some((i, index.handle(i)?))) {
-            if handle.offset != position {
-                let what = format!("data block at {}, expected at {position}", handle.offset);
-                return Err(self.file().corruption(position, what));
-            }
-            position = handle.end().unwrap_or(u64::MAX);
+            position = self.check_place(position, handle, BlockKind::Data)?;
             walk.block(i, handle)?;
             walk.report.data_blocks += 1;
-            walk.report.data_bytes = position;
-            progress(position - handle.offset);
+            walk.report.data_bytes += handle.stored_bytes();
+            progress(handle.stored_bytes());
         }
         walk.compare_properties()?;
         if walk.io.filter_errors > 0 {
@@ -138,7 +136,58 @@ impl Table {
             let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
             return Err(error.of_filter());
         }
+        self.check_rest(position)?;
         Ok(walk.report)
+    }
+
+    /// Reads all blocks behind the data, so that no byte of the file is without a meaning.
+    fn check_rest(&self, mut position: u64) -> Result<()> {
+        for (handle, kind) in self.blocks_behind_data()? {
+            let is_filter = matches!(kind, BlockKind::Filter | BlockKind::FilterIndex);
+            let remedy = |error: Error| if is_filter { error.of_filter() } else { error };
+            position = self.check_place(position, handle, kind).map_err(remedy)?;
+            self.file().read_raw(handle, kind, &mut TableIo::default()).map_err(remedy)?;
+        }
+        let end = self.file().blocks_end();
+        if position == end {
+            return Ok(());
+        }
+        let what = format!("the last block ends here, the footer begins at {end}");
+        Err(self.file().corruption(position, what))
+    }
+
+    /// Every block that is no data block, in the order of writing.
+    fn blocks_behind_data(&self) -> Result<Vec<(BlockHandle, BlockKind)>> {
+        let mut blocks = Vec::new();
+        let mut properties = None;
+        for (name, handle) in self.metaindex()? {
+            if name == PROPERTIES_NAME {
+                properties = Some((handle, BlockKind::Properties));
+            } else if name.starts_with(PARTITIONED_PREFIX) {
+                let io = &mut TableIo::default();
+                let partitions = self.file().read_index(handle, BlockKind::FilterIndex, io);
+                let partitions = partitions.map_err(Error::of_filter)?;
+                let handles = (0..partitions.len()).filter_map(|i| partitions.handle(i));
+                blocks.extend(handles.map(|partition| (partition, BlockKind::Filter)));
+                blocks.push((handle, BlockKind::FilterIndex));
+            } else {
+                blocks.push((handle, BlockKind::Filter));
+            }
+        }
+        blocks.extend(properties);
+        blocks.push((self.footer().metaindex, BlockKind::Metaindex));
+        blocks.push((self.footer().index, BlockKind::Index));
+        Ok(blocks)
+    }
+
+    /// Where the block ends, if it begins at `position` and its prefix says what its handle does.
+    fn check_place(&self, position: u64, handle: BlockHandle, kind: BlockKind) -> Result<u64> {
+        if handle.start() != Some(position) {
+            let what = format!("the block at {} should begin here", handle.offset);
+            return Err(self.file().corruption(position, what));
+        }
+        self.file().check_prefix(handle, kind)?;
+        Ok(handle.end().unwrap_or(u64::MAX))
     }
 }
 

@@ -1,15 +1,17 @@
 //! The file of a table that is being written, behind a write buffer.
 //!
-//! `builder` and, through [`BlockSink`], the filter's builder append blocks; each gets its trailer
-//! here. The file is written a number of bytes at a time, each at a multiple of that. The page
-//! cache keeps what one write brings in large folios, as far as it can: more at a time makes later
-//! reads faster and writing itself slower. After an error the file is of no use and the caller
-//! removes it.
+//! The file begins with its header. `builder` and, through [`BlockSink`], the filter's builder
+//! append blocks; each gets its prefix and its trailer here. The file is written a number of bytes
+//! at a time, each at a multiple of that. The page cache keeps what one write brings in large
+//! folios, as far as it can: more at a time makes later reads faster and writing itself slower.
+//! After an error the file is of no use and the caller removes it.
 
 use crate::env::api::WritableFile;
 use crate::error::{Error, Result};
 use crate::table::filter_block::layout::BlockSink;
-use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, Compression, block_trailer};
+use crate::table::format::{
+    BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, Header,
+};
 use std::path::PathBuf;
 
 /// A file being written from front to back.
@@ -25,7 +27,8 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Starts at the front of `file`, to be written `write_bytes` at a time; `path` is for errors.
+    /// Starts at the front of `file` with the header, to be written `write_bytes` at a time; `path`
+    /// is for errors.
     #[must_use]
     pub fn new(
         file: Box<dyn WritableFile>,
@@ -34,7 +37,8 @@ impl TableWriter {
         write_bytes: usize,
     ) -> Self {
         let write_bytes = write_bytes.max(1);
-        TableWriter { file, path, table_id, buffer: Vec::new(), write_bytes, written: 0 }
+        let buffer = Header { table_id }.encode();
+        TableWriter { file, path, table_id, buffer, write_bytes, written: 0 }
     }
 
     /// The id that blocks are tied to.
@@ -49,15 +53,23 @@ impl TableWriter {
         self.written + self.buffer.len() as u64
     }
 
-    /// Writes a block and its trailer.
-    pub fn write_block(&mut self, stored: &[u8], compression: Compression) -> Result<BlockHandle> {
+    /// Writes a block between its prefix and its trailer.
+    pub fn write_block(
+        &mut self,
+        stored: &[u8],
+        kind: BlockKind,
+        compression: Compression,
+    ) -> Result<BlockHandle> {
         if stored.len() > BLOCK_BYTES_MAX {
             let what = format!("a block of {} bytes; make smaller tables", stored.len());
             return Err(Error::InvalidArgument { what });
         }
-        let handle = BlockHandle { offset: self.position(), size: stored.len() as u64 };
+        let offset = self.position() + BLOCK_PREFIX_BYTES as u64;
+        let handle = BlockHandle { offset, size: stored.len() as u64 };
+        let place = BlockIdentity { table_id: self.table_id, offset, kind };
+        self.put(&place.prefix(stored.len() as u32))?;
         self.put(stored)?;
-        self.put(&block_trailer(stored, compression, self.table_id, handle.offset))?;
+        self.put(&place.trailer(stored, compression))?;
         Ok(handle)
     }
 
@@ -102,8 +114,8 @@ impl TableWriter {
 }
 
 impl BlockSink for TableWriter {
-    fn write_raw(&mut self, contents: &[u8]) -> Result<BlockHandle> {
-        self.write_block(contents, Compression::None)
+    fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle> {
+        self.write_block(contents, kind, Compression::None)
     }
 }
 
@@ -112,7 +124,7 @@ mod tests {
     use super::*;
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
-    use crate::table::format::check_block;
+    use crate::table::format::{HEADER_BYTES, read_prefix};
     use std::path::Path;
 
     #[test]
@@ -123,15 +135,26 @@ mod tests {
         let sizes = [0, 1, 100_000, 948_565, 1_048_571, 1_048_576, 1_048_577, 2_600_000, 3];
         let blocks: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![size as u8; size]).collect();
         let before = env.log_len();
-        let handles: Vec<_> = blocks.iter().map(|block| writer.write_raw(block).unwrap()).collect();
+        let kind = BlockKind::Filter;
+        let handles: Vec<_> =
+            blocks.iter().map(|block| writer.write_raw(block, kind).unwrap()).collect();
         let writes = (env.log_len() - before) as u64;
         assert_eq!(writes, writer.position() >> 20, "all of a mebibyte, at multiples of it");
         writer.finish().unwrap();
         let bytes = env.read_file(path).unwrap();
         assert_eq!(bytes.len() as u64, writer.position());
+        assert_eq!(Header::decode(&bytes[..HEADER_BYTES]), Ok(Header { table_id: 7 }));
+        let mut end = HEADER_BYTES as u64;
         for (block, handle) in blocks.iter().zip(handles) {
-            let stored = &bytes[handle.offset as usize..handle.end().unwrap() as usize];
-            assert_eq!(check_block(stored, 7, handle.offset), Ok((&block[..], Compression::None)));
+            let BlockHandle { offset, size } = handle;
+            assert_eq!(handle.start(), Some(end), "one behind the other");
+            end = handle.end().unwrap();
+            let prefix = bytes[..offset as usize].last_chunk().unwrap();
+            assert_eq!(read_prefix(*prefix, 7, offset), Some((kind, size as u32)));
+            let stored = &bytes[offset as usize..end as usize];
+            let place = BlockIdentity { table_id: 7, offset, kind };
+            assert_eq!(place.check(stored), Ok((&block[..], Compression::None)));
         }
+        assert_eq!(end, bytes.len() as u64);
     }
 }

@@ -5,9 +5,10 @@
 //! ```
 //!
 //! The keys of all data blocks that *start* in window `i` (offsets `i << base_lg` on) go into
-//! filter `i`. `offset` is a `u32` per window; an empty window has the offset of the next one. The
-//! bytes equal LevelDB's for LevelDB Bloom and its window of 2 KiB; `base_lg` is stored, so that
-//! other windows can be read.
+//! filter `i`. Offsets count from the first data block, which is at 0 as in LevelDB: the table's
+//! header does not count, prefixes and trailers of data blocks do. `offset` is a `u32` per window;
+//! an empty window has the offset of the next one. The bytes equal LevelDB's for LevelDB Bloom and
+//! its window of 2 KiB; `base_lg` is stored, so that other windows can be read.
 //!
 //! Legal order of writing: `(start_block add_key*)* finish`, and one more `start_block` behind the
 //! last data block. Asked after the data index, with the offset of the block that it names. More
@@ -25,7 +26,7 @@ use crate::table::filter_block::batch::Wanted;
 use crate::table::filter_block::layout::{
     BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, is_writable,
 };
-use crate::table::format::BlockHandle;
+use crate::table::format::{BlockHandle, BlockKind};
 
 /// Bytes behind the offsets: where they begin, and the logarithm of the window.
 const TAIL_BYTES: usize = 5;
@@ -64,9 +65,9 @@ impl BlockBasedBuilder {
         self
     }
 
-    /// The next keys belong to a data block that starts at `file_offset`.
-    pub fn start_block(&mut self, file_offset: u64) {
-        let window = file_offset >> self.base_lg;
+    /// The next keys belong to a data block that starts so far behind the first one.
+    pub fn start_block(&mut self, data_offset: u64) {
+        let window = data_offset >> self.base_lg;
         while window > self.offsets.len() as u64 && self.failed.is_none() {
             self.finish_window();
         }
@@ -90,7 +91,7 @@ impl BlockBasedBuilder {
         }
         Ok(Some(FilterBlockSummary {
             metaindex_name: self.name.clone(),
-            handle: sink.write_raw(&contents)?,
+            handle: sink.write_raw(&contents, BlockKind::Filter)?,
             filter_bytes: contents.len() as u64,
             entries: self.entries,
             partitions: 0,
@@ -217,7 +218,7 @@ impl BlockBasedReader {
             if let (FilterVerdict::NotConsulted, Some(block)) =
                 (wanted.verdict, wanted.block.map(|place| place.handle))
             {
-                wanted.verdict = self.verdict(contents, block.offset, &wanted.hash, io);
+                wanted.verdict = self.verdict(contents, block.data_offset(), &wanted.hash, io);
             }
         }
     }

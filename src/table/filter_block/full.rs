@@ -18,7 +18,7 @@ use crate::table::filter_block::layout::{
     BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict,
     is_writable,
 };
-use crate::table::format::BlockHandle;
+use crate::table::format::{BlockHandle, BlockKind};
 
 /// Writes a full filter.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl FullBuilder {
         }
         Ok(Some(FilterBlockSummary {
             metaindex_name: self.name.clone(),
-            handle: sink.write_raw(&contents)?,
+            handle: sink.write_raw(&contents, BlockKind::Filter)?,
             filter_bytes: contents.len() as u64,
             entries,
             partitions: 0,

@@ -16,8 +16,8 @@ use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::table::cached_block::CachedBlock;
-use crate::table::fetch::{BlockKind, TableFile, TableIo};
-use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle};
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
 use std::fmt;
 
@@ -206,10 +206,10 @@ pub const FULL_PREFIX: &str = "fullfilter.";
 pub const PARTITIONED_PREFIX: &str = "partitionedfilter.";
 
 /// Takes finished blocks of a filter. `table/builder.rs` writes them to the file as they are, with
-/// the usual trailer, one behind the other.
+/// the usual prefix and trailer, one behind the other.
 pub trait BlockSink {
     /// Writes one block and says where it stands.
-    fn write_raw(&mut self, contents: &[u8]) -> Result<BlockHandle>;
+    fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle>;
 }
 
 /// A filter that was written.

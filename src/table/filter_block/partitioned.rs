@@ -26,14 +26,14 @@ use crate::key::{LookupKey, put_key_with_trailer};
 use crate::sync::Arc;
 use crate::table::block_builder::BlockBuilder;
 use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
-use crate::table::fetch::{BlockKind, TableFile, TableIo};
+use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter_block::batch::{Wanted, ask, set_all};
 use crate::table::filter_block::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
     is_writable,
 };
 use crate::table::filter_block::pinned::PinnedPartitions;
-use crate::table::format::BlockHandle;
+use crate::table::format::{BlockHandle, BlockKind};
 
 /// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
 const PARTITION_PERCENT: usize = 90;
@@ -147,7 +147,7 @@ impl PartitionedBuilder {
                 put_key_with_trailer(&mut index_key, key, 0);
             }
             let mut value = Vec::new();
-            sink.write_raw(filter)?.encode(&mut value);
+            sink.write_raw(filter, BlockKind::Filter)?.encode(&mut value);
             index.add(&index_key, &value);
         }
         let index = index.finish();
@@ -156,7 +156,7 @@ impl PartitionedBuilder {
         }
         Ok(Some(FilterBlockSummary {
             metaindex_name: self.name.clone(),
-            handle: sink.write_raw(index)?,
+            handle: sink.write_raw(index, BlockKind::FilterIndex)?,
             filter_bytes: (filters.len() + index.len()) as u64,
             entries: self.entries,
             partitions: partitions.len() as u64,
@@ -357,6 +357,7 @@ mod tests {
     use crate::filter::vectors;
     use crate::key::SEQUENCE_MAX;
     use crate::table::filter_block::testing::Sink;
+    use crate::table::format::BLOCK_PREFIX_BYTES;
     use crate::table::index::Index;
 
     const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
@@ -444,7 +445,9 @@ mod tests {
             assert_eq!(index.len(), expected.len(), "{name}");
             for (i, entry) in expected.iter().enumerate() {
                 assert_eq!(index.key(i), vectors::bytes(entry, "key"), "{name}");
-                let offset = vectors::number(entry, "offset");
+                // RocksDB has trailers between partitions; here a prefix stands before each, too.
+                let prefixes = (i + 1) as u64 * BLOCK_PREFIX_BYTES as u64;
+                let offset = vectors::number(entry, "offset") + prefixes;
                 let size = vectors::number(entry, "size");
                 assert_eq!(index.handle(i), Some(BlockHandle { offset, size }), "{name}");
             }
@@ -460,15 +463,15 @@ mod tests {
         let (handle, index) = sink.blocks.last().expect("an index");
         assert_eq!(*handle, summary.handle);
         // Per entry: shared 0, key length, value length, key, offset and size as varints.
-        let expected = "0009037030312d3030303530e80745\
-                        0009037030312d3030303539b20845\
+        let expected = "0009037030312d3030303530f00745\
+                        0009037030312d3030303539c20845\
                         000000000f00000002000000";
         assert_eq!(vectors::hex(index), expected);
         let (sink, _) = build(1, vector_keys(60, 1), false);
         let (_, index) = sink.blocks.last().expect("an index");
         // Internal keys: 8 bytes more, all 0, behind each user key.
-        let expected = "0011037030312d30303035300000000000000000e80745\
-                        0011037030312d30303035390000000000000000b20845\
+        let expected = "0011037030312d30303035300000000000000000f00745\
+                        0011037030312d30303035390000000000000000c20845\
                         000000001700000002000000";
         assert_eq!(vectors::hex(index), expected);
     }
@@ -652,11 +655,12 @@ mod tests {
         let mut sink = Sink::default();
         let mut index = BlockBuilder::new(1);
         let mut value = Vec::new();
-        sink.write_raw(&[]).expect("written").encode(&mut value);
+        sink.write_raw(&[], BlockKind::Filter).expect("written").encode(&mut value);
         index.add(b"key", &value);
-        let handle = sink.write_raw(index.finish()).expect("written");
+        let handle = sink.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
         // An index of no partitions is as useless.
-        let empty = sink.write_raw(BlockBuilder::new(1).finish()).expect("written");
+        let empty =
+            sink.write_raw(BlockBuilder::new(1).finish(), BlockKind::FilterIndex).expect("written");
         let file = sink.file(true);
         for handle in [handle, empty] {
             let mut io = TableIo::default();
@@ -735,7 +739,7 @@ mod tests {
             handle.encode(&mut value);
             index.add(format!("p0{i}").as_bytes(), &value);
         }
-        let handle = gaps.write_raw(index.finish()).expect("written");
+        let handle = gaps.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
         let file = gaps.file(true);
         let reader = pinned_reader(&file, handle);
         assert_eq!(file.cache().reserved_bytes(), 0);

@@ -12,7 +12,9 @@ use crate::filter::registry::{FilterReader, PreparedFilter};
 use crate::sync::Arc;
 use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::TableFile;
-use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, Compression, check_block};
+use crate::table::format::{
+    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
+};
 use crate::table::index::Index;
 
 /// How much of a table's filter stays in memory as long as the table is open, as far as the
@@ -60,7 +62,7 @@ impl PinnedPartitions {
         let (first, last) = (handles.first()?, handles.last()?);
         // An index may name what it likes: only what a writer leaves is worth one read.
         let in_a_row = |pair: &[BlockHandle]| match pair {
-            [one, next] => one.end() == Some(next.offset),
+            [one, next] => one.end() == next.start(),
             _ => false,
         };
         let bytes = last.end()?.checked_sub(first.offset)?;
@@ -77,8 +79,9 @@ impl PinnedPartitions {
             let start = (handle.offset - first.offset) as usize;
             let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
             let stored = stored.get(start..end)?;
-            if let Ok((filter, Compression::None)) =
-                check_block(stored, file.table_id(), handle.offset)
+            let (table_id, offset) = (file.table_id(), handle.offset);
+            let place = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
+            if let Ok((filter, Compression::None)) = place.check(stored)
                 && !filter.is_empty()
             {
                 pinned.offsets.push(handle.offset);

@@ -8,7 +8,9 @@ use crate::error::Result;
 use crate::filter::policy::FilterPolicy;
 use crate::table::fetch::TableFile;
 use crate::table::filter_block::layout::BlockSink;
-use crate::table::format::{BlockHandle, Compression, FOOTER_BYTES, block_trailer};
+use crate::table::format::{
+    BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,12 +64,13 @@ impl Sink {
 }
 
 impl BlockSink for Sink {
-    fn write_raw(&mut self, contents: &[u8]) -> Result<BlockHandle> {
-        let offset = self.bytes.len() as u64;
+    fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle> {
+        let offset = (self.bytes.len() + BLOCK_PREFIX_BYTES) as u64;
+        let place = BlockIdentity { table_id: TABLE_ID, offset, kind };
         let handle = BlockHandle { offset, size: contents.len() as u64 };
+        self.bytes.extend_from_slice(&place.prefix(contents.len() as u32));
         self.bytes.extend_from_slice(contents);
-        let trailer = block_trailer(contents, Compression::None, TABLE_ID, offset);
-        self.bytes.extend_from_slice(&trailer);
+        self.bytes.extend_from_slice(&place.trailer(contents, Compression::None));
         self.blocks.push((handle, contents.to_vec()));
         Ok(handle)
     }

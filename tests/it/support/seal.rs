@@ -9,8 +9,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Bytes before the first block.
+pub const HEADER: usize = 28;
+/// Bytes before every block.
+pub const PREFIX: usize = 8;
 /// Bytes behind every block.
-const TRAILER: usize = 5;
+pub const TRAILER: usize = 5;
 /// Bytes at the end of a table.
 const FOOTER: usize = 56;
 /// Bytes that no fragment of a record crosses the end of.
@@ -168,6 +172,26 @@ impl Stored {
     }
 }
 
+/// What a block is, as its prefix says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Data = 1,
+    Filter = 2,
+    FilterIndex = 3,
+    Properties = 4,
+    Metaindex = 5,
+    Index = 6,
+}
+
+/// What the block is that the metaindex has under this name.
+pub fn role_of(name: &[u8]) -> Role {
+    match name {
+        b"siftdb.properties" => Role::Properties,
+        _ if name.starts_with(b"partitionedfilter.") => Role::FilterIndex,
+        _ => Role::Filter,
+    }
+}
+
 /// A block that the metaindex names, with those that it names in turn: partitions of a filter.
 #[derive(Clone, Debug)]
 pub struct Named {
@@ -221,36 +245,65 @@ impl Table {
         index: impl Fn(KeyValues) -> Vec<u8>,
         metaindex: impl Fn(KeyValues) -> Vec<u8>,
     ) -> Vec<u8> {
-        let mut file = Vec::new();
-        let mut put = |block: &Stored| {
-            let handle = (file.len() as u64, block.bytes.len() as u64);
-            let trailer = trailer(&block.bytes, block.kind, self.id, handle.0);
-            file.extend_from_slice(&block.bytes);
-            file.extend_from_slice(&trailer);
-            handle
-        };
+        let mut file = header(self.id).to_vec();
+        let mut put =
+            |block: &Stored, role| put_block(&mut file, &block.bytes, block.kind, role, self.id);
+        let data = self.data.iter();
         let data: KeyValues =
-            self.data.iter().map(|(key, block)| (key.clone(), handle_bytes(put(block)))).collect();
+            data.map(|(key, block)| (key.clone(), handle_bytes(put(block, Role::Data)))).collect();
         let mut names = KeyValues::new();
         for Named { name, block, children } in &self.named {
             let listed: KeyValues = children
                 .iter()
-                .map(|(key, block)| (key.clone(), handle_bytes(put(block))))
+                .map(|(key, block)| (key.clone(), handle_bytes(put(block, Role::Filter))))
                 .collect();
             let rebuilt = Stored::raw(flat_block(&listed));
-            let handle = put(if children.is_empty() { block } else { &rebuilt });
+            let handle = put(if children.is_empty() { block } else { &rebuilt }, role_of(name));
             names.push((name.clone(), handle_bytes(handle)));
         }
-        let metaindex = put(&Stored::raw(metaindex(names)));
-        let index = put(&Stored::raw(index(data)));
+        let metaindex = put(&Stored::raw(metaindex(names)), Role::Metaindex);
+        let index = put(&Stored::raw(index(data)), Role::Index);
         put_footer(&mut file, metaindex, index, self.id);
         file
     }
 }
 
-fn trailer(bytes: &[u8], kind: u8, id: u64, offset: u64) -> [u8; TRAILER] {
-    let sum = masked(&[bytes, &[kind], &id.to_le_bytes(), &offset.to_le_bytes()]).to_le_bytes();
+/// The beginning of a table.
+fn header(id: u64) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(b"siftdbST");
+    header[8] = 1;
+    header[16..24].copy_from_slice(&id.to_le_bytes());
+    let sum = masked(&[&header[..24]]);
+    header[24..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// What the checksums of a block cover beside its contents and its type.
+fn identity(size: usize, role: Role, id: u64, offset: u64) -> Vec<u8> {
+    let (size, id, offset) = ((size as u32).to_le_bytes(), id.to_le_bytes(), offset.to_le_bytes());
+    [&[role as u8], &size[..], &id, &offset].concat()
+}
+
+fn prefix(size: usize, role: Role, id: u64, offset: u64) -> [u8; PREFIX] {
+    let [a, b, c, d] = (size as u32).to_le_bytes();
+    let [e, f, g, _] = masked(&[&identity(size, role, id, offset)]).to_le_bytes();
+    [a, b, c, d, role as u8, e, f, g]
+}
+
+fn trailer(bytes: &[u8], kind: u8, role: Role, id: u64, offset: u64) -> [u8; TRAILER] {
+    let identity = identity(bytes.len(), role, id, offset);
+    let sum = masked(&[bytes, &[kind], &identity]).to_le_bytes();
     [kind, sum[0], sum[1], sum[2], sum[3]]
+}
+
+/// Appends a block of a table between its prefix and its trailer.
+pub fn put_block(file: &mut Vec<u8>, bytes: &[u8], kind: u8, role: Role, id: u64) -> Handle {
+    let offset = (file.len() + PREFIX) as u64;
+    file.extend_from_slice(&prefix(bytes.len(), role, id, offset));
+    file.extend_from_slice(bytes);
+    file.extend_from_slice(&trailer(bytes, kind, role, id, offset));
+    (offset, bytes.len() as u64)
 }
 
 /// Appends the footer of a table.
@@ -276,41 +329,48 @@ pub fn table_id(file: &[u8]) -> u64 {
     file.len().checked_sub(24).and_then(|at| u64_at(file, at)).unwrap_or(0)
 }
 
-/// Repairs the checksums of every block that a reader would come to. Where blocks overlap, one of
-/// them stays wrong.
+/// Repairs the checksums of every block that a reader would come to, and their prefixes. Where
+/// blocks overlap, one of them stays wrong.
 fn seal_table(file: &mut [u8]) {
     let Some(footer) = file.len().checked_sub(FOOTER) else { return };
     let id = table_id(file);
     // Against files in which many handles name the same bytes.
     let mut budget = 64 * file.len();
-    let mut seal_block = |file: &mut [u8], (offset, size): Handle| {
+    if let Some(front) = file[..footer].first_chunk_mut() {
+        *front = header(id);
+    }
+    let mut seal_block = |file: &mut [u8], (offset, size): Handle, role| {
         let end = usize::try_from(offset.checked_add(size)?).ok()?;
         let start = offset as usize;
         if end.checked_add(TRAILER)? > footer || budget < size as usize {
             return None;
         }
         budget -= size as usize;
-        let trailer = trailer(&file[start..end], file[end] & 1, id, offset);
+        let trailer = trailer(&file[start..end], file[end] & 1, role, id, offset);
         file[end..end + TRAILER].copy_from_slice(&trailer);
+        if let Some(before) = file[..start].last_chunk_mut() {
+            *before = prefix(size as usize, role, id, offset);
+        }
         Some(entries_of(&file[start..end]))
     };
     let word = |file: &[u8], i: usize| u64_at(file, footer + 8 * i).unwrap_or(0);
     let metaindex = (word(file, 0), word(file, 1));
     let index = (word(file, 2), word(file, 3));
     let mut lists = vec![];
-    for (name, value) in seal_block(file, metaindex).unwrap_or_default() {
+    for (name, value) in seal_block(file, metaindex, Role::Metaindex).unwrap_or_default() {
         let Some(handle) = handle_of(&value) else { continue };
-        let entries = seal_block(file, handle).unwrap_or_default();
+        let entries = seal_block(file, handle, role_of(&name)).unwrap_or_default();
         if name.starts_with(b"partitioned") {
-            lists.extend(entries);
+            lists.extend(entries.into_iter().map(|(_, value)| (value, Role::Filter)));
         }
     }
-    lists.extend(seal_block(file, index).unwrap_or_default());
-    for (_, value) in lists {
-        handle_of(&value).and_then(|handle| seal_block(file, handle));
+    let index_entries = seal_block(file, index, Role::Index).unwrap_or_default().into_iter();
+    lists.extend(index_entries.map(|(_, value)| (value, Role::Data)));
+    for (value, role) in lists {
+        handle_of(&value).and_then(|handle| seal_block(file, handle, role));
     }
-    seal_block(file, index);
-    seal_block(file, metaindex);
+    seal_block(file, index, Role::Index);
+    seal_block(file, metaindex, Role::Metaindex);
     seal_footer(file);
 }
 
