@@ -8,9 +8,11 @@
 //! its old name, the new one, or both, and what takes the old name away later (a sweep of orphans,
 //! a repair) loses nothing.
 
-use crate::env::api::{Env, FileKind, FileLock, LockMode};
+use crate::directory_lock::DirectoryLock;
+use crate::env::api::{Env, FileKind, LockMode};
 use crate::error::{Error, Result};
 use crate::filename::{FILE_NUMBER_MAX, FileName, parse};
+use crate::sync::Arc;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -28,31 +30,23 @@ const COPY_STEP_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// `Locked` if someone else holds it.
-pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Box<dyn FileLock>> {
-    lock(env, directory, LockMode::Exclusive)
+pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
+    DirectoryLock::take(env, &FileName::Lock.path(directory), LockMode::Exclusive)
 }
 
-/// Takes LOCK together with other readers; `None` if there is no such file, which this must not
-/// create. Then nobody has ever written here by this name of the directory, and someone who begins
-/// to can only make reads fail: numbers of files are never used twice.
+/// Takes LOCK together with other readers. Where there is no such file, which this must not create,
+/// nobody has ever written by this name of the directory, and someone who begins to can only make
+/// reads fail: numbers of files are never used twice.
 ///
 /// # Errors
 /// `Locked` if a writer holds it.
-pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Option<Box<dyn FileLock>>> {
+pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
     let path = FileName::Lock.path(directory);
     match env.metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(DirectoryLock::of_nothing(&path)),
         Err(error) => Err(Error::io("lock", path, error)),
-        Ok(_) => lock(env, directory, LockMode::Shared).map(Some),
+        Ok(_) => DirectoryLock::take(env, &path, LockMode::Shared),
     }
-}
-
-fn lock(env: &dyn Env, directory: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-    let path = FileName::Lock.path(directory);
-    env.lock(&path, mode).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => Error::Locked { path },
-        _ => Error::io("lock", path, error),
-    })
 }
 
 /// The files in the directory whose names are ours to the letter.

@@ -60,8 +60,16 @@ pub enum Error {
         /// Which argument, its size and the limit.
         what: String,
     },
-    /// Another handle, of this process or another, has the database open.
+    /// The database is open elsewhere: in this process or another.
     Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// What has it open.
+        holder: LockHolder,
+    },
+    /// `LOCK` was removed or replaced while this handle held it, so another process may have opened
+    /// the database too. The handle takes no more writes and removes no file.
+    LockLost {
         /// The lock file.
         path: PathBuf,
     },
@@ -128,6 +136,18 @@ impl fmt::Display for Remedy {
     }
 }
 
+/// What keeps a database from being opened: see [`Error::Locked`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockHolder {
+    /// A `Db` of this process that is not closed.
+    Handle,
+    /// An iterator, a snapshot or an unfinished call of a `Db` that this process has closed.
+    Reader,
+    /// Another process.
+    OtherProcess,
+}
+
 /// `Result` with siftdb's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -177,7 +197,7 @@ impl Error {
 
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
-    /// `read_only`, `opened_read_only`, `closed` or `unsupported_format`.
+    /// `lock_lost`, `read_only`, `opened_read_only`, `closed` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -188,6 +208,7 @@ impl Error {
             Error::InvalidOptions { .. } => "invalid_options",
             Error::InvalidArgument { .. } => "invalid_argument",
             Error::Locked { .. } => "locked",
+            Error::LockLost { .. } => "lock_lost",
             Error::ReadOnly { .. } => "read_only",
             Error::OpenedReadOnly => "opened_read_only",
             Error::Closed => "closed",
@@ -206,6 +227,9 @@ impl Error {
                  then reopen the database"
             }
             Error::Locked { .. } => "close or drop it first",
+            Error::LockLost { .. } => {
+                "close the database wherever it is open, leave `LOCK` alone, then reopen it"
+            }
             Error::ReadOnly { .. } => "remove the cause and reopen it",
             Error::OpenedReadOnly => "open it with `open` to write",
             Error::Closed => "open it again",
@@ -227,10 +251,23 @@ impl Error {
             Error::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
-            Error::Locked { path } => write!(
+            Error::Locked { path, holder } => {
+                let holder = match holder {
+                    LockHolder::Handle => {
+                        "this process has the database open through another handle"
+                    }
+                    LockHolder::Reader => {
+                        "an iterator, snapshot or call of a handle that this process closed still \
+                         reads"
+                    }
+                    LockHolder::OtherProcess => "another process has the database open",
+                };
+                write!(f, "{} is locked: {holder}", path.display())
+            }
+            Error::LockLost { path } => write!(
                 f,
-                "{} is locked: another process has the database open, or a database handle, \
-                 iterator or snapshot of this process still lives",
+                "{} was removed or replaced while the database was open, so another process may \
+                 have opened it too",
                 path.display()
             ),
             Error::ReadOnly { cause } => {

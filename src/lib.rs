@@ -156,6 +156,7 @@ mod iterator;
 pub mod filter;
 mod foreign;
 mod directory;
+mod directory_lock;
 pub mod env;
 
 // -- vocabulary: knows nothing of the engine -----------------------------------------------------
@@ -178,7 +179,7 @@ pub use db::{
     FilterAdvice, FilterDamage, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice,
     WantedFilter,
 };
-pub use error::{Error, Remedy, Result};
+pub use error::{Error, LockHolder, Remedy, Result};
 pub use filter::prefix::Prefix;
 pub use options::{Filter, Options, ReadOptions, WriteOptions};
 pub use recovery::{DroppedPart, Recovery, RecoveryReport};

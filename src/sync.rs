@@ -36,5 +36,5 @@ pub fn yield_until(done: impl Fn() -> bool) {
 /// The system's own, in tests too.
 pub mod plain {
     pub use parking_lot::Mutex;
-    pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }

@@ -85,7 +85,7 @@ pub fn finish(shared: &Shared) -> Result<()> {
     if shared.read_only {
         return Ok(());
     }
-    write::finish_log(shared).map_err(|error| shared.latch(error))?;
+    shared.check_lock().and_then(|()| write::finish_log(shared)).map_err(|e| shared.latch(e))?;
     shared.retired.lock().clear();
     remove_orphans(shared);
     remove_tables(shared);

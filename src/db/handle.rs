@@ -1,9 +1,9 @@
 //! Ownership: [`Db`] is a shared handle; the handle owns the workers; workers, iterators and
 //! snapshots own the shared state.
 //!
-//! `close`, or the drop of the last `Db`, stops and joins the workers and syncs the log. The
-//! directory's lock goes at once if no iterator or snapshot lives, else with the last of them and
-//! of the handles.
+//! `close`, or the drop of the last `Db`, stops and joins the workers and syncs the log, then gives
+//! up its share in the directory's lock. What reads at that moment has a share of its own: calls
+//! of other threads, iterators, snapshots. The last of them unlocks the directory.
 
 use crate::compaction::filter_rebuild::FilterRebuild;
 use crate::db::background;
@@ -97,9 +97,7 @@ impl Db {
     /// As for [`Db::get`].
     #[inline]
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        let shared = self.shared();
-        shared.check_open()?;
-        read::get(shared, key.as_ref(), None, options, None)
+        read::get(self.shared(), key.as_ref(), None, options, None)
     }
 
     /// The values of many keys, in the order asked, all as of one moment: no write comes between
@@ -139,9 +137,7 @@ impl Db {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        let shared = self.shared();
-        shared.check_open()?;
-        multi_get::multi_get(shared, keys, None, options)
+        multi_get::multi_get(self.shared(), keys, None, options)
     }
 
     /// True if `key` has a value.
@@ -158,8 +154,7 @@ impl Db {
     /// # Errors
     /// `Closed`.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.shared().check_open()?;
-        Ok(read::may_contain(self.shared(), key.as_ref()))
+        read::may_contain(self.shared(), key.as_ref())
     }
 
     /// Looks `key` up and says what that touched, table by table.
@@ -175,7 +170,6 @@ impl Db {
     /// # Errors
     /// As for [`Db::get`].
     pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
-        self.shared().check_open()?;
         explain(self.shared(), key.as_ref(), options)
     }
 
@@ -338,8 +332,9 @@ impl Db {
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports what failed.
-    /// Later calls answer `Closed`; iterators and snapshots read on. The directory is unlocked at
-    /// once if there are none, else when the last of them and every `Db` of this database is gone.
+    /// Later calls answer `Closed`; iterators, snapshots and lookups that have begun read on. The
+    /// directory is unlocked when the last of these is gone, at once if there are none. Clones of
+    /// this `Db` that are still in scope do not keep it locked.
     ///
     /// Dropping the last handle does the same and has nobody to tell: a failed sync is lost with
     /// it. Whoever must know that unsynced writes are durable calls this, or [`Db::sync`].
@@ -360,10 +355,7 @@ impl Db {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        match self.shared().check_open() {
-            Ok(()) => Iter::new(self.shared(), bounds, None, options),
-            Err(error) => Iter::refused(self.shared(), error),
-        }
+        Iter::new(self.shared(), bounds, options)
     }
 }
 
@@ -376,9 +368,8 @@ impl Handle {
         }
         let stopped = background::stop(&self.shared, &mut workers);
         let finished = background::finish(&self.shared);
-        if Arc::strong_count(&self.shared) == 1 {
-            *self.shared.lock.lock() = None;
-        }
+        // Last of all: whoever locks the directory next may rely on it.
+        self.shared.close_view();
         stopped.and(finished)
     }
 }

@@ -72,6 +72,7 @@ pub fn install_flush(
         flushed.iter().any(|other| Arc::ptr_eq(&full.memtable, &other.memtable))
     };
     {
+        shared.check_lock()?;
         let mut versions = shared.versions.lock();
         let view = shared.view.load();
         let oldest = view.immutables.iter().rev().find(|full| !is_flushed(full));
@@ -86,10 +87,9 @@ pub fn install_flush(
         };
         let version = versions.apply(edit, published)?;
         shared.update_view(|view| ReadView {
-            active: Arc::clone(&view.active),
-            active_log: view.active_log,
             immutables: view.immutables.iter().filter(|full| !is_flushed(full)).cloned().collect(),
             version,
+            ..view.clone()
         });
     }
     let logs: Vec<u64> = flushed.iter().map(|full| full.log_number).collect();
@@ -182,15 +182,11 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
         added = outcome.tables;
     }
     {
+        shared.check_lock()?;
         let mut versions = shared.versions.lock();
         let published = shared.published.0.load(Ordering::Acquire);
         let version = versions.apply(task.edit(added), published)?;
-        shared.update_view(|view| ReadView {
-            active: Arc::clone(&view.active),
-            active_log: view.active_log,
-            immutables: view.immutables.clone(),
-            version,
-        });
+        shared.update_view(|view| ReadView { version, ..view.clone() });
     }
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_tables(shared);

@@ -11,7 +11,7 @@
 
 use crate::db::read::published;
 use crate::db::state::{ReadView, Shared};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::{Lookup, SequenceNumber, sort_prefix};
 use crate::memtable::Memtable;
 use crate::options::access::ReadOptions;
@@ -25,7 +25,7 @@ use crate::version::version::VersionRead;
 /// of `keys`.
 ///
 /// # Errors
-/// The first one on the way of any key.
+/// The first one on the way of any key; `Closed`.
 pub fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
     keys: impl IntoIterator<Item = K>,
@@ -43,7 +43,11 @@ fn search(
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let view = shared.view.load_full();
-    let sequence = sequence.unwrap_or_else(|| published(shared, &view));
+    let sequence = match sequence {
+        Some(sequence) => sequence,
+        None if view.lock.is_none() => return Err(Error::Closed),
+        None => published(shared, &view),
+    };
     let mut batch = sorted(keys, sequence);
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Gets, batch.len() as u64);

@@ -20,7 +20,8 @@ use crate::db::recover::{recover_logs, replay_logs, torn_manifest};
 use crate::db::state::{LogState, Published, ReadView, Shared};
 use crate::db::stats_file::load;
 use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
-use crate::env::api::{Env, FileKind, FileLock};
+use crate::directory_lock::DirectoryLock;
+use crate::env::api::{Env, FileKind};
 use crate::env::handle::FilePool;
 use crate::env::sparing::SparingEnv;
 use crate::error::{Error, Result};
@@ -52,12 +53,12 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let Some(state) = state else {
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::default();
-        let shared = Arc::new(build(options, directory, Some(lock), &files, &state)?);
+        let shared = Arc::new(build(options, directory, lock, &files, &state)?);
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest)?;
         return Ok(shared);
     };
-    let shared = Arc::new(build(options, directory, Some(lock), &files, &state)?);
+    let shared = Arc::new(build(options, directory, lock, &files, &state)?);
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
@@ -233,7 +234,7 @@ fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
 fn build(
     options: Options,
     directory: &Path,
-    lock: Option<Box<dyn FileLock>>,
+    lock: Arc<DirectoryLock>,
     files: &[FileName],
     state: &ManifestState,
 ) -> Result<Shared> {
@@ -264,6 +265,7 @@ fn build(
         active_log: 0,
         immutables: Vec::new(),
         version: Arc::clone(versions.current()),
+        lock: Some(lock),
     };
     let counters = Arc::new(Counters::new());
     let saved = if options.fresh_stats { None } else { load(&*env, directory) };
@@ -292,7 +294,6 @@ fn build(
         retired: Mutex::default(),
         closed: Default::default(),
         failure: Default::default(),
-        lock: Mutex::new(lock),
         read_only: false,
         recovery: Default::default(),
         options,

@@ -11,7 +11,7 @@
 //! lacks the versions that an older sequence needs.
 
 use crate::db::state::{ReadView, Shared};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::key::{Lookup, LookupKey, SequenceNumber};
 use crate::memtable::Memtable;
@@ -45,10 +45,11 @@ pub struct LookupTrace {
     pub view: Option<Arc<ReadView>>,
 }
 
-/// The newest version of `key` at or below `sequence`, or below the published one.
+/// The newest version of `key` at or below `sequence`, or below the published one. Who names a
+/// sequence holds the directory's lock; without one, the view does.
 ///
 /// # Errors
-/// The first error on the way of the key.
+/// The first error on the way of the key; `Closed`.
 pub fn get(
     shared: &Shared,
     key: &[u8],
@@ -57,7 +58,11 @@ pub fn get(
     mut trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
     let view = shared.view.load();
-    let sequence = sequence.unwrap_or_else(|| published(shared, &view));
+    let sequence = match sequence {
+        Some(sequence) => sequence,
+        None if view.lock.is_none() => return Err(Error::Closed),
+        None => published(shared, &view),
+    };
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);
     let stripe = shared.counters.stripe();
@@ -126,17 +131,23 @@ fn search_memtables(
 
 /// False only if memtables, fences and resident filters prove that `key` is not there now. Reads
 /// no file.
-pub fn may_contain(shared: &Shared, key: &[u8]) -> bool {
+///
+/// # Errors
+/// `Closed`.
+pub fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
     let view = shared.view.load();
+    if view.lock.is_none() {
+        return Err(Error::Closed);
+    }
     let sequence = published(shared, &view);
     let hash = KeyHash::new(key);
     let mut trace = None;
     let stripe = shared.counters.stripe();
     let lookup_key = LookupKey::new(key, sequence);
     let options = ReadOptions::new();
-    match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
+    Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
         Lookup::Found(_) => true,
         Lookup::Deleted => false,
         Lookup::Absent => view.version.may_contain(key, &hash),
-    }
+    })
 }

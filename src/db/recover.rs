@@ -176,10 +176,9 @@ fn install_recovered(
     clean: bool,
 ) {
     shared.update_view(|view| ReadView {
-        active: Arc::clone(&view.active),
         active_log: 0,
         immutables: oldest_first.into_iter().rev().collect(),
-        version: Arc::clone(&view.version),
+        ..view.clone()
     });
     let mut log = shared.log.lock();
     log.last_sequence = recovered.last_sequence;

@@ -11,9 +11,10 @@
 //! Tables whose filter proves that they hold no key of the range are not entered: see
 //! `version::range_filter`.
 
-use crate::db::range::{KeyBounds, KeyRange};
+use crate::db::range::KeyBounds;
 use crate::db::read::published;
 use crate::db::state::{ReadView, Shared};
+use crate::directory_lock::DirectoryLock;
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
 use crate::iterator::merging::MergingIter;
@@ -36,7 +37,6 @@ use std::ops::Bound;
 /// Items are `Result`s: an unreadable block ends the iteration with its error.
 #[must_use = "iterators do nothing until they are asked for entries"]
 pub struct Iter {
-    // Keeps the directory locked while files are read.
     shared: Arc<Shared>,
     view: Arc<ReadView>,
     sequence: SequenceNumber,
@@ -47,37 +47,56 @@ pub struct Iter {
     back: Option<Backward>,
     refused: Option<Error>,
     over: bool,
+    /// Keeps the directory locked while files are read. Last, so that it goes after all of them.
+    _lock: Option<Arc<DirectoryLock>>,
 }
 
 impl Iter {
-    /// An iterator whose only item is `error`: the methods that make iterators cannot fail.
-    pub(crate) fn refused(shared: &Arc<Shared>, error: Error) -> Self {
-        let bounds = (..).into_bounds();
-        let mut iter = Iter::new(shared, bounds, None, &ReadOptions::new());
-        iter.refused = Some(error);
-        iter
-    }
-
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        bounds: KeyBounds,
-        sequence: Option<SequenceNumber>,
-        options: &ReadOptions,
-    ) -> Self {
+    /// An iterator over what is there now. Of a closed database its only item is `Closed`: the
+    /// methods that make iterators cannot fail.
+    pub(crate) fn new(shared: &Arc<Shared>, bounds: KeyBounds, options: &ReadOptions) -> Self {
         // View first, sequence second: see `db/read.rs`.
         let view = shared.view.load_full();
-        let sequence = sequence.unwrap_or_else(|| published(shared, &view));
+        let sequence = published(shared, &view);
+        // The view that is read holds the lock, or the database was closed before.
+        let lock = view.lock.clone().ok_or(Error::Closed);
+        Iter::over(shared, view, sequence, lock, bounds, options)
+    }
+
+    /// An iterator over what was there at `sequence`, for one who holds the directory's lock since
+    /// then, or who was refused.
+    pub(crate) fn at(
+        shared: &Arc<Shared>,
+        sequence: SequenceNumber,
+        lock: Result<Arc<DirectoryLock>>,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+    ) -> Self {
+        Iter::over(shared, shared.view.load_full(), sequence, lock, bounds, options)
+    }
+
+    fn over(
+        shared: &Arc<Shared>,
+        view: Arc<ReadView>,
+        sequence: SequenceNumber,
+        lock: Result<Arc<DirectoryLock>>,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+    ) -> Self {
+        let refused = lock.as_ref().err().cloned();
         Iter {
-            over: bounds.is_empty(),
+            // An empty range of a closed database is refused, too.
+            over: bounds.is_empty() && refused.is_none(),
             shared: Arc::clone(shared),
             view,
+            _lock: lock.ok(),
             sequence,
             fill_cache: options.fill_cache,
             use_filters: options.use_filters,
             bounds,
             front: None,
             back: None,
-            refused: None,
+            refused,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;
 use crate::db::scan::Iter;
 use crate::db::state::Shared;
+use crate::directory_lock::DirectoryLock;
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::options::access::ReadOptions;
@@ -34,16 +35,15 @@ use crate::value::Value;
 pub struct Snapshot {
     shared: Arc<Shared>,
     sequence: SequenceNumber,
-    /// Set if it was taken of a closed database: nothing keeps the files for it.
-    refused: Option<Error>,
+    /// Keeps the directory locked; `Closed` if it was taken of a closed database.
+    lock: Result<Arc<DirectoryLock>>,
 }
 
 impl Snapshot {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        // Registered first: while the lock is held, no job drops what this sequence sees.
         let sequence = shared.snapshots.register(&shared.published.0);
-        let shared = Arc::clone(shared);
-        let refused = shared.check_open().err();
-        Snapshot { shared, sequence, refused }
+        Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
     }
 
     /// The value of `key` then, or `None`.
@@ -60,7 +60,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        self.refused.clone().map_or(Ok(()), Err)?;
+        self.check()?;
         read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
     }
 
@@ -85,7 +85,7 @@ impl Snapshot {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        self.refused.clone().map_or(Ok(()), Err)?;
+        self.check()?;
         multi_get::multi_get(&self.shared, keys, Some(self.sequence), options)
     }
 
@@ -110,10 +110,11 @@ impl Snapshot {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        match &self.refused {
-            Some(error) => Iter::refused(&self.shared, error.clone()),
-            None => Iter::new(&self.shared, bounds, Some(self.sequence), options),
-        }
+        Iter::at(&self.shared, self.sequence, self.lock.clone(), bounds, options)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.lock.as_ref().map(|_| ()).map_err(Error::clone)
     }
 }
 

@@ -12,9 +12,14 @@
 //! Locks are taken in this order; none is taken by a point lookup. A lookup loads `view`, then
 //! `published`; a writer applies, then publishes with `Release`; a switch stores the new view
 //! before the first write into the new memtable (I3; `read` says why this order is right).
+//!
+//! The view also holds the directory's lock, so loading it is the one step that decides whether a
+//! read meets an open database. `close` stores a view without the lock; what still reads the one
+//! before keeps the directory locked (I20).
 
 use crate::db::queue::WriteQueue;
-use crate::env::api::{Env, FileLock};
+use crate::directory_lock::DirectoryLock;
+use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::key::SequenceNumber;
@@ -43,7 +48,7 @@ pub struct ImmutableMemtable {
 }
 
 /// Where a read looks: one consistent set of places.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadView {
     /// Takes the writes.
     pub active: Arc<Memtable>,
@@ -53,6 +58,9 @@ pub struct ReadView {
     pub immutables: Vec<ImmutableMemtable>,
     /// The tables.
     pub version: Arc<Version>,
+    /// A share in the directory's lock; `None` once the database is closed. Last, so that it goes
+    /// when the tables are gone.
+    pub lock: Option<Arc<DirectoryLock>>,
 }
 
 /// The logs that are being written; belongs to the leader of the write queue.
@@ -136,8 +144,7 @@ impl SnapshotList {
 #[derive(Debug, Default)]
 pub struct Published(pub AtomicU64);
 
-/// What everything in `db` shares. Owned by handles, workers, iterators and snapshots; the
-/// directory's lock is let go when the last of them goes.
+/// What everything in `db` shares. Owned by handles, workers, iterators and snapshots.
 pub struct Shared {
     /// How the database was opened.
     pub options: Options,
@@ -175,12 +182,10 @@ pub struct Shared {
     pub done: Condvar,
     /// Replaced memtables: freed by the background once nobody reads them.
     pub retired: Mutex<Vec<Arc<Memtable>>>,
-    /// `close` was called.
+    /// `close` was called: no more writes and jobs. Reads end when the view is closed.
     pub closed: AtomicBool,
     /// Set once, by the first failure of a write, flush or compaction.
     pub failure: std::sync::OnceLock<Error>,
-    /// The directory's lock.
-    pub lock: Mutex<Option<Box<dyn FileLock>>>,
     /// Opened to look: no file may be written, renamed or removed.
     pub read_only: bool,
     /// What opening found in manifest and logs.
@@ -217,8 +222,7 @@ impl Shared {
         }
     }
 
-    /// `Closed` after `close`.
-    #[inline]
+    /// `Closed` once `close` was called.
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
@@ -228,6 +232,32 @@ impl Shared {
         let _one_at_a_time = self.view_update.lock();
         let next = change(&self.view.load());
         self.view.store(Arc::new(next));
+    }
+
+    /// The share in the directory's lock that whatever reads must hold until it has read.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn hold(&self) -> Result<Arc<DirectoryLock>> {
+        self.view.load().lock.clone().ok_or(Error::Closed)
+    }
+
+    /// Checks that no other process can have the directory open to write: before a log is begun,
+    /// the manifest is changed, or a file is removed at the end.
+    ///
+    /// # Errors
+    /// `LockLost`; latched by those who call this.
+    pub fn check_lock(&self) -> Result<()> {
+        self.hold()?.check(&*self.env)
+    }
+
+    /// Takes the view's share in the directory's lock away: this is the step that closes the
+    /// database to reads. Reads that hold the view of before go on, and keep the lock.
+    pub fn close_view(&self) {
+        if let Some(lock) = &self.view.load().lock {
+            lock.close();
+        }
+        self.update_view(|view| ReadView { lock: None, ..view.clone() });
     }
 
     /// Asks the workers for a flush, a compaction, or both.

@@ -275,7 +275,7 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
             active: Shared::new_memtable(&shared.options),
             active_log: number,
             immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
-            version: Arc::clone(&view.version),
+            ..view.clone()
         }
     });
     if let Some(old) = log.current.replace(wal)
@@ -332,12 +332,7 @@ fn start_session(shared: &Shared, log: &LogState) -> Result<WalWriter> {
         wal
     };
     // Before the lock goes: a flush that waits for it writes down which logs are still needed.
-    shared.update_view(|view| ReadView {
-        active: Arc::clone(&view.active),
-        active_log: number,
-        immutables: view.immutables.clone(),
-        version: Arc::clone(&view.version),
-    });
+    shared.update_view(|view| ReadView { active_log: number, ..view.clone() });
     drop(versions);
     // What recovery left as immutable memtables can now be flushed.
     shared.want(true, true);
@@ -350,6 +345,7 @@ fn create_log(
     number: u64,
     manifest: ManifestPosition,
 ) -> Result<WalWriter> {
+    shared.check_lock()?;
     let start = WalStart {
         synced_through: log.synced_through,
         previous_log: log.previous_log,

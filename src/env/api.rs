@@ -48,6 +48,15 @@ pub struct DirectoryEntry {
     pub kind: FileKind,
 }
 
+/// Names one file for as long as it exists, whatever names it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// The file system that it is in.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
 /// What is known of a file without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -55,6 +64,8 @@ pub struct Metadata {
     pub kind: FileKind,
     /// Its length in bytes.
     pub bytes: u64,
+    /// Which file it is.
+    pub id: FileId,
 }
 
 /// A file opened for reading at any offset, by any thread.
@@ -87,8 +98,12 @@ pub trait WritableFile: Send + Debug {
     fn sync_all(&mut self) -> io::Result<()>;
 }
 
-/// A held lock; dropping it lets go. The lock file itself stays.
-pub trait FileLock: Send + Sync + Debug {}
+/// A held lock; dropping it lets go. The lock file itself stays. In a child process that was
+/// forked while the lock was held, dropping it must not let go: the lock is the parent's.
+pub trait FileLock: Send + Sync + Debug {
+    /// Which file is locked. Another file under the same name is not locked.
+    fn id(&self) -> io::Result<FileId>;
+}
 
 /// A file system.
 pub trait Env: Send + Sync + Debug {

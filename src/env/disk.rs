@@ -11,11 +11,11 @@
 #![expect(clippy::disallowed_methods, reason = "all access to real files is made here")]
 
 use crate::env::api::{
-    DirectoryEntry, Env, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
+    DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,6 +84,10 @@ fn kind_of(kind: fs::FileType) -> FileKind {
     } else {
         FileKind::Other
     }
+}
+
+fn id_of(metadata: &fs::Metadata) -> FileId {
+    FileId { device: metadata.dev(), inode: metadata.ino() }
 }
 
 fn refuse_unless_file(metadata: &fs::Metadata) -> io::Result<()> {
@@ -171,7 +175,8 @@ impl Env for DiskEnv {
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         let metadata = uninterrupted(|| fs::symlink_metadata(directory_path(path)))?;
-        Ok(Metadata { kind: kind_of(metadata.file_type()), bytes: metadata.len() })
+        let (kind, bytes) = (kind_of(metadata.file_type()), metadata.len());
+        Ok(Metadata { kind, bytes, id: id_of(&metadata) })
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
@@ -186,7 +191,7 @@ impl Env for DiskEnv {
                 TryLockError::Error(error) => error,
             })
         })?;
-        Ok(Box::new(DiskLock { file }))
+        Ok(Box::new(DiskLock { file, process: std::process::id() }))
     }
 }
 
@@ -236,15 +241,24 @@ impl WritableFile for DiskFile {
 #[derive(Debug)]
 struct DiskLock {
     file: File,
+    /// The process that locked it.
+    process: u32,
 }
 
-impl FileLock for DiskLock {}
+impl FileLock for DiskLock {
+    fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&self.file.metadata()?))
+    }
+}
 
 impl Drop for DiskLock {
     fn drop(&mut self) {
-        // Closing alone does not let go while a child that this process just forked still has the
-        // descriptor. Should unlocking fail, closing is what is left.
-        let _ = self.file.unlock();
+        // A forked child shares the open file, and so the lock: unlocking would unlock the parent.
+        if self.process == std::process::id() {
+            // Closing alone does not let go while a child that this process just forked still has
+            // the descriptor. Should unlocking fail, closing is what is left.
+            let _ = self.file.unlock();
+        }
     }
 }
 
@@ -274,7 +288,7 @@ mod tests {
         let file = open_lock(&path, LockMode::Exclusive).unwrap();
         file.try_lock().unwrap();
         let of_the_child = file.try_clone().unwrap();
-        drop(DiskLock { file });
+        drop(DiskLock { file, process: std::process::id() });
         assert!(DiskEnv::new().lock(&path, LockMode::Exclusive).is_ok());
         drop(of_the_child);
     }

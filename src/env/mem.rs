@@ -12,12 +12,12 @@
 //! Test hooks ([`MemEnv::write_file`] and its like) act at once and durably.
 
 use crate::env::api::{
-    DirectoryEntry, Env, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
+    DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 pub use crate::env::mem_crash::CrashModel;
 use crate::env::mem_crash::crash;
-use crate::env::mem_disk::{Disk, FileId, FileRef, Op, name_in, normal};
-use crate::sync::{Arc, Mutex};
+use crate::env::mem_disk::{Disk, FileRef, MemFileId, Op, name_in, normal};
+use crate::sync::{Arc, Mutex, plain};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,10 +49,15 @@ pub struct MemEnv {
 struct Shared {
     state: Mutex<State>,
     /// Holders by lock file: shared ones counted, an exclusive one as `EXCLUSIVE`.
-    locks: Mutex<HashMap<PathBuf, usize>>,
+    locks: Mutex<HashMap<MemFileId, usize>>,
+    /// Tells the files of this disk from those of others.
+    device: u64,
 }
 
 const EXCLUSIVE: usize = usize::MAX;
+
+/// Device numbers of disks in memory, from the end that no real device has.
+static NEXT_DEVICE: plain::AtomicU64 = plain::AtomicU64::new(u64::MAX);
 
 #[derive(Debug)]
 struct State {
@@ -90,7 +95,8 @@ impl MemEnv {
     fn with_disk(disk: Disk, keep_log: bool) -> Self {
         let log = keep_log.then(|| Log { base: disk.deep_copy(), calls: Vec::new() });
         let state = Mutex::new(State { disk, log });
-        MemEnv { shared: Arc::new(Shared { state, locks: Mutex::new(HashMap::new()) }) }
+        let device = NEXT_DEVICE.fetch_sub(1, plain::Ordering::Relaxed);
+        MemEnv { shared: Arc::new(Shared { state, locks: Mutex::new(HashMap::new()), device }) }
     }
 
     /// Calls in the log.
@@ -202,13 +208,17 @@ impl LogWalk {
 }
 
 impl Shared {
-    fn run(&self, op: Op) -> io::Result<FileId> {
+    fn file_id(&self, file: MemFileId) -> FileId {
+        FileId { device: self.device, inode: file }
+    }
+
+    fn run(&self, op: Op) -> io::Result<MemFileId> {
         self.state.lock().run(op)
     }
 }
 
 impl State {
-    fn run(&mut self, op: Op) -> io::Result<FileId> {
+    fn run(&mut self, op: Op) -> io::Result<MemFileId> {
         let id = self.disk.run(&op)?;
         if let Some(log) = &mut self.log {
             log.calls.push(op);
@@ -274,10 +284,12 @@ impl Env for MemEnv {
         match self.shared.state.lock().disk.live.file(&path) {
             Ok(file) => {
                 let bytes = file.contents.lock().live.len() as u64;
-                Ok(Metadata { kind: FileKind::File, bytes })
+                Ok(Metadata { kind: FileKind::File, bytes, id: self.shared.file_id(file.id) })
             }
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                Ok(Metadata { kind: FileKind::Directory, bytes: 0 })
+                // Directories have no identity of their own here, and nobody asks for it.
+                let id = self.shared.file_id(MemFileId::MAX);
+                Ok(Metadata { kind: FileKind::Directory, bytes: 0, id })
             }
             Err(error) => Err(error),
         }
@@ -287,23 +299,24 @@ impl Env for MemEnv {
         let path = normal(path);
         let mut locks = self.shared.locks.lock();
         let mut state = self.shared.state.lock();
-        match state.disk.live.file(&path).map(drop) {
+        let file = match state.disk.live.file(&path).map(|file| file.id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let id = state.run(Op::Create { path: path.clone() })?;
+                let id = state.run(Op::Create { path })?;
                 state.disk.close(id);
+                id
             }
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             found => found?,
-        }
-        let holders = locks.entry(path.clone()).or_insert(0);
+        };
+        let holders = locks.entry(file).or_insert(0);
         match mode {
             LockMode::Exclusive if *holders == 0 => *holders = EXCLUSIVE,
             LockMode::Shared if *holders != EXCLUSIVE => *holders += 1,
             _ => return Err(io::ErrorKind::WouldBlock.into()),
         }
-        Ok(Box::new(MemLock { shared: Arc::clone(&self.shared), path, mode }))
+        Ok(Box::new(MemLock { shared: Arc::clone(&self.shared), file, mode }))
     }
 }
 
@@ -328,7 +341,7 @@ impl RandomFile for MemRandom {
 #[derive(Debug)]
 struct MemWritable {
     shared: Arc<Shared>,
-    id: FileId,
+    id: MemFileId,
 }
 
 impl WritableFile for MemWritable {
@@ -361,16 +374,20 @@ impl Drop for MemWritable {
 #[derive(Debug)]
 struct MemLock {
     shared: Arc<Shared>,
-    path: PathBuf,
+    file: MemFileId,
     mode: LockMode,
 }
 
-impl FileLock for MemLock {}
+impl FileLock for MemLock {
+    fn id(&self) -> io::Result<FileId> {
+        Ok(self.shared.file_id(self.file))
+    }
+}
 
 impl Drop for MemLock {
     fn drop(&mut self) {
         let mut locks = self.shared.locks.lock();
-        if let Some(holders) = locks.get_mut(&self.path) {
+        if let Some(holders) = locks.get_mut(&self.file) {
             *holders = if self.mode == LockMode::Exclusive { 0 } else { *holders - 1 };
         }
     }

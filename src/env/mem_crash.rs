@@ -9,7 +9,7 @@
 //! The state that is left is durable in full, as it is after a reboot; only a killed process
 //! leaves unsynced changes, which a later power cut may still take.
 
-use crate::env::mem_disk::{Contents, Disk, FileId, FileRef, MemFile, Names, overwrite};
+use crate::env::mem_disk::{Contents, Disk, FileRef, MemFile, MemFileId, Names, overwrite};
 use crate::sync::Arc;
 use std::collections::HashMap;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub fn crash(disk: &Disk, model: CrashModel, seed: u64) -> Disk {
         }
     }
     drop_unreachable(&mut names);
-    let mut survivors: HashMap<FileId, FileRef> = HashMap::new();
+    let mut survivors: HashMap<MemFileId, FileRef> = HashMap::new();
     for file in names.files.values_mut() {
         let survivor = survivors.entry(file.id).or_insert_with(|| {
             MemFile::new(file.id, what_is_left(&file.contents.lock(), model, seed, file.id))
@@ -73,7 +73,7 @@ fn drop_unreachable(names: &mut Names) {
 }
 
 /// The bytes of a file after a power failure.
-fn what_is_left(contents: &Contents, model: CrashModel, seed: u64, id: FileId) -> Contents {
+fn what_is_left(contents: &Contents, model: CrashModel, seed: u64, id: MemFileId) -> Contents {
     let pending = &contents.pending;
     if pending.is_empty() {
         let durable = || Arc::clone(&contents.durable);

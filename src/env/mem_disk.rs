@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// Identity of a file, whatever its names.
-pub type FileId = u64;
+pub type MemFileId = u64;
 
 /// A file, shared by its names and handles.
 pub type FileRef = Arc<MemFile>;
@@ -28,9 +28,9 @@ pub enum Op {
     /// A new file, left open for writing. Its identity is the next one, in a replay too.
     Create { path: PathBuf },
     /// Bytes written to an open file.
-    Write { id: FileId, offset: u64, data: Arc<[u8]> },
+    Write { id: MemFileId, offset: u64, data: Arc<[u8]> },
     /// `sync_data` or `sync_all` of an open file: one and the same here.
-    Sync { id: FileId },
+    Sync { id: MemFileId },
     /// A directory synced.
     SyncDir { path: PathBuf },
     /// Another name for a file.
@@ -102,12 +102,12 @@ pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
 /// A file: its identity and contents.
 #[derive(Debug)]
 pub struct MemFile {
-    pub id: FileId,
+    pub id: MemFileId,
     pub contents: Mutex<Contents>,
 }
 
 impl MemFile {
-    pub fn new(id: FileId, contents: Contents) -> FileRef {
+    pub fn new(id: MemFileId, contents: Contents) -> FileRef {
         Arc::new(MemFile { id, contents: Mutex::new(contents) })
     }
 }
@@ -218,8 +218,8 @@ pub struct Disk {
     pub pending: Vec<PendingName>,
     /// Changes of names up to this `order` are durable if names become so in order.
     pub ordered_through: u64,
-    pub open: HashMap<FileId, FileRef>,
-    pub next_id: FileId,
+    pub open: HashMap<MemFileId, FileRef>,
+    pub next_id: MemFileId,
     pub next_order: u64,
 }
 
@@ -232,7 +232,7 @@ impl Disk {
     }
 
     /// A disk that holds `names` durably and gives new files identities from `next_id`.
-    pub fn with_names(names: Names, next_id: FileId) -> Self {
+    pub fn with_names(names: Names, next_id: MemFileId) -> Self {
         Disk {
             live: names.clone(),
             durable: names,
@@ -246,7 +246,7 @@ impl Disk {
 
     /// The same disk with files of its own and nothing open.
     pub fn deep_copy(&self) -> Self {
-        let mut copies: HashMap<FileId, FileRef> = HashMap::new();
+        let mut copies: HashMap<MemFileId, FileRef> = HashMap::new();
         let mut copy = |file: &FileRef| {
             let contents = || file.contents.lock().clone();
             Arc::clone(copies.entry(file.id).or_insert_with(|| MemFile::new(file.id, contents())))
@@ -268,7 +268,7 @@ impl Disk {
     }
 
     /// Runs one call. Answers the identity that a `Create` was given.
-    pub fn run(&mut self, op: &Op) -> io::Result<FileId> {
+    pub fn run(&mut self, op: &Op) -> io::Result<MemFileId> {
         match op {
             Op::Create { path } => return self.create(path),
             Op::Write { id, offset, data } => {
@@ -301,15 +301,15 @@ impl Disk {
     }
 
     /// Ends the writing of a file.
-    pub fn close(&mut self, id: FileId) {
+    pub fn close(&mut self, id: MemFileId) {
         self.open.remove(&id);
     }
 
-    fn opened(&self, id: FileId) -> io::Result<&FileRef> {
+    fn opened(&self, id: MemFileId) -> io::Result<&FileRef> {
         self.open.get(&id).ok_or_else(|| io::Error::other("the file is not open"))
     }
 
-    fn create(&mut self, path: &Path) -> io::Result<FileId> {
+    fn create(&mut self, path: &Path) -> io::Result<MemFileId> {
         self.live.expect_free(path)?;
         let id = self.next_id;
         self.next_id += 1;

@@ -18,7 +18,7 @@ pub mod disk;
 pub mod api;
 
 pub use api::{
-    DirectoryEntry, Env, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
+    DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 pub use counting::CountingEnv;
 pub use disk::DiskEnv;

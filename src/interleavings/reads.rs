@@ -90,7 +90,7 @@ impl Store {
     }
 
     fn iter(&self) -> Iter {
-        Iter::new(&self.shared, (..).into_bounds(), None, &ReadOptions::new())
+        Iter::new(&self.shared, (..).into_bounds(), &ReadOptions::new())
     }
 
     /// Table files that there are, and those that the version names.

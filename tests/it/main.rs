@@ -23,6 +23,7 @@
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
+//! | `lifetime` | how long a directory is locked, by whom, and what is said of it |
 //! | `kills` | a process killed again and again, everything acknowledged is there |
 //! | `histories` | what four threads saw has an order that explains it |
 //! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
@@ -59,6 +60,7 @@ mod hostile;
 mod indexes;
 mod kills;
 mod levels;
+mod lifetime;
 mod model;
 mod multi_get;
 mod prefixes;

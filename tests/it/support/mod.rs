@@ -6,6 +6,7 @@ pub mod alone;
 pub mod data;
 pub mod expected;
 pub mod filters;
+pub mod gate;
 pub mod history;
 pub mod indexes;
 pub mod linearizability;

@@ -1,0 +1,157 @@
+//! A file system with a gate: reads, or syncs, stop at it until the test lets them through.
+
+use siftdb::env::{DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+/// What stops at a shut gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stops {
+    /// Reads of files.
+    Reads,
+    /// Syncs of files.
+    Syncs,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    shut: Option<Stops>,
+    waiting: usize,
+}
+
+/// The gate; clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+impl Gate {
+    /// Whatever comes from now on stops.
+    pub fn shut(&self, what: Stops) {
+        self.0.0.lock().unwrap().shut = Some(what);
+    }
+
+    /// Returns when a call stands at the gate.
+    pub fn wait_for_a_call(&self) {
+        let (state, changed) = &*self.0;
+        drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting == 0).unwrap());
+    }
+
+    /// Lets all through.
+    pub fn open(&self) {
+        let (state, changed) = &*self.0;
+        state.lock().unwrap().shut = None;
+        changed.notify_all();
+    }
+
+    fn pass(&self, what: Stops) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        if state.shut != Some(what) {
+            return;
+        }
+        state.waiting += 1;
+        changed.notify_all();
+        let mut state = changed.wait_while(state, |state| state.shut == Some(what)).unwrap();
+        state.waiting -= 1;
+    }
+}
+
+/// An Env behind a gate.
+#[derive(Clone, Debug)]
+pub struct GateEnv {
+    inner: Arc<dyn Env>,
+    gate: Gate,
+}
+
+impl GateEnv {
+    pub fn new(inner: Arc<dyn Env>, gate: &Gate) -> Self {
+        GateEnv { inner, gate: gate.clone() }
+    }
+}
+
+impl Env for GateEnv {
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let inner = self.inner.open_random(path)?;
+        Ok(Arc::new(GateRandom { inner, gate: self.gate.clone() }))
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let inner = self.inner.create_new(path)?;
+        Ok(Box::new(GateWritable { inner, gate: self.gate.clone() }))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
+        self.inner.hard_link(existing, new)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        self.inner.list(path)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.inner.metadata(path)
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
+        self.inner.lock(path, mode)
+    }
+}
+
+#[derive(Debug)]
+struct GateRandom {
+    inner: Arc<dyn RandomFile>,
+    gate: Gate,
+}
+
+impl RandomFile for GateRandom {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.gate.pass(Stops::Reads);
+        self.inner.read_exact_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+}
+
+#[derive(Debug)]
+struct GateWritable {
+    inner: Box<dyn WritableFile>,
+    gate: Gate,
+}
+
+impl WritableFile for GateWritable {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.allocate_zeroed(offset, bytes)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.gate.pass(Stops::Syncs);
+        self.inner.sync_data()
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.gate.pass(Stops::Syncs);
+        self.inner.sync_all()
+    }
+}
