@@ -30,5 +30,6 @@ tests! {
         a_block_that_is_turned_away_is_kept_when_it_is_asked_for_again;
     whole:
         writers_that_wait_for_room_and_callers_of_flush_are_woken
-        closing_beside_everything_ends_and_keeps_what_was_acknowledged;
+        closing_beside_everything_ends_and_keeps_what_was_acknowledged
+        what_reads_beside_a_close_is_refused_or_keeps_the_lock;
 }

@@ -4,11 +4,13 @@
 //! scheduler's `scope` wakes it when the last of them ends, whatever it waits for then.
 
 use crate::db::handle::Db;
+use crate::env::api::{Env, LockMode};
 use crate::env::mem::MemEnv;
 use crate::error::Error;
 use crate::interleavings::run::check;
 use crate::options::database::Options;
 use crate::sync::{Arc, thread};
+use std::path::Path;
 
 fn options(env: &MemEnv) -> Options {
     Options::new()
@@ -85,5 +87,42 @@ pub fn closing_beside_everything_ends_and_keeps_what_was_acknowledged() {
         drop(db);
         assert_eq!(found(&open(&env)), acknowledged);
         acknowledged
+    });
+}
+
+/// While something reads, nobody can lock the directory, however its start meets the closing.
+pub fn what_reads_beside_a_close_is_refused_or_keeps_the_lock() {
+    check("reads beside a close", 1500, 3, || {
+        let env = MemEnv::without_log();
+        let db = open(&env);
+        db.put("a", "v").unwrap();
+        let is_locked = || env.lock(Path::new("/db/LOCK"), LockMode::Exclusive).is_err();
+        let mut answered = [false; 2];
+        thread::scope(|scope| {
+            let iterates = scope.spawn(|| {
+                let mut iter = db.iter();
+                let answered = match iter.next() {
+                    Some(Ok(_)) => true,
+                    Some(Err(Error::Closed)) => false,
+                    other => panic!("{other:?}"),
+                };
+                assert!(!answered || is_locked(), "an iterator lives");
+                answered
+            });
+            let looks = scope.spawn(|| {
+                let snapshot = db.snapshot();
+                let answered = match snapshot.get("a") {
+                    Ok(found) => found.is_some(),
+                    Err(Error::Closed) => false,
+                    Err(error) => panic!("{error}"),
+                };
+                assert!(!answered || is_locked(), "a snapshot lives");
+                answered
+            });
+            scope.spawn(|| db.close().unwrap());
+            answered = [iterates.join().unwrap(), looks.join().unwrap()];
+        });
+        assert!(!is_locked(), "closed, and nothing reads");
+        answered
     });
 }
