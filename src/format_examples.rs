@@ -21,7 +21,8 @@ use crate::table::format::{
 };
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::set_current;
-use crate::wal::format::{WalEnd, WalStart};
+use crate::wal::evidence::CleanClose;
+use crate::wal::format::WalStart;
 use crate::wal::writer::WalWriter;
 use crate::write_batch::WriteBatch;
 use std::fmt::Write;
@@ -42,6 +43,7 @@ pub fn format_examples() -> Result<Vec<(&'static str, String)>> {
     filter_examples(&mut examples)?;
     log_examples(&mut examples)?;
     examples.push(("edit", edit_example()));
+    examples.push(("mark of a clean close", clean_close_example()));
     small_file_examples(&mut examples)?;
     Ok(examples)
 }
@@ -282,13 +284,11 @@ fn log_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
         manifest_synced_bytes: 51,
         ..WalStart::default()
     };
-    let end = WalEnd { last_sequence: 3, manifest_number: 7, manifest_synced_bytes: 51 };
     let log = written(FileName::Wal(LOG), |env, directory| {
         let mut batch = WriteBatch::new();
         batch.put("ada", "1815").delete("adam").put("bob", "1912");
         let mut wal = WalWriter::create(env, directory, LOG, &start, 1 << 20)?;
-        wal.append(0, 1, batch.len() as u32, &[batch.entries()])?;
-        wal.finish(&end)
+        wal.append(0, 1, batch.len() as u32, &[batch.entries()]).map(drop)
     })?;
     let (front, rest) = split(&log, FILE_HEADER_BYTES + FRAGMENT_HEADER_BYTES);
     let text = Rows::of(front)
@@ -304,9 +304,7 @@ fn log_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     examples.push(("record", text));
     let (start, rest) = split(rest, 7);
     let (_, rest) = split(rest, FRAGMENT_HEADER_BYTES);
-    let (batch, rest) = split(rest, 41);
-    let (_, end) = split(rest, FRAGMENT_HEADER_BYTES);
-    examples.push(("wal records", wal_records_example(&[start, batch, end].concat())));
+    examples.push(("wal records", wal_records_example(&[start, rest].concat())));
     Ok(())
 }
 
@@ -330,10 +328,6 @@ fn wal_records_example(payloads: &[u8]) -> String {
         .row(4, "key of 3 bytes: \"bob\"")
         .row(5, "value of 4 bytes: \"1912\"")
         .row(1, "kind: batch")
-        .row(1, "END: synced through 3")
-        .row(1, "last sequence 3")
-        .row(2, "manifest 7, 51 bytes of it durable")
-        .row(1, "kind: end")
         .finish()
 }
 
@@ -381,6 +375,26 @@ fn edit_example() -> String {
         .row(3, "largest sequence 3")
         .row(3, "1 entry that may be dropped; a reader may skip this")
         .row(3, "ordinal: the second edit of its manifest")
+        .finish()
+}
+
+fn clean_close_example() -> String {
+    let edit = VersionEdit {
+        next_file_number: Some(15),
+        last_sequence: Some(3),
+        synced_through: Some(3),
+        clean_close: Some(CleanClose { log: LOG, log_bytes: 90, last_sequence: 3 }),
+        ..VersionEdit::default()
+    };
+    let mut bytes = Vec::new();
+    edit.encode(3, &mut bytes);
+    Rows::of(&bytes)
+        .row(3, "keyspace: 0")
+        .row(3, "next file number: 15")
+        .row(3, "last sequence: 3")
+        .row(3, "synced through: 3")
+        .row(5, "closed: log 12 of 90 bytes, through sequence 3")
+        .row(3, "ordinal: the last edit of its manifest")
         .finish()
 }
 

@@ -55,7 +55,7 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
         let state = ManifestState::default();
         let shared = Arc::new(build(options, directory, lock, &files, &state)?);
         let manifest = shared.numbers.take_file_number();
-        shared.versions.lock().activate(manifest)?;
+        shared.versions.lock().activate(manifest, None)?;
         return Ok(shared);
     };
     let shared = Arc::new(build(options, directory, lock, &files, &state)?);

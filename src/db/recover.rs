@@ -18,6 +18,7 @@ use crate::filename::FileName;
 use crate::recovery::{DroppedPart, Recovery, RecoveryReport};
 use crate::sync::{Arc, Ordering};
 use crate::version::manifest::ManifestState;
+use crate::wal::evidence::ManifestFacts;
 use crate::wal::recover::{RecoveredLogs, recover};
 use crate::wal::salvage::salvage;
 use crate::write_batch::DecodedBatch;
@@ -88,7 +89,7 @@ pub fn replay_logs(
     logs.sort_unstable();
     let mut report = RecoveryReport::default();
     report.dropped.extend(state.dropped.clone());
-    let (oldest_first, recovered) = read_logs(shared, &logs, state, &mut report)?;
+    let (oldest_first, recovered) = read_logs(shared, files, &logs, state, &mut report)?;
     report.last_sequence = recovered.last_sequence;
     let salvages = shared.options.recovery == Recovery::Salvage;
     if salvages && !shared.read_only && !report.is_complete() {
@@ -107,6 +108,7 @@ pub fn replay_logs(
 
 fn read_logs(
     shared: &Shared,
+    files: &[FileName],
     logs: &[u64],
     state: &ManifestState,
     report: &mut RecoveryReport,
@@ -128,6 +130,7 @@ fn read_logs(
     if shared.options.recovery != Recovery::Salvage {
         return Err(refused);
     }
+    refuse_short_manifest(shared, files, logs, &facts)?;
     let mut memtables = Memtables { shared, oldest_first: Vec::new() };
     let salvaged = salvage(env, directory, logs, &facts, &mut |log, batch| {
         memtables.apply(log, batch);
@@ -148,6 +151,31 @@ fn read_logs(
         dropped: None,
     };
     Ok((memtables.oldest_first, recovered))
+}
+
+/// A log that the manifest needs is missing, and tables are there that the manifest does not name:
+/// perhaps it is the manifest that was cut, and they hold what the log held. Going on would remove
+/// them; a repair does not.
+fn refuse_short_manifest(
+    shared: &Shared,
+    files: &[FileName],
+    logs: &[u64],
+    facts: &ManifestFacts,
+) -> Result<()> {
+    let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
+    let shape = shared.view.load().version.shape();
+    let named = |number: u64| shape.iter().flatten().any(|meta| meta.number == number);
+    let unnamed = files.iter().find(|name| match name {
+        FileName::Table(number) => *number > facts.log_number && !named(*number),
+        _ => false,
+    });
+    let Some(table) = unnamed else { return Ok(()) };
+    let path = FileName::Manifest(facts.number).path(&shared.directory);
+    let what = format!(
+        "it does not name {table}, which may hold what {} held; a repair takes both into account",
+        FileName::Wal(log)
+    );
+    Err(Error::corruption(path, facts.bytes, what))
 }
 
 /// One memtable for each log, made as its batches come.

@@ -19,7 +19,8 @@ use crate::stats::counters::Counter;
 use crate::sync::{Arc, Ordering, thread};
 use crate::version::edit::{FirstLog, VersionEdit};
 use crate::version::set::ManifestPosition;
-use crate::wal::format::{WalEnd, WalStart};
+use crate::wal::evidence::CleanClose;
+use crate::wal::format::WalStart;
 use crate::wal::writer::WalWriter;
 use crate::write_batch::{DecodedBatch, WriteBatch};
 use std::time::{Duration, Instant};
@@ -155,24 +156,21 @@ fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
     stripe.add(Counter::EntryBytes, bytes.sum());
 }
 
-/// Ends the current log for good: everything synced, and its end record written.
+/// Ends the session: everything synced, then the mark of a clean close in the manifest. A session
+/// that wrote nothing has no log and leaves the mark of the one before.
 ///
 /// # Errors
-/// The failure of a sync or of the record.
+/// The failure of a sync or of the mark.
 pub fn finish_log(shared: &Shared) -> Result<()> {
     let mut log = shared.log.lock();
     sync_older_logs(shared, &mut log)?;
-    match log.current.take() {
-        Some(mut wal) => {
-            let manifest = *shared.numbers.position.lock();
-            wal.finish(&WalEnd {
-                last_sequence: log.last_sequence,
-                manifest_number: manifest.number,
-                manifest_synced_bytes: manifest.synced_bytes,
-            })
-        }
-        None => Ok(()),
-    }
+    let Some(mut wal) = log.current.take() else { return Ok(()) };
+    wal.sync()?;
+    shared.versions.lock().mark_closed(CleanClose {
+        log: wal.number(),
+        log_bytes: wal.bytes(),
+        last_sequence: log.last_sequence,
+    })
 }
 
 fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
@@ -325,7 +323,7 @@ fn start_session(shared: &Shared, log: &LogState) -> Result<WalWriter> {
         let manifest = shared.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(shared, log, number, coming)?;
-        versions.activate(manifest)?;
+        versions.activate(manifest, Some(number))?;
         // Now, while every table that anyone may read is in the version; removed in the background.
         let orphans = versions.orphans()?;
         shared.jobs.lock().orphans = orphans;

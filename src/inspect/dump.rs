@@ -127,7 +127,8 @@ mod tests {
     use crate::table::format::Compression;
     use crate::version::edit::{COMPARATOR, FirstLog, VersionEdit};
     use crate::version::manifest::{ManifestWriter, set_current};
-    use crate::wal::format::{WalEnd, WalStart};
+    use crate::wal::evidence::CleanClose;
+    use crate::wal::format::WalStart;
     use crate::wal::writer::WalWriter;
 
     const FILTERS: [Option<FilterLayout>; 4] = [
@@ -175,14 +176,15 @@ mod tests {
             last_sequence: Some(4),
             ..VersionEdit::default()
         };
-        ManifestWriter::create(env, root, 4, &snapshot).unwrap();
+        let close = CleanClose { log: 3, log_bytes: 78, last_sequence: 2 };
+        let closed = VersionEdit { clean_close: Some(close), ..VersionEdit::default() };
+        ManifestWriter::create(env, root, 4, &snapshot).unwrap().append(&closed).unwrap();
         set_current(env, root, 4, 5).unwrap();
         let start = WalStart { first_sequence: 1, manifest_number: 4, ..WalStart::default() };
         let mut wal = WalWriter::create(env, root, 3, &start, 1 << 20).unwrap();
         let mut batch = crate::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
         wal.append(0, 1, 2, &[batch.entries()]).unwrap();
-        wal.finish(&WalEnd { last_sequence: 2, ..WalEnd::default() }).unwrap();
         [Path::new("/MANIFEST-000004"), Path::new("/CURRENT"), Path::new("/000003.wal")]
     }
 
@@ -237,12 +239,12 @@ mod tests {
         let (text, outcome) = dumped(&env, manifest);
         outcome.unwrap();
         assert!(text.contains("edit 1: order siftdb.bytewise; logs from 3"), "{text}");
+        assert!(text.contains("edit 2: closed at sequence 2, log 3 at byte 78"), "{text}");
         assert!(text.contains("in all: tables none; logs from 3; next file 9"), "{text}");
         assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
         let (text, outcome) = dumped(&env, wal);
         outcome.unwrap();
         assert!(text.contains("  \"a\\n\" @1 = \"1\"\n  \"b\" @2 deleted\n"), "{text}");
-        assert!(text.contains("end: last sequence 2"), "{text}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::key::{ValueKind, user_key};
 use crate::record::format::{HeaderState, RecordFile, Undecodable, claimed_number};
 use crate::version::edit::VersionEdit;
 use crate::version::manifest;
+use crate::wal::evidence::CleanClose;
 use crate::wal::format::{self, WalBody, WalItem};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
@@ -111,10 +112,6 @@ fn print_item(
                     first.manifest_number,
                     first.manifest_synced_bytes
                 )),
-                WalBody::End(last) => printer.line(format_args!(
-                    "{start:>10}..{end}  end: last sequence {}; manifest {} of {} B",
-                    last.last_sequence, last.manifest_number, last.manifest_synced_bytes
-                )),
                 WalBody::Batch(batch) => {
                     printer.line(format_args!(
                         "{start:>10}..{end}  batch: {} entries from sequence {}; synced through \
@@ -211,10 +208,15 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("next file", edit.next_file_number),
         ("last sequence", edit.last_sequence),
         ("synced through", edit.synced_through),
+        ("session log", edit.session_log),
     ] {
         if let Some(value) = value {
             parts.push(format!("{name} {value}"));
         }
+    }
+    if let Some(close) = edit.clean_close {
+        let CleanClose { log, log_bytes, last_sequence } = close;
+        parts.push(format!("closed at sequence {last_sequence}, log {log} at byte {log_bytes}"));
     }
     printer.line(format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; ")))?;
     for (level, number) in &edit.deleted {

@@ -27,7 +27,8 @@ use crate::stats::counters::LEVELS;
 use crate::sync::Ordering;
 use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
-use crate::wal::format::{WalEnd, WalStart};
+use crate::wal::evidence::CleanClose;
+use crate::wal::format::WalStart;
 use crate::wal::writer::WalWriter;
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::{Range, RangeInclusive};
@@ -326,16 +327,16 @@ impl Outcome {
             next_file_number: Some(next + 3),
             last_sequence: Some(last),
             synced_through: Some(last),
+            session_log: Some(log),
+            // The log is synced and takes no write.
+            clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
             deleted: Vec::new(),
             added: levels
                 .flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta.clone())))
                 .collect(),
         };
         ManifestWriter::create(env, directory, manifest, &snapshot)?;
-        set_current(env, directory, manifest, temporary)?;
-        let end =
-            WalEnd { last_sequence: last, manifest_number: manifest, manifest_synced_bytes: 0 };
-        wal.finish(&end)
+        set_current(env, directory, manifest, temporary)
     }
 
     /// Removes what the new manifest does not name: old files, and new tables that were merged.

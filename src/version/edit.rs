@@ -20,6 +20,7 @@ use crate::key::{
 };
 use crate::record::format::Undecodable;
 use crate::stats::counters::LEVELS;
+use crate::wal::evidence::CleanClose;
 
 /// The order of keys, by the name that manifests carry.
 pub const COMPARATOR: &str = "siftdb.bytewise";
@@ -36,6 +37,8 @@ const TAG_DELETED_FILE: u8 = 7;
 const TAG_ADDED_FILE: u8 = 8;
 /// Written last and never 0, so that no edit ends in a zero byte (see `record`).
 const TAG_ORDINAL: u8 = 9;
+const TAG_SESSION_LOG: u8 = 10;
+const TAG_CLEAN_CLOSE: u8 = 11;
 
 const FILE_TABLE_ID: u8 = 1;
 const FILE_BYTES: u8 = 2;
@@ -98,6 +101,10 @@ pub struct VersionEdit {
     pub last_sequence: Option<SequenceNumber>,
     /// The last sequence whose log record is known to be durable.
     pub synced_through: Option<SequenceNumber>,
+    /// The log that the session began with, which exists by a durable name; only in a snapshot.
+    pub session_log: Option<u64>,
+    /// The mark of a clean close; only in the last edit of a manifest.
+    pub clean_close: Option<CleanClose>,
     /// Tables that go: level and file number. They go before others are added.
     pub deleted: Vec<(usize, u64)>,
     /// Tables that come, each with its level.
@@ -119,10 +126,15 @@ impl VersionEdit {
             (TAG_NEXT_FILE_NUMBER, self.next_file_number),
             (TAG_LAST_SEQUENCE, self.last_sequence),
             (TAG_SYNCED_THROUGH, self.synced_through),
+            (TAG_SESSION_LOG, self.session_log),
         ] {
             if let Some(value) = value {
                 put_varint_field(dst, tag, &[value], &mut field);
             }
+        }
+        if let Some(close) = self.clean_close {
+            let values = [close.log, close.log_bytes, close.last_sequence];
+            put_varint_field(dst, TAG_CLEAN_CLOSE, &values, &mut field);
         }
         for (level, number) in &self.deleted {
             put_varint_field(dst, TAG_DELETED_FILE, &[*level as u64, *number], &mut field);
@@ -172,6 +184,15 @@ impl VersionEdit {
                 TAG_SYNCED_THROUGH => {
                     let [sequence] = varints(value, "synced-through sequence")?;
                     set(&mut edit.synced_through, sequence, "synced-through sequence")?;
+                }
+                TAG_SESSION_LOG => {
+                    let [number] = varints(value, "session log")?;
+                    set(&mut edit.session_log, number, "session log")?;
+                }
+                TAG_CLEAN_CLOSE => {
+                    let [log, log_bytes, last_sequence] = varints(value, "clean close")?;
+                    let close = CleanClose { log, log_bytes, last_sequence };
+                    set(&mut edit.clean_close, close, "clean close")?;
                 }
                 TAG_DELETED_FILE => {
                     let [level, number] = varints(value, "deleted file")?;
@@ -375,6 +396,8 @@ mod tests {
             next_file_number: Some(300),
             last_sequence: Some(10),
             synced_through: Some(8),
+            session_log: Some(12),
+            clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
             deleted: vec![(0, 5), (6, 6)],
             added: vec![(2, file())],
         }
@@ -389,6 +412,8 @@ mod tests {
             "0402ac02",                           // next file number
             "05010a",                             // last sequence
             "060108",                             // synced through
+            "0a010c",                             // session log
+            "0b040df4030a",                       // clean close
             "07020005",                           // deleted
             "07020606",                           // deleted
             "0832020c",                           // added: level, number
@@ -414,8 +439,8 @@ mod tests {
             bytes.extend_from_slice(&encoded(&full()));
             VersionEdit::decode(&bytes)
         };
-        assert_eq!(with(&[0x8a, 2, 1, 2]).unwrap(), full());
-        assert!(matches!(with(&[0x0a, 2, 1, 2]), Err(Undecodable::Unknown(_))));
+        assert_eq!(with(&[0x8c, 2, 1, 2]).unwrap(), full());
+        assert!(matches!(with(&[0x0c, 2, 1, 2]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[TAG_KEYSPACE, 1, 1]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[TAG_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
     }

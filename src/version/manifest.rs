@@ -25,7 +25,7 @@ use crate::recovery::DroppedPart;
 use crate::stats::counters::LEVELS;
 use crate::version::edit::{COMPARATOR, FileMeta, VersionEdit};
 use crate::version::order::{clashes, search_order};
-use crate::wal::evidence::ManifestFacts;
+use crate::wal::evidence::{CleanClose, ManifestFacts};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::iter;
@@ -61,6 +61,10 @@ pub struct ManifestState {
     pub last_sequence: SequenceNumber,
     /// The last sequence known to be durable, as far as the manifest knows.
     pub synced_through: SequenceNumber,
+    /// The log that the session of this manifest began with, 0 if it had none then.
+    pub session_log: u64,
+    /// The mark of a clean close, if there is one.
+    pub clean_close: Option<CleanClose>,
 }
 
 impl ManifestState {
@@ -74,6 +78,8 @@ impl ManifestState {
             flushed_through: self.flushed_through,
             last_sequence: self.last_sequence,
             synced_through: self.synced_through,
+            session_log: self.session_log,
+            clean_close: self.clean_close,
         }
     }
 }
@@ -240,6 +246,9 @@ impl Replay {
         if self.edits == 1 && !is_snapshot {
             return damaged("the first edit is not a snapshot".into());
         }
+        if self.state.clean_close.is_some() {
+            return damaged("an edit stands after the mark of a clean close".into());
+        }
         let state = &mut self.state;
         if let Some(log) = edit.first_log {
             if log.number < state.log_number || log.flushed_through < state.flushed_through {
@@ -252,15 +261,19 @@ impl Replay {
         raise(&mut state.next_file_number, edit.next_file_number);
         raise(&mut state.last_sequence, edit.last_sequence);
         raise(&mut state.synced_through, edit.synced_through);
+        raise(&mut state.session_log, edit.session_log);
+        state.clean_close = edit.clean_close;
         for (level, number) in edit.deleted {
             if self.levels.get_mut(level).and_then(|files| files.remove(&number)).is_none() {
                 return damaged(format!("file {number} leaves level {level} and is not there"));
             }
             self.numbers.remove(&number);
         }
+        let state = &self.state;
+        let close = state.clean_close.unwrap_or_default();
         self.check_in_use(
-            self.state.number.max(self.state.log_number),
-            self.state.flushed_through.max(self.state.synced_through),
+            state.number.max(state.log_number).max(state.session_log).max(close.log),
+            state.flushed_through.max(state.synced_through).max(close.last_sequence),
         )?;
         for (level, file) in edit.added {
             let number = file.number;
@@ -402,6 +415,8 @@ mod tests {
                 next_file_number: Some(self.next_file_number),
                 last_sequence: Some(self.last_sequence),
                 synced_through: Some(self.synced_through),
+                session_log: Some(self.session_log),
+                clean_close: self.clean_close,
                 deleted: Vec::new(),
                 added: added
                     .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
@@ -500,6 +515,10 @@ mod tests {
             },
             // The same file one level down.
             VersionEdit { added: vec![(2, file(15, "n", "z", 42))], ..deleting(&[(1, 15)]) },
+            VersionEdit {
+                clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
+                ..VersionEdit::default()
+            },
         ]
     }
 
@@ -521,6 +540,8 @@ mod tests {
             next_file_number: 120,
             last_sequence: 60,
             synced_through: 59,
+            session_log: 0,
+            clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
         };
         assert_eq!(state, expected);
         let (bytes, ends) = written(&[state.snapshot()]);
@@ -616,6 +637,14 @@ mod tests {
         assert!(next(log(9, 39)).contains("goes back"));
         assert!(next(log(100, 41)).contains("number is 100 and 100"));
         assert!(next(log(9, 51)).contains("sequence is 50 and 51"));
+        let mark = |log, last_sequence| VersionEdit {
+            clean_close: Some(CleanClose { log, log_bytes: 100, last_sequence }),
+            ..VersionEdit::default()
+        };
+        assert!(next(mark(100, 50)).contains("number is 100 and 100"));
+        assert!(next(mark(99, 51)).contains("sequence is 50 and 51"));
+        let after = refusal(&[snapshot(), mark(99, 50), added()]);
+        assert!(after.contains("an edit stands after the mark"), "{after}");
         let claim = VersionEdit { synced_through: Some(51), ..VersionEdit::default() };
         assert!(next(claim).contains("sequence is 50 and 51"));
     }

@@ -24,6 +24,7 @@ use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::version::open_tables::{open_table, open_tables};
 use crate::version::order::clashes;
 use crate::version::version::Version;
+use crate::wal::evidence::CleanClose;
 use std::path::{Path, PathBuf};
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
@@ -69,6 +70,8 @@ pub struct VersionSet {
     first_log: FirstLog,
     last_sequence: SequenceNumber,
     synced_through: SequenceNumber,
+    /// The log that this session began with.
+    session_log: Option<u64>,
     numbers: Arc<SharedNumbers>,
     graveyard: Arc<Graveyard>,
 }
@@ -114,6 +117,7 @@ impl VersionSet {
             },
             last_sequence: state.last_sequence,
             synced_through: state.synced_through,
+            session_log: None,
             numbers,
             graveyard,
         })
@@ -167,14 +171,36 @@ impl VersionSet {
         Ok(Arc::clone(&self.current))
     }
 
-    /// Creates this session's manifest as file `number` and makes it the one in force.
+    /// Creates this session's manifest as file `number` and makes it the one in force. `log`, by a
+    /// name that is durable, is the log that the session begins with.
     ///
     /// # Errors
     /// As for `apply`.
-    pub fn activate(&mut self, number: u64) -> Result<()> {
+    pub fn activate(&mut self, number: u64, log: Option<u64>) -> Result<()> {
         self.check_not_failed()?;
         self.session_start = number;
+        self.session_log = log;
         self.start_manifest(number)
+    }
+
+    /// Marks the manifest as that of a session that was closed cleanly, durably, if the session has
+    /// one. Every log must be durable before. Takes no edits afterwards.
+    ///
+    /// # Errors
+    /// The failure of the manifest: the mark may be there or not.
+    pub fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
+        self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
+        self.synced_through = self.last_sequence;
+        let edit = VersionEdit {
+            next_file_number: Some(self.next_file_number()?),
+            last_sequence: Some(self.last_sequence),
+            synced_through: Some(self.synced_through),
+            clean_close: Some(clean_close),
+            ..VersionEdit::default()
+        };
+        self.append(&edit)?;
+        self.manifest = None;
+        Ok(())
     }
 
     /// True once this session has a manifest of its own.
@@ -308,6 +334,8 @@ impl VersionSet {
             next_file_number: Some(self.next_file_number()?),
             last_sequence: Some(self.last_sequence),
             synced_through: Some(self.synced_through),
+            session_log: self.session_log,
+            clean_close: None,
             deleted: Vec::new(),
             added: levels
                 .flat_map(|level| {

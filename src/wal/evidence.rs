@@ -17,6 +17,18 @@ use std::path::{Path, PathBuf};
 /// A log beyond this was not written by siftdb: room for a write buffer and the largest group.
 const LOG_BYTES_MAX: u64 = 16 << 30;
 
+/// The mark of a clean close. It stands in the last edit of a manifest, and every log was synced
+/// before it was written: logs that end before it are damaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanClose {
+    /// The last log.
+    pub log: u64,
+    /// Where its last record ends, in bytes from its start.
+    pub log_bytes: u64,
+    /// The last sequence given to a write.
+    pub last_sequence: SequenceNumber,
+}
+
 /// What the manifest knows of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ManifestFacts {
@@ -32,31 +44,48 @@ pub struct ManifestFacts {
     pub last_sequence: SequenceNumber,
     /// The last sequence known to be durable.
     pub synced_through: SequenceNumber,
+    /// The log that the session began with, 0 if it had none then.
+    pub session_log: u64,
+    /// The mark of a clean close, if there is one.
+    pub clean_close: Option<CleanClose>,
 }
 
 impl ManifestFacts {
-    /// Refuses if `record` of `log` says that the manifest was longer, or another one in force.
-    pub fn check(
-        &self,
-        directory: &Path,
-        log: &Log<'_>,
-        record: &Record<'_>,
-        body: &WalBody<'_>,
-    ) -> Result<()> {
-        let (manifest, synced_bytes) = match body {
-            WalBody::End(end) if end.manifest_number > self.number => {
-                return Err(newer_manifest(log, record));
-            }
-            WalBody::Start(start) => (start.manifest_number, start.manifest_synced_bytes),
-            WalBody::End(end) => (end.manifest_number, end.manifest_synced_bytes),
-            WalBody::Batch(_) => return Ok(()),
-        };
+    /// Refuses if a record of a log says that the manifest was longer.
+    pub fn check(&self, directory: &Path, body: &WalBody<'_>) -> Result<()> {
+        let WalBody::Start(start) = body else { return Ok(()) };
+        let (manifest, synced_bytes) = (start.manifest_number, start.manifest_synced_bytes);
         if manifest == self.number && synced_bytes > self.bytes {
             let path = FileName::Manifest(manifest).path(directory);
             let what = format!("the manifest ends here and was durable up to byte {synced_bytes}");
             return Err(Error::corruption(path, self.bytes, what));
         }
         Ok(())
+    }
+
+    /// Why log `number`, which is missing, should be there; `None` if nothing says so.
+    #[must_use]
+    pub fn needs(&self, number: u64) -> Option<&'static str> {
+        let is_last = self.clean_close.is_some_and(|close| close.log == number);
+        match number {
+            0 => None,
+            // Its writes are in tables.
+            _ if number < self.log_number => None,
+            _ if is_last => Some("the last close left it as the newest"),
+            _ if number == self.log_number => Some("the manifest needs it"),
+            // A session makes its log's name durable before its manifest.
+            _ if number == self.session_log => Some("the last session began with it"),
+            _ => None,
+        }
+    }
+
+    /// The first log that must be there and is not among `logs`, and why it must.
+    #[must_use]
+    pub fn missing_from(&self, logs: &[u64]) -> Option<(u64, &'static str)> {
+        let closed = self.clean_close.map_or(0, |close| close.log);
+        let named = [self.log_number, self.session_log, closed].into_iter();
+        let mut missing = named.filter(|number| !logs.contains(number));
+        missing.find_map(|number| Some((number, self.needs(number)?)))
     }
 }
 

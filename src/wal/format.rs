@@ -14,8 +14,6 @@ use crate::write_batch::DecodedBatch;
 pub const KIND_START: u8 = 1;
 /// The kind of a write batch.
 pub const KIND_BATCH: u8 = 2;
-/// The kind of the record that a clean close writes.
-pub const KIND_END: u8 = 3;
 
 /// What the first record of a log says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,17 +28,6 @@ pub struct WalStart {
     /// only if numbers were used up that are in no log.
     pub first_sequence: SequenceNumber,
     /// The manifest in force; of a log that opening creates, the one about to be.
-    pub manifest_number: u64,
-    /// How much of that manifest was durable.
-    pub manifest_synced_bytes: u64,
-}
-
-/// What the last record of a cleanly closed log says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WalEnd {
-    /// The last sequence there is; all of them are durable.
-    pub last_sequence: SequenceNumber,
-    /// The manifest in force.
     pub manifest_number: u64,
     /// How much of that manifest was durable.
     pub manifest_synced_bytes: u64,
@@ -62,8 +49,6 @@ pub enum WalBody<'a> {
     Start(WalStart),
     /// Writes.
     Batch(DecodedBatch<'a>),
-    /// The last record.
-    End(WalEnd),
 }
 
 /// What a walk over one log meets.
@@ -90,16 +75,6 @@ pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
         put_varint(dst, field);
     }
     dst.push(KIND_START);
-}
-
-/// Appends the payload of an end record.
-pub fn put_end(dst: &mut Vec<u8>, end: &WalEnd) {
-    let fields =
-        [end.last_sequence, end.last_sequence, end.manifest_number, end.manifest_synced_bytes];
-    for field in fields {
-        put_varint(dst, field);
-    }
-    dst.push(KIND_END);
 }
 
 /// Decodes the payload of a record and checks all of it.
@@ -138,14 +113,6 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
                 return Err(damaged("a write batch whose sequences are impossible"));
             }
             WalBody::Batch(batch)
-        }
-        KIND_END => {
-            let [last_sequence, manifest_number, manifest_synced_bytes] =
-                varints(&mut decoder).ok_or_else(|| damaged("a malformed log end record"))?;
-            if synced_through != last_sequence || last_sequence > SEQUENCE_MAX {
-                return Err(damaged("a log end record whose sequences are impossible"));
-            }
-            WalBody::End(WalEnd { last_sequence, manifest_number, manifest_synced_bytes })
         }
         other => return Err(Undecodable::Unknown(format!("a log record of kind {other}"))),
     };
@@ -227,14 +194,6 @@ mod tests {
         assert!(matches!(record.body, WalBody::Start(back) if back == START));
         assert_eq!(record.synced_through, 300);
 
-        let mut end = Vec::new();
-        let what = WalEnd { last_sequence: 305, manifest_number: 2, manifest_synced_bytes: 1000 };
-        put_end(&mut end, &what);
-        assert_eq!(hex(&end), "b102b10202e80703");
-        let record = decode(&end).unwrap();
-        assert!(matches!(record.body, WalBody::End(back) if back == what));
-        assert_eq!(record.synced_through, 305);
-
         let mut batch = WriteBatch::new();
         batch.put("ada", "1815").delete("x");
         let payload = batch_payload(300, 303, &batch);
@@ -263,17 +222,11 @@ mod tests {
         let mut claims = Vec::new();
         put_start(&mut claims, &WalStart { synced_through: 302, ..START });
         assert!(damaged(&claims), "nobody wrote what it says is durable");
-        // Durable through more and through less than the last.
-        assert!(damaged(&[6, 5, 2, 0, KIND_END]) && damaged(&[4, 5, 2, 0, KIND_END]));
-        assert!(decode(&[5, 5, 2, 0, KIND_END]).is_ok());
-        let mut beyond = Vec::new();
-        put_end(&mut beyond, &WalEnd { last_sequence: SEQUENCE_MAX + 1, ..WalEnd::default() });
-        assert!(damaged(&beyond));
         let mut longer = Vec::new();
         put_start(&mut longer, &START);
         longer.insert(0, 1);
         assert!(damaged(&longer));
-        for kind in [0, 4, 255] {
+        for kind in [0, 3, 255] {
             assert!(matches!(decode(&[1, 1, kind]), Err(Undecodable::Unknown(_))));
         }
     }

@@ -7,10 +7,10 @@
 //! start  (1) := previous log: varint  its last sequence: varint  first sequence: varint
 //!               manifest number: varint  its synced bytes: varint
 //! batch  (2) := a write batch, see `write_batch`
-//! end    (3) := last sequence: varint  manifest number: varint  its synced bytes: varint
 //! ```
 //!
-//! The first record is a start, an end is the last one and only a clean close writes it.
+//! The first record is a start. Where a log ended at a clean close is in the manifest
+//! ([`evidence::CleanClose`]).
 //! `synced_through` is the last sequence known to be durable when the record was written: it is
 //! what tells a loss of what was never synced from damage to what was. The kind stands last, so
 //! that no record ends in a zero byte.

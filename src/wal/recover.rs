@@ -21,7 +21,7 @@ use crate::key::SequenceNumber;
 use crate::record::format::{HeaderState, RecordFile};
 use crate::record::reader::{Record, RecordReader, Step};
 use crate::recovery::DroppedPart;
-use crate::wal::evidence::{Log, ManifestFacts, missing_log, newer_manifest, read_log};
+use crate::wal::evidence::{CleanClose, Log, ManifestFacts, missing_log, newer_manifest, read_log};
 use crate::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
@@ -54,8 +54,8 @@ pub fn recover(
     facts: &ManifestFacts,
     apply: Apply<'_>,
 ) -> Result<RecoveredLogs> {
-    if facts.log_number != 0 && logs.first() != Some(&facts.log_number) {
-        return Err(missing_log(directory, facts.log_number, "the manifest needs it"));
+    if let Some((number, why)) = facts.missing_from(logs) {
+        return Err(missing_log(directory, number, why));
     }
     let mut replay = LogReplay {
         directory,
@@ -65,9 +65,10 @@ pub fn recover(
         next: facts.flushed_through + 1,
         highest: facts.last_sequence.max(facts.flushed_through),
         last_log: 0,
+        end: 0,
         closed: false,
-        closed_under: 0,
         bad: None,
+        gap: false,
         proof: Proof::default(),
         apply,
     };
@@ -98,12 +99,14 @@ struct LogReplay<'a> {
     next: SequenceNumber,
     highest: SequenceNumber,
     last_log: u64,
-    /// The last log has its end record.
+    /// Where the last record of the history ends in that log.
+    end: u64,
+    /// A record ends where the mark of a clean close says that the last one does.
     closed: bool,
-    /// The manifest in force when that was written.
-    closed_under: u64,
     /// Set where the last log ends badly, until a later log settles that nothing is missing.
     bad: Option<DroppedPart>,
+    /// What is bad is that the next log begins later than the last one ends.
+    gap: bool,
     proof: Proof,
     apply: Apply<'a>,
 }
@@ -134,11 +137,15 @@ impl LogReplay<'_> {
         if start.manifest_number > self.facts.number {
             return self.pass_over(log, &first, reader);
         }
+        if self.facts.clean_close.is_some_and(|close| close.log < log.number) {
+            let what = "the log is newer than the last one at the last close";
+            return Err(log.corruption(first.start, what));
+        }
         if self.follows(log, &first, &start)? {
-            self.bad = None;
-            self.closed = false;
+            (self.bad, self.gap) = (None, false);
             self.next = start.first_sequence;
             self.last_log = log.number;
+            self.end_of_record(log, first.end);
             self.read_batches(log, reader)
         } else {
             self.read_dropped(log, RecordReader::new(log.bytes, log.number))
@@ -175,6 +182,7 @@ impl LogReplay<'_> {
             return Err(missing_log(self.directory, previous, "a later log follows it"));
         }
         if self.bad.is_none() {
+            self.gap = true;
             self.bad = Some(DroppedPart {
                 path: log.path.clone(),
                 offset: record.start,
@@ -189,7 +197,7 @@ impl LogReplay<'_> {
             let record = match reader.step() {
                 Step::Record(record) => record,
                 Step::End => return Ok(()),
-                // Nothing belongs behind an end record, so nothing is lost there.
+                // Nothing was written behind the mark of a clean close, so nothing is lost there.
                 Step::Bad(bad) if bad.torn || self.closed => {
                     return self.end_badly(log, reader, bad.offset, &bad.what);
                 }
@@ -197,7 +205,7 @@ impl LogReplay<'_> {
             };
             let offset = record.start;
             if self.closed {
-                return Err(log.corruption(offset, "a record stands behind the end record"));
+                return Err(log.corruption(offset, "a record stands where the last close ended"));
             }
             match self.decode(log, &record)?.body {
                 WalBody::Start(_) => {
@@ -213,17 +221,16 @@ impl LogReplay<'_> {
                     let what = format!("sequence {found} stands where {expected} belongs");
                     return Err(log.corruption(offset, what));
                 }
-                WalBody::End(end) if (self.last..self.next).contains(&end.last_sequence) => {
-                    self.closed = true;
-                    self.closed_under = end.manifest_number;
-                }
-                WalBody::End(end) => {
-                    let (found, last) = (end.last_sequence, self.last);
-                    let what = format!("the log was closed at sequence {found} and ends at {last}");
-                    return Err(log.corruption(offset, what));
-                }
             }
+            self.end_of_record(log, record.end);
         }
+    }
+
+    /// A record of the history ends here.
+    fn end_of_record(&mut self, log: &Log<'_>, end: u64) {
+        self.end = end;
+        let closed = self.facts.clean_close;
+        self.closed = closed.is_some_and(|close| (close.log, close.log_bytes) == (log.number, end));
     }
 
     /// History ends in this log unless a later one follows on; what is behind can only prove that
@@ -235,7 +242,6 @@ impl LogReplay<'_> {
         offset: u64,
         what: &str,
     ) -> Result<()> {
-        self.closed = false;
         if self.bad.is_none() {
             self.bad = Some(DroppedPart { path: log.path.clone(), offset, what: what.into() });
         }
@@ -283,37 +289,49 @@ impl LogReplay<'_> {
         if let WalBody::Batch(batch) = &decoded.body {
             self.highest = self.highest.max(last_sequence(batch).unwrap_or(0));
         }
-        self.facts.check(self.directory, log, record, &decoded.body)?;
+        self.facts.check(self.directory, &decoded.body)?;
         Ok(decoded)
     }
 
+    /// Refuses logs that end elsewhere than the mark of a clean close says.
+    fn check_closed(&self, close: &CleanClose) -> Result<()> {
+        if self.closed && (self.last..self.next).contains(&close.last_sequence) {
+            return Ok(());
+        }
+        let CleanClose { log, log_bytes, last_sequence } = close;
+        Err(self.ends_too_early(&format!(
+            "the last close left log {log} with {log_bytes} bytes, through sequence {last_sequence}"
+        )))
+    }
+
+    /// History must not end where it does, as `why` tells.
+    fn ends_too_early(&self, why: &str) -> Error {
+        let last = self.last;
+        let what = |here: &str| format!("{here}; history ends with sequence {last}; {why}");
+        match &self.bad {
+            Some(bad) if !self.gap => Error::corruption(&bad.path, bad.offset, what(&bad.what)),
+            // The log that ends before a later one begins, or the last one.
+            _ => {
+                let number = if self.last_log == 0 { self.facts.log_number } else { self.last_log };
+                let path = FileName::Wal(number).path(self.directory);
+                Error::corruption(path, self.end, what("the log ends here"))
+            }
+        }
+    }
+
     fn finish(mut self) -> Result<RecoveredLogs> {
+        if let Some(close) = &self.facts.clean_close {
+            self.check_closed(close)?;
+        }
         if self.facts.synced_through > self.proof.synced_through {
             let synced_through = self.facts.synced_through;
             self.proof = Proof { synced_through, place: "the manifest".into() };
         }
         let last = self.last;
         if self.proof.synced_through >= self.next {
-            let Proof { synced_through, place } = self.proof;
-            let lost = format!(
-                "history ends with sequence {last}; {place} says that {synced_through} was durable"
-            );
-            return Err(match self.bad {
-                Some(bad) => {
-                    Error::corruption(bad.path, bad.offset, format!("{}; {lost}", bad.what))
-                }
-                None => {
-                    let number = self.logs.last().copied().unwrap_or(self.facts.log_number);
-                    Error::corruption(FileName::Wal(number).path(self.directory), 0, lost)
-                }
-            });
-        }
-        if self.closed && self.bad.is_none() && self.closed_under < self.facts.number {
-            // A session makes its log's name durable before its manifest.
-            let number = self.facts.number;
-            let what = format!("manifest {number} began a session whose log is missing");
-            let path = FileName::Manifest(number).path(self.directory);
-            return Err(Error::corruption(path, 0, what));
+            let Proof { synced_through, place } = &self.proof;
+            let why = format!("{place} says that {synced_through} was durable");
+            return Err(self.ends_too_early(&why));
         }
         Ok(RecoveredLogs {
             last_sequence: last,
@@ -330,7 +348,6 @@ mod tests {
     use super::*;
     use crate::env::mem::{CrashModel, MemEnv};
     use crate::record::format::SECTOR_BYTES;
-    use crate::wal::format::WalEnd;
     use crate::wal::writer::WalWriter;
     use crate::write_batch::WriteBatch;
     use std::path::PathBuf;
@@ -373,10 +390,6 @@ mod tests {
         }
     }
 
-    fn end_of(last_sequence: u64) -> WalEnd {
-        WalEnd { last_sequence, manifest_number: MANIFEST, manifest_synced_bytes: MANIFEST_BYTES }
-    }
-
     fn create(env: &MemEnv, log: u64, start: &WalStart) -> WalWriter {
         WalWriter::create(env, directory(), log, start, 1 << 16).unwrap()
     }
@@ -416,8 +429,9 @@ mod tests {
         sequences: (u64, u64),
     }
 
-    /// Three logs, the second of them allocated ahead, and all records in them.
-    fn sample(closed: bool) -> (MemEnv, Vec<Written>) {
+    /// Three logs, the second of them allocated ahead, all records in them, and what the manifest
+    /// says.
+    fn sample(closed: bool) -> (MemEnv, Vec<Written>, ManifestFacts) {
         let env = new_env();
         let mut log3 = create(&env, 3, &start_of(0, 0, 0));
         put(&mut log3, 0, 1, 2, 40);
@@ -438,8 +452,10 @@ mod tests {
             log4.sync().unwrap();
             log6.sync().unwrap();
             put(&mut log6, 13, 14, 1, 5);
-            log6.finish(&end_of(14)).unwrap();
+            log6.sync().unwrap();
         }
+        let close = CleanClose { log: 6, log_bytes: log6.bytes(), last_sequence: 14 };
+        let facts = ManifestFacts { clean_close: closed.then_some(close), ..facts() };
         let mut written = Vec::new();
         for log in [3, 4, 6] {
             let mut bytes = env.read_file(&path_of(log)).unwrap();
@@ -459,12 +475,19 @@ mod tests {
                 written.push(Written { log, start, end, synced_through, sequences });
             }
         }
-        (env, written)
+        (env, written, facts)
     }
 
     /// What recovery makes of the sample when only `lost` records are gone: the last sequence that
     /// comes back, or `None` for damage.
-    fn expected(written: &[Written], lost: impl Fn(&Written) -> bool) -> Option<u64> {
+    fn expected(
+        written: &[Written],
+        facts: &ManifestFacts,
+        lost: impl Fn(&Written) -> bool,
+    ) -> Option<u64> {
+        if facts.clean_close.is_some() && written.iter().any(&lost) {
+            return None;
+        }
         let unreadable = |w: &Written| {
             // Without its start record nothing says where a log belongs.
             lost(w) || written.iter().find(|start| start.log == w.log).is_some_and(&lost)
@@ -478,8 +501,8 @@ mod tests {
         (!proven).then_some(missing - 1)
     }
 
-    fn check(env: &MemEnv, expected: Option<u64>, what: &str) {
-        match (recover_in(env, &[3, 4, 6], &facts()), expected) {
+    fn check(env: &MemEnv, facts: &ManifestFacts, expected: Option<u64>, what: &str) {
+        match (recover_in(env, &[3, 4, 6], facts), expected) {
             (Ok(recovered), Some(last)) => assert_eq!(recovered.last_sequence, last, "{what}"),
             (Err(error), None) => assert!(error.is_corruption(), "{what}: {error}"),
             (result, expected) => panic!("{what}: {result:?}, expected {expected:?}"),
@@ -495,13 +518,18 @@ mod tests {
     #[test]
     fn every_cut_gives_the_right_prefix_or_corruption() {
         for closed in [false, true] {
-            let (env, written) = sample(closed);
+            let (env, written, facts) = sample(closed);
             for log in [3, 4, 6] {
                 let bytes = env.read_file(&path_of(log)).unwrap();
                 for cut in offsets(&bytes) {
                     env.write_file(&path_of(log), &bytes[..cut]);
                     let lost = |w: &Written| w.log == log && w.end > cut as u64;
-                    check(&env, expected(&written, lost), &format!("log {log} cut at {cut}"));
+                    check(
+                        &env,
+                        &facts,
+                        expected(&written, &facts, lost),
+                        &format!("log {log} cut at {cut}"),
+                    );
                 }
                 env.write_file(&path_of(log), &bytes);
             }
@@ -511,7 +539,7 @@ mod tests {
     #[test]
     fn every_zeroed_sector_gives_the_right_prefix_or_corruption() {
         for closed in [false, true] {
-            let (env, written) = sample(closed);
+            let (env, written, facts) = sample(closed);
             for log in [3, 4, 6] {
                 let bytes = env.read_file(&path_of(log)).unwrap();
                 for sector in (0..bytes.len()).step_by(SECTOR_BYTES) {
@@ -521,7 +549,12 @@ mod tests {
                     env.write_file(&path_of(log), &zeroed);
                     let lost =
                         |w: &Written| w.log == log && w.start < end as u64 && w.end > sector as u64;
-                    check(&env, expected(&written, lost), &format!("log {log} zero at {sector}"));
+                    check(
+                        &env,
+                        &facts,
+                        expected(&written, &facts, lost),
+                        &format!("log {log} zero at {sector}"),
+                    );
                 }
                 env.write_file(&path_of(log), &bytes);
             }
@@ -531,7 +564,7 @@ mod tests {
     #[test]
     fn every_flipped_byte_is_corruption_or_hits_no_record() {
         for closed in [false, true] {
-            let (env, written) = sample(closed);
+            let (env, written, facts) = sample(closed);
             let last = written.iter().map(|w| w.sequences.1).max().unwrap();
             for log in [3, 4, 6] {
                 let mut bytes = env.read_file(&path_of(log)).unwrap();
@@ -540,7 +573,7 @@ mod tests {
                     for flip in [1 << (at % 8), 0xff] {
                         bytes[at] ^= flip;
                         env.write_file(&path_of(log), &bytes);
-                        match recover_in(&env, &[3, 4, 6], &facts()) {
+                        match recover_in(&env, &[3, 4, 6], &facts) {
                             Ok(found) => {
                                 assert_eq!(found.last_sequence, last, "log {log} at {at}");
                                 assert!(at as u64 >= data, "log {log} at {at} by {flip:#x}");
@@ -583,7 +616,7 @@ mod tests {
         log4.sync().unwrap();
         durable.push((env.log_len(), 17));
         put(&mut log4, 17, 18, 1, 5);
-        log4.finish(&end_of(18)).unwrap();
+        log4.sync().unwrap();
         durable.push((env.log_len(), 18));
         let mut dropped = 0;
         for upto in durable[0].0..=env.log_len() {
@@ -605,8 +638,8 @@ mod tests {
 
     #[test]
     fn a_closed_log_comes_back_clean() {
-        let (env, _) = sample(true);
-        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        let (env, _, facts) = sample(true);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!(
             recovered,
             RecoveredLogs {
@@ -617,15 +650,15 @@ mod tests {
                 dropped: None
             }
         );
-        let (env, _) = sample(false);
-        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        let (env, _, facts) = sample(false);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!((recovered.clean, recovered.dropped), (false, None));
     }
 
     #[test]
     fn what_the_manifest_knows_to_be_durable_must_be_there() {
-        let (env, _) = sample(false);
-        let knows = |synced_through| ManifestFacts { synced_through, ..facts() };
+        let (env, _, facts) = sample(false);
+        let knows = |synced_through| ManifestFacts { synced_through, ..facts };
         assert!(recover_in(&env, &[3, 4, 6], &knows(13)).is_ok());
         let error = recover_in(&env, &[3, 4, 6], &knows(14)).unwrap_err();
         assert!(matches!(error, Error::Corruption { .. }), "{error}");
@@ -633,49 +666,56 @@ mod tests {
 
     #[test]
     fn dropped_records_are_reported_and_their_numbers_are_not_given_again() {
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let mut bytes = env.read_file(&path_of(4)).unwrap();
         bytes[1024..1536].fill(0);
         env.write_file(&path_of(4), &bytes);
-        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!((recovered.last_sequence, recovered.highest_sequence), (5, 13));
         assert!(recovered.dropped.unwrap().to_string().contains("000004.wal at byte"));
-        let known = ManifestFacts { last_sequence: 99, ..facts() };
+        let known = ManifestFacts { last_sequence: 99, ..facts };
         assert_eq!(recover_in(&env, &[3, 4, 6], &known).unwrap().highest_sequence, 99);
     }
 
     #[test]
     fn a_missing_log_is_corruption_that_names_it() {
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let named = |logs: &[u64], name: &str| {
-            let error = recover_in(&env, logs, &facts()).unwrap_err();
+            let error = recover_in(&env, logs, &facts).unwrap_err();
             assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with(name)));
         };
         named(&[], "000003.wal");
         named(&[4, 6], "000003.wal");
         named(&[3, 6], "000004.wal");
         named(&[3, 5], "000005.wal");
+        // The newest log is missing, of a session that was closed or one that was killed.
+        let closed = sample(true).2;
+        let begun = ManifestFacts { session_log: 6, ..facts };
+        for facts in [closed, begun] {
+            let error = recover_in(&env, &[3, 4], &facts).unwrap_err();
+            assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with("000006.wal")));
+        }
+        let long_ago = ManifestFacts { session_log: 2, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &long_ago).is_ok());
     }
 
     #[test]
     fn the_logs_know_how_long_the_manifest_was() {
-        let (env, _) = sample(true);
-        let short = ManifestFacts { bytes: MANIFEST_BYTES - 1, ..facts() };
+        let (env, _, facts) = sample(true);
+        let short = ManifestFacts { bytes: MANIFEST_BYTES - 1, ..facts };
         let error = recover_in(&env, &[3, 4, 6], &short).unwrap_err();
         assert!(
             matches!(&error, Error::Corruption { path, .. } if path.ends_with("MANIFEST-000002"))
         );
-        let newer = ManifestFacts { number: MANIFEST + 5, bytes: 1, ..facts() };
-        let error = recover_in(&env, &[3, 4, 6], &newer).unwrap_err();
-        assert!(error.to_string().contains("a session whose log is missing"), "{error}");
-        assert!(recover_in(&sample(false).0, &[3, 4, 6], &newer).is_ok());
-        let older = ManifestFacts { number: MANIFEST - 1, ..facts() };
+        let newer = ManifestFacts { number: MANIFEST + 5, bytes: 1, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &newer).is_ok());
+        let older = ManifestFacts { number: MANIFEST - 1, ..facts };
         assert!(recover_in(&env, &[3, 4, 6], &older).unwrap_err().is_corruption());
     }
 
     #[test]
     fn a_log_of_an_unfinished_opening_is_passed_over() {
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let start = WalStart {
             first_sequence: 100,
             manifest_number: MANIFEST + 1,
@@ -683,20 +723,20 @@ mod tests {
             ..start_of(13, 6, 13)
         };
         let mut log9 = create(&env, 9, &start);
-        let recovered = recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap();
+        let recovered = recover_in(&env, &[3, 4, 6, 9], &facts).unwrap();
         assert_eq!((recovered.last_sequence, recovered.last_log), (13, 6));
         // The same where history ends before it.
         let log4 = env.read_file(&path_of(4)).unwrap();
         let mut torn = log4.clone();
         torn[1024..1536].fill(0);
         env.write_file(&path_of(4), &torn);
-        assert_eq!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap().last_sequence, 5);
+        assert_eq!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap().last_sequence, 5);
         env.write_file(&path_of(4), &log4);
         // Writes in it mean that its manifest was in force.
         put(&mut log9, 99, 100, 1, 1);
-        assert!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap_err().is_corruption());
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap_err().is_corruption());
         env.write_file(&path_of(4), &torn);
-        assert!(recover_in(&env, &[3, 4, 6, 9], &facts()).unwrap_err().is_corruption());
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap_err().is_corruption());
     }
 
     #[test]
@@ -727,39 +767,39 @@ mod tests {
 
     #[test]
     fn other_logs_under_a_logs_name_are_refused() {
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let log3 = env.read_file(&path_of(3)).unwrap();
         env.write_file(&path_of(4), &log3);
-        assert!(recover_in(&env, &[3, 4, 6], &facts()).unwrap_err().is_corruption());
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
         // Records of another log behind those of a recycled file.
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let mut log6 = env.read_file(&path_of(6)).unwrap();
         let tail = log6.iter().rposition(|&byte| byte != 0).unwrap() + 1;
         log6.truncate(tail);
         log6.extend_from_slice(&log3[20..]);
         env.write_file(&path_of(6), &log6);
-        assert!(recover_in(&env, &[3, 4, 6], &facts()).unwrap_err().is_corruption());
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
     }
 
     #[test]
-    fn junk_behind_an_end_record_loses_nothing() {
-        let (env, _) = sample(true);
+    fn junk_after_a_clean_close_loses_nothing() {
+        let (env, _, facts) = sample(true);
         let mut log6 = env.read_file(&path_of(6)).unwrap();
         log6.extend_from_slice(&[0x5a; 3000]);
         env.write_file(&path_of(6), &log6);
-        let recovered = recover_in(&env, &[3, 4, 6], &facts()).unwrap();
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!((recovered.last_sequence, recovered.clean), (14, false));
         assert!(recovered.dropped.is_some());
     }
 
     #[test]
     fn a_log_that_contradicts_the_tables_is_corruption() {
-        let (env, _) = sample(false);
+        let (env, _, facts) = sample(false);
         let flushed = |flushed_through, log_number| ManifestFacts {
             flushed_through,
             log_number,
             last_sequence: flushed_through,
-            ..facts()
+            ..facts
         };
         assert!(recover_in(&env, &[4, 6], &flushed(4, 4)).is_ok());
         for flushed_through in [3, 5] {
@@ -769,10 +809,32 @@ mod tests {
     }
 
     #[test]
+    fn records_after_a_clean_close_are_corruption() {
+        let (env, written, facts) = sample(true);
+        let before = written.iter().rev().nth(1).unwrap();
+        let (log_bytes, last_sequence) = (before.end, before.sequences.1);
+        let close = CleanClose { log: 6, log_bytes, last_sequence };
+        let facts = ManifestFacts { clean_close: Some(close), ..facts };
+        let error = recover_in(&env, &[3, 4, 6], &facts).unwrap_err();
+        assert!(error.to_string().contains("where the last close ended"), "{error}");
+        // So is a log that nobody had opened then.
+        let mut log9 = create(&env, 9, &start_of(13, 6, 14));
+        put(&mut log9, 13, 15, 1, 1);
+        let closed = sample(true).2;
+        let error = recover_in(&env, &[3, 4, 6, 9], &closed).unwrap_err();
+        assert!(error.to_string().contains("newer than the last one"), "{error}");
+        let elsewhere = CleanClose { log_bytes: 1, ..closed.clean_close.unwrap() };
+        let facts = ManifestFacts { clean_close: Some(elsewhere), ..closed };
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+        let other = CleanClose { last_sequence: 13, ..closed.clean_close.unwrap() };
+        let facts = ManifestFacts { clean_close: Some(other), ..closed };
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+    }
+
+    #[test]
     fn an_error_of_the_caller_ends_recovery() {
-        let (env, _) = sample(false);
-        let result =
-            recover(&env, directory(), &[3, 4, 6], &facts(), &mut |_, _| Err(Error::Closed));
+        let (env, _, facts) = sample(false);
+        let result = recover(&env, directory(), &[3, 4, 6], &facts, &mut |_, _| Err(Error::Closed));
         assert!(matches!(result, Err(Error::Closed)));
     }
 }

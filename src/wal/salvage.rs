@@ -58,8 +58,11 @@ pub fn salvage(
             ..SalvagedLogs::default()
         },
     };
-    if facts.log_number != 0 && logs.first() != Some(&facts.log_number) {
-        salvage.drop_part(&FileName::Wal(facts.log_number).path(directory), 0, "it is missing");
+    let mut known = logs.to_vec();
+    while let Some((number, why)) = facts.missing_from(&known) {
+        let what = format!("it is missing, and {why}");
+        salvage.drop_part(&FileName::Wal(number).path(directory), 0, &what);
+        known.push(number);
     }
     for &number in logs {
         let path = FileName::Wal(number).path(directory);
@@ -100,9 +103,11 @@ impl Salvage<'_> {
             HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
         }
         let mut reader = RecordReader::new(log.bytes, log.number);
+        let mut end = 0;
         loop {
             match reader.step() {
                 Step::Record(record) => {
+                    end = record.end;
                     if self.read_record(log, &record)? == Next::Log {
                         return match reader.step() {
                             // A log of an opening that did not finish has nothing but its start.
@@ -112,9 +117,16 @@ impl Salvage<'_> {
                     }
                 }
                 Step::Bad(bad) => self.drop_part(&log.path, bad.offset, &bad.what),
-                Step::End => return Ok(()),
+                Step::End => break,
             }
         }
+        let close = self.facts.clean_close.filter(|close| close.log == log.number);
+        if let Some(close) = close.filter(|close| close.log_bytes != end) {
+            let left = close.log_bytes;
+            let what = format!("the last record ends here; the last close left {left} bytes");
+            self.drop_part(&log.path, end, &what);
+        }
+        Ok(())
     }
 
     fn read_record(&mut self, log: &Log<'_>, record: &Record<'_>) -> Result<Next> {
@@ -131,11 +143,10 @@ impl Salvage<'_> {
         {
             return Ok(Next::Log);
         }
-        self.facts.check(self.directory, log, record, &decoded.body)?;
+        self.facts.check(self.directory, &decoded.body)?;
         self.synced_through = self.synced_through.max(decoded.synced_through);
         match &decoded.body {
             WalBody::Start(start) => self.settle(start),
-            WalBody::End(end) => self.expect_through(end.last_sequence),
             WalBody::Batch(batch) => {
                 let last = last_sequence(batch).unwrap_or(batch.sequence);
                 self.found.highest_sequence = self.found.highest_sequence.max(last);
@@ -187,7 +198,8 @@ impl Salvage<'_> {
     }
 
     fn finish(mut self, apply: Apply<'_>) -> Result<SalvagedLogs> {
-        self.expect_through(self.synced_through);
+        let closed = self.facts.clean_close.map_or(0, |close| close.last_sequence);
+        self.expect_through(self.synced_through.max(closed));
         for batch in &self.kept {
             let decoded = decode(&batch.payload)
                 .map_err(|undecodable| undecodable.into_error(&batch.path, batch.offset))?;
@@ -213,7 +225,7 @@ enum Next {
 mod tests {
     use super::*;
     use crate::env::mem::MemEnv;
-    use crate::wal::format::WalEnd;
+    use crate::wal::evidence::CleanClose;
     use crate::wal::writer::WalWriter;
     use crate::write_batch::WriteBatch;
 
@@ -269,7 +281,6 @@ mod tests {
         (1..5).for_each(|sequence| put(&mut log3, 0, sequence));
         let mut log4 = create(&env, 4, 4, 5);
         (5..8).for_each(|sequence| put(&mut log4, 0, sequence));
-        log4.finish(&WalEnd { last_sequence: 7, ..WalEnd::default() }).unwrap();
         env
     }
 
@@ -279,7 +290,8 @@ mod tests {
         let (came, found) = run(&two_logs(), &[3, 4], &facts);
         assert_eq!((came, found.last_sequence), ((1..8).collect(), 7));
         assert!(found.dropped.is_empty() && found.missing.is_empty());
-        for broken in 1..8 {
+        // Nothing says that there was more than 6 if 7 is broken.
+        for broken in 1..7 {
             let env = two_logs();
             damage(&env, if broken < 5 { 3 } else { 4 }, broken);
             let (came, found) = run(&env, &[3, 4], &facts);
@@ -297,6 +309,34 @@ mod tests {
         assert_eq!((came, found.missing.len()), (vec![5, 6, 7], 0));
         let synced = ManifestFacts { synced_through: 9, ..facts };
         assert_eq!(run(&two_logs(), &[3, 4], &synced).1.missing, [8..=9]);
+    }
+
+    #[test]
+    fn a_log_that_ends_before_the_last_close_is_named() {
+        let env = two_logs();
+        let path = FileName::Wal(4).path(home());
+        let bytes = env.read_file(&path).unwrap();
+        let close = CleanClose { log: 4, log_bytes: bytes.len() as u64, last_sequence: 7 };
+        let facts = ManifestFacts { clean_close: Some(close), ..ManifestFacts::default() };
+        let (_, found) = run(&env, &[3, 4], &facts);
+        assert!(found.dropped.is_empty() && found.missing.is_empty());
+        let mut reader = RecordReader::new(&bytes, 4);
+        let mut last = 4;
+        while let Step::Record(record) = reader.step() {
+            env.write_file(&path, &bytes[..record.end as usize]);
+            let (came, found) = run(&env, &[3, 4], &facts);
+            assert_eq!((came.len(), found.dropped.len()), (last, usize::from(last < 7)));
+            assert!(last == 7 || found.missing == [last as u64 + 1..=7], "{:?}", found.missing);
+            last += 1;
+        }
+        for logs in [&[3][..], &[3, 4]] {
+            env.write_file(&path, &vec![0; bytes.len()]);
+            let (came, found) = run(&env, logs, &facts);
+            assert_eq!((came, found.missing), (vec![1, 2, 3, 4], vec![5..=7]));
+            assert!(
+                found.dropped.iter().all(|part| part.path == path) && !found.dropped.is_empty()
+            );
+        }
     }
 
     #[test]

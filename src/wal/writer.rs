@@ -1,9 +1,9 @@
 //! Appends write batches to a new log.
 //!
 //! Called by the leader of a write group: [`WalWriter::create`] at a switch of the memtable,
-//! [`WalWriter::append`] per group, [`WalWriter::sync`] when asked for, [`WalWriter::finish`] at
-//! a clean close. Sequences must follow one another. An old log is never appended to: there is no
-//! way to open one for writing.
+//! [`WalWriter::append`] per group, [`WalWriter::sync`] when asked for and at a clean close.
+//! Sequences must follow one another. An old log is never appended to: there is no way to open one
+//! for writing.
 //!
 //! The first sync turns on allocation ahead of the tail, so that later syncs need not write the
 //! file's length; a log that is never synced stays as long as its records. How far ahead is for
@@ -16,7 +16,7 @@ use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::record::format::RecordFile;
 use crate::record::writer::RecordWriter;
-use crate::wal::format::{KIND_BATCH, WalEnd, WalStart, put_end, put_start};
+use crate::wal::format::{KIND_BATCH, WalStart, put_start};
 use crate::write_batch::put_batch_header;
 use std::iter;
 use std::path::Path;
@@ -77,15 +77,6 @@ impl WalWriter {
         Ok(())
     }
 
-    /// Syncs, writes the end record and syncs that: the last calls on a log at a clean close.
-    pub fn finish(&mut self, end: &WalEnd) -> Result<()> {
-        self.records.sync_data()?;
-        self.front.clear();
-        put_end(&mut self.front, end);
-        self.records.append(iter::once(&self.front[..]))?;
-        self.records.sync_all()
-    }
-
     /// How much was written: what lies behind is space allocated ahead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -134,19 +125,17 @@ mod tests {
         let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
         assert_eq!(wal.records.bytes(), before + grown);
         assert!(contents(&env).len() as u64 >= STEP);
-        wal.finish(&WalEnd { last_sequence: 51, ..WalEnd::default() }).unwrap();
         let mut kinds = String::new();
         visit(&contents(&env), LOG, &mut |_, _, item| {
             kinds.push(match item {
                 WalItem::Record(record) => match record.body {
                     WalBody::Start(_) => 's',
                     WalBody::Batch(_) => 'b',
-                    WalBody::End(_) => 'e',
                 },
                 WalItem::Undecodable(_) | WalItem::Bad(_) => '!',
             });
         });
-        assert_eq!(kinds, format!("s{}e", "b".repeat(50)));
+        assert_eq!(kinds, format!("s{}", "b".repeat(50)));
     }
 
     #[test]

@@ -71,15 +71,15 @@ impl Image {
     /// crash leaves.
     fn least_of_flip(&self, path: &Path, at: usize) -> usize {
         let ends = self.record_ends.iter().map(|(end, _)| *end);
-        let closed = (self.known_durable == self.last()) as usize;
-        let last_begins = ends.rev().nth(1 - closed).unwrap_or(0);
+        let last_begins = ends.rev().nth(1).unwrap_or(0);
         let is_inside = name(path).ends_with(".wal") && at < last_begins;
         if is_inside { self.last() } else { self.least(path) }
     }
 
-    /// The same after all from byte `len` on is gone: a log says no more than its records do.
+    /// The same after all from byte `len` on is gone: a log says no more than its records do, unless
+    /// the mark of a clean close says where it ended.
     fn least_of_cut(&self, path: &Path, len: usize) -> usize {
-        if !name(path).ends_with(".wal") {
+        if !name(path).ends_with(".wal") || self.known_durable == self.last() {
             return self.last();
         }
         let whole = self.record_ends.iter().rev().find(|(end, _)| *end <= len);
@@ -573,7 +573,11 @@ fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
     let candidates = (begun[20]..synced_at).step_by(3);
     let several: Vec<MemEnv> = candidates
         .map(|call| env.replay(call, CrashModel::Kill, 0))
-        .filter(|env| files_ending(env, ".wal").len() >= 2)
+        .filter(|env| {
+            let logs = files_ending(env, ".wal");
+            let begun = |log: &PathBuf| env.read_file(log).is_some_and(|bytes| !bytes.is_empty());
+            logs.len() >= 2 && logs.iter().all(begun)
+        })
         .collect();
     // The first log may be one that was flushed and not yet removed: then nothing misses it.
     let needed = several.into_iter().find(|env| {

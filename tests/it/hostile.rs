@@ -1093,10 +1093,6 @@ fn records_that_no_log_can_have_are_refused() {
             vec![batch(1, 1, &entry)]
         }),
         ("a second start", vec![(vec![0, 0, 1, 1, 0], 1)]),
-        ("an end elsewhere", vec![good.clone(), (vec![9, 1, 0], 3)]),
-        ("a record behind the end", vec![good.clone(), (vec![1, 1, 0], 3), batch(2, 1, one)]),
-        ("a manifest of the future", vec![good.clone(), (vec![1, 9, 0], 3)]),
-        ("a longer manifest", vec![good.clone(), (vec![1, 1, 0xff, 1], 3)]),
         ("a record of an unknown kind", vec![good.clone(), (vec![1], 9)]),
         ("a batch of another keyspace", {
             let (mut body, kind) = good.clone();
@@ -1130,22 +1126,23 @@ fn a_log_that_claims_what_cannot_be_durable_is_damaged_there() {
     };
     // Behind what is durable: log and sequence before, first sequence, manifest; kind.
     let start = |synced| [varint(synced), vec![0, 0, 1, 1, 0, 1]].concat();
-    let batch = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];
-    let end = |synced, last| [varint(synced), varint(last), vec![1, 0, 3]].concat();
+    let batch = |synced, sequence: u64| {
+        let entry = [1, 0, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];
+        [varint(synced), sequence.to_le_bytes().to_vec(), entry.to_vec()].concat()
+    };
     let said = Said { first_log: 2, flushed_through: 0, next_file: 10, last_sequence: 0 };
     let store = |records: &[Vec<u8>]| {
         let log = record_file(b"siftdbWL", 2, records);
         copy_of(&directory_of(Path::new(HOME), manifest(1, said, &[]), &[("000002.wal", log)]))
     };
-    let good = [start(0), batch.clone(), end(1, 1)];
+    let good = [start(0), batch(0, 1), batch(1, 2)];
     assert_eq!(open(&store(&good), &options()).unwrap().get("a").unwrap().unwrap(), "b");
     let claims = [1, 2, SEQUENCE_MAX, SEQUENCE_MAX + 1, u64::MAX];
-    let starts = claims.map(|claim| (0, [start(claim), batch.clone(), end(1, 1)]));
-    let ends = claims.map(|claim| (2, [start(0), batch.clone(), end(claim, 1)]));
+    let starts = claims.map(|claim| (0, [start(claim), batch(0, 1), batch(1, 2)]));
+    let batches = claims.map(|claim| (2, [start(0), batch(0, 1), batch(claim, 2)]));
     let later =
-        [2, SEQUENCE_MAX + 1, u64::MAX].map(|last| (2, [start(0), batch.clone(), end(last, last)]));
-    let none = [(2, [start(0), batch.clone(), end(0, 1)])];
-    let claims = starts.iter().chain(&ends[1..]).chain(&later).chain(&none);
+        [SEQUENCE_MAX + 1, u64::MAX].map(|last| (2, [start(0), batch(0, 1), batch(1, last)]));
+    let claims = starts.iter().chain(&batches[1..]).chain(&later);
     for (at, (bad, records)) in claims.enumerate() {
         let env = store(records);
         let place = 20 + records[..*bad].iter().map(|record| 11 + record.len() as u64).sum::<u64>();

@@ -143,6 +143,125 @@ fn salvage_opens_without_a_log_that_is_missing_and_says_so() {
     assert!(!report.is_complete());
 }
 
+/// A store that was closed cleanly, its newest log, and where each record of that ends.
+fn closed() -> (MemEnv, PathBuf, Vec<usize>) {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    db.put("first", "1").unwrap();
+    db.flush().unwrap();
+    let log = files_ending(&env, ".wal").pop().unwrap();
+    let written = |env: &MemEnv| {
+        let bytes = env.read_file(&log).unwrap();
+        bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+    };
+    let mut ends = vec![written(&env)];
+    for number in 1..=BATCHES {
+        db.put(format!("key{number:02}"), "1").unwrap();
+        ends.push(written(&env));
+    }
+    db.close().unwrap();
+    assert_eq!(files_ending(&env, ".wal"), std::slice::from_ref(&log));
+    (env, log, ends)
+}
+
+/// The damaged log is an error where a history must be whole, and Salvage says what is not there.
+fn check_refused(env: &MemEnv, log: &Path, what: &str) {
+    for recovery in [Recovery::default(), Recovery::Strict] {
+        let image = files(env);
+        let error = with(env, recovery).expect_err(what);
+        let (Error::Corruption { path, .. } | Error::Missing { path, .. }) = &error else {
+            panic!("{what}: {error}")
+        };
+        assert_eq!(path, log, "{what}: {error}");
+        assert!(files(env) == image, "{what}: a refused opening changed files");
+    }
+    let read_only = options().env(as_env(env)).open_read_only(HOME);
+    assert!(read_only.is_err_and(|error| error.is_corruption()), "{what}");
+    let db = with(env, Recovery::Salvage).unwrap();
+    let report = db.recovery_report();
+    assert!(report.dropped.iter().any(|part| part.path == log), "{what}: {report}");
+    assert!(db.get("first").unwrap().is_some());
+}
+
+#[test]
+fn a_clean_close_lets_no_log_be_shorter() {
+    let (env, log, ends) = closed();
+    let bytes = env.read_file(&log).unwrap();
+    let image = files(&env);
+    let damaged = |contents: Option<&[u8]>, what: &str| {
+        let env = copy_of(&image);
+        match contents {
+            Some(contents) => env.write_file(&log, contents),
+            None => env.remove_file(&log),
+        }
+        check_refused(&env, &log, what);
+    };
+    let last = *ends.last().unwrap();
+    for end in [&[0, 10, 20], &ends[..ends.len() - 1]].concat() {
+        damaged(Some(&bytes[..end]), &format!("cut at {end}"));
+        let zeroed = [&bytes[..end], &vec![0; bytes.len() - end]].concat();
+        damaged(Some(&zeroed), &format!("zeros from {end}"));
+    }
+    damaged(None, "removed");
+    // Another store's log of the same number, with fewer records.
+    let (other, same, _) = closed();
+    assert_eq!(same, log);
+    let db = open(&other, &options()).unwrap();
+    db.put("more", "1").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let others = files_ending(&other, ".wal").pop().unwrap();
+    damaged(Some(&other.read_file(&others).unwrap()), "a later log of another store");
+    // What was allocated ahead holds nothing.
+    let env = copy_of(&image);
+    env.write_file(&log, &bytes[..last]);
+    let db = with(&env, Recovery::Strict).unwrap();
+    assert_eq!(batches(&db).len() as u64, BATCHES);
+    assert!(db.recovery_report().is_complete());
+}
+
+#[test]
+fn sessions_that_only_read_keep_the_mark() {
+    let (env, log, ends) = closed();
+    let mark = |env: &MemEnv| {
+        let stays = |path: &PathBuf| !path.ends_with("STATS") && !path.ends_with("LOCK");
+        files(env).into_iter().filter(|(path, _)| stays(path)).collect::<Vec<_>>()
+    };
+    let before = mark(&env);
+    for _ in 0..3 {
+        let db = open(&env, &options()).unwrap();
+        assert_eq!(batches(&db).len() as u64, BATCHES);
+        db.close().unwrap();
+        drop(db);
+        drop(options().env(as_env(&env)).open_read_only(HOME).unwrap());
+        assert!(mark(&env) == before, "it wrote something");
+    }
+    let bytes = env.read_file(&log).unwrap();
+    let env = copy_of(&files(&env));
+    env.write_file(&log, &bytes[..ends[ends.len() - 2]]);
+    check_refused(&env, &log, "cut");
+}
+
+#[test]
+fn the_mark_lapses_when_a_session_writes() {
+    let (env, log, _) = closed();
+    let db = open(&env, &options()).unwrap();
+    db.put("unsynced", "1").unwrap();
+    let killed = env.replay(env.log_len(), CrashModel::Kill, 0);
+    let newest = files_ending(&killed, ".wal").pop().unwrap();
+    assert_ne!(newest, log);
+    // A crash may tear it: nothing in it was ever durable.
+    let bytes = killed.read_file(&newest).unwrap();
+    killed.write_file(&newest, &bytes[..bytes.len() - 1]);
+    let image = files(&killed);
+    let db = with(&copy_of(&image), Recovery::default()).unwrap();
+    assert_eq!((batches(&db).len() as u64, db.get("unsynced").unwrap()), (BATCHES, None));
+    // Its name was durable before the first write, though.
+    killed.remove_file(&newest);
+    let error = with(&killed, Recovery::default()).unwrap_err();
+    assert!(matches!(&error, Error::Missing { path, .. } if *path == newest), "{error}");
+}
+
 #[test]
 fn salvage_does_as_the_default_where_that_opens() {
     let (env, log, ends) = killed();
