@@ -1,8 +1,6 @@
-//! What stands in a directory, and what each file is worth. Reads everything, changes nothing.
+//! What is in a directory, and what each file is worth. Reads everything, changes nothing.
 //!
-//! A manifest is believed if CURRENT names it, it is whole, every table it names is there in some
-//! state, and no log says that it was longer or another one in force. Less than that, and tables
-//! it does not name may be part of the data.
+//! Which manifest is believed, and which files it and the logs miss, is the matter of `history`.
 //!
 //! Files of an unknown format are no damage: they end the inventory with an error, since a newer
 //! siftdb can read them. So does a file that cannot be opened or listed.
@@ -17,11 +15,7 @@ use crate::recovery::DroppedPart;
 use crate::table::reader::{Expect, Table};
 use crate::table::verify::TableCheck;
 use crate::version::edit::FileMeta;
-use crate::version::manifest::{ManifestState, highest_in, read_current, replay};
-use crate::wal::evidence::ManifestFacts;
-use crate::wal::recover::recover;
-use crate::wal::salvage::salvage;
-use std::collections::BTreeSet;
+use crate::version::manifest::{ManifestRemains, remains};
 use std::path::Path;
 
 /// What a table file is worth.
@@ -63,21 +57,15 @@ pub struct Inventory {
     pub files: Vec<FileName>,
     /// Those that are no ordinary files.
     pub no_files: Vec<FileName>,
-    /// The manifest in force, if it is to be believed.
-    pub manifest: Option<ManifestState>,
     /// All table files, by number.
     pub tables: Vec<TableFound>,
-    /// The logs that may hold writes that are in no table.
-    pub logs: Vec<u64>,
-    /// What to hold those logs against.
-    pub facts: ManifestFacts,
-    /// They read back as after any crash.
-    pub logs_are_sound: bool,
+    /// What is left of each manifest, with the name of its file.
+    pub manifests: Vec<(FileName, ManifestRemains)>,
     /// Above every file number that was ever given, as far as anything says.
     pub next_file_number: u64,
     /// The largest sequence that a manifest or table speaks of.
     pub last_sequence: SequenceNumber,
-    /// What of CURRENT and manifests could not be used.
+    /// Manifests that cannot be read.
     pub dropped: Vec<DroppedPart>,
 }
 
@@ -91,50 +79,30 @@ impl Inventory {
         let mut found = Inventory::default();
         found.list(&**env, directory)?;
         for name in found.files.clone() {
+            if found.no_files.contains(&name) {
+                continue;
+            }
             match name {
-                FileName::Table(number) if !found.no_files.contains(&name) => {
+                FileName::Table(number) => {
                     let state = check_table(options, directory, number)?;
                     found.tables.push(TableFound { number, state });
                 }
-                FileName::Manifest(number) if !found.no_files.contains(&name) => {
-                    let (file, sequence) = highest_in(&**env, directory, number)?;
-                    let file = if file < BELIEVED_MAX { file } else { 0 };
-                    found.next_file_number = found.next_file_number.max(file);
-                    found.last_sequence = found.last_sequence.max(sequence);
+                FileName::Manifest(number) => {
+                    match remains(&**env, &name.path(directory), number) {
+                        Ok(remains) => found.manifests.push((name, remains)),
+                        Err(error) => found.dropped.push(part_of(error)?),
+                    }
                 }
                 _ => {}
             }
         }
+        for (_, manifest) in &found.manifests {
+            let file = Some(manifest.next_file_number).filter(|file| *file < BELIEVED_MAX);
+            found.next_file_number = found.next_file_number.max(file.unwrap_or(0));
+            found.last_sequence = found.last_sequence.max(manifest.last_sequence);
+        }
         found.last_sequence = found.last_sequence.max(found.last_in_tables());
-        match found.read_manifest(&**env, directory) {
-            Ok(state) => found.manifest = Some(state),
-            Err(error) => found.dropped.push(part_of(error)?),
-        }
-        if found.manifest.is_none() {
-            // No manifest is ahead of this one, and none is too short.
-            let number = u64::MAX;
-            found.facts = ManifestFacts { number, bytes: u64::MAX, ..ManifestFacts::default() };
-            found.logs = found.all_logs();
-            // For the errors: the steps behind this one write.
-            salvage(&**env, directory, &found.logs, &found.facts, &mut |_, _| Ok(()))?;
-        }
         Ok(found)
-    }
-
-    /// True if there is nothing that a repair could do.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        let Some(state) = &self.manifest else { return false };
-        let sound = |meta: &FileMeta| {
-            let file = self.tables.iter().find(|table| table.number == meta.number);
-            file.is_some_and(|file| match &file.state {
-                TableState::Sound(found) => {
-                    FileMeta { garbage: meta.garbage, ..found.clone() } == *meta
-                }
-                _ => false,
-            })
-        };
-        self.logs_are_sound && state.levels.iter().flatten().all(sound)
     }
 
     /// The largest sequence that a table speaks of.
@@ -163,7 +131,9 @@ impl Inventory {
         Ok(())
     }
 
-    fn all_logs(&self) -> Vec<u64> {
+    /// The numbers of all logs, in order.
+    #[must_use]
+    pub fn all_logs(&self) -> Vec<u64> {
         let files = self.files.iter().filter(|name| !self.no_files.contains(name));
         let wal = |name: &FileName| match name {
             FileName::Wal(number) => Some(*number),
@@ -173,38 +143,16 @@ impl Inventory {
         files.filter_map(wal).collect()
     }
 
-    /// The manifest in force, and with it which logs count. An error that is `Corruption` says why
-    /// it is not to be believed.
-    fn read_manifest(&mut self, env: &dyn Env, directory: &Path) -> Result<ManifestState> {
-        let current = FileName::Current.path(directory);
-        if self.no_files.contains(&FileName::Current) {
-            return Err(Error::corruption(current, 0, "it is no ordinary file"));
-        }
-        let Some(number) = read_current(env, directory)? else {
-            return Err(Error::missing(current, "other files of a database are there"));
+    /// The file that has the table of this id: a sound one if there are several, and then the one
+    /// under the number that it should have.
+    #[must_use]
+    pub fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
+        let is_it =
+            |table: &&TableFound| table.meta().is_some_and(|meta| meta.table_id == table_id);
+        let rank = |table: &&TableFound| {
+            (matches!(table.state, TableState::Sound(_)), table.number == number)
         };
-        let state = replay(env, directory, number)?;
-        let path = FileName::Manifest(number).path(directory);
-        let there: BTreeSet<u64> = self.tables.iter().map(|table| table.number).collect();
-        if let Some(meta) = state.levels.iter().flatten().find(|meta| !there.contains(&meta.number))
-        {
-            let what = format!("it names {}, which is missing", FileName::Table(meta.number));
-            return Err(Error::corruption(path, 0, what));
-        }
-        let facts = state.facts();
-        let mut logs = self.all_logs();
-        logs.retain(|log| *log >= facts.log_number);
-        let logs_are_sound = match recover(env, directory, &logs, &facts, &mut |_, _| Ok(())) {
-            Ok(_) => true,
-            Err(error) if !error.is_corruption() => return Err(error),
-            Err(_) => {
-                // What fails here, too, is what the logs say of the manifest.
-                salvage(env, directory, &logs, &facts, &mut |_, _| Ok(()))?;
-                false
-            }
-        };
-        (self.logs, self.facts, self.logs_are_sound) = (logs, facts, logs_are_sound);
-        Ok(state)
+        self.tables.iter().filter(is_it).max_by_key(rank)
     }
 }
 
@@ -253,7 +201,10 @@ pub fn meta_of(number: u64, table: &Table) -> FileMeta {
 }
 
 /// Damage as a part that was not used; passes on what is no damage.
-fn part_of(error: Error) -> Result<DroppedPart> {
+///
+/// # Errors
+/// `error`, where it is no damage.
+pub fn part_of(error: Error) -> Result<DroppedPart> {
     match error {
         Error::Corruption { path, offset, what, .. } => Ok(DroppedPart { path, offset, what }),
         Error::Missing { path, what } => {

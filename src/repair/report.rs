@@ -16,17 +16,18 @@ pub struct SetAside {
     pub why: String,
 }
 
-/// Entries of a table that could not be read.
+/// Entries that are lost: of a place in a table that cannot be read, of a whole table, or of a log
+/// that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostEntries {
-    /// The table, by its path before the repair.
+    /// The table or log, by its path before the repair, also if it was not there.
     pub path: PathBuf,
     /// All of them have keys at or above this one; `None` if that is not known.
     pub from: Option<Vec<u8>>,
     /// All of them have keys at or below this one; `None` if that is not known.
     pub to: Option<Vec<u8>>,
-    /// What is wrong with the table there.
+    /// What is wrong with the file there, or that it is missing and what says so.
     pub what: String,
 }
 
@@ -37,8 +38,8 @@ pub struct RepairReport {
     /// Something was written. False for a database in which nothing was damaged: no file of it
     /// was touched.
     pub changed: bool,
-    /// The manifest told which tables there are and where they belong. If not, everything that was
-    /// found took part, and deleted keys may have come back.
+    /// A manifest told which tables there are. If not, everything that was found took part, and
+    /// deleted keys may have come back.
     pub manifest_used: bool,
     /// Tables that stay as they were.
     pub tables_kept: u64,
@@ -46,13 +47,13 @@ pub struct RepairReport {
     pub tables_written: u64,
     /// Entries in all tables now: versions and tombstones counted.
     pub entries: u64,
-    /// Entries that the damaged tables say they had, beyond those that were read; tables whose
-    /// count cannot be read are not in it.
+    /// Entries that damaged and missing tables had, beyond those that were read; tables whose count
+    /// is not known are not in it.
     pub entries_lost: u64,
     /// Writes that were read from logs.
     pub log_entries: u64,
-    /// Where entries of tables were lost: an older version of such a key may show, or a deleted
-    /// key.
+    /// Where entries were lost, missing tables and logs included: an older version of such a key
+    /// may show, or a deleted key.
     pub lost: Vec<LostEntries>,
     /// What of the logs, the manifest and CURRENT could not be used.
     pub dropped: Vec<DroppedPart>,
@@ -65,7 +66,7 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// True if no entry is known to be lost.
+    /// True if no entry is known to be lost. If not, `siftdb repair` has an exit code of its own.
     #[must_use]
     pub fn saved_everything(&self) -> bool {
         self.lost.is_empty() && self.missing.is_empty()
@@ -85,7 +86,7 @@ impl fmt::Display for RepairReport {
             self.entries,
             self.log_entries,
             match self.manifest_used {
-                true => "placed by the manifest",
+                true => "as the manifest says",
                 false => "without a manifest: deleted keys may have come back",
             }
         )?;
@@ -94,8 +95,11 @@ impl fmt::Display for RepairReport {
                 Some(key) => format!("\"{}\"", key.escape_ascii()),
                 None => "an end".into(),
             };
-            let (from, to) = (end(&lost.from), end(&lost.to));
-            write!(f, "\nlost: keys from {from} to {to}: {}: {}", lost.path.display(), lost.what)?;
+            match (&lost.from, &lost.to) {
+                (None, None) => write!(f, "\nlost: ")?,
+                (from, to) => write!(f, "\nlost: keys from {} to {}: ", end(from), end(to))?,
+            }
+            write!(f, "{}: {}", lost.path.display(), lost.what)?;
         }
         if self.entries_lost > 0 {
             write!(f, "\nlost: {} entries of tables in all", self.entries_lost)?;

@@ -20,6 +20,7 @@ use crate::filename::FileName;
 use crate::foreign::refuse_foreign;
 use crate::key::{SEQUENCE_MAX, SequenceNumber, user_key};
 use crate::options::database::Options;
+use crate::repair::history::History;
 use crate::repair::inventory::{Inventory, TableFound, TableState};
 use crate::repair::rebuild::Rebuild;
 use crate::repair::report::{LostEntries, RepairReport, SetAside};
@@ -60,6 +61,9 @@ impl Options {
     }
 }
 
+/// Of a table that is there and gives no entry.
+const UNREADABLE: &str = "nothing of the table can be read";
+
 /// The tables of the database to be, and what became of the files there are.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -83,8 +87,9 @@ fn repair(options: &Options, directory: &Path) -> Result<RepairReport> {
     }
     let _lock = lock_to_write(env, directory)?;
     let found = Inventory::take(options, directory)?;
-    if found.is_sound() {
-        let tables = found.manifest.iter().flat_map(|state| state.levels.iter().flatten());
+    let history = History::find(env, directory, &found)?;
+    if history.is_sound(&found) {
+        let tables = history.manifest.iter().flat_map(|state| state.levels.iter().flatten());
         return Ok(RepairReport {
             manifest_used: true,
             tables_kept: tables.clone().count() as u64,
@@ -95,15 +100,17 @@ fn repair(options: &Options, directory: &Path) -> Result<RepairReport> {
     }
     let first = found.next_file_number.max(number_behind(&found.files));
     let mut outcome = Outcome { last_sequence: found.last_sequence, ..Outcome::default() };
-    outcome.report.dropped.clone_from(&found.dropped);
-    let next = match &found.manifest {
-        Some(state) => outcome.in_place(options, directory, &found, state, first)?,
-        None => outcome.out_of_all_tables(options, directory, &found, first)?,
+    outcome.report.dropped.clone_from(&history.dropped);
+    let next = match &history.manifest {
+        Some(state) if history.newer.is_empty() => {
+            outcome.in_place(options, directory, &found, &history, state, first)?
+        }
+        _ => outcome.by_sequence(options, directory, &found, &history, first)?,
     };
     // What a table said of itself may have been less than what was found in it.
     let tables = outcome.levels.iter().flatten().map(|meta| meta.largest_sequence);
     outcome.last_sequence = tables.fold(outcome.last_sequence, u64::max);
-    outcome.set_aside(options, directory, &found)?;
+    outcome.set_aside(options, directory, &found, &history)?;
     outcome.put_in_force(options, directory, next)?;
     Ok(outcome.clear(options, directory, &found, first..next))
 }
@@ -115,84 +122,120 @@ impl Outcome {
         options: &Options,
         directory: &Path,
         found: &Inventory,
+        history: &History,
         state: &ManifestState,
         next: u64,
     ) -> Result<u64> {
         self.report.manifest_used = true;
         let rebuild = Rebuild::new(options, directory, next, &state.levels);
-        let mut named = Vec::new();
+        let mut used = Vec::new();
         for (level, metas) in state.levels.iter().enumerate() {
             for meta in metas {
                 // By its id: the files of two tables may have been exchanged.
-                let has_id = |table: &&TableFound| {
-                    table.meta().is_some_and(|found| found.table_id == meta.table_id)
+                let Some(file) = found.table_of(meta.table_id, meta.number) else {
+                    self.lose_named(directory, found, meta);
+                    continue;
                 };
-                let file = found.tables.iter().find(has_id);
-                let tables = match file {
-                    Some(file) => {
-                        // At level 0 they say which table is newer.
-                        let sequences = match level {
-                            0 => meta.smallest_sequence..=meta.largest_sequence,
-                            _ => 0..=SEQUENCE_MAX,
-                        };
-                        self.take(&rebuild, directory, file, &sequences, level)?
-                    }
-                    None => {
-                        self.lose_table(directory, meta.number, Some(meta));
-                        Vec::new()
-                    }
+                // At level 0 they say which table is newer.
+                let sequences = match level {
+                    0 => meta.smallest_sequence..=meta.largest_sequence,
+                    _ => 0..=SEQUENCE_MAX,
                 };
-                named.extend(file.map(|file| file.number));
+                let tables = self.take(&rebuild, directory, file, &sequences, level)?;
+                used.push(file.number);
                 self.levels[level].extend(tables);
             }
         }
-        for table in found.tables.iter().filter(|table| !named.contains(&table.number)) {
-            let why = match &table.state {
-                TableState::Unusable(error) => error.to_string(),
-                _ => "the manifest does not name this table".into(),
-            };
-            self.aside.push((FileName::Table(table.number), why));
-        }
+        self.leave_others(found, &used);
         // Newer than every table, and each newer than the one before.
-        let tables = self.tables_of_logs(&rebuild, found, 0)?;
+        let tables = self.tables_of_logs(&rebuild, directory, history, &[], 0)?;
         self.levels[0].extend(tables);
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
     }
 
-    /// All that can be read, merged into one sorted level.
-    fn out_of_all_tables(
+    /// All that can be read, merged into one sorted level: of all tables, or of those that the
+    /// manifest names or may have named.
+    fn by_sequence(
         &mut self,
         options: &Options,
         directory: &Path,
         found: &Inventory,
+        history: &History,
         next: u64,
     ) -> Result<u64> {
-        let whole: Vec<FileMeta> =
-            found.tables.iter().filter_map(TableFound::meta).cloned().collect();
-        let level = level_for(options, whole.iter().map(|meta| meta.bytes).sum());
+        self.report.manifest_used = history.manifest.is_some();
+        let files = match &history.manifest {
+            Some(state) => {
+                let named = state.levels.iter().flatten();
+                let missing = named
+                    .clone()
+                    .filter(|meta| found.table_of(meta.table_id, meta.number).is_none());
+                missing.for_each(|meta| self.lose_named(directory, found, meta));
+                let named = named.filter_map(|meta| found.table_of(meta.table_id, meta.number));
+                let is_newer = |table: &&TableFound| history.newer.contains(&table.number);
+                let files = named.chain(found.tables.iter().filter(is_newer)).collect();
+                let used: Vec<u64> = numbers(&files);
+                self.leave_others(found, &used);
+                files
+            }
+            None => {
+                for meta in &history.named_and_missing {
+                    self.lose_named(directory, found, meta);
+                }
+                self.every_table(directory, found)
+            }
+        };
+        let metas: Vec<FileMeta> = files.iter().filter_map(|file| file.meta()).cloned().collect();
+        let level = level_for(options, metas.iter().map(|meta| meta.bytes).sum());
         let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
-        levels[level].clone_from(&whole);
+        levels[level].clone_from(&metas);
         let rebuild = Rebuild::new(options, directory, next, &levels);
         let mut tables = Vec::new();
-        for file in &found.tables {
-            match &file.state {
-                TableState::Unusable(error) => {
-                    self.lose_table(directory, file.number, None);
-                    self.aside.push((FileName::Table(file.number), error.to_string()));
-                }
-                // Merged with all others, so that their sequences alone decide.
-                _ => {
-                    let sequences = 0..=SEQUENCE_MAX;
-                    tables.extend(self.take(&rebuild, directory, file, &sequences, level)?);
-                }
-            }
+        for file in &files {
+            // Merged with all others, so that their sequences alone decide.
+            tables.extend(self.take(&rebuild, directory, file, &(0..=SEQUENCE_MAX), level)?);
         }
-        tables.extend(self.tables_of_logs(&rebuild, found, level)?);
+        // What a table was made of the logs for is not missing there.
+        let newer = files.iter().filter(|file| history.newer.contains(&file.number));
+        let covered: Vec<_> = match &history.manifest {
+            Some(_) => newer.filter_map(|file| file.meta()).map(sequences_of).collect(),
+            None => vec![0..=found.last_in_tables()],
+        };
+        tables.extend(self.tables_of_logs(&rebuild, directory, history, &covered, level)?);
         let flushed = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
         self.last_sequence = self.last_sequence.max(flushed);
         let merged = rebuild.merge(tables, level, self.last_sequence)?;
         self.levels[level] = [merged.kept, merged.written].concat();
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
+    }
+
+    /// Every table that opens; of several copies of one that is sound, one.
+    fn every_table<'f>(&mut self, directory: &Path, found: &'f Inventory) -> Vec<&'f TableFound> {
+        let mut files = Vec::new();
+        for file in &found.tables {
+            let Some(meta) = file.meta() else {
+                self.lose_table(directory, file.number, None, UNREADABLE);
+                continue;
+            };
+            let best = found.table_of(meta.table_id, meta.number).unwrap_or(file);
+            let is_copy = matches!(best.state, TableState::Sound(_)) && best.number != file.number;
+            if !is_copy {
+                files.push(file);
+            }
+        }
+        self.leave_others(found, &numbers(&files));
+        files
+    }
+
+    /// Sets all tables aside but those of the numbers in `used`.
+    fn leave_others(&mut self, found: &Inventory, used: &[u64]) {
+        for table in found.tables.iter().filter(|table| !used.contains(&table.number)) {
+            let why = match &table.state {
+                TableState::Unusable(error) => error.to_string(),
+                _ => "the manifest does not name this table, or a copy of it is in use".into(),
+            };
+            self.aside.push((FileName::Table(table.number), why));
+        }
     }
 
     /// A table as it is, or what is sound of it.
@@ -219,7 +262,7 @@ impl Outcome {
         let (tables, lost) = match rebuild.rescue(meta, sequences, level) {
             Err(error) if error.is_corruption() => {
                 // Its index is gone.
-                self.lose_table(directory, file.number, Some(meta));
+                self.lose_table(directory, file.number, Some(meta), UNREADABLE);
                 self.aside.push((name, error.to_string()));
                 return Ok(Vec::new());
             }
@@ -237,57 +280,82 @@ impl Outcome {
         Ok(tables)
     }
 
-    /// Nothing of a table can be read.
-    fn lose_table(&mut self, directory: &Path, number: u64, meta: Option<&FileMeta>) {
+    /// A table that a manifest names and that cannot be read, or is not there.
+    fn lose_named(&mut self, directory: &Path, found: &Inventory, meta: &FileMeta) {
+        let name = FileName::Table(meta.number);
+        let what = match found.files.contains(&name) {
+            _ if found.no_files.contains(&name) => "no ordinary file is there",
+            true => UNREADABLE,
+            false => "the table is missing, and a manifest names it",
+        };
+        self.lose_table(directory, meta.number, Some(meta), what);
+    }
+
+    /// Nothing of a table can be had.
+    fn lose_table(&mut self, directory: &Path, number: u64, meta: Option<&FileMeta>, what: &str) {
         self.report.entries_lost += meta.map_or(0, |meta| meta.entries);
         self.report.lost.push(LostEntries {
             path: FileName::Table(number).path(directory),
             from: meta.map(|meta| user_key(&meta.smallest).to_vec()),
             to: meta.map(|meta| user_key(&meta.largest).to_vec()),
-            what: "nothing of the table can be read".into(),
+            what: what.into(),
         });
     }
 
+    /// Tables of what the logs hold. Sequences in `covered` are not missed: tables hold them.
     fn tables_of_logs(
         &mut self,
         rebuild: &Rebuild<'_>,
-        found: &Inventory,
+        directory: &Path,
+        history: &History,
+        covered: &[RangeInclusive<SequenceNumber>],
         level: usize,
     ) -> Result<Vec<FileMeta>> {
-        let (tables, logs) = rebuild.tables_of_logs(&found.logs, &found.facts, level)?;
+        let (tables, logs) = rebuild.tables_of_logs(&history.logs, &history.facts, level)?;
         self.report.log_entries = tables.iter().map(|meta| meta.entries).sum();
         self.last_sequence = self.last_sequence.max(logs.highest_sequence);
-        // Without a manifest nothing but the tables tells how far the logs were flushed.
-        let in_tables = match &found.manifest {
-            Some(_) => 0,
-            None => found.last_in_tables(),
-        };
-        let gaps = logs.missing.into_iter();
-        let behind = gaps.map(|gap| *gap.start().max(&(in_tables + 1))..=*gap.end());
-        let missing: Vec<_> = behind.filter(|gap| !gap.is_empty()).collect();
-        let incomplete = !logs.dropped.is_empty() || !missing.is_empty();
-        self.report.dropped.extend(logs.dropped);
+        let missing = logs.missing.into_iter().flat_map(|gap| without(gap, covered));
+        let missing: Vec<_> = missing.collect();
+        // Without a manifest a log may be gone because all of it was flushed.
+        let is_lost = history.manifest.is_some() || !missing.is_empty();
+        let mut dropped = logs.dropped;
+        for (number, why) in logs.missing_logs {
+            let path = FileName::Wal(number).path(directory);
+            dropped.retain(|part| part.path != path);
+            if is_lost {
+                let what = format!("the log is missing, and {why}");
+                self.report.lost.push(LostEntries { path, from: None, to: None, what });
+            }
+        }
+        let incomplete = !dropped.is_empty() || !missing.is_empty();
+        self.report.dropped.extend(dropped);
         self.report.missing = missing;
         if incomplete {
             let why = "a part of the logs could not be used";
-            let names = found.logs.iter().map(|number| FileName::Wal(*number));
+            let names = history.logs.iter().map(|number| FileName::Wal(*number));
             self.aside.extend(names.map(|name| (name, why.into())));
         }
         Ok(tables)
     }
 
     /// Second names in `lost` for what was not taken over whole.
-    fn set_aside(&mut self, options: &Options, directory: &Path, found: &Inventory) -> Result<()> {
+    fn set_aside(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+    ) -> Result<()> {
         for name in &found.files {
             let why = match name {
                 _ if found.no_files.contains(name) => "it is no ordinary file",
-                FileName::Current if found.manifest.is_none() => "what it names was not usable",
+                FileName::Current if !history.by_current => "what it names was not usable",
                 FileName::Manifest(number)
-                    if found.manifest.as_ref().is_none_or(|state| state.number != *number) =>
+                    if history.manifest.as_ref().is_none_or(|state| state.number != *number) =>
                 {
                     "it was not in force, or not usable"
                 }
-                FileName::Wal(number) if !found.logs.contains(number) => {
+                FileName::Wal(number) if !history.logs.contains(number) => {
                     "its writes are in tables, by the manifest"
                 }
                 FileName::Temporary(_) => "it was on its way to be renamed",
@@ -367,6 +435,34 @@ impl Outcome {
         self.report.last_sequence = self.last_sequence;
         self.report
     }
+}
+
+fn numbers(files: &Vec<&TableFound>) -> Vec<u64> {
+    files.iter().map(|file| file.number).collect()
+}
+
+fn sequences_of(meta: &FileMeta) -> RangeInclusive<SequenceNumber> {
+    meta.smallest_sequence..=meta.largest_sequence
+}
+
+/// What of `gap` is in none of `covered`.
+fn without(
+    gap: RangeInclusive<SequenceNumber>,
+    covered: &[RangeInclusive<SequenceNumber>],
+) -> Vec<RangeInclusive<SequenceNumber>> {
+    let mut left = vec![gap];
+    for range in covered {
+        left = left
+            .into_iter()
+            .flat_map(|gap| {
+                let before = *gap.start()..=(*gap.end()).min(range.start().saturating_sub(1));
+                let after = (*gap.start()).max(range.end() + 1)..=*gap.end();
+                [before, after]
+            })
+            .filter(|gap| !gap.is_empty())
+            .collect();
+    }
+    left
 }
 
 /// The first sorted level that has room for this much.

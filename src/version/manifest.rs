@@ -18,7 +18,7 @@ use crate::env::api::{Env, read_file, replace_file};
 use crate::error::{Error, Result};
 use crate::filename::{self, FILE_NUMBER_MAX, FileName};
 use crate::key::{SEQUENCE_MAX, SequenceNumber};
-use crate::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::record::format::{HeaderState, RecordFile, Undecodable, claimed_number};
 use crate::record::reader::{RecordReader, Step};
 use crate::record::writer::RecordWriter;
 use crate::recovery::DroppedPart;
@@ -138,13 +138,17 @@ pub fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> 
 /// Reads manifest `number` back.
 pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestState> {
     let path = FileName::Manifest(number).path(directory);
-    let bytes = match read_file(env, &path, MANIFEST_BYTES_MAX) {
+    match replay_file(env, &path, number) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::missing(&path, "CURRENT names this manifest"));
+            Err(Error::missing(&path, "CURRENT names this manifest"))
         }
-        result => result?,
-    };
-    replay_bytes(&path, number, &bytes)
+        result => result,
+    }
+}
+
+/// Reads manifest `number` back from a file of any name.
+pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
+    replay_bytes(path, number, &read_file(env, path, MANIFEST_BYTES_MAX)?)
 }
 
 /// Replays the contents of manifest `number`; `path` is for errors.
@@ -202,21 +206,52 @@ pub fn visit(
     }
 }
 
-/// The highest next file number and last sequence that any edit of manifest `number` speaks of,
-/// whatever state the manifest is in; a newer format version is refused.
-pub fn highest_in(env: &dyn Env, directory: &Path, number: u64) -> Result<(u64, SequenceNumber)> {
-    let path = FileName::Manifest(number).path(directory);
-    let bytes = read_file(env, &path, MANIFEST_BYTES_MAX)?;
-    let mut highest = (0, 0);
+/// What can be read of a manifest, whatever state it is in.
+#[derive(Clone, Debug, Default)]
+pub struct ManifestRemains {
+    /// Its number: by its header where that is sound, else by its name.
+    pub number: u64,
+    /// The highest next file number that an edit speaks of.
+    pub next_file_number: u64,
+    /// The highest last sequence that an edit speaks of.
+    pub last_sequence: SequenceNumber,
+    /// The id of every table that an edit adds.
+    pub mentioned: HashSet<u64>,
+    /// The tables that edits add and none of those that can be read takes away.
+    pub named: Vec<FileMeta>,
+}
+
+/// Reads what is left of the manifest at `path`, whose name says `number`; a newer format version
+/// is refused.
+///
+/// # Errors
+/// `UnsupportedFormat`; the file cannot be read.
+pub fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemains> {
+    let bytes = read_file(env, path, MANIFEST_BYTES_MAX)?;
+    let claimed = claimed_number(&bytes);
+    // A file that was given another name is the manifest that its header says.
+    let is_renamed = RecordFile::Manifest.check_header(number, &bytes) != HeaderState::Good
+        && RecordFile::Manifest.check_header(claimed, &bytes) == HeaderState::Good;
+    let number = if is_renamed { claimed } else { number };
+    let mut found = ManifestRemains { number, ..ManifestRemains::default() };
+    let mut named = BTreeMap::new();
     let header = visit(&bytes, number, &mut |_, edit| {
-        if let Ok(edit) = edit {
-            let last = edit.last_sequence.unwrap_or(0).min(SEQUENCE_MAX);
-            highest = (highest.0.max(edit.next_file_number.unwrap_or(0)), highest.1.max(last));
+        let Ok(edit) = edit else { return };
+        let (next, last) = (edit.next_file_number, edit.last_sequence);
+        found.next_file_number = found.next_file_number.max(next.unwrap_or(0));
+        found.last_sequence = found.last_sequence.max(last.unwrap_or(0).min(SEQUENCE_MAX));
+        for (_, number) in &edit.deleted {
+            named.remove(number);
+        }
+        for (_, meta) in edit.added {
+            found.mentioned.insert(meta.table_id);
+            named.insert(meta.number, meta);
         }
     });
+    found.named = named.into_values().collect();
     match header {
-        HeaderState::Bad(unknown @ Undecodable::Unknown(_)) => Err(unknown.into_error(&path, 0)),
-        _ => Ok(highest),
+        HeaderState::Bad(unknown @ Undecodable::Unknown(_)) => Err(unknown.into_error(path, 0)),
+        _ => Ok(found),
     }
 }
 

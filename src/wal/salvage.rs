@@ -32,6 +32,8 @@ pub struct SalvagedLogs {
     pub highest_sequence: SequenceNumber,
     /// What was not used.
     pub dropped: Vec<DroppedPart>,
+    /// Logs that are not there and held a part of the history, each with what says so.
+    pub missing_logs: Vec<(u64, String)>,
     /// Sequences that belong to the history and were not found.
     pub missing: Vec<RangeInclusive<SequenceNumber>>,
 }
@@ -49,6 +51,7 @@ pub fn salvage(
 ) -> Result<SalvagedLogs> {
     let mut salvage = Salvage {
         directory,
+        logs,
         facts,
         kept: Vec::new(),
         seen_through: facts.flushed_through,
@@ -60,8 +63,7 @@ pub fn salvage(
     };
     let mut known = logs.to_vec();
     while let Some((number, why)) = facts.missing_from(&known) {
-        let what = format!("it is missing, and {why}");
-        salvage.drop_part(&FileName::Wal(number).path(directory), 0, &what);
+        salvage.miss_log(number, why);
         known.push(number);
     }
     for &number in logs {
@@ -85,6 +87,7 @@ struct Kept {
 
 struct Salvage<'a> {
     directory: &'a Path,
+    logs: &'a [u64],
     facts: &'a ManifestFacts,
     kept: Vec<Kept>,
     /// The sequence up to which every number is in tables, kept, missing or in no log at all.
@@ -180,6 +183,11 @@ impl Salvage<'_> {
         let missing = std::mem::take(&mut self.found.missing).into_iter();
         let cut = missing.map(|range| *range.start()..=follows.min(*range.end()));
         self.found.missing = cut.filter(|range| !range.is_empty()).collect();
+        let previous = start.previous_log;
+        let is_needed = previous != 0 && previous >= self.facts.log_number;
+        if is_needed && follows > self.seen_through && !self.logs.contains(&previous) {
+            self.miss_log(previous, "a later log follows it");
+        }
         self.expect_through(follows);
         self.seen_through = self.facts.flushed_through.max(start.first_sequence - 1);
     }
@@ -189,6 +197,15 @@ impl Salvage<'_> {
         if sequence > self.seen_through {
             self.found.missing.push(self.seen_through + 1..=sequence);
             self.seen_through = sequence;
+        }
+    }
+
+    /// Nothing is left of a log; `why` says that it was there.
+    fn miss_log(&mut self, number: u64, why: &str) {
+        if self.found.missing_logs.iter().all(|(known, _)| *known != number) {
+            self.found.missing_logs.push((number, why.into()));
+            let path = FileName::Wal(number).path(self.directory);
+            self.drop_part(&path, 0, &format!("it is missing, and {why}"));
         }
     }
 
@@ -301,6 +318,11 @@ mod tests {
         }
         let (came, found) = run(&two_logs(), &[4], &facts);
         assert_eq!((came, found.missing), (vec![5, 6, 7], vec![1..=4]));
+        assert_eq!(found.missing_logs, [(3, "a later log follows it".to_string())]);
+        let needs = ManifestFacts { log_number: 3, ..facts };
+        let (_, found) = run(&two_logs(), &[4], &needs);
+        assert_eq!(found.missing_logs, [(3, "the manifest needs it".to_string())]);
+        assert_eq!((found.missing, found.dropped.len()), (vec![1..=4], 1));
         let (came, found) = run(&two_logs(), &[3, 5], &facts);
         assert_eq!((came, found.dropped.len()), (vec![1, 2, 3, 4], 1));
         // What is in tables is not taken again.

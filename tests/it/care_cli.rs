@@ -46,7 +46,7 @@ fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
     write(&current, b"no line of siftdb");
     assert!(fails(3, &["get", &db, "key0001"]).contains("CURRENT"));
     let text = ok(&["repair", &db]);
-    assert!(text.contains("without a manifest") && text.contains("/lost/CURRENT"), "{text}");
+    assert!(text.contains("as the manifest says") && text.contains("/lost/CURRENT"), "{text}");
     assert_eq!(ok(&["scan", &db]), scanned);
     assert!(ok(&["verify", &db]).ends_with("all in order\n"));
 
@@ -55,7 +55,10 @@ fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
     bytes[2_000] ^= 1;
     write(table.to_str().unwrap(), &bytes);
     fails(3, &["verify", &db]);
-    let report = json(&["repair", &db, "--json"]);
+    let output = siftdb(&["repair", &db, "--json"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["saved_everything"], false);
     assert_eq!((&report["changed"], &report["manifest_used"]), (&true.into(), &true.into()));
     let [lost] = &report["lost"].as_array().unwrap()[..] else { panic!("{report}") };
     assert!(lost["from"].as_str() < lost["to"].as_str(), "{lost}");

@@ -157,14 +157,14 @@ fn without_a_manifest_everything_comes_back_and_the_newest_wins() {
             }
             assert!(open(&env, &options()).unwrap_err().is_corruption(), "{what}");
             let report = repair(&env).unwrap();
-            assert!(
-                report.changed && !report.manifest_used && report.saved_everything(),
-                "{report}"
-            );
+            assert!(report.changed && report.saved_everything(), "{report}");
+            // The manifest beside a lost CURRENT is as good as ever.
+            assert_eq!(report.manifest_used, what.starts_with("CURRENT"), "{report}");
             let db = sound(&env, what);
             assert_eq!(all_reads(&db, (0..KEYS).map(key), what), now, "{what}");
             let stats = db.stats();
-            assert!(stats.levels[0].tables == 0 && stats.total().tables > 0);
+            assert!(report.manifest_used || stats.levels[0].tables == 0, "{what}");
+            assert!(stats.total().tables > 0, "{what}");
             db.put(key(1), "after").unwrap();
             assert_eq!(db.get(key(1)).unwrap().as_deref(), Some(&b"after"[..]));
             db.close().unwrap();
@@ -434,7 +434,8 @@ fn a_missing_table_and_damage_everywhere_leave_what_is_readable() {
         env.write_file(other, &bad);
         env.write_file(&home("000900.sst"), b"no table at all");
         let report = repair(&env).unwrap();
-        assert!(!report.manifest_used && !report.lost.is_empty(), "{report}");
+        assert!(report.manifest_used && !report.saved_everything(), "{report}");
+        assert!(report.lost.iter().any(|lost| lost.path == *missing), "{report}");
         assert!(is_somewhere(&env, b"no table at all") && is_somewhere(&env, &bad));
         for (key, value) in all(&env, "repaired") {
             assert!(ever[&key].contains(&Some(value)));
@@ -748,4 +749,174 @@ fn whatever_has_the_name_of_lost_stays() {
         let db = options().open(directory.path()).unwrap();
         assert_eq!(scan(&db).unwrap(), now, "{kind}");
     }
+}
+
+/// Fifty keys of which one was deleted, and that deletion's tombstone is gone; a second table; a
+/// log. Beside them a table that was replaced, with the deleted key.
+fn with_a_replaced_table() -> MemEnv {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    (0..50).for_each(|number| db.put(key(number), "value").unwrap());
+    db.flush().unwrap();
+    let old = files(&env);
+    db.delete(key(7)).unwrap();
+    db.compact_range(..).unwrap();
+    (60..90).for_each(|number| db.put(key(number), "value").unwrap());
+    db.flush().unwrap();
+    db.put("log", "1").unwrap();
+    db.close().unwrap();
+    drop(db);
+    for (path, bytes) in old.iter().filter(|(path, _)| name(path).ends_with(".sst")) {
+        env.write_file(path, bytes);
+    }
+    copy_of(&files(&env))
+}
+
+/// Each of these made the manifest void, and the replaced table brought its deleted key back.
+#[test]
+fn only_what_is_missing_is_missing() {
+    let image = files(&with_a_replaced_table());
+    let tables: Vec<_> = image.keys().filter(|path| name(path).ends_with(".sst")).collect();
+    // The replaced table, the compacted one, the flushed one.
+    assert_eq!(tables.len(), 3);
+    for (missing, left) in [("CURRENT", 80), ("table 1", 31), ("table 2", 50), ("both", 31)] {
+        let env = copy_of(&image);
+        let table = if missing == "table 2" { tables[2] } else { tables[1] };
+        if missing != "CURRENT" {
+            env.remove_file(table);
+        }
+        if missing == "CURRENT" || missing == "both" {
+            env.remove_file(&home("CURRENT"));
+        }
+        let report = repair(&env).unwrap();
+        assert!(report.changed && report.manifest_used, "{missing}: {report}");
+        assert_eq!(report.saved_everything(), missing == "CURRENT", "{missing}: {report}");
+        if !report.saved_everything() {
+            let [lost] = &report.lost[..] else { panic!("{missing}: {report}") };
+            assert!(lost.path == *table && lost.what.contains("missing"), "{report}");
+            let (from, to) = if missing == "table 2" { (60, 89) } else { (0, 49) };
+            assert_eq!((&lost.from, &lost.to), (&Some(key(from)), &Some(key(to))), "{report}");
+            assert_eq!(report.entries_lost, to as u64 - from as u64 + u64::from(from > 0));
+        }
+        let found = all(&env, missing);
+        assert!(!found.contains_key(&key(7)), "{missing}: a deleted key is back");
+        assert_eq!(found.len(), left, "{missing}");
+        assert!(found.contains_key(&b"log"[..]));
+    }
+}
+
+#[test]
+fn a_missing_log_is_a_loss_by_name() {
+    let env = MemEnv::new();
+    // Short sessions: nothing of them is flushed.
+    for session in 0..3 {
+        let db = open(&env, &options().immutable_memtables_max(8)).unwrap();
+        (0..5).for_each(|number| db.put(key(5 * session + number), "value").unwrap());
+        db.close().unwrap();
+    }
+    let image = files(&env);
+    let logs = files_ending(&env, ".wal");
+    assert_eq!(logs.len(), 3);
+    for (place, log) in logs.iter().enumerate() {
+        let env = copy_of(&image);
+        env.remove_file(log);
+        let report = repair(&env).unwrap();
+        assert!(report.manifest_used && !report.saved_everything(), "{report}");
+        let named = report.lost.iter().find(|lost| lost.path == *log);
+        assert!(named.is_some_and(|lost| lost.what.contains("missing")), "{report}");
+        let first = 5 * place as u64 + 1;
+        assert_eq!(report.missing, [first..=first + 4], "{report}");
+        let left = (0..15).filter(|number| number / 5 != place).map(key);
+        assert!(all(&env, "repaired").into_keys().eq(left), "{}", log.display());
+    }
+}
+
+/// Where each edit of a manifest ends.
+fn ends_of_edits(env: &MemEnv, manifest: &Path) -> Vec<usize> {
+    let mut text = Vec::new();
+    let dump = siftdb::inspect::dump(&as_env(env), manifest, &Default::default(), &mut text);
+    dump.unwrap();
+    let bytes = env.read_file(manifest).unwrap().len();
+    let text = String::from_utf8(text).unwrap();
+    let edits = text.lines().filter_map(|line| line.trim_start().split_once("  edit "));
+    let starts = edits.filter_map(|(start, _)| start.parse().ok());
+    starts.skip(1).chain([bytes]).collect()
+}
+
+/// A manifest that lost its last edits names tables that a compaction has replaced, or a log that
+/// was flushed; what replaced them is not in it. Such a manifest places nothing wrong, and what it
+/// cannot know takes part.
+#[test]
+fn a_manifest_without_its_last_edits_costs_nothing() {
+    for closed in [true, false] {
+        let Store { env, now, .. } = store(closed);
+        let image = files(&env);
+        let manifest = manifest(&env);
+        let good = &image[&manifest];
+        let mut cuts: Vec<usize> = ends_of_edits(&env, &manifest);
+        assert!(cuts.len() > 3, "{cuts:?}");
+        cuts.extend((40..good.len()).step_by(good.len() / 60 + 1));
+        for cut in cuts.into_iter().filter(|cut| *cut < good.len()) {
+            let what = format!("cut at {cut} of {}", good.len());
+            let env = copy_of(&image);
+            env.write_file(&manifest, &good[..cut]);
+            let report = repair(&env).unwrap_or_else(|error| panic!("{what}: {error}"));
+            // A torn end alone is what a crash leaves.
+            let db = match report.changed {
+                true => sound(&env, &what),
+                false => open(&env, &options()).unwrap(),
+            };
+            assert_eq!(all_reads(&db, (0..KEYS).map(key), &what), now, "{what}: {report}");
+        }
+    }
+}
+
+#[test]
+fn of_several_manifests_the_newest_whole_one_counts() {
+    let env = MemEnv::new();
+    let sessions: Vec<_> = (0..3)
+        .map(|session| {
+            let db = open(&env, &options()).unwrap();
+            (0..9).for_each(|number| db.put(key(9 * session + number), "value").unwrap());
+            db.flush().unwrap();
+            db.close().unwrap();
+            drop(db);
+            let manifest = manifest(&env);
+            (manifest.clone(), env.read_file(&manifest).unwrap())
+        })
+        .collect();
+    let now = scan(&open(&env, &options()).unwrap()).unwrap();
+    let image = files(&env);
+    let (newest, contents) = sessions.last().unwrap();
+    let copy = |broken: &[u8]| {
+        let env = copy_of(&image);
+        sessions.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
+        env.write_file(newest, broken);
+        env.remove_file(&home("CURRENT"));
+        env
+    };
+    let whole = copy(contents);
+    let report = repair(&whole).unwrap();
+    assert!(report.manifest_used && report.tables_kept == 3 && report.saved_everything());
+    assert_eq!(scan(&sound(&whole, "newest")).unwrap(), now);
+    // Damaged, it was in force: the older ones know too little.
+    for broken in [&contents[..20], &contents[..40], &vec![0; contents.len()]] {
+        let env = copy(broken);
+        let report = repair(&env).unwrap();
+        assert!(!report.manifest_used, "{report}");
+        assert_eq!(scan(&sound(&env, "older")).unwrap(), now);
+    }
+    // Never in force, beside one that knows every table.
+    let env = copy(contents);
+    env.write_file(&home("MANIFEST-000900"), &contents[..30]);
+    let report = repair(&env).unwrap();
+    assert!(report.manifest_used && report.saved_everything(), "{report}");
+    assert_eq!(scan(&sound(&env, "torn")).unwrap(), now);
+    // Under another name.
+    let env = copy(contents);
+    sessions.iter().for_each(|(path, _)| env.remove_file(path));
+    env.write_file(&home("MANIFEST-000900"), contents);
+    let report = repair(&env).unwrap();
+    assert!(report.manifest_used && report.saved_everything(), "{report}");
+    assert_eq!(scan(&sound(&env, "renamed")).unwrap(), now);
 }

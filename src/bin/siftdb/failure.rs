@@ -3,7 +3,8 @@
 //! Commands answer an [`Outcome`]; `main` gives what went wrong to [`Failure::report`], the only
 //! place that prints it, so that every sentence stands on standard error once. The codes are part
 //! of the interface and stand in `siftdb --help`: 1 not found, 2 usage, 3 damaged files, 4 the
-//! rest. A closed pipe is no failure: whoever reads the output has seen enough.
+//! rest, 5 repaired with losses. A closed pipe is no failure: whoever reads the output has seen
+//! enough.
 
 use siftdb::Error;
 use std::io::{ErrorKind, Write};
@@ -29,6 +30,8 @@ pub enum Failure {
     NoDatabase(PathBuf),
     /// Figures that do not add up.
     Fault(String),
+    /// A repair that could not save everything; its report is printed.
+    Losses,
 }
 
 /// What a command answers.
@@ -104,6 +107,9 @@ impl Failure {
                 (4, format!("no siftdb database in {}", directory.display()))
             }
             Failure::Fault(what) => (4, what.clone()),
+            Failure::Losses => {
+                (5, "repaired; not everything could be saved, as the report says".into())
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 //! takes apart its arguments, calls the library and prints. Nothing of the engine is decided here.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 not
-//! found, 2 usage, 3 corruption, 4 I/O or locked. A closed output (`| head`) ends a command
-//! quietly.
+//! found, 2 usage, 3 corruption, 4 I/O or locked, 5 repaired with losses. A closed output
+//! (`| head`) ends a command quietly.
 
 // Subcommands first, then what they share: a module uses only what stands below it.
 mod demo;
@@ -35,7 +35,8 @@ Exit codes:
   1  `get`: the key is not there
   2  usage: a wrong argument, or a line of input that makes no sense
   3  damaged files, or files of an unknown format
-  4  anything else: I/O, no such database, a locked one, figures that do not agree";
+  4  anything else: I/O, no such database, a locked one, figures that do not agree
+  5  `repair`: the database is sound again, and some of what it held is lost";
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
@@ -73,7 +74,8 @@ enum Command {
     ///
     /// A sound database is not touched. What cannot be used goes to the folder `lost` of the
     /// database and is never deleted. Where entries cannot be read, older versions of their keys
-    /// may show, and without a manifest deleted keys may come back: the report says where.
+    /// may show, and without a manifest deleted keys may come back: the report says where. The exit
+    /// code is 5 if anything is lost, a missing table or log included.
     Repair(repair::Repair),
     /// What filters are and did, what others would take; see `siftdb filter --help`
     #[command(subcommand)]

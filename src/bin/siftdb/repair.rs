@@ -2,11 +2,11 @@
 //!
 //! The library repairs (`Options::repair`), this prints what it kept, set aside and lost. Tables
 //! that are written anew get the default filter: a program with a policy or prefix of its own calls
-//! the library, or rebuilds its filters afterwards. Lost entries are no failure of the command:
-//! the exit code is 0 once the database is sound.
+//! the library, or rebuilds its filters afterwards. Where entries are lost the database is sound
+//! afterwards too, and the exit code says that it has less than before.
 
 use crate::args::Database;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::text::{escaped, output, print_json};
 use clap::Args;
 use serde_json::json;
@@ -26,11 +26,13 @@ impl Repair {
     pub fn run(self) -> Outcome {
         let report = self.database.repair()?;
         if self.json {
-            return print_json(&report_json(&report));
+            print_json(&report_json(&report))?;
+        } else {
+            let mut out = output();
+            writeln!(out, "{report}")?;
+            out.flush()?;
         }
-        let mut out = output();
-        writeln!(out, "{report}")?;
-        Ok(out.flush()?)
+        if report.saved_everything() { Ok(()) } else { Err(Failure::Losses) }
     }
 }
 
@@ -50,6 +52,7 @@ fn report_json(report: &RepairReport) -> serde_json::Value {
     let missing = report.missing.iter().map(|gap| [*gap.start(), *gap.end()]);
     json!({
         "changed": report.changed,
+        "saved_everything": report.saved_everything(),
         "manifest_used": report.manifest_used,
         "tables_kept": report.tables_kept,
         "tables_written": report.tables_written,
