@@ -174,7 +174,11 @@ mod scheduled;
 mod error;
 
 pub use compaction::filter_rebuild::FilterRebuild;
-pub use db::{Db, Explain, ExplainStep, Iter, KeyRange, Snapshot, VerifyProgress, VerifyReport};
+pub use db::{Db, Iter, KeyRange, Snapshot, VerifyProgress, VerifyReport};
+pub use db::{
+    Explain, ExplainFilter, ExplainOutcome, ExplainPlace, ExplainStep, ExplainTouched,
+    FilterAnswer, FilterSource,
+};
 pub use db::{
     FilterAdvice, FilterDamage, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice,
     WantedFilter,

@@ -39,17 +39,105 @@ pub struct Explain {
 }
 
 /// One place that was asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainStep {
-    /// For instance `memtable` or `L2 000041`.
-    pub place: String,
+    /// Where it looked.
+    pub place: ExplainPlace,
     /// What the filter said, and where it was.
-    pub filter: String,
+    pub filter: ExplainFilter,
     /// Blocks touched.
-    pub touched: String,
+    pub touched: ExplainTouched,
     /// What was found.
-    pub outcome: &'static str,
+    pub outcome: ExplainOutcome,
+}
+
+/// Where a step looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExplainPlace {
+    /// A memtable: 0 is the one that takes the writes, larger numbers are older.
+    Memtable(usize),
+    /// A table.
+    Table {
+        /// Its level.
+        level: usize,
+        /// The number in its file's name.
+        number: u64,
+    },
+}
+
+/// What the filter of a place said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainFilter {
+    /// Its answer.
+    pub answer: FilterAnswer,
+    /// Where the filter of a table was; `None` where none was asked.
+    pub source: Option<FilterSource>,
+    /// Bytes of the filter that were read from the file.
+    pub bytes_read: u64,
+}
+
+/// The answer of a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterAnswer {
+    /// There is none, or the lookup asks none.
+    #[default]
+    NotAsked,
+    /// It is damaged, so that the place was searched without it.
+    Damaged,
+    /// The key is certainly not there.
+    No,
+    /// The key may be there.
+    Maybe,
+}
+
+/// Where a filter was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterSource {
+    /// In memory for as long as its table is open.
+    Resident,
+    /// In the block cache.
+    Cached,
+    /// In the file.
+    File,
+}
+
+/// Blocks that a step touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainTouched {
+    /// Searches in a data index.
+    pub index_seeks: u64,
+    /// Bytes of the index that were read from the file.
+    pub index_bytes_read: u64,
+    /// Data blocks found in the cache.
+    pub data_blocks_cached: u64,
+    /// Data blocks read from the file.
+    pub data_blocks_read: u64,
+    /// Bytes of those.
+    pub data_bytes_read: u64,
+}
+
+/// What a step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExplainOutcome {
+    /// The value.
+    Found,
+    /// A tombstone: the key is deleted.
+    Deleted,
+    /// Nothing.
+    Absent,
+    /// Nothing, although the filter said "maybe".
+    FalsePositive,
+    /// The filter said no: nothing was searched.
+    Skipped,
+    /// The memtable is empty.
+    Empty,
 }
 
 /// Looks `key` up and says what that did.
@@ -60,17 +148,17 @@ pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Exp
     let mut trace = LookupTrace::default();
     let value = read::get(shared, key, None, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
-        let (filter, found) = match step {
-            MemtableStep::Empty => ("none asked", "empty"),
-            MemtableStep::Skipped => ("NO", "skipped"),
-            MemtableStep::Searched(lookup) if options.use_filters => ("MAYBE", outcome(lookup)),
-            MemtableStep::Searched(lookup) => ("none asked", outcome(lookup)),
+        let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
+        let (answer, outcome) = match step {
+            MemtableStep::Empty => (FilterAnswer::NotAsked, ExplainOutcome::Empty),
+            MemtableStep::Skipped => (FilterAnswer::No, ExplainOutcome::Skipped),
+            MemtableStep::Searched(lookup) => (asked, outcome(lookup)),
         };
         ExplainStep {
-            place: if age == 0 { "memtable".into() } else { format!("memtable, {age} older") },
-            filter: filter.into(),
-            touched: String::new(),
-            outcome: found,
+            place: ExplainPlace::Memtable(age),
+            filter: ExplainFilter { answer, ..ExplainFilter::default() },
+            touched: ExplainTouched::default(),
+            outcome,
         }
     });
     let mut steps: Vec<_> = memtables.collect();
@@ -80,16 +168,14 @@ pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Exp
         data_blocks += u64::from(io.data_cached + io.data_read);
         bytes_read += io.data_bytes + io.index_bytes + io.filter_bytes;
         avoided += u64::from(table.verdict == FilterVerdict::No);
-        let false_positive =
-            table.verdict == FilterVerdict::Maybe && table.lookup == Lookup::Absent;
         steps.push(ExplainStep {
-            place: format!("L{} {:06}", table.level, table.number),
-            filter: filter_text(table.verdict, io),
-            touched: touched_text(io),
-            outcome: match table.verdict {
-                FilterVerdict::No => "blocks skipped",
-                _ if false_positive => "not there  <- false positive",
-                _ => outcome(&table.lookup),
+            place: ExplainPlace::Table { level: table.level, number: table.number },
+            filter: filter_of(table.verdict, io),
+            touched: touched_of(io),
+            outcome: match (table.verdict, outcome(&table.lookup)) {
+                (FilterVerdict::No, _) => ExplainOutcome::Skipped,
+                (FilterVerdict::Maybe, ExplainOutcome::Absent) => ExplainOutcome::FalsePositive,
+                (_, outcome) => outcome,
             },
         });
     }
@@ -112,45 +198,97 @@ pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Exp
     })
 }
 
-fn outcome(lookup: &Lookup) -> &'static str {
+fn outcome(lookup: &Lookup) -> ExplainOutcome {
     match lookup {
-        Lookup::Found(_) => "FOUND",
-        Lookup::Deleted => "tombstone",
-        Lookup::Absent => "not there",
+        Lookup::Found(_) => ExplainOutcome::Found,
+        Lookup::Deleted => ExplainOutcome::Deleted,
+        Lookup::Absent => ExplainOutcome::Absent,
     }
 }
 
-fn filter_text(verdict: FilterVerdict, io: &TableIo) -> String {
+fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
     let answer = match verdict {
-        FilterVerdict::NotConsulted if io.filter_errors > 0 => return "damaged, not asked".into(),
-        FilterVerdict::NotConsulted => return "none asked".into(),
-        FilterVerdict::No => "NO",
-        FilterVerdict::Maybe => "MAYBE",
+        FilterVerdict::NotConsulted if io.filter_errors > 0 => FilterAnswer::Damaged,
+        FilterVerdict::NotConsulted => FilterAnswer::NotAsked,
+        FilterVerdict::No => FilterAnswer::No,
+        FilterVerdict::Maybe => FilterAnswer::Maybe,
     };
-    let source = if io.filter_read > 0 {
-        format!("read, {}", bytes(io.filter_bytes))
-    } else if io.filter_cached > 0 {
-        "cached".into()
-    } else {
-        "resident".into()
+    let source = match verdict {
+        FilterVerdict::NotConsulted => None,
+        _ if io.filter_read > 0 => Some(FilterSource::File),
+        _ if io.filter_cached > 0 => Some(FilterSource::Cached),
+        _ => Some(FilterSource::Resident),
     };
-    format!("{answer} ({source})")
+    ExplainFilter { answer, source, bytes_read: io.filter_bytes }
 }
 
-fn touched_text(io: &TableIo) -> String {
-    let mut parts = Vec::new();
-    if io.index_read > 0 {
-        parts.push(format!("index (read, {})", bytes(io.index_bytes)));
-    } else if io.index_seeks > 0 {
-        parts.push("index".to_string());
+fn touched_of(io: &TableIo) -> ExplainTouched {
+    ExplainTouched {
+        index_seeks: io.index_seeks.into(),
+        index_bytes_read: io.index_bytes,
+        data_blocks_cached: io.data_cached.into(),
+        data_blocks_read: io.data_read.into(),
+        data_bytes_read: io.data_bytes,
     }
-    if io.data_read > 0 {
-        parts.push(format!("{} data block (read, {})", io.data_read, bytes(io.data_bytes)));
+}
+
+impl fmt::Display for ExplainPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&match self {
+            ExplainPlace::Memtable(0) => "memtable".to_string(),
+            ExplainPlace::Memtable(age) => format!("memtable, {age} older"),
+            ExplainPlace::Table { level, number } => format!("L{level} {number:06}"),
+        })
     }
-    if io.data_cached > 0 {
-        parts.push(format!("{} data block (cached)", io.data_cached));
+}
+
+impl fmt::Display for ExplainFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answer = match self.answer {
+            FilterAnswer::NotAsked => "none asked",
+            FilterAnswer::Damaged => "damaged, not asked",
+            FilterAnswer::No => "NO",
+            FilterAnswer::Maybe => "MAYBE",
+        };
+        f.pad(&match self.source {
+            None => answer.to_string(),
+            Some(FilterSource::Resident) => format!("{answer} (resident)"),
+            Some(FilterSource::Cached) => format!("{answer} (cached)"),
+            Some(FilterSource::File) => format!("{answer} (read, {})", bytes(self.bytes_read)),
+        })
     }
-    parts.join(", ")
+}
+
+impl fmt::Display for ExplainTouched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.index_bytes_read > 0 {
+            parts.push(format!("index (read, {})", bytes(self.index_bytes_read)));
+        } else if self.index_seeks > 0 {
+            parts.push("index".to_string());
+        }
+        let (read, size) = (self.data_blocks_read, bytes(self.data_bytes_read));
+        if read > 0 {
+            parts.push(format!("{read} data block (read, {size})"));
+        }
+        if self.data_blocks_cached > 0 {
+            parts.push(format!("{} data block (cached)", self.data_blocks_cached));
+        }
+        f.pad(&parts.join(", "))
+    }
+}
+
+impl fmt::Display for ExplainOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ExplainOutcome::Found => "FOUND",
+            ExplainOutcome::Deleted => "tombstone",
+            ExplainOutcome::Absent => "not there",
+            ExplainOutcome::FalsePositive => "not there  <- false positive",
+            ExplainOutcome::Skipped => "skipped",
+            ExplainOutcome::Empty => "empty",
+        })
+    }
 }
 
 impl fmt::Display for Explain {

@@ -42,7 +42,10 @@ pub mod queue;
 pub mod range;
 pub mod stats_file;
 
-pub use explain::{Explain, ExplainStep};
+pub use explain::{
+    Explain, ExplainFilter, ExplainOutcome, ExplainPlace, ExplainStep, ExplainTouched,
+    FilterAnswer, FilterSource,
+};
 pub use filter_advice::{FilterAdvice, LevelAdvice};
 pub use filter_doctor::FilterFinding;
 pub use filter_report::{FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter};

@@ -33,6 +33,8 @@ pub fn stats(shared: &Shared) -> Stats {
     let immutables = view.immutables.iter().map(|full| full.memtable.bytes());
     let retired: usize = shared.retired.lock().iter().map(|memtable| memtable.bytes()).sum();
     stats.memtable_bytes = (view.active.bytes() + immutables.sum::<usize>() + retired) as u64;
+    let immutables = view.immutables.iter().map(|full| full.memtable.entries());
+    stats.memtable_entries = (view.active.entries() + immutables.sum::<usize>()) as u64;
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();

@@ -15,7 +15,7 @@ use crate::filename::{FileName, parse};
 use crate::foreign::foreign_or;
 use crate::inspect::records::{dump_manifest, dump_wal};
 use crate::inspect::tables::dump_table;
-use crate::inspect::text::{DumpOptions, Printer};
+use crate::inspect::text::{DumpOptions, Printer, RecordSink};
 use crate::record::format::RecordFile;
 use crate::table::format::TABLE_MAGIC;
 use crate::version::manifest::decode_current;
@@ -42,6 +42,21 @@ pub fn dump(
     out: &mut dyn Write,
 ) -> Result<()> {
     let dumped = dump_ours(env, path, options, &mut Printer::new(out));
+    dumped.map_err(|error| foreign_or(&**env, path, error))
+}
+
+/// As [`dump()`], with each record as data instead of text: blocks and entries of a table, batches
+/// and entries of a log, edits of a manifest, the line of `CURRENT`. Values come whole.
+///
+/// # Errors
+/// As for [`dump()`].
+pub fn dump_records(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    sink: RecordSink<'_>,
+) -> Result<()> {
+    let dumped = dump_ours(env, path, options, &mut Printer::of_records(sink));
     dumped.map_err(|error| foreign_or(&**env, path, error))
 }
 
@@ -72,7 +87,8 @@ fn dump_ours(
 fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
     let bytes = read_file(&**env, path, CURRENT_BYTES_MAX)?;
     let number = decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))?;
-    printer.line(format_args!("{} is in force, checksum ok", FileName::Manifest(number)))
+    let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
+    printer.record("current", &[("manifest", number.into())], line)
 }
 
 /// For files that were renamed: by the magic numbers.

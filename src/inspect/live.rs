@@ -9,7 +9,7 @@
 //! it is looked at has a successor, so CURRENT is asked again before anything is called missing.
 //! Logs are not looked at; what they hold is no table yet.
 
-use crate::env::api::Env;
+use crate::env::api::{Env, LockMode, read_file};
 use crate::error::{Error, Result};
 use crate::filename::{FileName, parse};
 use crate::foreign::refuse_foreign;
@@ -18,9 +18,13 @@ use crate::inspect::text::TableFacts;
 use crate::table::reader::Expect;
 use crate::version::edit::FileMeta;
 use crate::version::manifest::{ManifestState, read_current, replay};
+use crate::wal::format::{WalBody, WalItem, WalRecord, visit};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Logs are read whole; a larger one was not written by siftdb.
+const LOG_BYTES_MAX: u64 = 8 << 30;
 
 /// A table that the manifest names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +85,69 @@ pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option
         }
         verified => verified.map(Some),
     }
+}
+
+/// What [`live_tables`] and [`verify_live_table`] do not see of a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UncheckedLogs {
+    /// A program has the database open to write, so tables and logs may come and go.
+    pub in_use: bool,
+    /// Logs that hold entries which may be in no table.
+    pub logs: u64,
+    /// These entries, as far as they can be read.
+    pub entries: u64,
+}
+
+/// What of the database in `directory` is in no table: the entries of the logs that opening would
+/// read, and whether a program is about to write more.
+///
+/// # Errors
+/// As for [`live_tables`], and `Io` of a log. Damage in logs is not looked for.
+pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedLogs> {
+    let mut unchecked =
+        UncheckedLogs { in_use: is_in_use(&**env, directory), ..Default::default() };
+    let Some(state) = manifest_in_force(&**env, directory)? else { return Ok(unchecked) };
+    let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
+    let logs = listed.iter().filter_map(|file| match parse(&file.name) {
+        Some(FileName::Wal(number)) if number >= state.log_number => Some(number),
+        _ => None,
+    });
+    for number in logs {
+        let path = FileName::Wal(number).path(directory);
+        let entries = match read_file(&**env, &path, LOG_BYTES_MAX) {
+            // A flush let it go: its entries are in a table by now.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+            read => entries_of_log(number, &read?, state.flushed_through),
+        };
+        unchecked.logs += u64::from(entries > 0);
+        unchecked.entries += entries;
+    }
+    Ok(unchecked)
+}
+
+/// Entries behind `flushed_through`, which no table has.
+fn entries_of_log(number: u64, bytes: &[u8], flushed_through: u64) -> u64 {
+    let mut entries = 0;
+    let _ = visit(bytes, number, &mut |_, _, item| {
+        if let WalItem::Record(WalRecord { body: WalBody::Batch(batch), .. }) = item
+            && batch.sequence > flushed_through
+        {
+            entries += u64::from(batch.count);
+        }
+    });
+    entries
+}
+
+/// Whether a writer holds LOCK. The try takes the lock of a reader for a moment, if it can be had.
+fn is_in_use(env: &dyn Env, directory: &Path) -> bool {
+    let lock = FileName::Lock.path(directory);
+    // Trying would create the file.
+    let is_held = || match env.lock(&lock, LockMode::Shared) {
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+        Ok(_) => false,
+    };
+    env.metadata(&lock).is_ok() && is_held()
 }
 
 fn manifest_in_force(env: &dyn Env, directory: &Path) -> Result<Option<ManifestState>> {

@@ -14,7 +14,7 @@ pub mod records;
 pub mod tables;
 pub mod text;
 
-pub use dump::dump;
-pub use live::{LiveTable, live_tables, verify_live_table};
+pub use dump::{dump, dump_records};
+pub use live::{LiveTable, UncheckedLogs, live_tables, unchecked_logs, verify_live_table};
 pub use tables::{layout, table_facts, verify_table};
-pub use text::{DumpOptions, TableFacts};
+pub use text::{DumpOptions, DumpRecord, DumpValue, RecordSink, TableFacts};

@@ -9,13 +9,13 @@
 //! log depends on the other logs and the manifest, and is not decided here.
 
 use crate::error::Result;
-use crate::inspect::text::{DumpOptions, Printer, Quoted, quoted};
-use crate::key::{ValueKind, user_key};
+use crate::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
+use crate::key::user_key;
 use crate::record::format::{HeaderState, RecordFile, Undecodable, claimed_number};
 use crate::version::edit::VersionEdit;
 use crate::version::manifest;
 use crate::wal::evidence::CleanClose;
-use crate::wal::format::{self, WalBody, WalItem};
+use crate::wal::format::{self, WalBody, WalItem, WalStart};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
 
@@ -36,7 +36,26 @@ fn print_header(
         HeaderState::Torn => "header torn: a crash kept it from being written".into(),
         HeaderState::Bad(bad) => reason(&bad),
     };
-    printer.line(format_args!("{kind} {number}, {} B, {state}", bytes.len()))
+    let record = match file {
+        RecordFile::Wal => "log",
+        RecordFile::Manifest => "manifest",
+    };
+    let fields = [
+        ("number", number.into()),
+        ("bytes", (bytes.len() as u64).into()),
+        ("header", DumpValue::Text(&state)),
+    ];
+    let line = format_args!("{kind} {number}, {} B, {state}", bytes.len());
+    printer.record(record, &fields, line)
+}
+
+/// The fields of a place where no record is.
+fn damage_fields<'a>(
+    offset: u64,
+    state: &'a str,
+    what: &'a str,
+) -> [(&'static str, DumpValue<'a>); 3] {
+    [("offset", offset.into()), ("state", DumpValue::Text(state)), ("what", DumpValue::Text(what))]
 }
 
 fn reason(bad: &Undecodable) -> String {
@@ -62,6 +81,7 @@ pub fn dump_wal(
     print_header("write-ahead log", RecordFile::Wal, number, bytes, printer)?;
     let mut left = options.entries_max;
     let mut printed = Ok(());
+    let mut is_cut = false;
     let mut damage = None;
     let header = format::visit(bytes, number, &mut |start, end, item| {
         match &item {
@@ -73,11 +93,17 @@ pub fn dump_wal(
             }
             _ => {}
         }
-        if printed.is_ok() {
+        // The limit ends the text, but damage behind it is still the error at the end.
+        is_cut |= left == 0;
+        if printed.is_ok() && left > 0 {
             printed = print_item(start, end, &item, options, &mut left, printer);
         }
     });
     printed?;
+    if is_cut {
+        printer
+            .line(format_args!("the rest is left out: {} entries printed", options.entries_max))?;
+    }
     if let HeaderState::Bad(bad) = header {
         return Err(bad.into_error(path, 0));
     }
@@ -95,34 +121,59 @@ fn print_item(
     match item {
         WalItem::Bad(bad) => {
             let state = if bad.torn { "torn" } else { "damaged" };
-            printer.line(format_args!("{start:>10}  {state}: {}", bad.what))
+            let line = format_args!("{start:>10}  {state}: {}", bad.what);
+            printer.record("damage", &damage_fields(start, state, &bad.what), line)
         }
         WalItem::Undecodable(bad) => {
-            printer.line(format_args!("{start:>10}..{end}  {}", reason(bad)))
+            let what = reason(bad);
+            let line = format_args!("{start:>10}..{end}  {what}");
+            printer.record("damage", &damage_fields(start, "damaged", &what), line)
         }
         WalItem::Record(record) => {
             let synced = record.synced_through;
             match record.body {
-                WalBody::Start(first) => printer.line(format_args!(
-                    "{start:>10}..{end}  start: synced through {synced}; log {} before, to \
-                     sequence {}; first sequence {}; manifest {} of {} B",
-                    first.previous_log,
-                    first.previous_last_sequence,
-                    first.first_sequence,
-                    first.manifest_number,
-                    first.manifest_synced_bytes
-                )),
+                WalBody::Start(first) => print_start(start, end, &first, printer),
                 WalBody::Batch(batch) => {
-                    printer.line(format_args!(
+                    let fields = [
+                        ("offset", start.into()),
+                        ("entries", u64::from(batch.count).into()),
+                        ("sequence", batch.sequence.into()),
+                        ("synced_through", synced.into()),
+                    ];
+                    let line = format_args!(
                         "{start:>10}..{end}  batch: {} entries from sequence {}; synced through \
                          {synced}",
                         batch.count, batch.sequence
-                    ))?;
+                    );
+                    printer.record("batch", &fields, line)?;
                     print_batch(&batch, options, left, printer)
                 }
             }
         }
     }
+}
+
+fn print_start(offset: u64, end: u64, first: &WalStart, printer: &mut Printer<'_>) -> Result<()> {
+    let fields = [
+        ("offset", offset.into()),
+        ("synced_through", first.synced_through.into()),
+        ("previous_log", first.previous_log.into()),
+        ("previous_last_sequence", first.previous_last_sequence.into()),
+        ("first_sequence", first.first_sequence.into()),
+        ("manifest", first.manifest_number.into()),
+        ("manifest_bytes", first.manifest_synced_bytes.into()),
+    ];
+    let line = format_args!(
+        "{offset:>10}..{end}  start: synced through {}; log {} before, to sequence {}; first \
+         sequence {}; manifest {} of {} B",
+        first.synced_through,
+        first.previous_log,
+        first.previous_last_sequence,
+        first.first_sequence,
+        first.manifest_number,
+        first.manifest_synced_bytes
+    );
+    printer.record("start", &fields, line)
 }
 
 fn print_batch(
@@ -137,14 +188,7 @@ fn print_batch(
         }
         *left -= 1;
         let sequence = batch.sequence.saturating_add(place);
-        let key = quoted(entry.key);
-        match entry.kind {
-            ValueKind::Put => {
-                let value = Quoted { bytes: entry.value, bytes_max: options.value_bytes_max };
-                printer.line(format_args!("  {key} @{sequence} = {value}"))?;
-            }
-            ValueKind::Tombstone => printer.line(format_args!("  {key} @{sequence} deleted"))?,
-        }
+        printer.entry(entry.key, sequence, entry.kind, entry.value, options)?;
     }
     Ok(())
 }
@@ -166,7 +210,11 @@ pub fn dump_manifest(
         if printed.is_ok() {
             printed = match edit {
                 Ok(edit) => print_edit(offset, &edit, printer),
-                Err(what) => printer.line(format_args!("{offset:>10}  not an edit: {what}")),
+                Err(what) => printer.record(
+                    "damage",
+                    &damage_fields(offset, "damaged", &what.to_string()),
+                    format_args!("{offset:>10}  not an edit: {what}"),
+                ),
             };
         }
     });
@@ -178,7 +226,16 @@ pub fn dump_manifest(
         .map(|(level, files)| format!("L{level} {}", files.len()))
         .collect();
     let tables = if tables.is_empty() { "none".into() } else { tables.join(", ") };
-    printer.line(format_args!(
+    let count = state.levels.iter().map(|files| files.len() as u64).sum::<u64>();
+    let fields = [
+        ("tables", count.into()),
+        ("first_log", state.log_number.into()),
+        ("next_file", state.next_file_number.into()),
+        ("last_sequence", state.last_sequence.into()),
+        ("flushed_through", state.flushed_through.into()),
+        ("synced_through", state.synced_through.into()),
+    ];
+    let line = format_args!(
         "in all: tables {tables}; logs from {}; next file {}; last sequence {}; flushed through \
          {}; synced through {}",
         state.log_number,
@@ -186,11 +243,13 @@ pub fn dump_manifest(
         state.last_sequence,
         state.flushed_through,
         state.synced_through
-    ))?;
+    );
+    printer.record("state", &fields, line)?;
     match state.dropped {
         Some(part) => {
             let (offset, what) = (part.offset, part.what);
-            printer.line(format_args!("dropped at the end: byte {offset}: {what}"))
+            let line = format_args!("dropped at the end: byte {offset}: {what}");
+            printer.record("damage", &damage_fields(offset, "torn", &what), line)
         }
         None => Ok(()),
     }
@@ -214,16 +273,41 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
             parts.push(format!("{name} {value}"));
         }
     }
-    if let Some(close) = edit.clean_close {
+    let close = edit.clean_close;
+    if let Some(close) = close {
         let CleanClose { log, log_bytes, last_sequence } = close;
         parts.push(format!("closed at sequence {last_sequence}, log {log} at byte {log_bytes}"));
     }
-    printer.line(format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; ")))?;
-    for (level, number) in &edit.deleted {
-        printer.line(format_args!("  - L{level} {number:06}"))?;
+    let fields = [
+        ("offset", offset.into()),
+        ("ordinal", edit.ordinal.into()),
+        ("first_log", DumpValue::Number(edit.first_log.map(|log| log.number))),
+        ("flushed_through", DumpValue::Number(edit.first_log.map(|log| log.flushed_through))),
+        ("next_file", DumpValue::Number(edit.next_file_number)),
+        ("last_sequence", DumpValue::Number(edit.last_sequence)),
+        ("synced_through", DumpValue::Number(edit.synced_through)),
+        ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
+        ("closed_log", DumpValue::Number(close.map(|close| close.log))),
+        ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),
+    ];
+    let line = format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; "));
+    printer.record("edit", &fields, line)?;
+    for &(level, number) in &edit.deleted {
+        let fields = [("level", (level as u64).into()), ("table", number.into())];
+        printer.record("removed", &fields, format_args!("  - L{level} {number:06}"))?;
     }
     for (level, file) in &edit.added {
-        printer.line(format_args!(
+        let fields = [
+            ("level", (*level as u64).into()),
+            ("table", file.number.into()),
+            ("bytes", file.bytes.into()),
+            ("entries", file.entries.into()),
+            ("smallest_sequence", file.smallest_sequence.into()),
+            ("largest_sequence", file.largest_sequence.into()),
+            ("smallest_key", DumpValue::Bytes(user_key(&file.smallest))),
+            ("largest_key", DumpValue::Bytes(user_key(&file.largest))),
+        ];
+        let line = format_args!(
             "  + L{level} {:06}  {} B  id {:016x}  {} entries  sequences {}..={}  {} ..= {}",
             file.number,
             file.bytes,
@@ -233,7 +317,8 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
             file.largest_sequence,
             quoted(user_key(&file.smallest)),
             quoted(user_key(&file.largest))
-        ))?;
+        );
+        printer.record("added", &fields, line)?;
     }
     Ok(())
 }

@@ -12,16 +12,16 @@ use crate::coding::get_u32;
 use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::foreign::foreign_or;
-use crate::inspect::text::{DumpOptions, Printer, Quoted, TableFacts, quoted};
+use crate::inspect::text::{DumpOptions, DumpValue, Printer, TableFacts, quoted};
 use crate::iterator::api::Direction;
-use crate::key::{ValueKind, split_internal_key, unpack_trailer, user_key};
+use crate::key::{split_internal_key, unpack_trailer, user_key};
 use crate::table::block::Block;
 use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::layout::PARTITIONED_PREFIX;
 use crate::table::format::{
-    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, TABLE_VERSION,
+    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, TABLE_MAGIC, TABLE_VERSION,
 };
 use crate::table::index::Index;
 use crate::table::reader::{Expect, Table};
@@ -34,8 +34,28 @@ fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
     TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() }
 }
 
-fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
-    check(env).open(path, expect).map_err(|error| foreign_or(&**env, path, error))
+/// Opens a file that the caller takes for a table.
+fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Table> {
+    check(env).open(path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
+}
+
+/// Damage is a matter of tables: a file with our magic number at neither end is none.
+fn or_no_table(env: &dyn Env, path: &Path, error: Error) -> Error {
+    let has_magic = || -> std::io::Result<bool> {
+        let file = env.open_random(path)?;
+        let Some(last) = file.len()?.checked_sub(8) else { return Ok(false) };
+        let [mut first_word, mut last_word] = [[0; 8]; 2];
+        file.read_exact_at(0, &mut first_word)?;
+        file.read_exact_at(last, &mut last_word)?;
+        let magic = TABLE_MAGIC.to_le_bytes();
+        Ok(first_word == magic || last_word == magic)
+    };
+    match foreign_or(env, path, error) {
+        Error::Corruption { path, .. } if matches!(has_magic(), Ok(false)) => {
+            Error::UnsupportedFormat { path, what: "not a siftdb table".into() }
+        }
+        error => error,
+    }
 }
 
 /// What the table at `path` says of itself; footer, metaindex, properties and index are read.
@@ -43,7 +63,7 @@ fn open(env: &Arc<dyn Env>, path: &Path, expect: Expect) -> Result<Table> {
 /// # Errors
 /// `Io`, `Corruption` or `UnsupportedFormat`.
 pub fn table_facts(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
-    open(env, path, Expect::default()).map(|table| facts_of(&table))
+    open(env, path).map(|table| facts_of(&table))
 }
 
 /// Checks every block, entry and filter of the table at `path` against everything else in it.
@@ -51,7 +71,7 @@ pub fn table_facts(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
 /// # Errors
 /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
 pub fn verify_table(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
-    verify_expected(env, path, Expect::default()).map_err(|error| foreign_or(&**env, path, error))
+    verify_expected(env, path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
 }
 
 /// [`verify_table`] for a table of which something is known.
@@ -89,7 +109,7 @@ fn facts_of(table: &Table) -> TableFacts {
 /// # Errors
 /// As for [`table_facts`], and of the output.
 pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()> {
-    print_layout(&open(env, path, Expect::default())?, &mut Printer::new(out))
+    print_layout(&open(env, path)?, &mut Printer::new(out))
 }
 
 /// Prints layout, filters and entries of the table at `path`.
@@ -102,7 +122,7 @@ pub fn dump_table(
     options: &DumpOptions,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    let table = open(env, path, Expect::default())?;
+    let table = open(env, path)?;
     if options.block.is_none() {
         print_layout(&table, printer)?;
     }
@@ -313,13 +333,22 @@ fn print_block(
     let Some(block) = block else {
         return Err(table.file().corruption(handle.offset, "the data index names no data block"));
     };
-    printer.line(format_args!(
+    let separator = separator_of(table, separator);
+    let fields = [
+        ("number", (number as u64).into()),
+        ("offset", handle.offset.into()),
+        ("stored_bytes", handle.stored_bytes().into()),
+        ("bytes", (block.contents().len() as u64).into()),
+        ("separator", DumpValue::Bytes(separator)),
+    ];
+    let line = format_args!(
         "block {number}  {}  {} B stored, {} B; to {}",
         place(table, handle, BlockKind::Data)?,
         handle.stored_bytes(),
         block.contents().len(),
-        quoted(separator_of(table, separator))
-    ))?;
+        quoted(separator)
+    );
+    printer.record("block", &fields, line)?;
     let mut cursor = BlockCursor::new(Direction::Forward);
     cursor.seek(block, None);
     while cursor.valid() && *left > 0 {
@@ -337,17 +366,18 @@ fn print_entry(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let Some((key, trailer)) = split_internal_key(internal_key) else {
-        return printer.line(format_args!("  malformed key {}", quoted(internal_key)));
+        let fields =
+            [("what", DumpValue::Text("malformed key")), ("key", DumpValue::Bytes(internal_key))];
+        let line = format_args!("  malformed key {}", quoted(internal_key));
+        return printer.record("damage", &fields, line);
     };
-    let key = quoted(key);
     match unpack_trailer(trailer) {
-        Some((sequence, ValueKind::Put)) => {
-            let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
-            printer.line(format_args!("  {key} @{sequence} = {value}"))
+        Some((sequence, kind)) => printer.entry(key, sequence, kind, value, options),
+        None => {
+            let fields =
+                [("what", DumpValue::Text("unknown kind")), ("key", DumpValue::Bytes(key))];
+            let line = format_args!("  {} of an unknown kind {}", quoted(key), trailer as u8);
+            printer.record("damage", &fields, line)
         }
-        Some((sequence, ValueKind::Tombstone)) => {
-            printer.line(format_args!("  {key} @{sequence} deleted"))
-        }
-        None => printer.line(format_args!("  {key} of an unknown kind {}", trailer as u8)),
     }
 }

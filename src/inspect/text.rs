@@ -6,8 +6,9 @@
 //! ASCII, so no key can break a line or a terminal.
 
 use crate::error::{Error, Result};
+use crate::key::ValueKind;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// How much of a file to print.
@@ -62,22 +63,110 @@ pub struct TableFacts {
     pub largest_sequence: u64,
 }
 
-/// Where text goes. A failed write is an `Io` error with the operation `print`.
+/// A piece of a dumped file as data: what [`dump_records`](crate::inspect::dump_records) hands out.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpRecord<'a> {
+    /// What it is: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
+    /// `manifest`, `edit`, `removed`, `added`, `state` or `current`.
+    pub kind: &'static str,
+    /// Its fields by name.
+    pub fields: &'a [(&'static str, DumpValue<'a>)],
+}
+
+/// A field of a [`DumpRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DumpValue<'a> {
+    /// A number, or nothing.
+    Number(Option<u64>),
+    /// A key or value.
+    Bytes(&'a [u8]),
+    /// Words.
+    Text(&'a str),
+}
+
+impl From<u64> for DumpValue<'_> {
+    fn from(number: u64) -> Self {
+        DumpValue::Number(Some(number))
+    }
+}
+
+/// What is called with each record.
+pub type RecordSink<'a> = &'a mut dyn FnMut(&DumpRecord<'_>) -> io::Result<()>;
+
+enum Sink<'a> {
+    Text(&'a mut dyn Write),
+    Records(RecordSink<'a>),
+}
+
+/// Where a dump goes, as text or as records. A failed write is an `Io` error with the operation
+/// `print`.
 pub struct Printer<'a> {
-    out: &'a mut dyn Write,
+    sink: Sink<'a>,
 }
 
 impl<'a> Printer<'a> {
-    /// Prints to `out`.
+    /// Prints text to `out`.
     pub fn new(out: &'a mut dyn Write) -> Self {
-        Printer { out }
+        Printer { sink: Sink::Text(out) }
     }
 
-    /// Prints one line.
-    pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
-        let printed = self.out.write_fmt(line).and_then(|()| self.out.write_all(b"\n"));
-        printed.map_err(|error| Error::io("print", Path::new("output"), error))
+    /// Hands records to `sink`.
+    pub fn of_records(sink: RecordSink<'a>) -> Self {
+        Printer { sink: Sink::Records(sink) }
     }
+
+    /// Prints one line that is in no record.
+    pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
+        match &mut self.sink {
+            Sink::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
+            Sink::Records(_) => Ok(()),
+        }
+    }
+
+    /// Hands out a record, or prints the line that says the same.
+    pub fn record(
+        &mut self,
+        kind: &'static str,
+        fields: &[(&'static str, DumpValue<'_>)],
+        line: fmt::Arguments<'_>,
+    ) -> Result<()> {
+        match &mut self.sink {
+            Sink::Text(_) => self.line(line),
+            Sink::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
+        }
+    }
+
+    /// One entry, or the deletion of its key.
+    pub fn entry(
+        &mut self,
+        key: &[u8],
+        sequence: u64,
+        kind: ValueKind,
+        value: &[u8],
+        options: &DumpOptions,
+    ) -> Result<()> {
+        let name = quoted(key);
+        let fields = [
+            ("key", DumpValue::Bytes(key)),
+            ("sequence", sequence.into()),
+            ("value", DumpValue::Bytes(value)),
+        ];
+        match kind {
+            ValueKind::Put => {
+                let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
+                self.record("entry", &fields, format_args!("  {name} @{sequence} = {value}"))
+            }
+            ValueKind::Tombstone => {
+                let line = format_args!("  {name} @{sequence} deleted");
+                self.record("deletion", &fields[..2], line)
+            }
+        }
+    }
+}
+
+fn printed(outcome: io::Result<()>) -> Result<()> {
+    outcome.map_err(|error| Error::io("print", Path::new("output"), error))
 }
 
 /// Bytes in quotes and escaped, cut after `bytes_max`.

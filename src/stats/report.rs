@@ -24,6 +24,9 @@ pub struct Stats {
     pub memtable_negatives: u64,
     /// Bytes in memtables now, bookkeeping included, with those that are flushed and not yet freed.
     pub memtable_bytes: u64,
+    /// Entries in memtables now, those that wait for their flush included: of a database opened to
+    /// read only, the entries that are only in the logs.
+    pub memtable_entries: u64,
     /// Batches acknowledged.
     pub batches: u64,
     /// Entries in them.

@@ -404,7 +404,11 @@ fn arguments_of_the_command_are_refused_and_nothing_is_created() {
         &["sst", "dump", missing, "--block", "-1"],
         &["sst", "dump", missing, "--limit", "many"],
         &["sst", "verify"],
+        &["flush"],
+        &["compact"],
+        &["compact", missing, "a", "b", "c"],
         &["demo", "--keys", "0"],
+        &["demo", "--keys", "1e1"],
         &["demo", "--keys", "1e30"],
         &["demo", "--bits", "0", "--keys", "1000"],
         &["demo", "--lookups", "0", "--keys", "1000"],
@@ -417,6 +421,9 @@ fn arguments_of_the_command_are_refused_and_nothing_is_created() {
     }
     let nothing_there: &[&[&str]] = &[
         &["get", missing, "key"],
+        &["put", missing, "key", "value"],
+        &["flush", missing],
+        &["compact", missing],
         &["delete", missing, "key"],
         &["scan", missing],
         &["stats", missing],
@@ -426,7 +433,7 @@ fn arguments_of_the_command_are_refused_and_nothing_is_created() {
         &["sst", "layout", missing],
         &["sst", "dump", missing],
         &["sst", "verify", missing],
-        &["load", missing, missing],
+        &["load", "--create", missing, missing],
         &["demo", "--input", missing],
     ];
     for arguments in nothing_there {

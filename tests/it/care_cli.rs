@@ -4,6 +4,13 @@
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use serde_json::Value;
 
+/// The result of a command that fails with `code` after it has printed one.
+fn failed_json(code: i32, arguments: &[&str]) -> Value {
+    let output = siftdb(&[arguments, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn verify_reads_everything_and_changes_nothing() {
     let place = Place::new();
@@ -24,13 +31,15 @@ fn verify_reads_everything_and_changes_nothing() {
     bad[good.len() / 3] ^= 1;
     write(table, &bad);
     assert!(fails(3, &["verify", &db]).contains(table));
-    let report = siftdb(&["verify", &db, "--json"]);
-    assert_eq!(report.status.code(), Some(3));
-    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let report = failed_json(3, &["verify", &db]);
     assert_eq!((&report["sound"], report["damage"].as_array().unwrap().len()), (&false.into(), 1));
+    assert_eq!((&report["tables"], &report["tables_damaged"]), (&1.into(), &1.into()));
     // A table that cannot be opened keeps the database from opening, and is named all the same.
     write(table, &good[..good.len() - 1]);
     assert!(fails(3, &["verify", &db]).contains(table));
+    let report = failed_json(3, &["verify", &db]);
+    assert_eq!((&report["tables"], &report["tables_damaged"]), (&1.into(), &1.into()), "counted");
+    assert_eq!(report["damage"][0]["path"], table);
     write(table, &good);
     assert!(contents().eq(before));
 }
@@ -61,7 +70,7 @@ fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
     assert_eq!(report["saved_everything"], false);
     assert_eq!((&report["changed"], &report["manifest_used"]), (&true.into(), &true.into()));
     let [lost] = &report["lost"].as_array().unwrap()[..] else { panic!("{report}") };
-    assert!(lost["from"].as_str() < lost["to"].as_str(), "{lost}");
+    assert!(lost["first_key"].as_str() < lost["last_key"].as_str(), "{lost}");
     let gone = report["entries_lost"].as_u64().unwrap();
     assert_eq!(ok(&["scan", &db, "--count"]), format!("{}\n", 3_001 - gone));
     assert!(ok(&["verify", &db]).ends_with("all in order\n"));

@@ -11,7 +11,10 @@ use crate::support::stores::{as_env, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::counting::CountingEnv;
 use siftdb::filter::FilterPolicy;
-use siftdb::{Db, Error, Filter, LevelStats, Options, ReadOptions, Stats};
+use siftdb::{
+    Db, Error, ExplainOutcome, ExplainPlace, Filter, FilterAnswer, LevelStats, Options,
+    ReadOptions, Stats,
+};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -267,12 +270,13 @@ fn counters_mean_what_they_say() {
 /// not asked.
 fn add_steps(explained: &siftdb::Explain, seen: &mut LevelStats) -> u64 {
     let mut not_consulted = 0;
-    for step in explained.steps.iter().filter(|step| step.place.starts_with('L')) {
-        let found = ["FOUND", "tombstone"].contains(&step.outcome);
-        match step.filter.split_whitespace().next() {
-            Some("NO") => seen.negatives += 1,
-            Some("MAYBE") if found => seen.true_positives += 1,
-            Some("MAYBE") => seen.false_positives += 1,
+    for step in explained.steps.iter() {
+        let ExplainPlace::Table { .. } = step.place else { continue };
+        let found = [ExplainOutcome::Found, ExplainOutcome::Deleted].contains(&step.outcome);
+        match step.filter.answer {
+            FilterAnswer::No => seen.negatives += 1,
+            FilterAnswer::Maybe if found => seen.true_positives += 1,
+            FilterAnswer::Maybe => seen.false_positives += 1,
             _ => not_consulted += 1,
         }
     }

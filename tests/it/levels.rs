@@ -5,7 +5,7 @@ use crate::support::data::{absent_key, bytes, key};
 use crate::support::stores::{HOME, as_env, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::counting::CountingEnv;
-use siftdb::{Db, Filter, FilterLayout, FilterPinning, Options, Stats};
+use siftdb::{Db, Filter, FilterLayout, FilterPinning, FilterSource, Options, Stats};
 use std::sync::Arc;
 
 fn put(db: &Db, numbers: impl Iterator<Item = usize>) {
@@ -163,9 +163,9 @@ fn what_is_pinned_is_asked_without_a_block() {
         let resident = db.stats().resident_bytes;
         assert_eq!(resident > filter_bytes(&db), pinning == FilterPinning::All, "{resident}");
         let explained = db.explain(absent_key(7)).unwrap();
-        let said = explained.steps.iter().filter(|step| step.place.starts_with('L'));
-        let resident = |filter: &str| filter.contains("resident") == (blocks == 0);
-        assert!(said.into_iter().all(|step| resident(&step.filter)), "{explained}");
+        let said = explained.steps.iter().filter_map(|step| step.filter.source);
+        let is_resident = |source| source == FilterSource::Resident;
+        assert!(said.into_iter().all(|source| is_resident(source) == (blocks == 0)), "{explained}");
         for number in 0..20_000 {
             assert!(db.get(key(number)).unwrap().is_some());
         }

@@ -28,7 +28,7 @@
 //! | `histories` | what four threads saw has an order that explains it |
 //! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
 //! | `filter_rebuild` | filters are replaced under readers and writers, and used |
-//! | `cli`, `care_cli`, `filter_cli`, `demo` | the command, and the demonstration behind it |
+//! | `cli`, `care_cli`, `filter_cli`, `output_cli`, `demo` | the command, and the demonstration behind it |
 //! | `regressions` | defects that were found, each with its story |
 //!
 //! A failed random test prints its seed; the same seed runs the same operations again.
@@ -63,6 +63,8 @@ mod levels;
 mod lifetime;
 mod model;
 mod multi_get;
+#[cfg(feature = "cli")]
+mod output_cli;
 mod prefixes;
 mod read_only;
 mod recovery;

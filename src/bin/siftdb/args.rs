@@ -1,16 +1,18 @@
 //! Arguments that several commands share: which database, which key.
 //!
-//! Commands flatten [`Database`] and [`Spelling`] into their own arguments. A command that looks
-//! changes no byte; a command that writes uses the defaults of the library. Options for tuning have
-//! no place here: they belong to programs, except those of filters (`filter_args.rs`).
+//! Commands flatten [`Database`], [`DatabaseToWrite`] and [`Spelling`] into their own arguments. A
+//! command that looks changes no byte; a command that writes uses the defaults of the library, and
+//! wants a database that exists, since a new one is more often a mistyped path. Options for tuning
+//! have no place here: they belong to programs, except those of filters (`filter_args.rs`).
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::text::unescaped;
 use clap::Args;
-use siftdb::{Db, Options, RepairReport};
+use siftdb::{Db, Error, Options, RepairReport};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A database that has to be there.
 #[derive(Args)]
@@ -21,6 +23,11 @@ pub struct Database {
 }
 
 impl Database {
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Opens it to look: no file is written, also not to recover from a crash or to keep counters.
     pub fn open_to_read(&self) -> Outcome<Db> {
         self.open_to_read_with(Options::new())
@@ -28,13 +35,13 @@ impl Database {
 
     /// As `open_to_read`, with these options besides.
     pub fn open_to_read_with(&self, options: Options) -> Outcome<Db> {
-        Ok(options.open_read_only(&self.directory)?)
+        opened(options.open_read_only(&self.directory), &self.directory, None)
     }
 
     /// Opens it to write tables anew, with these options; compacts nothing else.
     pub fn open_to_rewrite_with(&self, options: Options) -> Outcome<Db> {
         let options = options.create_if_missing(false).auto_compaction(false);
-        Ok(options.open(&self.directory)?)
+        opened(options.open(&self.directory), &self.directory, None)
     }
 
     /// Repairs it, with the defaults of the library.
@@ -42,9 +49,45 @@ impl Database {
         Ok(Options::new().repair(&self.directory)?)
     }
 
-    /// Opens it to write, creating it if `create`.
-    pub fn open_to_write(&self, create: bool) -> Outcome<Db> {
-        Ok(Options::new().create_if_missing(create).open(&self.directory)?)
+    /// Opens it to write.
+    pub fn open_to_write(&self) -> Outcome<Db> {
+        let options = Options::new().create_if_missing(false);
+        opened(options.open(&self.directory), &self.directory, None)
+    }
+}
+
+/// A database to write to.
+#[derive(Args)]
+pub struct DatabaseToWrite {
+    /// Directory of the database
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Make the database if there is none
+    #[arg(long)]
+    create: bool,
+}
+
+impl DatabaseToWrite {
+    /// Opens it, or makes it if that was asked for.
+    pub fn open(&self) -> Outcome<Db> {
+        let options = Options::new().create_if_missing(self.create);
+        opened(options.open(&self.directory), &self.directory, Some("--create makes one"))
+    }
+}
+
+/// Names a database that is not there as such.
+fn opened(
+    result: siftdb::Result<Db>,
+    directory: &Path,
+    advice: Option<&'static str>,
+) -> Outcome<Db> {
+    match result {
+        Err(Error::Io { path, source, .. })
+            if path == directory && source.kind() == ErrorKind::NotFound =>
+        {
+            Err(Failure::NoDatabase { directory: path, advice })
+        }
+        result => Ok(result?),
     }
 }
 

@@ -1,10 +1,17 @@
 //! Progress bars on standard error; nothing is drawn when that is not a terminal.
 //!
-//! `load` and `demo` use them. A bar is only ever told how much is done; whoever finishes it says
-//! what is left in its place. Results never go through here: those are for standard output, and a
-//! script that reads both streams sees no drawing.
+//! A bar is only ever told how much is done; the command that ends it says what is left in its
+//! place. [`watched`] draws one for a single long call, from counters. Results never go through
+//! here: those are for standard output, and a script that reads both streams sees no drawing.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use siftdb::{Db, Stats};
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// How often [`watched`] looks at the counters.
+const TICK: Duration = Duration::from_millis(100);
 
 /// One line of progress.
 pub struct Bar(ProgressBar);
@@ -15,9 +22,9 @@ impl Bar {
         Bar::new(name, total, "{bytes}", "{bytes} of {total_bytes}")
     }
 
-    /// Counts keys.
-    pub fn keys(name: &'static str, total: u64) -> Self {
-        Bar::new(name, Some(total), "{human_pos}", "{human_pos} of {human_len}")
+    /// Counts keys, of a known total or not.
+    pub fn keys(name: &'static str, total: Option<u64>) -> Self {
+        Bar::new(name, total, "{human_pos}", "{human_pos} of {human_len}")
     }
 
     fn new(name: &'static str, total: Option<u64>, count: &str, of: &str) -> Self {
@@ -48,4 +55,48 @@ impl Bar {
         self.0.println(format!("  {:<9} {line}", self.0.message()));
         self.0.finish_and_clear();
     }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// An early end takes the bar away as well, so that the error stands on a line of its own.
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Does `work` on `db` with a bar of bytes: `done` reads from the counters since the start how
+/// much of `total` is done.
+pub fn watched<T: Send>(
+    name: &'static str,
+    db: &Db,
+    total: u64,
+    done: impl Fn(&Stats) -> u64,
+    work: impl FnOnce(&Db) -> T + Send,
+) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work(db);
+    }
+    let bar = Bar::bytes(name, Some(total));
+    let before = db.stats();
+    std::thread::scope(|scope| {
+        let (ended, end) = sync_channel::<()>(0);
+        let worker = scope.spawn(move || {
+            // Dropped at the end, also by a panic: that wakes the loop.
+            let _ended = ended;
+            work(db)
+        });
+        while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            bar.set(done(&db.stats().since(&before)).min(total));
+        }
+        bar.clear();
+        match worker.join() {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }

@@ -1,15 +1,22 @@
 //! `siftdb delete DIR KEY`: deletes one key of a database that exists.
 //!
-//! A key that is not there is no error, as in the library: to know, `get` it before. The database
-//! has to exist, unlike for `put` and `load`: deleting from nothing is more likely a wrong path.
-//! Closing reports what a failed sync would otherwise hide.
+//! A key that is not there is no error, as in the library: to know, `get` it before. Closing
+//! reports what a failed sync would otherwise hide.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;
+use crate::output::{Output, Shown};
 use clap::Args;
+use serde_json::json;
 use std::ffi::OsString;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  entries         tombstones written";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Delete {
     #[command(flatten)]
     database: Database,
@@ -20,10 +27,11 @@ pub struct Delete {
 }
 
 impl Delete {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
-        let db = self.database.open_to_write(false)?;
+        let db = self.database.open_to_write()?;
         db.delete(key)?;
-        Ok(db.close()?)
+        db.close()?;
+        output.show(json!({ "entries": 1 }), |_| Ok(()))
     }
 }

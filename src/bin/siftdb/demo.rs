@@ -1,32 +1,71 @@
 //! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::lab`.
 //!
 //! Keys are made up from the seed or read from `--input`, and refused before anything is created.
-//! The databases live in a temporary directory, which goes at the end unless `--keep` is given.
-//! Figures go to standard output, as tables or as JSON (format 1: fields are added, never changed);
-//! the hint of `--keep` goes to standard error. Counts that do not agree end it with code 4, after
-//! everything is printed.
+//! The databases live in a temporary directory, which goes at the end, also by Ctrl-C, unless
+//! `--keep` is given. Figures go to standard output; the hint of `--keep` goes to standard error.
+//! Counts that do not agree end it with code 4, after everything is printed.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
+use crate::interrupt::{on_interrupt, wait_if_interrupted};
+use crate::json::{joined, path_field};
 use crate::load::{next_line, open_lines};
-use crate::text::{escaped, output, print_json, shell_word};
+use crate::numbers::count;
+use crate::output::{Output, Shown};
+use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
 use siftdb::lab::load::{KEYS_MAX, KEYS_MIN};
 use siftdb::lab::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+const JSON: &str = "\
+JSON fields:
+  format            1
+  siftdb            the version of the command
+  keys, key_bytes   how many keys, and their bytes
+  value_bytes       bytes of each value
+  input             the file of the keys, or null
+  encoding, bits    how keys become bits, bits of filter for each key
+  seed, lookups     as given
+  databases         one for each column: column, tables (by level), entries, data_blocks,
+                    data_bytes, filter_bytes, index_bytes
+  acts              absent keys, present keys, absent keys with a cache too small:
+    act             absent, present or starved
+    cache_bytes     the block cache
+    columns         one for each way to look up: column, and
+      lookups, found            lookups made, and those that found a value
+      data_blocks, data_blocks_read, data_bytes_read   looked at, read from files, their bytes
+      data_reads_saved          share of data block reads that filters saved, or null
+      data_blocks_avoided       data blocks not looked at since a filter said no
+      index_seeks, index_blocks_read, index_bytes_read
+      filter_blocks_read, filter_bytes_read
+      false_positives, filter_answers_absent   filters that said maybe of absent keys, and all
+      observed_fpr, expected_fpr               the rate, and the one to expect, or null
+      p50_nanos, p99_nanos      time that so many of 100 lookups kept within
+      env_read_calls, env_bytes_read           what the files saw
+  faults            counts that do not agree: what";
+
+/// How many keys to make up: also 1e5.
+fn key_count(text: &str) -> Result<u64, String> {
+    let (least, most) = (KEYS_MIN as u64, KEYS_MAX as u64);
+    count(text)
+        .ok()
+        .filter(|keys| (least..=most).contains(keys))
+        .ok_or_else(|| format!("a whole number from {least} to {most}, such as 5000 or 1e5"))
+}
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Demo {
     /// Take the keys from this file, one a line, instead of making them up; `-` is standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// How many keys to make up
-    #[arg(long, default_value_t = 500_000, conflicts_with = "input")]
-    #[arg(value_parser = value_parser!(u64).range(KEYS_MIN as u64..=KEYS_MAX as u64))]
+    /// How many keys to make up; also 1e5
+    #[arg(long, default_value = "500_000", conflicts_with = "input", value_parser = key_count)]
     keys: u64,
     /// Bytes of each value
     #[arg(long, default_value_t = 100)]
@@ -46,33 +85,30 @@ pub struct Demo {
     /// Keep the databases, and say where they are
     #[arg(long)]
     keep: bool,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Demo {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let encoding = encoding_of(&self.encoding, self.bits)?;
         let keys = self.key_set()?;
         let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
         let mut directory =
             directory.map_err(|source| Failure::io(&std::env::temp_dir(), source))?;
         directory.disable_cleanup(self.keep);
+        if !self.keep {
+            let path = directory.path().to_path_buf();
+            on_interrupt(move || remove_whole(&path))?;
+        }
         let mut settings = Settings::new(directory.path());
         settings.value_bytes = self.value_bytes;
         settings.lookups = self.lookups as usize;
         settings.seed = self.seed;
         settings.filter = Filter::from(encoding);
         let report = measure(&settings, &keys)?;
-        if self.json {
-            print_json(&self.report_json(&keys, &report))?;
-        } else {
-            let mut out = output();
+        let shown = output.show(self.report_json(&keys, &report), |out| {
             writeln!(out, "siftdb {} demo: {}\n", env!("CARGO_PKG_VERSION"), self.heading(&keys))?;
-            writeln!(out, "{report}")?;
-            out.flush()?;
-        }
+            Ok(writeln!(out, "{report}")?)
+        })?;
         if self.keep {
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
             let next = explain_command(&settings.database(Column::Full), &key);
@@ -81,7 +117,7 @@ impl Demo {
             let _ = writeln!(stderr, "next: {next}");
         }
         if report.faults.is_empty() {
-            Ok(())
+            Ok(shown)
         } else {
             Err(Failure::Fault(format!("counts that do not agree: {}", report.faults.len())))
         }
@@ -138,21 +174,34 @@ impl Demo {
                 "index_bytes": facts.index_bytes,
             })
         });
-        json!({
-            "format": 1,
+        let input = match &self.input {
+            Some(path) => path_field("input", path),
+            None => json!({ "input": null }),
+        };
+        let faults = report.faults.iter().map(|fault| json!({ "what": fault }));
+        let figures = json!({
             "siftdb": env!("CARGO_PKG_VERSION"),
             "keys": keys.len(),
             "key_bytes": keys.bytes(),
             "value_bytes": self.value_bytes,
-            "input": self.input.as_ref().map(|path| path.to_string_lossy()),
             "encoding": self.encoding,
             "bits": self.bits,
             "seed": self.seed,
             "lookups": self.lookups,
             "databases": databases.collect::<Vec<_>>(),
             "acts": report.acts.iter().map(act_json).collect::<Vec<_>>(),
-            "faults": report.faults,
-        })
+            "faults": faults.collect::<Vec<_>>(),
+        });
+        joined([figures, input])
+    }
+}
+
+/// Removes a directory that threads may still write to: they find no directory once it is gone.
+fn remove_whole(directory: &Path) {
+    while let Err(error) = std::fs::remove_dir_all(directory) {
+        if error.kind() != ErrorKind::DirectoryNotEmpty {
+            break;
+        }
     }
 }
 
@@ -173,6 +222,7 @@ fn explain_command(database: &Path, key: &[u8]) -> String {
 fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {
     let mut bars: Option<(Stage, Bar)> = None;
     let report = run(settings, keys, &mut |progress| {
+        wait_if_interrupted();
         let name = match progress.stage {
             Stage::Load => "load",
             Stage::LookUp => "look up",
@@ -183,7 +233,7 @@ fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {
                 if let Some((_, finished)) = bars.take() {
                     finished.finish("done");
                 }
-                bars = Some((progress.stage, Bar::keys(name, progress.total)));
+                bars = Some((progress.stage, Bar::keys(name, Some(progress.total))));
             }
         }
     });

@@ -6,14 +6,38 @@
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;
-use crate::text::{escaped, output, print_json};
+use crate::json::{bytes_field, joined};
+use crate::output::{Output, Shown};
 use clap::Args;
-use serde_json::json;
-use siftdb::ReadOptions;
+use serde_json::{Value, json};
+use siftdb::{
+    Explain as Explained, ExplainOutcome, ExplainPlace, ExplainStep, FilterAnswer, FilterSource,
+    ReadOptions,
+};
 use std::ffi::OsString;
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  key             the key, or key_base64 if it is not UTF-8
+  sequence        the sequence number that the lookup read at
+  found           whether it has a value
+  value_bytes     bytes of the value, or null
+  steps           the places that were asked, in order:
+    place         memtable_age, 0 for the newest memtable; or level and table, its number
+    filter        answer: not_asked, damaged, no or maybe; source: resident, cached, file or null;
+                  bytes_read: bytes of the filter read from the file
+    touched       index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read,
+                  data_bytes_read
+    outcome       found, deleted, absent, false_positive, skipped (by the filter) or empty
+  out_of_range    by level: tables that were not asked
+  data_blocks     data blocks looked at
+  bytes_read      bytes read from files
+  data_blocks_without_filters   data blocks that the same lookup looks at without filters";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Explain {
     #[command(flatten)]
     database: Database,
@@ -22,44 +46,73 @@ pub struct Explain {
     /// Ask no filters
     #[arg(long)]
     no_filters: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     spelling: Spelling,
 }
 
 impl Explain {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
         let db = self.database.open_to_read()?;
         let options = ReadOptions::new().use_filters(!self.no_filters);
         let explain = db.explain_with(&key, &options)?;
-        if self.json {
-            let steps = explain.steps.iter().map(|step| {
-                json!({
-                    "place": step.place,
-                    "filter": step.filter,
-                    "touched": step.touched,
-                    "outcome": step.outcome,
-                })
-            });
-            print_json(&json!({
-                "key": escaped(&explain.key),
-                "sequence": explain.sequence,
-                "found": explain.value.is_some(),
-                "value_bytes": explain.value.as_ref().map(|value| value.len()),
-                "steps": steps.collect::<Vec<_>>(),
-                "out_of_range": explain.out_of_range,
-                "data_blocks": explain.data_blocks,
-                "bytes_read": explain.bytes_read,
-                "data_blocks_without_filters": explain.data_blocks_without_filters,
-            }))?;
-        } else {
-            let mut out = output();
-            writeln!(out, "{explain}")?;
-            out.flush()?;
-        }
-        Ok(db.close()?)
+        db.close()?;
+        output.show(explain_json(&explain), |out| Ok(writeln!(out, "{explain}")?))
     }
+}
+
+fn explain_json(explain: &Explained) -> Value {
+    joined([
+        bytes_field("key", &explain.key),
+        json!({
+            "sequence": explain.sequence,
+            "found": explain.value.is_some(),
+            "value_bytes": explain.value.as_ref().map(|value| value.len()),
+            "steps": explain.steps.iter().map(step_json).collect::<Vec<_>>(),
+            "out_of_range": explain.out_of_range,
+            "data_blocks": explain.data_blocks,
+            "bytes_read": explain.bytes_read,
+            "data_blocks_without_filters": explain.data_blocks_without_filters,
+        }),
+    ])
+}
+
+fn step_json(step: &ExplainStep) -> Value {
+    let touched = &step.touched;
+    json!({
+        "place": match step.place {
+            ExplainPlace::Memtable(age) => json!({ "memtable_age": age }),
+            ExplainPlace::Table { level, number } => json!({ "level": level, "table": number }),
+            _ => json!({}),
+        },
+        "filter": {
+            "answer": match step.filter.answer {
+                FilterAnswer::Damaged => "damaged",
+                FilterAnswer::No => "no",
+                FilterAnswer::Maybe => "maybe",
+                _ => "not_asked",
+            },
+            "source": step.filter.source.map(|source| match source {
+                FilterSource::Resident => "resident",
+                FilterSource::Cached => "cached",
+                _ => "file",
+            }),
+            "bytes_read": step.filter.bytes_read,
+        },
+        "touched": {
+            "index_seeks": touched.index_seeks,
+            "index_bytes_read": touched.index_bytes_read,
+            "data_blocks_cached": touched.data_blocks_cached,
+            "data_blocks_read": touched.data_blocks_read,
+            "data_bytes_read": touched.data_bytes_read,
+        },
+        "outcome": match step.outcome {
+            ExplainOutcome::Found => "found",
+            ExplainOutcome::Deleted => "deleted",
+            ExplainOutcome::FalsePositive => "false_positive",
+            ExplainOutcome::Skipped => "skipped",
+            ExplainOutcome::Empty => "empty",
+            _ => "absent",
+        },
+    })
 }

@@ -1,11 +1,13 @@
 //! Why a command failed, and which exit code says so.
 //!
 //! Commands answer an [`Outcome`]; `main` gives what went wrong to [`Failure::report`], the only
-//! place that prints it, so that every sentence stands on standard error once. The codes are part
-//! of the interface and stand in `siftdb --help`: 1 not found, 2 usage, 3 damaged files, 4 the
-//! rest, 5 repaired with losses. A closed pipe is no failure: whoever reads the output has seen
-//! enough.
+//! place that prints it, so that every sentence stands on standard error once. With `--json` it is
+//! an object there, one a line: `{"format":1,"error":{…}}`. The codes are part of the interface and
+//! stand in `siftdb --help`: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 repaired
+//! with losses. A closed pipe is no failure: its reader has seen enough.
 
+use crate::json::{FORMAT, error_json, joined, path_field};
+use serde_json::{Value, json};
 use siftdb::Error;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -26,8 +28,8 @@ pub enum Failure {
     Line { file: PathBuf, line: u64, cause: Box<Failure>, written: Option<u64> },
     /// Tables that are not what they should be; at least one.
     Tables(Vec<Error>),
-    /// No database where there should be one.
-    NoDatabase(PathBuf),
+    /// No database where there should be one, and what would make one.
+    NoDatabase { directory: PathBuf, advice: Option<&'static str> },
     /// Figures that do not add up.
     Fault(String),
     /// A repair that could not save everything; its report is printed.
@@ -56,7 +58,7 @@ impl Failure {
         Failure::Io { what: path.to_path_buf(), source }
     }
 
-    /// Whoever reads the output has seen enough.
+    /// The reader of the output has seen enough.
     fn is_closed_pipe(&self) -> bool {
         let kind = match self {
             Failure::Database(Error::Io { source, .. }) => source.kind(),
@@ -67,51 +69,104 @@ impl Failure {
         kind == ErrorKind::BrokenPipe
     }
 
-    /// Says it on standard error.
-    pub fn report(self) -> ExitCode {
+    /// Says it on standard error, as JSON or as text.
+    pub fn report(self, json: bool) -> ExitCode {
         if self.is_closed_pipe() {
             return ExitCode::SUCCESS;
         }
-        let (code, message) = self.described();
+        let code = self.code();
+        let mut stderr = std::io::stderr().lock();
         // Nobody is left to tell if this fails.
-        let _ = writeln!(std::io::stderr(), "siftdb: {message}");
+        if json {
+            for error in self.errors() {
+                let error = joined([error, json!({ "exit_code": code })]);
+                let _ = writeln!(stderr, "{}", json!({ "format": FORMAT, "error": error }));
+            }
+        } else {
+            for sentence in self.sentences() {
+                let _ = writeln!(stderr, "siftdb: {sentence}");
+            }
+        }
         ExitCode::from(code)
     }
 
-    fn described(&self) -> (u8, String) {
+    fn code(&self) -> u8 {
         match self {
-            Failure::NotFound => (1, "not found".into()),
-            Failure::Usage(what) => (2, what.clone()),
-            Failure::Database(error) => (code_of(error), error.to_string()),
-            Failure::Io { what, source } => (4, format!("{}: {source}", what.display())),
+            Failure::NotFound => 1,
+            Failure::Usage(_) => 2,
+            Failure::Database(error) => code_of(error),
+            Failure::Line { cause, .. } => cause.code(),
+            Failure::Tables(errors) => {
+                let damaged = errors.iter().find(|error| error.is_corruption());
+                damaged.or(errors.first()).map_or(4, code_of)
+            }
+            Failure::Io { .. } | Failure::NoDatabase { .. } | Failure::Fault(_) => 4,
+            Failure::Losses => 5,
+        }
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        vec![match self {
+            Failure::NotFound => "not found".into(),
+            Failure::Usage(what) | Failure::Fault(what) => what.clone(),
+            Failure::Database(error) => error.to_string(),
+            Failure::Io { what, source } => format!("{}: {source}", what.display()),
             Failure::Line { file, line, cause, written } => {
-                let (code, message) = match &**cause {
+                let message = match &**cause {
                     // The file is named already.
-                    Failure::Io { what, source } if what == file => (4, source.to_string()),
-                    other => other.described(),
+                    Failure::Io { what, source } if what == file => source.to_string(),
+                    other => other.sentences().join("; "),
                 };
                 let written = match written {
                     None => String::new(),
                     Some(0) => "; nothing was written".into(),
                     Some(lines) => format!("; lines before it that were written: {lines}"),
                 };
-                (code, format!("{}: line {line}: {message}{written}", file.display()))
+                format!("{}: line {line}: {message}{written}", file.display())
             }
-            Failure::Tables(errors) => {
-                let damaged = errors.iter().find(|error| error.is_corruption());
-                let code = damaged.or(errors.first()).map_or(4, code_of);
-                let sentences: Vec<String> = errors.iter().map(Error::to_string).collect();
-                (code, sentences.join("\nsiftdb: "))
+            Failure::Tables(errors) => return errors.iter().map(Error::to_string).collect(),
+            Failure::NoDatabase { directory, advice } => {
+                let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
+                format!("no siftdb database in {}{advice}", directory.display())
             }
-            Failure::NoDatabase(directory) => {
-                (4, format!("no siftdb database in {}", directory.display()))
-            }
-            Failure::Fault(what) => (4, what.clone()),
-            Failure::Losses => {
-                (5, "repaired; not everything could be saved, as the report says".into())
-            }
-        }
+            Failure::Losses => "repaired; not everything could be saved, as the report says".into(),
+        }]
     }
+
+    /// The same as objects.
+    fn errors(&self) -> Vec<Value> {
+        let own = |kind: &str, what: &str, advice: Option<&str>| {
+            let rest = json!({ "path": null, "offset": null, "operation": null });
+            joined([json!({ "kind": kind, "what": what, "advice": advice }), rest])
+        };
+        vec![match self {
+            Failure::NotFound => own("not_found", "no such key", None),
+            Failure::Usage(what) => own("usage", what, None),
+            Failure::Fault(what) => own("disagreement", what, None),
+            Failure::Losses => own("losses", "not everything could be saved", None),
+            Failure::Database(error) => error_json(error),
+            Failure::Io { what, source } => {
+                let error = own("io", &source.to_string(), None);
+                with_path(error, what)
+            }
+            Failure::Line { file, line, cause, written } => {
+                let cause = cause.errors().into_iter().next().unwrap_or_default();
+                let place = json!({ "line": line, "lines_written": written });
+                joined([with_path(cause, file), place])
+            }
+            Failure::Tables(errors) => return errors.iter().map(error_json).collect(),
+            Failure::NoDatabase { directory, advice } => {
+                with_path(own("no_database", "no siftdb database is here", *advice), directory)
+            }
+        }]
+    }
+}
+
+fn with_path(mut error: Value, path: &Path) -> Value {
+    if let Some(fields) = error.as_object_mut() {
+        fields.remove("path");
+    }
+    joined([error, path_field("path", path)])
 }
 
 fn code_of(error: &Error) -> u8 {

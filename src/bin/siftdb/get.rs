@@ -1,41 +1,49 @@
 //! `siftdb get DIR KEY`: prints one value.
 //!
-//! A line of text by default, with what is not text escaped as `--escaped` reads it back; `--raw`
-//! prints the bytes and nothing else, for pipes. A key that is not there is exit code 1 with
-//! nothing on standard output, and never the answer to a failed read: that is 3 or 4.
+//! On a terminal a line of text, with what is not text escaped as `--escaped` reads it back. Into
+//! a pipe or file the bytes of the value and nothing else. A key that is not there is exit code 1
+//! with nothing on standard output, and never the answer to a failed read: that is 3 or 4.
 
 use crate::args::{Database, Spelling};
 use crate::failure::{Failure, Outcome};
-use crate::text::{escaped, output};
+use crate::json::{bytes_field, joined};
+use crate::output::{Output, Shown};
+use crate::text::escaped;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  key             the key, or key_base64 if it is not UTF-8
+  value           the value, or value_base64 if it is not UTF-8";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Get {
     #[command(flatten)]
     database: Database,
     /// The key
     key: OsString,
-    /// Print the bytes as they are, without escapes and without a line's end
-    #[arg(long)]
-    raw: bool,
     #[command(flatten)]
     spelling: Spelling,
 }
 
 impl Get {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
         let db = self.database.open_to_read()?;
         let value = db.get(&key)?.ok_or(Failure::NotFound)?;
-        let mut out = output();
-        if self.raw {
-            out.write_all(&value)?;
-        } else {
-            writeln!(out, "{}", escaped(&value))?;
-        }
-        out.flush()?;
-        Ok(db.close()?)
+        let json = joined([bytes_field("key", &key), bytes_field("value", &value)]);
+        let shown = output.show(json, |out| {
+            match output.is_read_by_people() {
+                true => writeln!(out, "{}", escaped(&value))?,
+                false => out.write_all(&value)?,
+            }
+            Ok(())
+        })?;
+        db.close()?;
+        Ok(shown)
     }
 }

@@ -1,16 +1,18 @@
-//! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, and creates the database if need be.
+//! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, as `scan` prints them.
 //!
-//! The key ends at the first TAB; without `--escaped` everything else is taken as it is. Lines are
-//! written in batches, each whole or not at all. The first line that cannot be used ends the
+//! Escapes are read as `scan` writes them, so that every byte comes back; with `--raw` the key ends
+//! at the first TAB and everything else is taken as it is. Lines are written in batches, each whole
+//! or not at all, and flushed to tables at the end. The first line that cannot be used ends the
 //! command: the batches before it stay, the one it is in is not written, and the message names
 //! file, line and how many lines were written, so that the rest can be loaded after a correction.
 //!
 //! [`open_lines`] and [`next_line`] are also how `demo --input` reads.
 
-use crate::args::Database;
+use crate::args::DatabaseToWrite;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::text::{print_json, unescaped};
+use crate::output::{Output, Shown};
+use crate::text::{counted_entries, unescaped};
 use clap::Args;
 use serde_json::json;
 use siftdb::WriteBatch;
@@ -22,18 +24,22 @@ use std::time::Instant;
 /// A batch is written once it has this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  entries         entries written
+  seconds         how long it took, flush and close included";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Load {
     #[command(flatten)]
-    database: Database,
-    /// Lines of KEY TAB VALUE; `-` is standard input
+    database: DatabaseToWrite,
+    /// Lines of KEY TAB VALUE, as `scan` prints them; `-` is standard input
     file: PathBuf,
-    /// Read \t, \n, \\ and \xNN, as `scan` prints them
+    /// Take keys and values as they are: no escapes
     #[arg(long)]
-    escaped: bool,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
+    raw: bool,
 }
 
 /// A file of lines.
@@ -67,10 +73,18 @@ impl Load {
             return Err(Failure::Usage("no TAB between key and value".into()));
         };
         let (key, value) = (&line[..tab], &line[tab + 1..]);
-        if self.escaped {
-            batch.put(unescaped(key)?, unescaped(value)?);
-        } else {
+        if self.raw {
             batch.put(key, value);
+        } else {
+            let read = |bytes| {
+                unescaped(bytes).map_err(|failure| match failure {
+                    Failure::Usage(what) => {
+                        Failure::Usage(format!("{what}; --raw takes lines as they are"))
+                    }
+                    other => other,
+                })
+            };
+            batch.put(read(key)?, read(value)?);
         }
         Ok(())
     }
@@ -80,9 +94,9 @@ impl Load {
         Failure::Line { file, line, cause, written: Some(written) }
     }
 
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let (mut lines, length) = open_lines(&self.file)?;
-        let db = self.database.open_to_write(true)?;
+        let db = self.database.open()?;
         let started = Instant::now();
         let bar = Bar::bytes("load", length);
         let mut batch = WriteBatch::new();
@@ -106,12 +120,12 @@ impl Load {
         if !batch.is_empty() {
             db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
         }
+        // Without tables there would be no filters, and nothing to see for most commands.
+        db.flush()?;
         db.close()?;
+        bar.clear();
         let seconds = started.elapsed().as_secs_f64();
-        bar.finish(&format!("{entries} entries in {seconds:.1} s"));
-        if self.json {
-            print_json(&json!({ "entries": entries, "seconds": seconds }))?;
-        }
-        Ok(())
+        output.note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
+        output.show(json!({ "entries": entries, "seconds": seconds }), |_| Ok(()))
     }
 }

@@ -1,9 +1,15 @@
 //! The `siftdb` command. This file only dispatches: each subcommand is a file of its own, which
-//! takes apart its arguments, calls the library and prints. Nothing of the engine is decided here.
+//! takes apart its arguments, calls the library and hands its answer to [`output`]. Nothing of the
+//! engine is decided here.
 //!
-//! Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 not
-//! found, 2 usage, 3 corruption, 4 I/O or locked, 5 repaired with losses. A closed output
-//! (`| head`) ends a command quietly.
+//! # Output
+//!
+//! Results go to standard output, everything else to standard error. A closed output (`| head`)
+//! ends a command quietly. `siftdb --help` states the rules for bytes, JSON and exit codes in the
+//! constant `RULES` below; the fields of each object are at the end of `siftdb COMMAND --help`, and
+//! a test holds every object against that text. The shape of objects has a version, their field
+//! `format`: within one version fields are only added. Errors of a command with `--json` are
+//! objects on standard error.
 
 // Subcommands first, then what they share: a module uses only what stands below it.
 mod demo;
@@ -13,6 +19,8 @@ mod filter;
 mod get;
 mod load;
 mod put;
+mod flush;
+mod compact;
 mod repair;
 mod scan;
 mod sst;
@@ -22,14 +30,45 @@ mod verify;
 mod args;
 mod bars;
 mod filter_args;
+mod output;
 mod text;
 mod numbers;
+mod interrupt;
 mod failure;
+mod json;
 
 use clap::{Parser, Subcommand};
+use failure::Failure;
+use output::Output;
 use std::process::ExitCode;
 
-const EXIT_CODES: &str = "\
+const MORE: &str = "`siftdb --help` has the rules for bytes, JSON and exit codes.";
+
+const RULES: &str = "\
+Bytes and text:
+  Keys and values given as arguments are taken as they are, or with --escaped read \\t, \\n, \\\\
+  and \\xNN. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
+  it prints the bytes and nothing else. `scan` prints KEY TAB VALUE lines with escapes and `load`
+  reads them, so that every byte comes back; --raw on either means without escapes. Files of keys
+  (--input, --probe) are taken as they are, a key a line.
+
+JSON:
+  With --json the result is one object on standard output, or one a line for `scan` and
+  `sst dump`. `format` is the version of its shape; within a version fields are only added. The
+  fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a string if they are
+  UTF-8; else it is NAME_base64. `what` and `advice` are text for people.
+  An error is an object on standard error, one a line: format, and error with
+    kind        not_found, usage, no_database, disagreement, losses, or of the database: io,
+                corruption, missing_file, memory_corruption, invalid_options, invalid_argument,
+                locked, lock_lost, read_only, opened_read_only, closed, unsupported_format
+    exit_code   as below
+    path        the file, or null
+    offset      where in it, in bytes, or null
+    operation   open, read, write, sync, ..., or null
+    what        what happened
+    advice      what to do, or null
+    line, lines_written   of `load`: the line of input, and how many before it were written
+
 Exit codes:
   0  done
   1  `get`: the key is not there
@@ -40,8 +79,11 @@ Exit codes:
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(version, arg_required_else_help = true, after_long_help = RULES, after_help = MORE)]
 struct Cli {
+    /// Print JSON; errors, too
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,7 +92,7 @@ struct Cli {
 enum Command {
     /// Measure what filters save: four databases of the same keys, the same lookups in each
     Demo(demo::Demo),
-    /// Write lines of KEY TAB VALUE into a database
+    /// Write lines of KEY TAB VALUE into a database, as `scan` prints them
     ///
     /// Lines are written in batches. A line that cannot be used ends the command: the message names
     /// it and says how many lines before it were written. These stay; the others of the file are
@@ -62,8 +104,12 @@ enum Command {
     Put(put::Put),
     /// Delete a key
     Delete(delete::Delete),
-    /// Print the entries of a range of keys
+    /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
+    /// Write what only the log holds to tables, which have filters
+    Flush(flush::Flush),
+    /// Compact all tables, or those with keys of a range
+    Compact(compact::Compact),
     /// Print what a database holds and did, level by level
     Stats(stats::Stats),
     /// Look a key up and print what that touched, table by table
@@ -86,22 +132,44 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Demo(command) => command.run(),
-        Command::Load(command) => command.run(),
-        Command::Get(command) => command.run(),
-        Command::Put(command) => command.run(),
-        Command::Delete(command) => command.run(),
-        Command::Scan(command) => command.run(),
-        Command::Stats(command) => command.run(),
-        Command::Explain(command) => command.run(),
-        Command::Verify(command) => command.run(),
-        Command::Repair(command) => command.run(),
-        Command::Filter(command) => command.run(),
-        Command::Sst(command) => command.run(),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => return refused(&refusal),
+    };
+    let output = Output::new(cli.json);
+    let outcome = match cli.command {
+        Command::Demo(command) => command.run(output),
+        Command::Load(command) => command.run(output),
+        Command::Get(command) => command.run(output),
+        Command::Put(command) => command.run(output),
+        Command::Delete(command) => command.run(output),
+        Command::Scan(command) => command.run(output),
+        Command::Flush(command) => command.run(output),
+        Command::Compact(command) => command.run(output),
+        Command::Stats(command) => command.run(output),
+        Command::Explain(command) => command.run(output),
+        Command::Verify(command) => command.run(output),
+        Command::Repair(command) => command.run(output),
+        Command::Filter(command) => command.run(output),
+        Command::Sst(command) => command.run(output),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Ok(_shown) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // What fails now fails since its files are being removed.
+            interrupt::wait_if_interrupted();
+            failure.report(cli.json)
+        }
     }
+}
+
+/// Arguments that make no sense, or a question for help.
+fn refused(refusal: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    if refusal.use_stderr() && json.into_iter().any(|argument| argument == "--json") {
+        let text = refusal.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        return Failure::Usage(what.into()).report(true);
+    }
+    refusal.exit()
 }

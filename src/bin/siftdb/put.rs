@@ -1,18 +1,26 @@
-//! `siftdb put DIR KEY VALUE`: writes one value, and creates the database if there is none.
+//! `siftdb put DIR KEY VALUE`: writes one value into a database that exists, or with `--create`.
 //!
 //! Any bytes that the shell can pass are taken as they are; `--escaped` spells the others, a NUL
 //! for instance. Closing syncs, so the value is durable when the command has ended with 0.
 //! Many values are for `load`: opening and closing a database costs more than one write.
 
-use crate::args::{Database, Spelling};
+use crate::args::{DatabaseToWrite, Spelling};
 use crate::failure::Outcome;
+use crate::output::{Output, Shown};
 use clap::Args;
+use serde_json::json;
 use std::ffi::OsString;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  entries         entries written";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Put {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseToWrite,
     /// The key
     key: OsString,
     /// The value
@@ -22,11 +30,12 @@ pub struct Put {
 }
 
 impl Put {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
         let value = self.spelling.bytes(self.value)?;
-        let db = self.database.open_to_write(true)?;
+        let db = self.database.open()?;
         db.put(key, value)?;
-        Ok(db.close()?)
+        db.close()?;
+        output.show(json!({ "entries": 1 }), |_| Ok(()))
     }
 }

@@ -7,48 +7,62 @@
 
 use crate::args::Database;
 use crate::failure::{Failure, Outcome};
-use crate::text::{escaped, output, print_json};
+use crate::json::{bytes_field, dropped_json, joined, path_field};
+use crate::output::{Output, Shown};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use siftdb::RepairReport;
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields:
+  format          1
+  saved_everything   whether no entry is known to be lost
+  changed         whether anything was written
+  manifest_used   whether a manifest told which tables there are
+  tables_kept     tables that stay as they were
+  tables_written  tables written again
+  entries         entries in all tables now
+  entries_lost    entries that damaged tables say they had, beyond those that were read
+  log_entries     writes that were read from logs
+  last_sequence   the highest sequence number
+  lost            where entries of tables were lost: path of the table, first_key and last_key
+                  (each null if not known, or with _base64 if it is not UTF-8), what: the damage
+  not_used        parts of logs, manifest and CURRENT: path, offset, what
+  missing_sequences   writes that should have been in the logs: pairs of first and last
+  set_aside       files in the folder lost: path, what: the reason";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Repair {
     #[command(flatten)]
     database: Database,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Repair {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let report = self.database.repair()?;
-        if self.json {
-            print_json(&report_json(&report))?;
-        } else {
-            let mut out = output();
-            writeln!(out, "{report}")?;
-            out.flush()?;
-        }
-        if report.saved_everything() { Ok(()) } else { Err(Failure::Losses) }
+        let shown = output.show(report_json(&report), |out| Ok(writeln!(out, "{report}")?))?;
+        if report.saved_everything() { Ok(shown) } else { Err(Failure::Losses) }
     }
 }
 
-fn report_json(report: &RepairReport) -> serde_json::Value {
-    let key = |key: &Option<Vec<u8>>| key.as_deref().map(escaped);
+fn report_json(report: &RepairReport) -> Value {
+    let key = |name: &str, key: &Option<Vec<u8>>| match key {
+        Some(key) => bytes_field(name, key),
+        None => json!({ name: null }),
+    };
     let lost = report.lost.iter().map(|lost| {
-        json!({
-            "file": lost.path.display().to_string(),
-            "from": key(&lost.from),
-            "to": key(&lost.to),
-            "what": lost.what,
-        })
+        joined([
+            path_field("path", &lost.path),
+            key("first_key", &lost.from),
+            key("last_key", &lost.to),
+            json!({ "what": lost.what }),
+        ])
     });
     let aside = report.set_aside.iter();
     let aside =
-        aside.map(|file| json!({ "file": file.path.display().to_string(), "why": file.why }));
+        aside.map(|file| joined([path_field("path", &file.path), json!({ "what": file.why })]));
     let missing = report.missing.iter().map(|gap| [*gap.start(), *gap.end()]);
     json!({
         "changed": report.changed,
@@ -61,7 +75,7 @@ fn report_json(report: &RepairReport) -> serde_json::Value {
         "log_entries": report.log_entries,
         "last_sequence": report.last_sequence,
         "lost": lost.collect::<Vec<_>>(),
-        "not_used": report.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "not_used": report.dropped.iter().map(dropped_json).collect::<Vec<_>>(),
         "missing_sequences": missing.collect::<Vec<_>>(),
         "set_aside": aside.collect::<Vec<_>>(),
     })

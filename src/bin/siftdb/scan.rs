@@ -1,12 +1,16 @@
 //! `siftdb scan DIR`: prints a range of entries, or counts them.
 //!
-//! One line for each entry: key, TAB, value, escaped, which is what `load --escaped` reads; so a
-//! scan is a copy of a database in text. `--from` is included, `--to` is not, as in Rust's ranges.
-//! An error ends the scan with its code: what was printed before it stands.
+//! One line for each entry: key, TAB, value, escaped, which is what `load` reads; so a scan is a
+//! copy of a database in text, byte by byte. `--raw` leaves the escapes out. `--from` is included,
+//! `--to` is not, as in Rust's ranges. An error ends the scan with its code: what was printed
+//! before it stands.
 
 use crate::args::{Database, Spelling};
+use crate::bars::Bar;
 use crate::failure::Outcome;
-use crate::text::{escaped, output, print_json};
+use crate::json::{bytes_field, joined};
+use crate::output::{Output, Shown};
+use crate::text::escaped;
 use clap::Args;
 use serde_json::json;
 use siftdb::{Db, Iter};
@@ -14,7 +18,17 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::Bound;
 
+const JSON: &str = "\
+JSON, one object a line:
+  format          1
+  key             the key, or key_base64 if it is not UTF-8
+  value           the value, or value_base64 if it is not UTF-8
+With --count, one object in all:
+  format          1
+  count           entries in the range";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Scan {
     #[command(flatten)]
     database: Database,
@@ -36,44 +50,47 @@ pub struct Scan {
     /// Print how many entries there are instead of the entries
     #[arg(long)]
     count: bool,
-    /// One JSON object a line; with --count, one in all
-    #[arg(long)]
-    json: bool,
+    /// Print keys and values as they are, without escapes
+    #[arg(long, conflicts_with_all = ["count", "json"])]
+    raw: bool,
     #[command(flatten)]
     spelling: Spelling,
 }
 
+/// Counting tells of its progress after so many entries.
+const STEP: u64 = 1 << 14;
+
 impl Scan {
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self, output: Output) -> Outcome<Shown> {
         let db = self.database.open_to_read()?;
         let entries = self.entries(&db)?;
         let entries: Box<dyn Iterator<Item = _>> =
             if self.reverse { Box::new(entries.rev()) } else { Box::new(entries) };
         let entries = entries.take(self.limit.unwrap_or(usize::MAX));
-        let mut count = 0u64;
-        let mut out = output();
+        let shown = if self.count { count(entries, output) } else { self.print(entries, output) };
+        let shown = shown?;
+        db.close()?;
+        Ok(shown)
+    }
+
+    fn print(&self, entries: impl Iterator<Item = Entry>, output: Output) -> Outcome<Shown> {
+        let mut rows = output.rows();
         for entry in entries {
             let (key, value) = entry?;
-            count += 1;
-            if self.count {
-                continue;
-            }
-            let (key, value) = (escaped(&key), escaped(&value));
-            if self.json {
-                writeln!(out, "{}", json!({ "key": key, "value": value }))?;
-            } else {
-                writeln!(out, "{key}\t{value}")?;
-            }
+            rows.row(
+                || joined([bytes_field("key", &key), bytes_field("value", &value)]),
+                |out| match self.raw {
+                    true => {
+                        out.write_all(&key)?;
+                        out.write_all(b"\t")?;
+                        out.write_all(&value)?;
+                        out.write_all(b"\n")
+                    }
+                    false => writeln!(out, "{}\t{}", escaped(&key), escaped(&value)),
+                },
+            )?;
         }
-        if self.count && !self.json {
-            writeln!(out, "{count}")?;
-        }
-        out.flush()?;
-        drop(out);
-        if self.count && self.json {
-            print_json(&json!({ "count": count }))?;
-        }
-        Ok(db.close()?)
+        rows.end()
     }
 
     fn entries(&mut self, db: &Db) -> Outcome<Iter> {
@@ -85,4 +102,20 @@ impl Scan {
         let from = from.map_or(Bound::Unbounded, Bound::Included);
         Ok(db.range((from, to.map_or(Bound::Unbounded, Bound::Excluded))))
     }
+}
+
+type Entry = siftdb::Result<(siftdb::Key, siftdb::Value)>;
+
+fn count(entries: impl Iterator<Item = Entry>, output: Output) -> Outcome<Shown> {
+    let bar = Bar::keys("count", None);
+    let mut count = 0u64;
+    for entry in entries {
+        entry?;
+        count += 1;
+        if count.is_multiple_of(STEP) {
+            bar.set(count);
+        }
+    }
+    bar.clear();
+    output.show(json!({ "count": count }), |out| Ok(writeln!(out, "{count}")?))
 }

@@ -3,14 +3,19 @@
 //! `verify` of a directory asks CURRENT and the manifest which tables there have to be; files that
 //! they do not name are not counted, those that are missing are damage. Tables that are in order
 //! are listed on standard output with the count at the end; each one that is not is a sentence on
-//! standard error, and the exit code is 3 if any is damaged. `--json` has both in one object.
+//! standard error, and the exit code is 3 if any is damaged. What was not checked is said: logs
+//! with entries that are in no table, and tables that a program in the database may add.
 
+use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::text::{counted, output, print_json};
+use crate::json::{bytes_field, error_json, joined, path_field};
+use crate::output::{Output, Shown};
+use crate::text::{counted, counted_entries};
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
+use siftdb::Error;
 use siftdb::env::{DiskEnv, Env, FileKind};
-use siftdb::inspect;
+use siftdb::inspect::{self, DumpRecord, DumpValue, LiveTable, TableFacts, UncheckedLogs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,16 +30,66 @@ pub enum Sst {
     Verify(Verify),
 }
 
+/// The fields of [`facts_json`].
+macro_rules! facts_help {
+    () => {
+        "\
+  bytes             length of the file
+  table_id          the number that ties its blocks together, in hexadecimal
+  entries, tombstones   all entries, and those that delete their key
+  data_blocks, data_bytes   data blocks and their bytes
+  index_bytes       bytes of the index
+  filter_bytes      bytes of the filter
+  filter_partitions partitions of the filter; 0 in the other layouts
+  filter_policy, filter_encoding, filter_layout   empty without a filter
+  smallest_sequence, largest_sequence   the sequence numbers of the entries"
+    };
+}
+
+const LAYOUT_JSON: &str = concat!("JSON fields:\n  format            1\n", facts_help!());
+
+const VERIFY_JSON: &str = concat!(
+    "\
+JSON fields:
+  format            1
+  sound             whether all tables that were checked are in order
+  in_use            whether a program has the database open to write; null for a single table
+  unchecked_logs    logs, and log_entries: the entries in them that are in no table; not checked
+                    here. Null for a single table
+  tables            each table: path, ok, error, table
+    error           null, or kind, path, offset, operation, what, advice
+    table           null, or\n",
+    facts_help!()
+);
+
 #[derive(Args)]
+#[command(after_long_help = LAYOUT_JSON)]
 pub struct Layout {
     /// A table (`.sst`)
     file: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
+const DUMP_JSON: &str = "\
+JSON, one object a line: format, 1, and record, what the rest is about:
+  block             of a table: number, offset, stored_bytes, bytes, separator
+  entry, deletion   key and sequence, and of an entry its value, whole; keys and values that are
+                    not UTF-8 are under the names with _base64
+  log, manifest     number, bytes, header: its state in words
+  start             of a log: offset, synced_through, previous_log, previous_last_sequence,
+                    first_sequence, manifest, manifest_bytes
+  batch             offset, entries, sequence of the first, synced_through
+  edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
+                    last_sequence, synced_through, each null where it is not changed; after a
+                    clean close closed_at_sequence, closed_log, closed_log_bytes, else null
+  removed, added    tables of the edit: level, table; and bytes, entries, smallest_sequence,
+                    largest_sequence, smallest_key, largest_key
+  state             of a manifest: what all edits come to: tables, first_log, next_file,
+                    last_sequence, flushed_through, synced_through
+  current           manifest: the number of the one in force
+  damage            what; offset and state, torn or damaged, or the key";
+
 #[derive(Args)]
+#[command(after_long_help = DUMP_JSON)]
 pub struct Dump {
     /// A table, a write-ahead log, a manifest or CURRENT, also if renamed
     file: PathBuf,
@@ -47,12 +102,10 @@ pub struct Dump {
 }
 
 #[derive(Args)]
+#[command(after_long_help = VERIFY_JSON)]
 pub struct Verify {
     /// A table, or the directory of a database
     path: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 fn disk() -> Arc<dyn Env> {
@@ -60,104 +113,147 @@ fn disk() -> Arc<dyn Env> {
 }
 
 impl Sst {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         match self {
-            Sst::Layout(command) => command.run(),
-            Sst::Dump(command) => command.run(),
-            Sst::Verify(command) => command.run(),
+            Sst::Layout(command) => command.run(output),
+            Sst::Dump(command) => command.run(output),
+            Sst::Verify(command) => command.run(output),
         }
     }
 }
 
 impl Layout {
-    fn run(self) -> Outcome {
-        if self.json {
-            let facts = inspect::table_facts(&disk(), &self.file)?;
-            return print_json(&facts_json(&facts));
-        }
-        let mut out = output();
-        inspect::layout(&disk(), &self.file, &mut out)?;
-        Ok(out.flush()?)
+    fn run(self, output: Output) -> Outcome<Shown> {
+        let facts = inspect::table_facts(&disk(), &self.file)?;
+        output.show(facts_json(&facts), |out| Ok(inspect::layout(&disk(), &self.file, out)?))
     }
 }
 
 impl Dump {
-    fn run(self) -> Outcome {
+    fn run(self, output: Output) -> Outcome<Shown> {
         let mut options = inspect::DumpOptions::default();
         options.block = self.block;
         options.entries_max = self.limit.unwrap_or(u64::MAX);
-        let mut out = output();
-        inspect::dump(&disk(), &self.file, &options, &mut out)?;
-        Ok(out.flush()?)
+        if !output.is_json() {
+            return output
+                .show(json!({}), |out| Ok(inspect::dump(&disk(), &self.file, &options, out)?));
+        }
+        let mut rows = output.rows();
+        inspect::dump_records(&disk(), &self.file, &options, &mut |record| {
+            rows.json(record_json(record))
+        })?;
+        rows.end()
     }
 }
+
+fn record_json(record: &DumpRecord<'_>) -> Value {
+    let kind = json!({ "record": record.kind });
+    record.fields.iter().fold(kind, |object, &(name, value)| {
+        let field = match value {
+            DumpValue::Number(number) => json!({ name: number }),
+            DumpValue::Bytes(bytes) => bytes_field(name, bytes),
+            DumpValue::Text(text) => json!({ name: text }),
+            _ => json!({}),
+        };
+        joined([object, field])
+    })
+}
+
+/// What a check found. No facts and no error: a running database has replaced the table.
+type Checked = Result<Option<TableFacts>, Error>;
 
 impl Verify {
-    fn run(self) -> Outcome {
-        let checks = checks_of(&self.path)?;
-        let mut out = output();
-        let mut reports = Vec::new();
-        let mut failures = Vec::new();
-        for (path, check) in checks {
-            let name = path.display().to_string();
-            match check() {
-                Ok(None) => {}
-                Ok(Some(facts)) => {
-                    if !self.json {
-                        let blocks = counted(facts.data_blocks, "data block");
-                        let entries = match facts.entries {
-                            1 => "1 entry".into(),
-                            entries => format!("{entries} entries"),
-                        };
-                        writeln!(out, "{name}: ok, {entries} in {blocks}")?;
-                    }
-                    reports.push(json!({ "file": name, "ok": true, "table": facts_json(&facts) }));
-                }
-                Err(error) => {
-                    let error_text = error.to_string();
-                    reports.push(json!({ "file": name, "ok": false, "error": error_text }));
-                    failures.push(error);
-                }
-            }
+    fn run(self, output: Output) -> Outcome<Shown> {
+        let (env, path) = (disk(), &self.path);
+        let metadata = env.metadata(path).map_err(|source| Failure::io(path, source))?;
+        if metadata.kind != FileKind::Directory {
+            let checked = inspect::verify_table(&env, path).map(Some);
+            return print(vec![(path.clone(), checked)], None, output);
         }
-        if !self.json {
-            let tables = counted(reports.len() as u64, "table");
-            match failures.len() {
-                0 => writeln!(out, "{tables}, all in order")?,
-                bad => writeln!(out, "{tables}, {bad} not in order")?,
-            }
-        }
-        out.flush()?;
-        drop(out);
-        if self.json {
-            print_json(&json!({ "tables": reports }))?;
-        }
-        if failures.is_empty() { Ok(()) } else { Err(Failure::Tables(failures)) }
+        let no_database = || Failure::NoDatabase { directory: path.clone(), advice: None };
+        let tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
+        let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
+        let check = |table: LiveTable| {
+            let checked = inspect::verify_live_table(&env, &table);
+            bar.add(table.bytes);
+            (table.path, checked)
+        };
+        let checked = tables.into_iter().map(check).collect();
+        bar.clear();
+        let unchecked = inspect::unchecked_logs(&env, path)?;
+        print(checked, Some(unchecked), output)
     }
 }
 
-/// A check to be done. `None`: a running database has replaced the table meanwhile.
-type Check = Box<dyn FnOnce() -> siftdb::Result<Option<inspect::TableFacts>>>;
-
-fn checks_of(path: &Path) -> Outcome<Vec<(PathBuf, Check)>> {
-    let env = disk();
-    let metadata = env.metadata(path).map_err(|source| Failure::io(path, source))?;
-    if metadata.kind != FileKind::Directory {
-        let table = path.to_path_buf();
-        let check: Check = Box::new(move || inspect::verify_table(&env, &table).map(Some));
-        return Ok(vec![(path.to_path_buf(), check)]);
-    }
-    let tables = inspect::live_tables(&env, path)?;
-    let tables = tables.ok_or_else(|| Failure::NoDatabase(path.to_path_buf()))?;
-    let checks = tables.into_iter().map(|table| {
-        let (env, path) = (Arc::clone(&env), table.path.clone());
-        let check: Check = Box::new(move || inspect::verify_live_table(&env, &table));
-        (path, check)
+fn print(
+    checked: Vec<(PathBuf, Checked)>,
+    unchecked: Option<UncheckedLogs>,
+    output: Output,
+) -> Outcome<Shown> {
+    let checked: Vec<_> =
+        checked.into_iter().filter(|(_, checked)| !matches!(checked, Ok(None))).collect();
+    let bad = checked.iter().filter(|(_, checked)| checked.is_err()).count();
+    let json = json!({
+        "sound": bad == 0,
+        "in_use": unchecked.as_ref().map(|unchecked| unchecked.in_use),
+        "unchecked_logs": unchecked.as_ref().map(|unchecked| {
+            json!({ "logs": unchecked.logs, "log_entries": unchecked.entries })
+        }),
+        "tables": checked.iter().map(|(path, one)| table_json(path, one)).collect::<Vec<_>>(),
     });
-    Ok(checks.collect())
+    let shown = output.show(json, |out| {
+        for (path, checked) in &checked {
+            if let Ok(Some(facts)) = checked {
+                let blocks = counted(facts.data_blocks, "data block");
+                let entries = counted_entries(facts.entries);
+                writeln!(out, "{}: ok, {entries} in {blocks}", path.display())?;
+            }
+        }
+        let tables = counted(checked.len() as u64, "table");
+        let nothing_else = unchecked.as_ref().is_none_or(|rest| rest.entries == 0 && !rest.in_use);
+        match bad {
+            0 if nothing_else => writeln!(out, "{tables}, all in order")?,
+            0 => writeln!(out, "{tables} in order")?,
+            bad => writeln!(out, "{tables}, {bad} not in order")?,
+        }
+        if let Some(unchecked) = &unchecked {
+            print_unchecked(unchecked, out)?;
+        }
+        Ok(())
+    })?;
+    let failures: Vec<Error> = checked.into_iter().filter_map(|(_, one)| one.err()).collect();
+    if failures.is_empty() { Ok(shown) } else { Err(Failure::Tables(failures)) }
 }
 
-fn facts_json(facts: &inspect::TableFacts) -> serde_json::Value {
+fn print_unchecked(unchecked: &UncheckedLogs, out: &mut dyn Write) -> Outcome {
+    if unchecked.in_use {
+        writeln!(out, "the database is in use: tables that are written now are not checked")?;
+    }
+    if unchecked.entries > 0 {
+        let logs = counted(unchecked.logs, "log");
+        let entries = counted_entries(unchecked.entries);
+        let way = match unchecked.in_use {
+            true => "once it is closed, `siftdb verify DIR` checks logs, too",
+            false => "`siftdb verify DIR` checks logs, `siftdb flush DIR` writes them to a table",
+        };
+        writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")?;
+    }
+    Ok(())
+}
+
+fn table_json(path: &Path, checked: &Checked) -> Value {
+    let facts = checked.as_ref().ok().and_then(Option::as_ref);
+    joined([
+        path_field("path", path),
+        json!({
+            "ok": checked.is_ok(),
+            "error": checked.as_ref().err().map(error_json),
+            "table": facts.map(facts_json),
+        }),
+    ])
+}
+
+fn facts_json(facts: &TableFacts) -> Value {
     json!({
         "bytes": facts.bytes,
         "table_id": format!("{:016x}", facts.table_id),

@@ -1,42 +1,88 @@
 //! `siftdb stats DIR`: what a database holds and did.
 //!
 //! Counters are kept in the directory from opening to opening, so they tell of the programs that
-//! used the database before, from the date in the last line on. The text is the library's
-//! `Display`; the JSON has every counter by its name in `siftdb::Stats`, levels in order, and their
-//! total.
+//! used the database before, from the date in the last lines on; commands that only look count
+//! nothing. The text is the library's `Display`; the JSON has every counter by its name in
+//! `siftdb::Stats`, levels in order, and their total.
 
 use crate::args::Database;
 use crate::failure::Outcome;
-use crate::text::{date, output, print_json};
+use crate::output::{Output, Shown};
+use crate::text::{date, log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::stats::{LevelStats, Stats as Figures};
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields. Counters run since since_unix_seconds, over all programs that wrote; commands that
+only look, such as `siftdb get`, count nothing.
+  format                  1
+  gets, gets_found        point lookups, and those that found a value
+  memtable_hits           point lookups that a memtable answered
+  memtable_negatives      memtables skipped by their filter
+  memtable_bytes          bytes in memtables now
+  memtable_entries        entries in memtables now: of a closed database, those only in the log
+  batches, entries, entry_bytes   batches written, their entries, bytes of keys and values
+  write_groups            write groups
+  wal_bytes, wal_syncs    bytes appended to write-ahead logs, and their syncs
+  log_switches, log_switch_nanos   logs begun while writers waited, and how long they did
+  flushes, flush_bytes    memtables flushed, and the bytes of their tables
+  compactions             compactions that rewrote tables
+  compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped
+  trivial_moves           tables moved down without being rewritten
+  level0_slowdowns, level0_slowdown_nanos   writes slowed down since level 0 grows
+  level0_stalls, level0_stall_nanos         writes stopped since level 0 is full
+  memtable_stalls, memtable_stall_nanos     writes stopped since memtables wait for their flush
+  filter_errors           filters that could not be used
+  cache_capacity_bytes, cache_bytes   block cache: capacity and use
+  cache_uncached, cache_turned_away   blocks served without being kept
+  resident_bytes          filters and indexes that live in their tables
+  construction_bytes      filters that are being built
+  pinned_bytes            evicted bytes that a value or iterator still holds
+  snapshots               snapshots alive
+  since_unix_seconds      when counting began; 0 if not known
+  levels, total           for each level, level 0 first, and for all together:
+    tables, bytes, entries, filter_bytes   tables, their bytes, entries and bytes of filters
+    expected_fpr          false-positive rate to expect, 0 to 1
+    observed_fpr          false positives among lookups of keys that tables do not have, or null
+    negatives             filters that said no
+    true_positives, false_positives   filters that said maybe: rightly, wrongly
+    unresolved            filters that said maybe where newer versions hide whether rightly
+    not_consulted         tables searched without asking a filter
+    bytes_avoided         data block bytes not read since filters said no, an estimate
+    index_seeks           data indexes searched
+    data_blocks_cached, data_blocks_read, data_bytes_read
+    filter_blocks_cached, filter_blocks_read, filter_bytes_read
+    index_blocks_read, index_bytes_read
+    prefix_negatives, prefix_positives   filters that were asked for a prefix: no, maybe";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Stats {
     #[command(flatten)]
     database: Database,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Stats {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let db = self.database.open_to_read()?;
         let stats = db.stats();
-        if self.json {
-            print_json(&stats_json(&stats))?;
-        } else {
-            let mut out = output();
+        db.close()?;
+        output.show(stats_json(&stats), |out| {
             writeln!(out, "{stats}")?;
-            if stats.since_unix_seconds > 0 {
-                writeln!(out, "counted since {}", date(stats.since_unix_seconds))?;
+            let since = match stats.since_unix_seconds {
+                0 => String::new(),
+                seconds => format!(" since {}", date(seconds)),
+            };
+            writeln!(out, "counted{since}, by programs that write;")?;
+            writeln!(out, "commands that only look, such as get and scan, count nothing")?;
+            let note = log_note(stats.memtable_entries);
+            if !note.is_empty() {
+                writeln!(out, "{note}")?;
             }
-            out.flush()?;
-        }
-        Ok(db.close()?)
+            Ok(())
+        })
     }
 }
 
@@ -51,9 +97,9 @@ macro_rules! object {
 
 fn stats_json(stats: &Figures) -> Value {
     let mut object = object!(stats;
-        gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, batches, entries,
-        entry_bytes, write_groups, wal_bytes, wal_syncs, flushes, flush_bytes, compactions,
-        compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
+        gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, memtable_entries,
+        batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes, flush_bytes,
+        compactions, compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
@@ -72,6 +118,7 @@ fn level_json(level: &LevelStats) -> Value {
         false_positives, unresolved, not_consulted, bytes_avoided, index_seeks,
         data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
         filter_blocks_read, filter_bytes_read, index_blocks_read, index_bytes_read,
+        prefix_negatives, prefix_positives,
     );
     object.insert("observed_fpr".into(), json!(level.observed_fpr()));
     Value::Object(object)

@@ -1,26 +1,29 @@
-//! Bytes as text and back, counts with their noun, dates, and the output.
+//! Bytes as text and back, counts with their noun, dates.
 //!
 //! What is UTF-8 without control characters and backslashes is printed as it is; anything else
 //! with `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back. So every key has one spelling.
 
 use crate::failure::{Failure, Outcome};
-use std::io::{BufWriter, StdoutLock, Write};
-
-/// Buffered standard output; flush it to see its errors.
-pub fn output() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
-}
-
-/// Prints a JSON value on a line of its own.
-pub fn print_json(value: &serde_json::Value) -> Outcome {
-    let mut out = output();
-    writeln!(out, "{value:#}")?;
-    Ok(out.flush()?)
-}
 
 /// `1 table`, `2 tables`.
 pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `1 entry`, `2 entries`.
+pub fn counted_entries(count: u64) -> String {
+    if count == 1 { "1 entry".into() } else { format!("{count} entries") }
+}
+
+/// What to say where only tables are looked at and the log holds entries; empty if it holds none.
+pub fn log_note(log_entries: u64) -> String {
+    match log_entries {
+        0 => String::new(),
+        count => format!(
+            "only in the log, in no table: {}; `siftdb flush DIR` writes them to a table",
+            counted_entries(count)
+        ),
+    }
 }
 
 /// Seconds since 1970 as a date and a time of day (UTC), by the proleptic Gregorian calendar.

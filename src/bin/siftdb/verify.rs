@@ -2,32 +2,52 @@
 //!
 //! The library checks (`Db::verify`), on a database opened to read only, so that nothing is
 //! changed; this prints. What is not in order is a sentence each on standard error, and the exit
-//! code is 3. A database that cannot even be opened has its reason there. `sst verify` needs no
-//! lock and looks at tables alone.
+//! code is 3. Of a database that does not open since a file is damaged, the tables are checked one
+//! by one, so that the counts include the damaged ones. `sst verify` needs no lock and looks at
+//! tables alone.
 
 use crate::args::Database;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::text::{counted, output, print_json};
+use crate::json::{dropped_json, error_json};
+use crate::output::{Output, Shown};
+use crate::text::{counted, counted_entries};
 use clap::Args;
-use serde_json::json;
-use siftdb::{Error, Options, Remedy, VerifyReport};
+use serde_json::{Value, json};
+use siftdb::env::{DiskEnv, Env};
+use siftdb::{Error, Options, RecoveryReport, Remedy, VerifyReport, inspect};
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+const JSON: &str = "\
+JSON fields:
+  format          1
+  sound           whether all is in order
+  tables          tables that were checked
+  tables_damaged  tables that are not in order
+  table_bytes     bytes of all of them
+  entries         entries in those that are in order
+  data_blocks     data blocks in those that are in order
+  filter_probes   keys that passed their filter
+  logs            logs that were checked
+  unclean_end     null after a clean close; else what opening left out:
+    dropped       parts of logs: path, offset, what
+    missing_sequences   writes that should have been there: pairs of first and last
+  damage          what is not in order: kind, path, offset, operation, what, advice";
 
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Verify {
     #[command(flatten)]
     database: Database,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Verify {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let db = match self.database.open_to_read_with(Options::new()) {
             Err(Failure::Database(error)) if error.is_corruption() => {
-                return self.print(&VerifyReport::default(), "", vec![error]);
+                return print(&verify_tables(self.database.directory(), error), None, output);
             }
             opened => opened?,
         };
@@ -36,51 +56,103 @@ impl Verify {
             let bar = bar.get_or_insert_with(|| Bar::bytes("verify", Some(progress.bytes)));
             bar.set(progress.bytes_done);
         })?;
-        if let Some(bar) = bar {
-            bar.finish(&counted(report.tables, "table"));
-        }
+        drop(bar);
         let recovery = db.recovery_report();
-        let torn = match recovery.is_complete() {
-            true => String::new(),
-            false => recovery.to_string(),
-        };
-        self.print(&report, &torn, report.damage.clone())
+        print(&report, Some(&recovery).filter(|report| !report.is_complete()), output)
     }
+}
 
-    fn print(&self, report: &VerifyReport, torn: &str, damage: Vec<Error>) -> Outcome {
-        if self.json {
-            let texts: Vec<String> = damage.iter().map(Error::to_string).collect();
-            print_json(&json!({
-                "sound": damage.is_empty(),
-                "tables": report.tables,
-                "table_bytes": report.table_bytes,
-                "entries": report.entries,
-                "data_blocks": report.data_blocks,
-                "filter_probes": report.filter_probes,
-                "unclean_end": torn,
-                "damage": texts,
-            }))?;
-        } else {
-            let mut out = output();
-            let tables = counted(report.tables, "table");
-            let (entries, blocks) = (report.entries, counted(report.data_blocks, "data block"));
-            write!(out, "{tables}, {entries} entries in {blocks}, ")?;
-            writeln!(out, "{} asked of filters", report.filter_probes)?;
-            if !torn.is_empty() {
-                writeln!(out, "the last session did not close; {torn}")?;
+/// The tables of a database that was `refused`, one by one.
+fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    let mut report = VerifyReport::default();
+    // Without a manifest nobody knows which tables there are.
+    let tables = inspect::live_tables(&env, directory).ok().flatten().unwrap_or_default();
+    let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
+    for table in tables {
+        report.tables += 1;
+        report.table_bytes += table.bytes;
+        match inspect::verify_live_table(&env, &table) {
+            Ok(facts) => {
+                let facts = facts.unwrap_or_default();
+                report.entries += facts.entries;
+                report.data_blocks += facts.data_blocks;
             }
-            let of_filter = |error: &Error| {
-                matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
-            };
-            match damage.len() {
-                0 => writeln!(out, "all in order")?,
-                bad if damage.iter().all(of_filter) => {
-                    writeln!(out, "{bad} not in order; `siftdb filter rebuild` mends it")?;
-                }
-                bad => writeln!(out, "{bad} not in order; `siftdb repair` saves what is left")?,
-            }
-            out.flush()?;
+            Err(error) => report.damage.push(error),
         }
-        if damage.is_empty() { Ok(()) } else { Err(Failure::Tables(damage)) }
+        bar.add(table.bytes);
     }
+    if report.damage.is_empty() {
+        report.damage.push(refused);
+    }
+    report
+}
+
+fn tables_damaged(report: &VerifyReport) -> u64 {
+    let is_table = |error: &&Error| match error {
+        Error::Corruption { path, .. }
+        | Error::Missing { path, .. }
+        | Error::UnsupportedFormat { path, .. }
+        | Error::Io { path, .. } => path.extension().is_some_and(|end| end == "sst"),
+        _ => false,
+    };
+    report.damage.iter().filter(is_table).count() as u64
+}
+
+fn print(
+    report: &VerifyReport,
+    unclean_end: Option<&RecoveryReport>,
+    output: Output,
+) -> Outcome<Shown> {
+    let shown = output.show(report_json(report, unclean_end), |out| {
+        let tables = counted(report.tables, "table");
+        let damaged = match tables_damaged(report) {
+            0 => String::new(),
+            count => format!(" ({count} damaged)"),
+        };
+        let blocks = counted(report.data_blocks, "data block");
+        let entries = counted_entries(report.entries);
+        writeln!(
+            out,
+            "{tables}{damaged}, {entries} in {blocks}, {} asked of filters",
+            report.filter_probes
+        )?;
+        if let Some(recovery) = unclean_end {
+            writeln!(out, "the last session did not close; {recovery}")?;
+        }
+        let of_filter = |error: &Error| {
+            matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
+        };
+        match report.damage.len() {
+            0 => writeln!(out, "all in order")?,
+            bad if report.damage.iter().all(of_filter) => {
+                writeln!(out, "{bad} not in order; `siftdb filter rebuild` mends it")?;
+            }
+            bad => writeln!(out, "{bad} not in order; `siftdb repair` saves what is left")?,
+        }
+        Ok(())
+    })?;
+    if report.is_sound() { Ok(shown) } else { Err(Failure::Tables(report.damage.clone())) }
+}
+
+fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> Value {
+    let unclean_end = unclean_end.map(|recovery| {
+        let missing = recovery.missing.iter().map(|gap| [*gap.start(), *gap.end()]);
+        json!({
+            "dropped": recovery.dropped.iter().map(dropped_json).collect::<Vec<_>>(),
+            "missing_sequences": missing.collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "sound": report.is_sound(),
+        "tables": report.tables,
+        "tables_damaged": tables_damaged(report),
+        "table_bytes": report.table_bytes,
+        "entries": report.entries,
+        "data_blocks": report.data_blocks,
+        "filter_probes": report.filter_probes,
+        "logs": report.logs,
+        "unclean_end": unclean_end,
+        "damage": report.damage.iter().map(error_json).collect::<Vec<_>>(),
+    })
 }

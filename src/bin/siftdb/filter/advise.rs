@@ -8,14 +8,30 @@
 use crate::args::Database;
 use crate::failure::Outcome;
 use crate::numbers::{percent, size};
-use crate::text::{output, print_json};
+use crate::output::{Output, Shown, Text};
+use crate::text::log_note;
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::stats::text::bytes;
 use siftdb::{FilterAdvice, LevelAdvice, Options};
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null.
+  format            1
+  budget_bytes      memory for all filters
+  log_entries       entries that are only in the log, in no table and no filter
+  levels            levels that have tables:
+    level, runs     the level, and how many tables of it a lookup asks
+    keys            keys in its tables
+    bytes_now, fpr_now         bytes and rate of its filters
+    bits_even, fpr_even        bits per key and rate if all levels have the same bits
+    bits_divided, fpr_divided, bytes_divided   bits, rate and bytes if bits are divided by level
+    encoding, layout           of the advised filters
+  fpr_now, fpr_even, fpr_divided   false positives of a lookup of an absent key, all levels";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Advise {
     #[command(flatten)]
     database: Database,
@@ -25,26 +41,30 @@ pub struct Advise {
     /// The block cache that programs give the database, such as 64MB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     cache: u64,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Advise {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let options = Options::new().block_cache_bytes(self.cache);
         let db = self.database.open_to_read_with(options)?;
         let advice = db.filter_report().advice(self.budget);
+        let log_entries = db.stats().memtable_entries;
         db.close()?;
-        if self.json { print_json(&advice_json(&advice)) } else { print(&advice) }
+        output.show(advice_json(&advice, log_entries), |out| {
+            print(&advice, out)?;
+            let note = log_note(log_entries);
+            if !note.is_empty() {
+                writeln!(out, "{note}")?;
+            }
+            Ok(())
+        })
     }
 }
 
-fn print(advice: &FilterAdvice) -> Outcome {
-    let mut out = output();
+fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
     if advice.levels.is_empty() {
-        writeln!(out, "no tables: what was written stands in the log until it is flushed")?;
-        return Ok(out.flush()?);
+        writeln!(out, "no tables, so no filters")?;
+        return Ok(());
     }
     let now: u64 = advice.levels.iter().map(|level| level.bytes_now).sum();
     writeln!(out, "filters {} now, budget {}", bytes(now), bytes(advice.budget_bytes))?;
@@ -77,7 +97,7 @@ fn print(advice: &FilterAdvice) -> Outcome {
         writeln!(out, "  .filter_at_level({}, {})", level.level, filter_of(level))?;
     }
     writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters")?;
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// So many for each lookup.
@@ -94,7 +114,7 @@ fn filter_of(level: &LevelAdvice) -> String {
     format!("Filter::bloom({bits:?}).layout(FilterLayout::{:?})", level.layout)
 }
 
-fn advice_json(advice: &FilterAdvice) -> Value {
+fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
     let levels: Vec<Value> = advice
         .levels
         .iter()
@@ -116,7 +136,7 @@ fn advice_json(advice: &FilterAdvice) -> Value {
         })
         .collect();
     json!({
-        "format": 1,
+        "log_entries": log_entries,
         "budget_bytes": advice.budget_bytes,
         "levels": levels,
         "fpr_now": advice.fpr_now(),

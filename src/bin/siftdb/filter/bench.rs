@@ -10,9 +10,10 @@
 //! False positives are counted in the large filter. Times are those of this machine now; counts
 //! and sizes are the same everywhere.
 
+use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{bits, count, percent};
-use crate::text::{output, print_json};
+use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
@@ -32,7 +33,24 @@ const KEYS_MAX: u64 = 200_000_000;
 /// Numbers of keys that no filter holds begin here.
 const ABSENT: u64 = 1 << 40;
 
+const JSON: &str = "\
+JSON fields. Times are nanoseconds.
+  format            1
+  keys, lookups     as given
+  inside_keys       keys of the filter that fits into the processor's caches
+  outside_bytes     bytes of all copies of the large filter
+  encodings         one for each:
+    encoding        its name
+    asked_bits, bits_per_key, filter_bytes   bits asked for, bits and bytes of the filter
+    build_nanos_per_key
+    inside_absent_nanos, inside_present_nanos     a lookup in the small filter
+    outside_absent_nanos, outside_present_nanos   a lookup in the large ones
+    false_positives   absent keys that passed
+    expected_fpr, observed_fpr, observed_fpr_low, observed_fpr_high   the rate to expect, the
+                    one that was counted and its 95 % interval";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Bench {
     /// Keys of each filter; also 1e6
     #[arg(long, default_value = "1e6", value_parser = count)]
@@ -43,9 +61,6 @@ pub struct Bench {
     /// Lookups of each kind
     #[arg(long, default_value = "1e6", value_parser = count)]
     lookups: u64,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What was measured of one encoding. Times are nanoseconds.
@@ -61,31 +76,34 @@ struct Measured {
 }
 
 impl Bench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         if self.keys > KEYS_MAX {
             return Err(Failure::Usage(format!("--keys {}: at most {KEYS_MAX}", self.keys)));
         }
         let encodings = Encoding::built_in((1_000.0 * self.bits).round() as u32);
+        let total = encodings.len() as u64 * (3 * self.keys + 4 * self.lookups);
+        let bar = Bar::keys("bench", Some(total));
         let measured: Outcome<Vec<Measured>> =
-            encodings.into_iter().map(|encoding| self.measure(encoding)).collect();
+            encodings.into_iter().map(|encoding| self.measure(encoding, &bar)).collect();
         let measured = measured?;
-        if self.json {
-            let encodings: Vec<Value> = measured.iter().map(|one| self.row_json(one)).collect();
-            return print_json(&json!({
-                "format": 1,
-                "keys": self.keys,
-                "lookups": self.lookups,
-                "inside_keys": self.keys.min(INSIDE_KEYS),
-                "outside_bytes": OUTSIDE_BYTES,
-                "encodings": encodings,
-            }));
-        }
-        let mut out = output();
+        drop(bar);
+        let encodings: Vec<Value> = measured.iter().map(|one| self.row_json(one)).collect();
+        let json = json!({
+            "keys": self.keys,
+            "lookups": self.lookups,
+            "inside_keys": self.keys.min(INSIDE_KEYS),
+            "outside_bytes": OUTSIDE_BYTES,
+            "encodings": encodings,
+        });
+        output.show(json, |out| self.print(&measured, out))
+    }
+
+    fn print(&self, measured: &[Measured], out: &mut Text<'_>) -> Outcome {
         writeln!(out, "{} keys, {} lookups of each kind", self.keys, self.lookups)?;
         writeln!(out, "{:>44}{:>22}{:>22}", "", "ns/lookup in cache", "ns/lookup outside")?;
         write!(out, "{:<18}{:>10}{:>16}", "encoding", "bits/key", "build ns/key")?;
         writeln!(out, "{0:>11}{1:>11}{0:>11}{1:>11}  false positives", "absent", "present")?;
-        for one in &measured {
+        for one in measured {
             write!(out, "{:<18}{:>10.2}", one.encoding.label(), self.bits_per_key(one))?;
             write!(out, "{:>16.1}{:>11.1}", one.build_nanos, one.inside_absent_nanos)?;
             write!(out, "{:>11.1}{:>11.1}", one.inside_present_nanos, one.outside_absent_nanos)?;
@@ -97,17 +115,18 @@ impl Bench {
             writeln!(out, ", {} expected", percent(expected))?;
         }
         writeln!(out, "every key that was put in was found: no false negatives")?;
-        Ok(out.flush()?)
+        Ok(())
     }
 
     fn bits_per_key(&self, measured: &Measured) -> f64 {
         8.0 * measured.filter_bytes as f64 / self.keys as f64
     }
 
-    fn measure(&self, encoding: Encoding) -> Outcome<Measured> {
+    fn measure(&self, encoding: Encoding, bar: &Bar) -> Outcome<Measured> {
         let started = Instant::now();
         let large = build(&encoding, self.keys)?;
         let build_nanos = started.elapsed().as_nanos() as f64 / self.keys as f64;
+        bar.add(2 * self.keys);
         let small = build(&encoding, self.keys.min(INSIDE_KEYS))?;
         let small = [prepare(&encoding, &small)?];
         check_members(&encoding, &small[0], self.keys.min(INSIDE_KEYS))?;
@@ -116,21 +135,33 @@ impl Bench {
             (0..copies).map(|_| prepare(&encoding, &large)).collect();
         let copies = prepared?;
         check_members(&encoding, &copies[0], self.keys)?;
+        bar.add(self.keys);
         let absent = |turn: u64| ABSENT + turn;
         let present = |keys: u64| move |turn: u64| scattered(turn) % keys;
-        let (outside_absent_nanos, false_positives) = ask(&copies, self.lookups, absent);
+        let small_present = present(self.keys.min(INSIDE_KEYS));
+        let (outside_absent_nanos, false_positives) = self.timed(bar, &copies, absent);
         Ok(Measured {
             filter_bytes: large.len(),
             build_nanos,
-            inside_absent_nanos: ask(&small, self.lookups, absent).0,
-            inside_present_nanos: {
-                ask(&small, self.lookups, present(self.keys.min(INSIDE_KEYS))).0
-            },
+            inside_absent_nanos: self.timed(bar, &small, absent).0,
+            inside_present_nanos: self.timed(bar, &small, small_present).0,
             outside_absent_nanos,
-            outside_present_nanos: ask(&copies, self.lookups, present(self.keys)).0,
+            outside_present_nanos: self.timed(bar, &copies, present(self.keys)).0,
             false_positives,
             encoding,
         })
+    }
+
+    /// As [`ask`]; the bar moves afterwards, never during a measurement.
+    fn timed(
+        &self,
+        bar: &Bar,
+        filters: &[PreparedFilter],
+        number: impl Fn(u64) -> u64,
+    ) -> (f64, u64) {
+        let timed = ask(filters, self.lookups, number);
+        bar.add(self.lookups);
+        timed
     }
 
     fn row_json(&self, measured: &Measured) -> Value {
@@ -227,8 +258,10 @@ mod tests {
 
     #[test]
     fn absent_keys_are_never_asked_twice_and_present_ones_are_members() {
-        let bench = Bench { keys: 500, bits: 10.0, lookups: 5_000, json: false };
-        let Ok(measured) = bench.measure(Encoding::FastLocalBloom { millibits: 10_000 }) else {
+        let bench = Bench { keys: 500, bits: 10.0, lookups: 5_000 };
+        let Ok(measured) = bench
+            .measure(Encoding::FastLocalBloom { millibits: 10_000 }, &Bar::keys("bench", None))
+        else {
             panic!("measured")
         };
         assert!(measured.false_positives < 150, "{}", measured.false_positives);

@@ -6,6 +6,7 @@ use crate::filter::bench::Bench;
 use crate::filter::rebuild::Rebuild;
 use crate::filter::sim::Sim;
 use crate::filter::stats::Stats;
+use crate::output::{Output, Shown};
 use clap::Subcommand;
 
 #[derive(Subcommand)]
@@ -26,13 +27,13 @@ pub enum Filter {
 }
 
 impl Filter {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         match self {
-            Filter::Stats(command) => command.run(),
-            Filter::Advise(command) => command.run(),
-            Filter::Rebuild(command) => command.run(),
-            Filter::Sim(command) => command.run(),
-            Filter::Bench(command) => command.run(),
+            Filter::Stats(command) => command.run(output),
+            Filter::Advise(command) => command.run(output),
+            Filter::Rebuild(command) => command.run(output),
+            Filter::Sim(command) => command.run(output),
+            Filter::Bench(command) => command.run(output),
         }
     }
 }

@@ -7,16 +7,28 @@
 //! no word names these: what is rebuilt has a built-in filter of whole keys.
 
 use crate::args::Database;
+use crate::bars::watched;
 use crate::failure::Outcome;
 use crate::filter_args::WantedFilter;
-use crate::text::{counted, output, print_json};
+use crate::output::{Output, Shown};
+use crate::text::{counted, log_note};
 use clap::Args;
 use serde_json::json;
 use siftdb::stats::text::bytes;
-use siftdb::{FilterRebuild, Options};
+use siftdb::{FilterRebuild, Options, Stats};
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields:
+  format            1
+  tables_rewritten  tables that were written again
+  tables_before, tables_after   tables of the database
+  bytes_read, bytes_written     what that read and wrote
+  filter_bytes_before, filter_bytes_after   bytes of all filters
+  log_entries       entries that are only in the log, in no table and no filter";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Rebuild {
     #[command(flatten)]
     database: Database,
@@ -25,39 +37,42 @@ pub struct Rebuild {
     /// Also rewrite tables whose filter is as asked for
     #[arg(long)]
     all: bool,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Rebuild {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
         let db = self.database.open_to_rewrite_with(self.wanted.set(Options::new())?)?;
         let before = db.stats();
-        let tables = db.rebuild_filters(which)?;
+        let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
+        let tables = watched("rebuild", &db, total, read, |db| db.rebuild_filters(which))?;
         let after = db.stats();
         let filter_bytes = [before.total().filter_bytes, after.total().filter_bytes];
         let work = after.since(&before);
         db.close()?;
-        if self.json {
-            return print_json(&json!({
-                "tables_rewritten": tables,
-                "tables_before": before.total().tables,
-                "tables_after": after.total().tables,
-                "bytes_read": work.compaction_bytes_read,
-                "bytes_written": work.compaction_bytes_written,
-                "filter_bytes_before": filter_bytes[0],
-                "filter_bytes_after": filter_bytes[1],
-            }));
-        }
-        let mut out = output();
-        let of = counted(before.total().tables, "table");
-        write!(out, "{tables} of {of} rewritten")?;
-        write!(out, ", read {}", bytes(work.compaction_bytes_read))?;
-        write!(out, ", wrote {}", bytes(work.compaction_bytes_written))?;
-        let [before, after] = filter_bytes.map(bytes);
-        writeln!(out, "; filters {before} before, {after} after")?;
-        Ok(out.flush()?)
+        let log_entries = after.memtable_entries;
+        let json = json!({
+            "tables_rewritten": tables,
+            "tables_before": before.total().tables,
+            "tables_after": after.total().tables,
+            "bytes_read": work.compaction_bytes_read,
+            "bytes_written": work.compaction_bytes_written,
+            "filter_bytes_before": filter_bytes[0],
+            "filter_bytes_after": filter_bytes[1],
+            "log_entries": log_entries,
+        });
+        output.show(json, |out| {
+            let of = counted(before.total().tables, "table");
+            write!(out, "{tables} of {of} rewritten")?;
+            write!(out, ", read {}", bytes(work.compaction_bytes_read))?;
+            write!(out, ", wrote {}", bytes(work.compaction_bytes_written))?;
+            let [before, after] = filter_bytes.map(bytes);
+            writeln!(out, "; filters {before} before, {after} after")?;
+            let note = log_note(log_entries);
+            if !note.is_empty() {
+                writeln!(out, "{note}")?;
+            }
+            Ok(())
+        })
     }
 }

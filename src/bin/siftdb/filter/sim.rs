@@ -8,7 +8,7 @@
 
 use crate::failure::Outcome;
 use crate::numbers::{bits, count, percent, share};
-use crate::text::{output, print_json};
+use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::filter::Encoding;
@@ -16,7 +16,20 @@ use siftdb::stats::text::bytes;
 use std::f64::consts::LN_2;
 use std::io::Write;
 
+const JSON: &str = "\
+JSON fields:
+  format            1
+  keys              how many keys
+  filters           one for each encoding and each of --bits or --fpr:
+    encoding        its name; ideal Bloom is no encoding but the theory
+    asked_bits      bits per key to ask for
+    bits_per_key, bytes   bits per key and bytes of the filter
+    probes          bits that a lookup looks at
+    expected_fpr    share of absent keys that pass, 0 to 1
+    above_ideal     bits more than an ideal Bloom filter of that rate has, as a share";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 #[command(group(clap::ArgGroup::new("aim").required(true)))]
 pub struct Sim {
     /// How many keys; also 1e6
@@ -28,9 +41,6 @@ pub struct Sim {
     /// The share of absent keys that may pass, such as 0.01 or 1%; several with commas between
     #[arg(long, group = "aim", value_delimiter = ',', value_parser = share)]
     fpr: Vec<f64>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// One line of the answer.
@@ -83,30 +93,31 @@ fn ideal_bits(fpr: f64) -> f64 {
 }
 
 impl Sim {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let rows = self.rows();
-        if self.json {
-            let rows: Vec<Value> = rows.iter().map(row_json).collect();
-            return print_json(&json!({ "format": 1, "keys": self.keys, "filters": rows }));
-        }
-        let mut out = output();
+        let filters: Vec<Value> = rows.iter().map(row_json).collect();
+        let json = json!({ "keys": self.keys, "filters": filters });
+        output.show(json, |out| self.print(&rows, out))
+    }
+
+    fn print(&self, rows: &[Row], out: &mut Text<'_>) -> Outcome {
         let probes = "probes: k = ln 2 * bits is ideal; above: bits over 1.44 * log2(1 / expected)";
         writeln!(out, "{} keys; {probes}", self.keys)?;
         let head = ["encoding", "asked", "bits/key", "memory", "probes", "expected", "one in"];
         let [encoding, asked, bits, memory, probes, expected, one_in] = head;
         write!(out, "{encoding:<18}{asked:>8}{bits:>10}{memory:>10}{probes:>8}")?;
         writeln!(out, "{expected:>12}{one_in:>10}{:>10}", "above")?;
-        for row in &rows {
+        for row in rows {
             write!(out, "{:<18}{:>8.2}", row.encoding, row.asked_bits)?;
             write!(out, "{:>10.2}{:>10}", row.bits_per_key, bytes(row.bytes as u64))?;
             write!(out, "{:>8}", format!("{:.2}", row.probes).trim_end_matches(".00"))?;
             write!(out, "{:>12}{:>10.0}", percent(row.fpr), 1.0 / row.fpr)?;
             writeln!(out, "{:>+8.1} %", 100.0 * row.above_ideal())?;
         }
-        for (fpr, label) in self.out_of_reach(&rows) {
+        for (fpr, label) in self.out_of_reach(rows) {
             writeln!(out, "{label} cannot keep to {} with {} keys", percent(fpr), self.keys)?;
         }
-        Ok(out.flush()?)
+        Ok(())
     }
 
     /// The ideal filter first, then all encodings, for each aim.
@@ -165,7 +176,7 @@ mod tests {
     use super::*;
 
     fn sim(bits: &[f64], fpr: &[f64]) -> Vec<Row> {
-        Sim { keys: 1_000_000, bits: bits.into(), fpr: fpr.into(), json: false }.rows()
+        Sim { keys: 1_000_000, bits: bits.into(), fpr: fpr.into() }.rows()
     }
 
     #[test]

@@ -12,17 +12,46 @@
 use crate::args::Database;
 use crate::failure::Outcome;
 use crate::filter_args::WantedFilter;
+use crate::json::joined;
 use crate::load::{next_line, open_lines};
 use crate::numbers::{percent, size};
-use crate::text::{counted, date, output, print_json};
+use crate::output::{Output, Shown, Text};
+use crate::text::{counted, date, log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::stats::text::bytes;
-use siftdb::{Db, FilterGroup, FilterReport, LevelStats, Options};
+use siftdb::{Db, FilterFinding, FilterGroup, FilterReport, LevelStats, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+const JSON: &str = "\
+JSON fields. Counters run since since_unix_seconds, or over the lookups of --probe.
+  format            1
+  levels            levels that have tables or were asked:
+    level           the level
+    filters         one for each kind of filter it has:
+      tables, entries, keys, bytes     tables, their entries, keys and bytes of filters
+      policy, encoding, layout         as the tables say; empty without a filter
+      asked_bits_per_key, bits_per_key   as configured, and as they are
+      expected_fpr                     share of absent keys that pass, 0 to 1, or null
+      is_asked                         whether lookups can ask it
+      differs                          whether it is not the one that --bits, ... ask for
+      damaged                          tables of which the filter is damaged
+    wanted          what --bits, ... ask for: encoding, layout, bits_per_key, expected_fpr; or null
+    lookups         lookups that asked a filter
+    negatives, true_positives, false_positives   that said no, maybe rightly, maybe wrongly
+    unresolved, not_consulted   maybe where newer versions hide whether rightly; none asked
+    observed_fpr, observed_fpr_low, observed_fpr_high   the rate, its 95 % interval, or null
+  findings          what someone should look at: kind, what, and the figures it is about, such as
+                    level, tables, table, offset, filter_bytes, cache_bytes, errors, found, low,
+                    few_keys_fpr, wanted_fpr
+  since_unix_seconds   when counting began; 0 if not known
+  probe             lookups and found, those of --probe; or null
+  log_entries       entries that are only in the log, in no table and no filter
+  cache_capacity_bytes, resident_bytes_max   the cache, and what of it filters may take for good";
+
 #[derive(Args)]
+#[command(after_long_help = JSON)]
 pub struct Stats {
     #[command(flatten)]
     database: Database,
@@ -34,9 +63,6 @@ pub struct Stats {
     /// The block cache that programs give the database, such as 64MB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     cache: u64,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Lookups made on the spot.
@@ -47,7 +73,7 @@ struct Probed {
 }
 
 impl Stats {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let options = self.wanted.set(Options::new().block_cache_bytes(self.cache))?;
         let db = self.database.open_to_read_with(options)?;
         let before = db.stats();
@@ -56,12 +82,10 @@ impl Stats {
             Some(_) => db.check_filters()?.since(&before),
             None => db.check_filters()?,
         };
-        if self.json {
-            print_json(&report_json(&report, probed))?;
-        } else {
-            print(&report, self.probe.as_deref().zip(probed))?;
-        }
-        Ok(db.close()?)
+        db.close()?;
+        output.show(report_json(&report, probed), |out| {
+            print(&report, self.probe.as_deref().zip(probed), out)
+        })
     }
 }
 
@@ -87,8 +111,7 @@ fn asked(counts: &LevelStats) -> u64 {
     counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
 }
 
-fn print(report: &FilterReport, probed: Option<(&Path, Probed)>) -> Outcome {
-    let mut out = output();
+fn print(report: &FilterReport, probed: Option<(&Path, Probed)>, out: &mut Text<'_>) -> Outcome {
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
     write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
     writeln!(out, "observed (95 %)")?;
@@ -105,7 +128,11 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>) -> Outcome {
         }
     }
     if report.tables.is_empty() {
-        writeln!(out, "no tables: what was written stands in the log until it is flushed")?;
+        writeln!(out, "no tables, so no filters")?;
+    }
+    let note = log_note(report.stats.memtable_entries);
+    if !note.is_empty() {
+        writeln!(out, "{note}")?;
     }
     match probed {
         Some((file, Probed { lookups, found })) => {
@@ -126,7 +153,7 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>) -> Outcome {
     for finding in findings {
         writeln!(out, "  {}: {finding}", finding.kind())?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// The part of a line that tables say of themselves.
@@ -196,13 +223,9 @@ fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
             })
         })
         .collect();
-    let findings: Vec<Value> = report
-        .findings()
-        .iter()
-        .map(|finding| json!({ "kind": finding.kind(), "text": finding.to_string() }))
-        .collect();
+    let findings: Vec<Value> = report.findings().iter().map(finding_json).collect();
     json!({
-        "format": 1,
+        "log_entries": report.stats.memtable_entries,
         "levels": levels,
         "findings": findings,
         "since_unix_seconds": report.stats.since_unix_seconds,
@@ -212,6 +235,60 @@ fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
         "cache_capacity_bytes": report.stats.cache_capacity_bytes,
         "resident_bytes_max": report.resident_bytes_max,
     })
+}
+
+fn finding_json(finding: &FilterFinding) -> Value {
+    let figures = match finding {
+        FilterFinding::NoFilter { level, tables } => json!({ "level": level, "tables": tables }),
+        FilterFinding::UnknownPolicy { level, tables, policy } => {
+            json!({ "level": level, "tables": tables, "policy": policy })
+        }
+        FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr } => json!({
+            "level": level,
+            "tables": tables,
+            "expected_fpr": expected_fpr,
+            "wanted_fpr": wanted_fpr,
+        }),
+        FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => json!({
+            "level": level,
+            "observed_fpr": observed_fpr,
+            "low": low,
+            "expected_fpr": expected_fpr,
+        }),
+        FilterFinding::ShortHash { level, table, encoding, keys, expected_fpr, few_keys_fpr } => {
+            json!({
+                "level": level,
+                "table": table,
+                "encoding": encoding,
+                "keys": keys,
+                "expected_fpr": expected_fpr,
+                "few_keys_fpr": few_keys_fpr,
+            })
+        }
+        FilterFinding::Damaged { level, tables, table, damage, not_consulted } => json!({
+            "level": level,
+            "tables": tables,
+            "table": table,
+            "offset": damage.offset,
+            "not_consulted": not_consulted,
+        }),
+        FilterFinding::Unreadable { errors } => json!({ "errors": errors }),
+        FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
+            json!({ "filter_bytes": filter_bytes, "cache_bytes": cache_bytes })
+        }
+        FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
+            json!({ "filter_bytes": filter_bytes, "resident_bytes_max": resident_bytes_max })
+        }
+        FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => json!({
+            "level": level,
+            "lookups": lookups,
+            "found": found,
+            "filter_bytes": filter_bytes,
+        }),
+        // Findings of later versions say what they are.
+        _ => json!({}),
+    };
+    joined([json!({ "kind": finding.kind(), "what": finding.to_string() }), figures])
 }
 
 fn group_json(group: &FilterGroup) -> Value {

@@ -1,0 +1,59 @@
+//! `siftdb flush DIR`: writes what only the log holds to tables.
+//!
+//! Filters, `sst …` and most figures are about tables. Entries of the log are in none until the
+//! write buffer is full, so a small database may have no table at all: this makes one.
+
+use crate::args::Database;
+use crate::bars::watched;
+use crate::failure::Outcome;
+use crate::output::{Output, Shown};
+use crate::text::{counted, counted_entries};
+use clap::Args;
+use serde_json::json;
+use siftdb::stats::text::bytes;
+use std::io::Write;
+
+const JSON: &str = "\
+JSON fields:
+  format          1
+  log_entries     entries that were only in the log, tombstones included
+  bytes_written   bytes of the tables that have them now
+  tables          tables of the database now";
+
+#[derive(Args)]
+#[command(after_long_help = JSON)]
+pub struct Flush {
+    #[command(flatten)]
+    database: Database,
+}
+
+impl Flush {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
+        // What recovery flushes counts as well, so look before.
+        let entries = {
+            let db = self.database.open_to_read()?;
+            let entries = db.stats().memtable_entries;
+            db.close()?;
+            entries
+        };
+        let db = self.database.open_to_write()?;
+        let memory = db.stats().memtable_bytes;
+        watched("flush", &db, memory, |stats| stats.flush_bytes, |db| db.flush())?;
+        let stats = db.stats();
+        let tables = stats.total().tables;
+        db.close()?;
+        let written = stats.flush_bytes;
+        let json = json!({ "log_entries": entries, "bytes_written": written, "tables": tables });
+        output.show(json, |out| {
+            let tables = counted(tables, "table");
+            match entries {
+                0 => writeln!(out, "nothing to flush: the log holds no entries; {tables}")?,
+                _ => {
+                    let (entries, written) = (counted_entries(entries), bytes(written));
+                    writeln!(out, "{entries} of the log flushed, {written}; {tables} now")?;
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! Ctrl-C and requests to end, for commands that have something to clean up.
+//!
+//! A thread waits for the signal, cleans up, and then ends the process by the same signal, so that
+//! a shell sees what it expects. Other commands need none of this: a database may be killed at any
+//! time.
+
+use crate::failure::{Failure, Outcome};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Calls `clean_up` before the process ends by SIGINT, SIGTERM or SIGHUP.
+pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|source| Failure::io(Path::new("signals"), source))?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            INTERRUPTED.store(true, Ordering::SeqCst);
+            clean_up();
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
+}
+
+/// Never returns once a signal has come: the process is about to end.
+pub fn wait_if_interrupted() {
+    while INTERRUPTED.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}

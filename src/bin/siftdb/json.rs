@@ -1,0 +1,130 @@
+//! JSON values of things that JSON has no type for: bytes, paths, errors.
+//!
+//! Bytes that are UTF-8 are a string under their own name. Other bytes are base64 under that name
+//! with `_base64` behind it, and the plain name is absent. So every value reads back, and none is
+//! escaped twice. Errors are objects; `what` and `advice` in them are text for people.
+
+use serde_json::{Map, Value, json};
+use siftdb::{DroppedPart, Error};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The version of the shape of every object that a command prints, in its field `format`. Fields
+/// may be added under the same version.
+pub const FORMAT: u64 = 1;
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// `bytes` in base64 with padding, as in RFC 4648.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| chunk.get(at).copied().unwrap_or(0) as usize;
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            // A chunk of n bytes has n + 1 digits.
+            let symbol = BASE64[bits >> (18 - 6 * digit) & 63];
+            text.push(if digit <= chunk.len() { symbol as char } else { '=' });
+        }
+    }
+    text
+}
+
+/// An object of a field `name` that holds `bytes`.
+pub fn bytes_field(name: &str, bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!({ name: text }),
+        Err(_) => json!({ format!("{name}_base64"): base64(bytes) }),
+    }
+}
+
+/// An object of a field `name` that holds `path`.
+pub fn path_field(name: &str, path: &Path) -> Value {
+    bytes_field(name, path.as_os_str().as_bytes())
+}
+
+/// One object of the fields of all `parts`.
+pub fn joined<const PARTS: usize>(parts: [Value; PARTS]) -> Value {
+    let mut fields = Map::new();
+    for part in parts {
+        if let Value::Object(part) = part {
+            fields.extend(part);
+        }
+    }
+    Value::Object(fields)
+}
+
+/// What went wrong: kind, file, offset, and the words for it.
+pub fn error_json(error: &Error) -> Value {
+    let (path, offset, operation, what) = match error {
+        Error::Io { op, path, source } => (Some(path), None, Some(*op), source.to_string()),
+        Error::Corruption { path, offset, what, .. } => {
+            (Some(path), Some(*offset), None, what.clone())
+        }
+        Error::Missing { path, what } | Error::UnsupportedFormat { path, what } => {
+            (Some(path), None, None, what.clone())
+        }
+        Error::Locked { path, .. } | Error::LockLost { path } => {
+            (Some(path), None, None, reason(error))
+        }
+        // The kind says that nothing is written any more; the rest is about the cause.
+        Error::ReadOnly { cause } => {
+            return joined([error_json(cause), json!({ "kind": error.kind() })]);
+        }
+        Error::MemoryCorruption { what }
+        | Error::InvalidOptions { what }
+        | Error::InvalidArgument { what } => (None, None, None, what.clone()),
+        other => (None, None, None, reason(other)),
+    };
+    joined([
+        json!({
+            "kind": error.kind(),
+            "operation": operation,
+            "offset": offset,
+            "what": what,
+            "advice": error.advice(),
+        }),
+        path.map_or_else(|| json!({ "path": null }), |path| path_field("path", path)),
+    ])
+}
+
+/// The text of an error without the advice, which has a field of its own.
+fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    let advice = error.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
+    text.strip_suffix(&advice).unwrap_or(&text).to_string()
+}
+
+/// A part of a log or manifest that was left out.
+pub fn dropped_json(part: &DroppedPart) -> Value {
+    joined([path_field("path", &part.path), json!({ "offset": part.offset, "what": part.what })])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let words: [(&[u8], &str); 9] = [
+            (b"", ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"foob", "Zm9vYg=="),
+            (b"fooba", "Zm9vYmE="),
+            (b"foobar", "Zm9vYmFy"),
+            (b"\xff\xfe\xfd", "//79"),
+            (b"\0\0\0", "AAAA"),
+        ];
+        for (bytes, text) in words {
+            assert_eq!(base64(bytes), text);
+        }
+    }
+
+    #[test]
+    fn only_other_bytes_than_text_are_base64() {
+        assert_eq!(bytes_field("key", b"a\tb\\"), json!({ "key": "a\tb\\" }));
+        assert_eq!(bytes_field("key", b"\xff"), json!({ "key_base64": "/w==" }));
+    }
+}
