@@ -185,7 +185,7 @@ pub use db::{
 };
 pub use error::{Error, LockHolder, Remedy, Result};
 pub use filter::prefix::Prefix;
-pub use options::{Filter, Options, ReadOptions, WriteOptions};
+pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
 pub use recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use repair::{LostEntries, RepairReport, SetAside};
 pub use stats::{LevelStats, Stats};

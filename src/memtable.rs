@@ -18,7 +18,7 @@
 use crate::error::Result;
 use crate::filter::hash::KeyHash;
 use crate::iterator::api::{Direction, InternalIterator};
-use crate::key::{Lookup, LookupKey};
+use crate::key::{Lookup, LookupKey, ValueKind};
 use crate::memtable_filter::MemtableFilter;
 use crate::memtable_segment::{Copies, Segment};
 use crate::sync::{Arc, AtomicUsize, Ordering};
@@ -56,6 +56,7 @@ pub struct Memtable {
     segment_bytes: usize,
     filter: MemtableFilter,
     count: AtomicUsize,
+    tombstones: AtomicUsize,
     bytes: AtomicUsize,
 }
 
@@ -89,19 +90,22 @@ impl Memtable {
             segment_bytes,
             filter,
             count: AtomicUsize::new(0),
+            tombstones: AtomicUsize::new(0),
         }
     }
 
     /// Inserts the entries of `batch`, numbered from its sequence. One caller at a time, which
     /// publishes the sequence afterwards.
     pub fn apply(&self, batch: &DecodedBatch<'_>) {
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut tombstones, mut bytes) = (0, 0, 0);
         self.open_segment().apply(batch, |hash, entry| {
             self.filter.add(hash);
             count += 1;
+            tombstones += usize::from(entry.kind == ValueKind::Tombstone);
             bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
         });
         self.count.fetch_add(count, Ordering::Relaxed);
+        self.tombstones.fetch_add(tombstones, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -156,6 +160,11 @@ impl Memtable {
     /// Entries: every version counts.
     pub fn entries(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Those of the entries that delete their key.
+    pub fn tombstones(&self) -> usize {
+        self.tombstones.load(Ordering::Relaxed)
     }
 
     /// True before the first write.

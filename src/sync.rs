@@ -33,6 +33,36 @@ pub fn yield_until(done: impl Fn() -> bool) {
     }
 }
 
+/// Wakes workers that wait for something to do. No ring is missed: a worker reads the count of
+/// rings, looks for work, and then sleeps only until the count moves on. Ringing takes no lock but
+/// the bell's own, which nobody holds while doing anything else.
+#[derive(Debug, Default)]
+pub struct Bell {
+    rings: Mutex<u64>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Wakes everyone who waits.
+    pub fn ring(&self) {
+        *self.rings.lock() += 1;
+        self.rung.notify_all();
+    }
+
+    /// How often it rang.
+    pub fn rings(&self) -> u64 {
+        *self.rings.lock()
+    }
+
+    /// Waits until it rang more often than `rings` times.
+    pub fn wait_beyond(&self, rings: u64) {
+        let mut count = self.rings.lock();
+        while *count <= rings {
+            self.rung.wait(&mut count);
+        }
+    }
+}
+
 /// The system's own, in tests too.
 pub mod plain {
     pub use parking_lot::Mutex;

@@ -4,13 +4,20 @@
 //! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
 //! sorted by key, and no user key lies in two of its tables.
 //!
-//! Invariants of a task: of the tables that stay at the input level none shares a user key with
-//! the inputs, so no version of a key is overtaken by an older one; `overlapping` holds every
-//! table of the output level that the inputs touch, so that level stays disjoint; `below` holds
-//! every table deeper than the output that may hold a key of the task.
+//! Invariants of a task that leads down: of the tables that stay at the input level none shares a
+//! user key with the inputs, so no version of a key is overtaken by an older one; `overlapping`
+//! holds every table of the output level that the inputs touch, so that level stays disjoint;
+//! `below` holds every table deeper than the output that may hold a key of the task.
+//!
+//! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
+//! than all of them, or shares no key with them (`version::order`).
+//!
+//! Small tables are not moved beside one another: a level of many small tables costs an opening a
+//! file each. What goes down takes the small neighbours of its place with it, as long as they are
+//! not far larger than itself, so that an entry is rewritten a logarithmic number of times.
 
 use crate::env::api::Env;
-use crate::key::user_key;
+use crate::key::{SequenceNumber, user_key};
 use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::table::builder::TableOptions;
@@ -19,12 +26,21 @@ use crate::version::edit::{FileMeta, VersionEdit};
 use crate::version::version::LevelShape;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::SystemTime;
 
 /// An output, or a moved table, may overlap this many full tables one level further down: more
 /// would make its own compaction a long one.
 const GRANDPARENT_TABLES: u64 = 10;
+
+/// A table below this share of a full one is small: it is joined with small neighbours.
+const SMALL_SHARE: u64 = 8;
+
+/// A small neighbour is joined if it has at most this many times the bytes that come to it. Each
+/// time an entry is rewritten for this, its table grows by half; and in a row of small tables each
+/// is more than twice as large as all that came after it.
+const NEIGHBOUR_FACTOR: u64 = 2;
 
 /// Size of a data index at which a job starts another table. An index is one block, and a quarter
 /// of what a block may have leaves room for the versions of the last key. Only very long keys in
@@ -50,6 +66,12 @@ impl CompactionOptions {
     pub fn target_bytes(&self, level: usize) -> u64 {
         let steps = u32::try_from(level.saturating_sub(1)).unwrap_or(u32::MAX);
         self.level_base_bytes.saturating_mul(self.level_multiplier.saturating_pow(steps))
+    }
+
+    /// True for so few bytes that a table of them is joined with small neighbours.
+    #[must_use]
+    pub fn is_small(&self, bytes: u64) -> bool {
+        bytes < self.table_bytes / SMALL_SHARE
     }
 
     /// Bytes of the level after the next that one table may overlap.
@@ -111,10 +133,12 @@ pub struct CompactionTask {
     pub output_level: usize,
     /// Tables of the input level.
     pub inputs: Vec<Arc<FileMeta>>,
-    /// Tables of the output level that share keys with the inputs.
+    /// Tables of the output level that share keys with the inputs, and small neighbours of those.
     pub overlapping: Vec<Arc<FileMeta>>,
     /// For each level under the output, the tables that share keys with the task.
     pub below: Vec<Vec<Arc<FileMeta>>>,
+    /// Tables of level 0 that stay there and are older than the inputs; for tasks within level 0.
+    pub older: Vec<Arc<FileMeta>>,
     /// True if the one input can go down as it is: the caller only logs the edit.
     pub trivial_move: bool,
 }
@@ -130,19 +154,17 @@ impl CompactionTask {
         options: &CompactionOptions,
     ) -> Self {
         let output_level = level + 1;
-        let overlapping = match span(&inputs) {
-            Some((smallest, largest)) => overlap(&levels[output_level], smallest, largest),
-            None => Vec::new(),
-        };
+        let overlapping = with_small_neighbours(&levels[output_level], &inputs, options);
         let mut task = CompactionTask {
             input_level: level,
             output_level,
             below: tables_below(levels, output_level, &inputs, &overlapping),
             inputs,
             overlapping,
+            older: Vec::new(),
             trivial_move: false,
         };
-        let grandparent_bytes = task.grandparents().iter().map(|meta| meta.bytes).sum::<u64>();
+        let grandparent_bytes = total_bytes(task.grandparents());
         // What a large memtable left is cut into tables of the usual size on its way down.
         let oversized =
             level == 0 && task.inputs.iter().any(|meta| meta.bytes / 2 > options.table_bytes);
@@ -153,17 +175,35 @@ impl CompactionTask {
         task
     }
 
-    /// The task that writes tables of a sorted level anew where they are, to be rid of what no
-    /// read can see.
+    /// The task that writes tables anew where they are, to be rid of what no read can see, and to
+    /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
+    /// level they must be neighbours.
     #[must_use]
     pub fn rewrite(levels: &LevelShape, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
+        let oldest = inputs.iter().map(|meta| meta.smallest_sequence).min().unwrap_or(0);
+        let is_older = |meta: &&Arc<FileMeta>| meta.largest_sequence < oldest;
+        let older = match level {
+            0 => levels[0].iter().filter(is_older).cloned().collect(),
+            _ => Vec::new(),
+        };
         CompactionTask {
             input_level: level,
             output_level: level,
             below: tables_below(levels, level, &inputs, &[]),
             inputs,
             overlapping: Vec::new(),
+            older,
             trivial_move: false,
+        }
+    }
+
+    /// What the outputs record as their range of sequences: at level 0 that of all inputs, which
+    /// is their age; elsewhere that of their entries.
+    #[must_use]
+    pub fn recorded_sequences(&self) -> Option<RangeInclusive<SequenceNumber>> {
+        match self.output_level {
+            0 => sequences(&self.inputs),
+            _ => None,
         }
     }
 
@@ -191,6 +231,49 @@ impl CompactionTask {
             deleted: self.replaced().map(|(level, meta)| (level, meta.number)).collect(),
             added: added.into_iter().map(|meta| (self.output_level, meta)).collect(),
             ..VersionEdit::default()
+        }
+    }
+}
+
+/// The bytes of some tables.
+#[must_use]
+pub fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
+    tables.iter().map(|meta| meta.bytes).sum()
+}
+
+/// From the smallest to the largest sequence that some tables record.
+#[must_use]
+pub fn sequences(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
+    let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
+    let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
+    Some(smallest..=largest)
+}
+
+/// The tables of a sorted level that share keys with `inputs`; and while all that is small, the
+/// small tables beside it.
+fn with_small_neighbours(
+    tables: &[Arc<FileMeta>],
+    inputs: &[Arc<FileMeta>],
+    options: &CompactionOptions,
+) -> Vec<Arc<FileMeta>> {
+    let Some((smallest, largest)) = span(inputs) else { return Vec::new() };
+    let mut first = tables.partition_point(|meta| user_key(&meta.largest) < smallest);
+    let mut end = tables.partition_point(|meta| user_key(&meta.smallest) <= largest).max(first);
+    let mut bytes = total_bytes(inputs) + total_bytes(&tables[first..end]);
+    let joins = |meta: Option<&Arc<FileMeta>>, bytes: u64| {
+        let small = meta.map(|meta| meta.bytes).filter(|own| options.is_small(*own));
+        small.filter(|own| options.is_small(bytes) && *own <= NEIGHBOUR_FACTOR * bytes)
+    };
+    loop {
+        let before = first.checked_sub(1).and_then(|before| tables.get(before));
+        if let Some(own) = joins(before, bytes) {
+            first -= 1;
+            bytes += own;
+        } else if let Some(own) = joins(tables.get(end), bytes) {
+            end += 1;
+            bytes += own;
+        } else {
+            return tables[first..end].to_vec();
         }
     }
 }
@@ -255,10 +338,11 @@ pub fn new_table_id() -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::key::{ValueKind, compare_internal, put_internal_key};
+    use crate::key::{ValueKind, put_internal_key};
+    use crate::version::order::search_order;
 
     /// A table as it is drawn: `7[a..c]`, then what differs from 100 bytes, 100 entries, no
-    /// garbage and sequences up to 10: `:300` bytes, `g60` garbage, `@50` last sequence.
+    /// garbage and sequences from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `^40@50` sequences.
     fn drawn_table(text: &str) -> Arc<FileMeta> {
         let (number, rest) = text.split_once('[').unwrap();
         let (range, extras) = rest.split_once(']').unwrap();
@@ -279,9 +363,9 @@ pub(crate) mod tests {
             bytes: extra(':', 100),
             smallest,
             largest,
-            entries: 100,
+            entries: extra('e', 100),
             garbage: extra('g', 0),
-            smallest_sequence: 1,
+            smallest_sequence: extra('^', 1),
             largest_sequence: extra('@', 10),
         })
     }
@@ -322,7 +406,8 @@ pub(crate) mod tests {
         text
     }
 
-    /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys.
+    /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys and
+    /// sequences.
     pub fn after(levels: &LevelShape, task: &CompactionTask, number: u64) -> LevelShape {
         let mut next = levels.clone();
         let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
@@ -333,13 +418,15 @@ pub(crate) mod tests {
         let mut output = (*all[0]).clone();
         output.smallest = all.iter().map(|meta| meta.smallest.clone()).min().unwrap();
         output.largest = all.iter().map(|meta| meta.largest.clone()).max().unwrap();
+        let ages = sequences(&all).unwrap();
+        (output.smallest_sequence, output.largest_sequence) = (*ages.start(), *ages.end());
         if !task.trivial_move {
             output.number = number;
             output.bytes = all.iter().map(|meta| meta.bytes).sum();
             output.garbage = 0;
         }
         next[task.output_level].push(Arc::new(output));
-        next[task.output_level].sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
+        next[task.output_level].sort_by(|a, b| search_order(task.output_level, a, b));
         next
     }
 

@@ -18,6 +18,7 @@ use crate::db::state::Shared;
 use crate::db::write;
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::options::access::CompactRangeOptions;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::FileMeta;
@@ -55,7 +56,7 @@ pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
     {
         let mut jobs = shared.jobs.lock();
         jobs.stopping = true;
-        shared.work.notify_all();
+        shared.work.ring();
         shared.done.notify_all();
     }
     let mut outcome = Ok(());
@@ -111,7 +112,7 @@ pub fn flush(shared: &Shared) -> Result<()> {
     }
     let mut jobs = shared.jobs.lock();
     jobs.flush_wanted = true;
-    shared.work.notify_all();
+    shared.work.ring();
     while waits() {
         shared.check_writable()?;
         if jobs.stopping {
@@ -126,13 +127,18 @@ pub fn flush(shared: &Shared) -> Result<()> {
 ///
 /// # Errors
 /// The failure of the flush or of a compaction.
-pub fn compact_range(shared: &Shared, bounds: &KeyBounds) -> Result<()> {
+pub fn compact_range(
+    shared: &Shared,
+    bounds: &KeyBounds,
+    options: &CompactRangeOptions,
+) -> Result<()> {
     write::activate(shared)?;
     flush(shared)?;
     let _token = CompactionToken::wait(shared)?;
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let range = (bounds.start.clone(), bounds.end.clone());
-    let mut walk = RangeCompaction::new(&shared.view.load().version.shape(), range, next_file);
+    let levels = shared.view.load().version.shape();
+    let mut walk = RangeCompaction::new(&levels, range, next_file, options.force);
     run_job(shared, &mut || {
         let options = shared.options.compaction_options();
         match walk.next_task(&shared.view.load().version.shape(), &options) {
@@ -216,44 +222,56 @@ impl<'a> CompactionToken<'a> {
 impl Drop for CompactionToken<'_> {
     fn drop(&mut self) {
         self.0.jobs.lock().compacting = false;
-        self.0.work.notify_all();
+        self.0.work.ring();
         self.0.done.notify_all();
     }
 }
 
 fn flush_worker(shared: &Shared) {
     loop {
-        {
+        // Before the look for work: what comes after it rings beyond this.
+        let rings = shared.work.rings();
+        let mut flush_wanted = {
             let mut jobs = shared.jobs.lock();
-            while !jobs.flush_wanted && jobs.orphans.is_empty() && !jobs.stopping {
-                shared.work.wait(&mut jobs);
-            }
             if jobs.stopping {
                 return;
             }
-            jobs.flush_wanted = false;
+            std::mem::take(&mut jobs.flush_wanted) || !jobs.orphans.is_empty()
+        };
+        // A failure is latched; here it means that there is nothing to flush.
+        flush_wanted |= write::switch_for_tombstones(shared).unwrap_or(false);
+        if flush_wanted {
+            remove_orphans(shared);
+            run_job(shared, &mut || flush_pending(shared));
+        } else if !shared.graveyard.is_empty() {
+            // The last reader of an obsolete table went.
+            clear_up(shared);
+        } else {
+            shared.work.wait_beyond(rings);
         }
-        remove_orphans(shared);
-        run_job(shared, &mut || flush_pending(shared));
     }
 }
 
 fn compaction_worker(shared: &Shared) {
     let mut cursors = CompactionCursors::default();
     loop {
-        {
+        let rings = shared.work.rings();
+        let begins = {
             let mut jobs = shared.jobs.lock();
-            while (!jobs.compaction_wanted || jobs.compacting) && !jobs.stopping {
-                shared.work.wait(&mut jobs);
-            }
             if jobs.stopping {
                 return;
             }
-            jobs.compaction_wanted = false;
-            jobs.compacting = true;
+            let begins = jobs.compaction_wanted && !jobs.compacting;
+            jobs.compaction_wanted &= !begins;
+            jobs.compacting |= begins;
+            begins
+        };
+        if begins {
+            let _token = CompactionToken(shared);
+            run_job(shared, &mut || compact_once(shared, &mut cursors));
+        } else {
+            shared.work.wait_beyond(rings);
         }
-        let _token = CompactionToken(shared);
-        run_job(shared, &mut || compact_once(shared, &mut cursors));
     }
 }
 

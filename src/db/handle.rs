@@ -19,7 +19,7 @@ use crate::db::snapshot::Snapshot;
 use crate::db::state::Shared;
 use crate::db::write;
 use crate::error::{Error, Result};
-use crate::options::access::{ReadOptions, WriteOptions};
+use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::stats::report::Stats;
 use crate::sync::thread::JoinHandle;
@@ -270,12 +270,28 @@ impl Db {
     }
 
     /// Compacts all tables that hold keys of `range` down, level by level, and waits. Gives back
-    /// the space of deleted and overwritten entries that no snapshot needs.
+    /// the space of deleted and overwritten entries that no snapshot needs, and makes one table of
+    /// neighbours that fit one.
+    ///
+    /// A table that shares keys with no other, has no such entries and no small neighbour may be
+    /// moved down, or stay where it is, unread. [`Db::compact_range_with`] can rewrite all.
     ///
     /// # Errors
     /// As for [`Db::flush`], and the failure of the compaction.
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
-        background::compact_range(self.shared(), &range.into_bounds())
+        self.compact_range_with(range, &CompactRangeOptions::new())
+    }
+
+    /// As [`Db::compact_range`], with options.
+    ///
+    /// # Errors
+    /// As for [`Db::compact_range`].
+    pub fn compact_range_with(
+        &self,
+        range: impl KeyRange,
+        options: &CompactRangeOptions,
+    ) -> Result<()> {
+        background::compact_range(self.shared(), &range.into_bounds(), options)
     }
 
     /// Writes tables anew whose filter is not what the options ask for (or all), and waits. Answers
@@ -348,6 +364,12 @@ impl Db {
     /// A handle of its own for what was opened, with its workers.
     pub(super) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
         Db(Arc::new(Handle { shared, workers: Mutex::new(workers) }))
+    }
+
+    /// The workers, to be ended by hand.
+    #[cfg(test)]
+    pub(super) fn workers(&self) -> impl std::ops::DerefMut<Target = Vec<JoinHandle<()>>> {
+        self.0.workers.lock()
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

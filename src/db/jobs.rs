@@ -2,8 +2,8 @@
 //!
 //! Called by the workers and by `flush`, `compact_range` and `open`. A job installs its result in
 //! this order: outputs and their names durable, the edit logged and synced (`VersionSet::apply`),
-//! the new view stored, only then old logs and tables removed. After a failure nothing is removed
-//! any more: the record may have reached the disk (I8).
+//! the new view stored, only then old logs and tables removed. After a failed change of the
+//! manifest nothing is removed any more: the record may have reached the disk (I8).
 
 use crate::compaction::flush::{FlushJob, flush};
 use crate::compaction::merge::{MergeJob, merge};
@@ -114,15 +114,16 @@ pub fn free_memtables(shared: &Shared) {
 /// Removes a file that nothing needs. If that fails, the file is an orphan, and the next session
 /// sweeps it: its manifest does not name it.
 fn remove(shared: &Shared, name: FileName) {
-    if shared.failure.get().is_none() {
+    // Under the lock no change of the manifest can fail in between (I8).
+    let versions = shared.versions.lock();
+    if shared.failure.get().is_none() && !versions.has_failed() {
         let _ = shared.env.remove(&name.path(&shared.directory));
     }
 }
 
 /// Removes the files of tables that no version names any more.
 pub fn remove_tables(shared: &Shared) {
-    let graveyard = Arc::clone(shared.versions.lock().graveyard());
-    for number in graveyard.take() {
+    for number in shared.graveyard.take() {
         remove(shared, FileName::Table(number));
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::db::range::KeyBounds;
 use crate::db::read::published;
-use crate::db::state::{ReadView, Shared};
+use crate::db::state::{ReadView, Shared, TOMBSTONES_PASSED_MAX};
 use crate::directory_lock::DirectoryLock;
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
@@ -157,20 +157,25 @@ impl Iter {
     fn next_front(&mut self) -> Option<Result<(Key, Value)>> {
         if self.front.is_none() {
             match self.start(Direction::Forward) {
-                Ok(merge) => self.front = Some(Forward { merge }),
+                Ok(merge) => self.front = Some(Forward { merge, passed: 0 }),
                 Err(error) => return Some(Err(error)),
             }
         }
         let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
-        self.front.as_mut()?.next(self.sequence, |key| {
+        let front = self.front.as_mut()?;
+        let item = front.next(self.sequence, |key| {
             within_end(&self.bounds.end, key) && end.is_none_or(|end| key < end)
-        })
+        });
+        if front.passed > TOMBSTONES_PASSED_MAX {
+            self.shared.note_passed_tombstones();
+        }
+        item
     }
 
     fn next_last(&mut self) -> Option<Result<(Key, Value)>> {
         if self.back.is_none() {
             match self.start(Direction::Reverse) {
-                Ok(merge) => self.back = Some(Backward { merge, handed_out: None }),
+                Ok(merge) => self.back = Some(Backward { merge, handed_out: None, passed: 0 }),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -178,10 +183,15 @@ impl Iter {
         if let Some(error) = front.and_then(|front| front.status().err()) {
             return Some(Err(error));
         }
-        self.back.as_mut()?.next(self.sequence, |key| {
+        let back = self.back.as_mut()?;
+        let item = back.next(self.sequence, |key| {
             let above = |front: &MergingIter<_>| front.valid() && key >= user_key(front.key());
             within_start(&self.bounds.start, key) && front.is_none_or(above)
-        })
+        });
+        if back.passed > TOMBSTONES_PASSED_MAX {
+            self.shared.note_passed_tombstones();
+        }
+        item
     }
 }
 
@@ -280,6 +290,8 @@ struct Forward {
     /// Between two calls at an entry of a user key that was not looked at: the back end must not
     /// come down below it.
     merge: MergingIter<Source>,
+    /// Tombstones on the way to the last entry.
+    passed: usize,
 }
 
 impl Forward {
@@ -289,6 +301,7 @@ impl Forward {
         sequence: SequenceNumber,
         within: impl Fn(&[u8]) -> bool,
     ) -> Option<Result<(Key, Value)>> {
+        self.passed = 0;
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
             let visible = unpack_trailer(trailer).filter(|(written, _)| *written <= sequence);
@@ -307,6 +320,7 @@ impl Forward {
             if let Some(value) = value {
                 return Some(Ok((key, value)));
             }
+            self.passed += 1;
         }
         self.merge.status().err().map(Err)
     }
@@ -323,6 +337,8 @@ struct Backward {
     merge: MergingIter<Source>,
     /// The user key last handed out: the front end must stay below it.
     handed_out: Option<Key>,
+    /// Tombstones on the way to the last entry.
+    passed: usize,
 }
 
 impl Backward {
@@ -334,6 +350,7 @@ impl Backward {
         // The newest visible version so far of the user key being looked at; `None` in its second
         // place is a tombstone.
         let mut candidate: Option<(Key, Option<Value>)> = None;
+        self.passed = 0;
         while self.merge.valid() {
             let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
             if let Some((current, value)) = &candidate
@@ -343,6 +360,7 @@ impl Backward {
                     break;
                 }
                 candidate = None;
+                self.passed += 1;
             }
             if !within(key) {
                 break;

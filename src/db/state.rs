@@ -17,6 +17,7 @@
 //! read meets an open database. `close` stores a view without the lock; what still reads the one
 //! before keeps the directory locked (I20).
 
+use crate::compaction::picker::is_mostly_garbage;
 use crate::db::queue::WriteQueue;
 use crate::directory_lock::DirectoryLock;
 use crate::env::api::Env;
@@ -27,14 +28,23 @@ use crate::memtable::Memtable;
 use crate::options::database::Options;
 use crate::recovery::RecoveryReport;
 use crate::stats::counters::Counters;
-use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Bell, Condvar, Mutex, Ordering};
 use crate::table::cached_block::BlockCache;
+use crate::version::handle::Graveyard;
 use crate::version::set::{SharedNumbers, VersionSet};
 use crate::version::version::Version;
 use crate::wal::writer::WalWriter;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+
+/// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
+/// a flush of the memtable.
+pub const TOMBSTONES_PASSED_MAX: usize = 1024;
+
+/// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
+/// less than a millisecond.
+pub const TOMBSTONES_MAX: usize = 4096;
 
 /// A full memtable and the log that holds its writes.
 #[derive(Clone, Debug)]
@@ -176,8 +186,12 @@ pub struct Shared {
     pub numbers: Arc<SharedNumbers>,
     /// Background work.
     pub jobs: Mutex<Jobs>,
-    /// Signalled when `jobs` wants work or stops.
-    pub work: Condvar,
+    /// Rings when `jobs` wants work or stops, and when a file can be removed.
+    pub work: Arc<Bell>,
+    /// Tables whose files wait to be removed.
+    pub graveyard: Arc<Graveyard>,
+    /// A scan passed many tombstones since a memtable was last switched for that.
+    pub scans_pass_tombstones: AtomicBool,
     /// Signalled when background work was done, or failed.
     pub done: Condvar,
     /// Replaced memtables: freed by the background once nobody reads them.
@@ -205,7 +219,7 @@ impl Shared {
         let _first_wins = self.failure.set(error.clone());
         // Under the lock, so that nobody checks before the latch and waits after this signal.
         let _jobs = self.jobs.lock();
-        self.work.notify_all();
+        self.work.ring();
         self.done.notify_all();
         error
     }
@@ -265,7 +279,33 @@ impl Shared {
         let mut jobs = self.jobs.lock();
         jobs.flush_wanted |= flush;
         jobs.compaction_wanted |= compaction;
-        self.work.notify_all();
+        self.work.ring();
+    }
+
+    /// Called by a scan that passed many tombstones on its way to one entry. The worker looks
+    /// whether the memtable has them; the scan itself keeps nothing of what it passed.
+    #[cold]
+    pub fn note_passed_tombstones(&self) {
+        if !self.scans_pass_tombstones.swap(true, Ordering::Relaxed) {
+            self.work.ring();
+        }
+    }
+
+    /// True if the active memtable should be flushed for its tombstones, although it is not full:
+    /// scans pass them, or it has little else. Only one such memtable at a time: the next one waits
+    /// until the tree has compacted the one before. So deletes cost as many flushes as there is
+    /// time for compactions, not as many as there are deletes.
+    #[must_use]
+    pub fn tombstones_pile_up(&self) -> bool {
+        let view = self.view.load();
+        let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
+        let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {
+            true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
+            false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
+        };
+        many && self.options.auto_compaction
+            && view.immutables.is_empty()
+            && !view.version.level(0).iter().any(|handle| is_mostly_garbage(&handle.meta))
     }
 
     /// A new active memtable.

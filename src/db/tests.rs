@@ -3,10 +3,11 @@
 //! what was written must be there, now and after reopening. And of threads that meet at a moment
 //! that takes a lock from outside to hit.
 
-use crate::db::background::run_job;
+use crate::db::background::{self, run_job};
 use crate::db::handle::Db;
-use crate::db::jobs::flush_pending;
+use crate::db::jobs::{flush_pending, remove_tables};
 use crate::db::open;
+use crate::db::scan::Iter;
 use crate::db::state::Shared;
 use crate::db::write;
 use crate::env::api::Env;
@@ -22,8 +23,8 @@ use crate::write_batch::WriteBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::thread::{scope, sleep, yield_now};
+use std::time::{Duration, Instant};
 
 const FAULTS: [&[u8]; 2] = [faults::CHANGES_HASH, faults::CLEARS_BITS];
 
@@ -210,6 +211,101 @@ fn an_edit_that_mixes_ages_is_refused() {
     db.close().unwrap();
     drop(db);
     assert_eq!(options.open(directory).unwrap().get("k").unwrap().unwrap(), "3");
+}
+
+/// A caller's own compaction may log edits: `close` must not let the directory go before it ends.
+#[test]
+fn close_waits_for_the_compaction_of_a_caller() {
+    let options = Options::new().env(Arc::new(MemEnv::without_log()));
+    let db = options.open("/db").unwrap();
+    // As a `compact_range` that goes on and on.
+    db.shared().jobs.lock().compacting = true;
+    let (ends, ended) = channel();
+    scope(|scope| {
+        let closer = db.clone();
+        scope.spawn(move || ends.send(closer.close()).unwrap());
+        // It never comes; without the wait it comes within microseconds.
+        assert!(ended.recv_timeout(Duration::from_millis(200)).is_err(), "closed too early");
+        assert!(db.shared().jobs.lock().stopping);
+        db.shared().jobs.lock().compacting = false;
+        db.shared().done.notify_all();
+        ended.recv_timeout(Duration::from_secs(20)).expect("never closed").unwrap();
+    });
+}
+
+/// A database with two versions of a table, the older of which is only kept by an iterator.
+fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
+    let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
+    let db = options.open("/db").unwrap();
+    for value in ["1", "2"] {
+        db.put("k", value).unwrap();
+        db.flush().unwrap();
+    }
+    let kept = db.iter();
+    db.compact_range(..).unwrap();
+    assert_eq!(tables(env), 3);
+    (db, kept)
+}
+
+#[test]
+fn space_goes_when_the_last_reader_goes() {
+    let env = MemEnv::without_log();
+    let (db, kept) = table_kept_by_an_iterator(&env);
+    drop(kept);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while tables(&env) > 1 {
+        assert!(Instant::now() < deadline, "{} tables", tables(&env));
+        yield_now();
+    }
+    assert_eq!(db.get("k").unwrap().unwrap(), "2");
+}
+
+/// Between the end of the workers and the end of the session nobody else removes it.
+#[test]
+fn close_removes_what_an_iterator_kept() {
+    let env = MemEnv::without_log();
+    let (db, kept) = table_kept_by_an_iterator(&env);
+    background::stop(db.shared(), &mut db.workers()).unwrap();
+    drop(kept);
+    assert_eq!(tables(&env), 3, "the drop itself does no I/O");
+    background::finish(db.shared()).unwrap();
+    assert_eq!(tables(&env), 1);
+}
+
+/// An iterator that outlives the database leaves its tables to the next session.
+#[test]
+fn the_next_session_removes_what_an_iterator_kept() {
+    let env = MemEnv::without_log();
+    let (db, kept) = table_kept_by_an_iterator(&env);
+    db.close().unwrap();
+    drop(db);
+    drop(kept);
+    assert_eq!(tables(&env), 3);
+    let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
+    db.put("k", "3").unwrap();
+    db.close().unwrap();
+    assert_eq!(tables(&env), 1);
+}
+
+/// A removal that a flush left to its worker came after a later change of the manifest had failed.
+#[test]
+fn a_removal_waits_for_a_change_of_the_manifest() {
+    let env = MemEnv::without_log();
+    let (db, kept) = table_kept_by_an_iterator(&env);
+    let shared = db.shared();
+    let versions = shared.versions.lock();
+    drop(kept);
+    scope(|scope| {
+        let (ends, ended) = channel();
+        scope.spawn(move || {
+            remove_tables(shared);
+            ends.send(()).unwrap();
+        });
+        // The worker takes the tables, or the thread: neither removes one now.
+        let _ = ended.recv_timeout(Duration::from_millis(100));
+        assert_eq!(tables(&env), 3);
+        drop(versions);
+    });
 }
 
 /// Under a steady load a worker always has a next job: what the one before replaced must be freed

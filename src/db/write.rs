@@ -114,8 +114,31 @@ fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
     }
     if count > 0 {
         apply(shared, &log, group, count);
+        drop(log);
+        if shared.tombstones_pile_up() {
+            shared.work.ring();
+        }
     }
     Ok(())
+}
+
+/// Switches a memtable that is to be flushed for its tombstones; answers whether there was one.
+///
+/// # Errors
+/// The failure of the new log; it is latched.
+pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
+    if !shared.tombstones_pile_up() {
+        return Ok(false);
+    }
+    // Whoever holds it stands in the place of a leader.
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    if log.current.is_none() || !shared.tombstones_pile_up() {
+        return Ok(false);
+    }
+    shared.scans_pass_tombstones.store(false, Ordering::Relaxed);
+    switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+    Ok(true)
 }
 
 /// Appends the group to the log as one record and numbers its entries.
@@ -232,7 +255,7 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         let mut jobs = shared.jobs.lock();
         jobs.flush_wanted = true;
         jobs.compaction_wanted = true;
-        shared.work.notify_all();
+        shared.work.ring();
         while full() && shared.failure.get().is_none() && !jobs.stopping {
             shared.done.wait(&mut jobs);
         }

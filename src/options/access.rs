@@ -1,4 +1,5 @@
-//! [`ReadOptions`] and [`WriteOptions`]: how a single read or write is done.
+//! [`ReadOptions`], [`WriteOptions`] and [`CompactRangeOptions`]: how a single read, write or
+//! compaction is done.
 //!
 //! They go to the methods of `Db` that end in `_with`; the others use the defaults. Each setter
 //! takes and gives back the value, and is `const`, so that a program may keep its options in
@@ -57,6 +58,27 @@ impl WriteOptions {
     /// false. Costs a sync of the log, shared with all writers of the same moment.
     pub const fn sync(mut self, yes: bool) -> Self {
         self.sync = yes;
+        self
+    }
+}
+
+/// How one [`Db::compact_range_with`](crate::Db::compact_range_with) is done.
+#[derive(Clone, Debug, Default)]
+#[must_use = "compaction options do nothing until they are given to a compaction"]
+pub struct CompactRangeOptions {
+    pub(crate) force: bool,
+}
+
+impl CompactRangeOptions {
+    /// Tables are rewritten only where that gives back space or makes fewer of them.
+    pub const fn new() -> Self {
+        CompactRangeOptions { force: false }
+    }
+
+    /// Rewrite every table of the range, none is moved unread. Default: false. For new options
+    /// (compression, block sizes, filters) to reach all tables, or to read all data once.
+    pub const fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
         self
     }
 }

@@ -12,6 +12,6 @@ pub mod database;
 pub mod access;
 pub mod filter;
 
-pub use access::{ReadOptions, WriteOptions};
+pub use access::{CompactRangeOptions, ReadOptions, WriteOptions};
 pub use database::Options;
 pub use filter::Filter;

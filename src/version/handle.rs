@@ -2,21 +2,35 @@
 //!
 //! A version holds its tables open through [`TableHandle`]s. A table's file goes when the last
 //! version that names it is dropped (I9): the handle's drop only puts the number into the
-//! [`Graveyard`]; the background removes the file. A handle that nobody marked obsolete leaves its
+//! [`Graveyard`] and rings the background, which removes the file: whoever drops a version, a
+//! reader perhaps, does no I/O. A handle that nobody marked obsolete leaves its
 //! file alone.
 
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, Bell, Mutex, Ordering};
 use crate::table::reader::Table;
 use crate::version::edit::FileMeta;
 
 /// Numbers of files that no version names any more, waiting to be removed.
 #[derive(Debug, Default)]
-pub struct Graveyard(Mutex<Vec<u64>>);
+pub struct Graveyard {
+    numbers: Mutex<Vec<u64>>,
+    bell: Arc<Bell>,
+}
 
 impl Graveyard {
     /// Takes the numbers that came in since the last call.
     pub fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut *self.numbers.lock())
+    }
+
+    /// True if no number waits.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.lock().is_empty()
+    }
+
+    /// Rings for each number that comes in.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 }
 
@@ -48,7 +62,8 @@ impl TableHandle {
 impl Drop for TableHandle {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            self.graveyard.0.lock().push(self.meta.number);
+            self.graveyard.numbers.lock().push(self.meta.number);
+            self.graveyard.bell.ring();
         }
     }
 }

@@ -129,6 +129,12 @@ impl VersionSet {
         &self.current
     }
 
+    /// True once a change of the manifest failed: it may have reached the disk or not.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Where numbers of unneeded table files collect.
     #[must_use]
     pub fn graveyard(&self) -> &Arc<Graveyard> {

@@ -73,7 +73,9 @@ fn a_budget_lets_fewer_absent_keys_through_than_even_bits_of_the_same_memory() {
 #[test]
 fn over_its_budget_a_table_with_too_large_a_filter_is_rewritten_instead_of_moved() {
     let moves = |filter: Filter| {
-        let db = open(&MemEnv::without_log(), &by_hand().filter(filter)).unwrap();
+        // Tables of some 40 KB: neither small, nor two of them one.
+        let options = by_hand().table_bytes(40 << 10).filter(filter);
+        let db = open(&MemEnv::without_log(), &options).unwrap();
         for table in 0..2 {
             put(&db, 1000 * table..1000 * (table + 1));
             db.flush().unwrap();

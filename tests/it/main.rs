@@ -61,6 +61,7 @@ mod indexes;
 mod kills;
 mod levels;
 mod lifetime;
+mod long_life;
 mod model;
 mod multi_get;
 #[cfg(feature = "cli")]

@@ -1,0 +1,129 @@
+//! What a long life leaves: few tables however small they come, no space for what nobody reads,
+//! and scans that do not get slower by what was deleted.
+
+use crate::support::data::key;
+use crate::support::reads::all_reads;
+use crate::support::stores::{files_ending, open};
+use siftdb::env::MemEnv;
+use siftdb::{CompactRangeOptions, Db, Options};
+use std::time::{Duration, Instant};
+
+fn tables(db: &Db) -> u64 {
+    db.stats().levels.iter().map(|level| level.tables).sum()
+}
+
+/// Waits until `holds`, which background work brings about.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+const FEW: u64 = 12;
+
+/// Puts, each of them flushed; a third as many sessions.
+fn rounds() -> usize {
+    let said = std::env::var("SIFTDB_FLUSHES").ok();
+    said.map_or(300, |said| said.parse().unwrap())
+}
+
+#[test]
+fn flushed_puts_leave_few_tables() {
+    let rounds = rounds();
+    let env = MemEnv::without_log();
+    let db = open(&env, &Options::new()).unwrap();
+    for number in 0..rounds {
+        db.put(key(number), "value").unwrap();
+        db.flush().unwrap();
+    }
+    until("few tables", || tables(&db) <= FEW);
+    db.compact_range(..).unwrap();
+    assert_eq!(tables(&db), 1);
+    assert_eq!(all_reads(&db, [key(rounds)], "flushed").len(), rounds);
+    // Nothing to do: the one table stays as it is, unless by force.
+    let before = files_ending(&env, ".sst");
+    db.compact_range(..).unwrap();
+    assert_eq!(files_ending(&env, ".sst"), before);
+    db.compact_range_with(.., &CompactRangeOptions::new().force(true)).unwrap();
+    until("one other table", || {
+        let now = files_ending(&env, ".sst");
+        now.len() == 1 && now != before
+    });
+}
+
+#[test]
+fn short_sessions_leave_few_tables() {
+    let rounds = rounds() / 3;
+    let env = MemEnv::without_log();
+    for number in 0..rounds {
+        let db = open(&env, &Options::new()).unwrap();
+        db.put(key(number), "value").unwrap();
+        db.close().unwrap();
+    }
+    let db = open(&env, &Options::new()).unwrap();
+    db.put(key(rounds), "value").unwrap();
+    until("few tables", || tables(&db) <= FEW);
+    assert_eq!(all_reads(&db, [key(rounds + 1)], "sessions").len(), rounds + 1);
+}
+
+/// What scans pass goes, although the memtable is far from full and nobody asks for anything.
+#[test]
+fn a_queue_loses_what_was_popped() {
+    for flushed in [true, false] {
+        let env = MemEnv::without_log();
+        let db = open(&env, &Options::new()).unwrap();
+        let count = 6000;
+        for number in 0..count {
+            db.put(key(number), "value").unwrap();
+        }
+        if flushed {
+            db.flush().unwrap();
+        }
+        for number in 0..count - 100 {
+            let (first, _) = db.first().unwrap().unwrap();
+            assert_eq!(&first[..], key(number));
+            db.delete(&first).unwrap();
+        }
+        until("what was popped is gone", || {
+            db.first().unwrap();
+            let stats = db.stats();
+            let entries = stats.levels.iter().map(|level| level.entries).sum::<u64>();
+            stats.flushes > u64::from(flushed) && entries < 4000
+        });
+        assert_eq!(all_reads(&db, (0..count).step_by(97).map(key), "popped").len(), 100);
+    }
+}
+
+/// Nobody scans and nothing is full: the counters alone tell.
+#[test]
+fn tables_of_tombstones_go_at_rest() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &Options::new()).unwrap();
+    let count = 30_000;
+    for number in 0..count {
+        db.put(key(number), "value").unwrap();
+    }
+    db.flush().unwrap();
+    for number in 0..count - 1000 {
+        db.delete(key(number)).unwrap();
+    }
+    let entries = || db.stats().levels.iter().map(|level| level.entries).sum::<u64>();
+    until("only what is left", || entries() < 1000 + 2 * 4096);
+    assert_eq!(&db.first().unwrap().unwrap().0[..], key(count - 1000));
+}
+
+/// Without background compactions nothing happens that was not asked for.
+#[test]
+fn by_hand_tombstones_wait_for_their_flush() {
+    let env = MemEnv::without_log();
+    let db = open(&env, &Options::new().auto_compaction(false)).unwrap();
+    for number in 0..5000 {
+        db.put(key(number), "value").unwrap();
+        db.delete(key(number)).unwrap();
+    }
+    assert!(db.first().unwrap().is_none() && db.last().unwrap().is_none());
+    db.close().unwrap();
+    assert!(files_ending(&env, ".sst").is_empty());
+}
