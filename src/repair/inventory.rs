@@ -13,6 +13,7 @@ use crate::key::SequenceNumber;
 use crate::options::database::Options;
 use crate::recovery::DroppedPart;
 use crate::table::reader::{Expect, Table};
+use crate::table::salvage::table_id_of;
 use crate::table::verify::TableCheck;
 use crate::version::edit::FileMeta;
 use crate::version::manifest::{ManifestRemains, remains};
@@ -34,6 +35,8 @@ pub enum TableState {
 pub struct TableFound {
     /// The number in its name.
     pub number: u64,
+    /// The id of its table; `None` if neither header nor footer says it.
+    pub table_id: Option<u64>,
     /// What it is worth.
     pub state: TableState,
 }
@@ -84,8 +87,7 @@ impl Inventory {
             }
             match name {
                 FileName::Table(number) => {
-                    let state = check_table(options, directory, number)?;
-                    found.tables.push(TableFound { number, state });
+                    found.tables.push(check_table(options, directory, number)?);
                 }
                 FileName::Manifest(number) => {
                     match remains(&**env, &name.path(directory), number) {
@@ -144,19 +146,23 @@ impl Inventory {
     }
 
     /// The file that has the table of this id: a sound one if there are several, and then the one
-    /// under the number that it should have.
+    /// under the number that it should have. A file that does not say its id is taken for what its
+    /// name says.
     #[must_use]
     pub fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
-        let is_it =
-            |table: &&TableFound| table.meta().is_some_and(|meta| meta.table_id == table_id);
+        let is_it = |table: &&TableFound| match table.table_id {
+            Some(found) => found == table_id,
+            None => table.number == number,
+        };
         let rank = |table: &&TableFound| {
-            (matches!(table.state, TableState::Sound(_)), table.number == number)
+            let is_sound = matches!(table.state, TableState::Sound(_));
+            (is_sound, table.meta().is_some(), table.number == number)
         };
         self.tables.iter().filter(is_it).max_by_key(rank)
     }
 }
 
-fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableState> {
+fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableFound> {
     let path = FileName::Table(number).path(directory);
     let check = || TableCheck {
         env: &options.env,
@@ -164,12 +170,24 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
         custom_prefixes: options.custom_prefixes(),
     };
     let error = match check().run(&path, Expect::default(), &mut |_| {}) {
-        Ok((table, _)) => return Ok(TableState::Sound(meta_of(number, &table))),
+        Ok((table, _)) => {
+            let table_id = Some(table.table_id());
+            let state = TableState::Sound(meta_of(number, &table));
+            return Ok(TableFound { number, table_id, state });
+        }
         Err(error) => unreadable(error)?,
     };
     match check().open(&path, Expect::default()) {
-        Ok(table) => Ok(TableState::Damaged(meta_of(number, &table), error)),
-        Err(error) => unreadable(error).map(TableState::Unusable),
+        Ok(table) => {
+            let table_id = Some(table.table_id());
+            let state = TableState::Damaged(meta_of(number, &table), error);
+            Ok(TableFound { number, table_id, state })
+        }
+        Err(error) => {
+            let state = TableState::Unusable(unreadable(error)?);
+            let table_id = table_id_of(&options.env, &path)?;
+            Ok(TableFound { number, table_id, state })
+        }
     }
 }
 

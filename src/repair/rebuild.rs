@@ -22,13 +22,12 @@ use crate::stats::counters::LEVELS;
 use crate::sync::{Arc, AtomicBool, AtomicU64};
 use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
-use crate::table::salvage::LostBlock;
+use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::version::edit::FileMeta;
 use crate::version::handle::{Graveyard, TableHandle};
 use crate::version::level_iter::LevelIter;
 use crate::wal::evidence::ManifestFacts;
 use crate::wal::salvage::{SalvagedLogs, salvage};
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Where tables are written, and how.
@@ -94,34 +93,34 @@ impl<'a> Rebuild<'a> {
         Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
     }
 
-    /// What is sound of a damaged table, for `level`; and the blocks that are not. `sequences` is
-    /// what its entries may have: beyond, a table would not be as old as its place says. At level 0
-    /// it stays the recorded range of the new table.
+    /// What is sound of damaged table `number`, for `level`; and what is not. A block with a
+    /// sequence that is not expected is not sound: the table would not be as old as its place says.
+    /// At level 0 the expected sequences stay the recorded range of the new table.
     ///
     /// # Errors
-    /// The new table cannot be written, or nothing of the old one can be read.
+    /// The new table cannot be written, or nothing says which table the file is.
     pub fn rescue(
         &self,
-        meta: &FileMeta,
-        sequences: &RangeInclusive<SequenceNumber>,
+        number: u64,
+        expected: &Expected,
         level: usize,
-    ) -> Result<(Vec<FileMeta>, Vec<LostBlock>)> {
+    ) -> Result<(Vec<FileMeta>, Salvaged)> {
         let context = self.context(level);
         // At level 0 the range is the table's age, whatever is left of its entries.
-        let recorded = (level == 0).then(|| sequences.clone());
+        let recorded = (level == 0).then(|| expected.sequences.clone());
         let mut outputs = OutputTables::new(&context, recorded);
-        let (mut last_key, mut entries) = (Vec::new(), 0);
-        let lost = self.open(meta)?.salvage(sequences, &mut |key, value| {
+        let mut last_key = Vec::new();
+        let path = FileName::Table(number).path(self.directory);
+        let salvaged = salvage_table(&self.options.env, &path, expected, &mut |key, value| {
             // Never between two versions of a key.
             if outputs.index_is_full() && user_key(key) != &last_key[..] {
                 outputs.cut()?;
             }
             last_key.clear();
             last_key.extend_from_slice(user_key(key));
-            entries += 1;
             outputs.add(key, value, false)
         })?;
-        Ok((outputs.finish(entries)?, lost))
+        Ok((outputs.finish(salvaged.entries)?, salvaged))
     }
 
     /// Tables of all that can be read from `logs`, oldest first, each newer than the one before.

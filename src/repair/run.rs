@@ -26,6 +26,7 @@ use crate::repair::rebuild::Rebuild;
 use crate::repair::report::{LostEntries, RepairReport, SetAside};
 use crate::stats::counters::LEVELS;
 use crate::sync::Ordering;
+use crate::table::salvage::Expected;
 use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
 use crate::wal::evidence::CleanClose;
@@ -141,7 +142,7 @@ impl Outcome {
                     0 => meta.smallest_sequence..=meta.largest_sequence,
                     _ => 0..=SEQUENCE_MAX,
                 };
-                let tables = self.take(&rebuild, directory, file, &sequences, level)?;
+                let tables = self.take(&rebuild, directory, file, Some(meta), &sequences, level)?;
                 used.push(file.number);
                 self.levels[level].extend(tables);
             }
@@ -192,8 +193,23 @@ impl Outcome {
         let rebuild = Rebuild::new(options, directory, next, &levels);
         let mut tables = Vec::new();
         for file in &files {
+            let named = match (file.meta(), &history.manifest) {
+                // Nothing but the manifest can describe it.
+                (None, Some(state)) => state.levels.iter().flatten().find(|meta| {
+                    let file_of = found.table_of(meta.table_id, meta.number);
+                    file_of.is_some_and(|found| found.number == file.number)
+                }),
+                _ => None,
+            };
             // Merged with all others, so that their sequences alone decide.
-            tables.extend(self.take(&rebuild, directory, file, &(0..=SEQUENCE_MAX), level)?);
+            tables.extend(self.take(
+                &rebuild,
+                directory,
+                file,
+                named,
+                &(0..=SEQUENCE_MAX),
+                level,
+            )?);
         }
         // What a table was made of the logs for is not missing there.
         let newer = files.iter().filter(|file| history.newer.contains(&file.number));
@@ -209,15 +225,15 @@ impl Outcome {
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
     }
 
-    /// Every table that opens; of several copies of one that is sound, one.
+    /// Every table whose id is known; of several copies of one that is sound, one.
     fn every_table<'f>(&mut self, directory: &Path, found: &'f Inventory) -> Vec<&'f TableFound> {
         let mut files = Vec::new();
         for file in &found.tables {
-            let Some(meta) = file.meta() else {
+            let Some(table_id) = file.table_id else {
                 self.lose_table(directory, file.number, None, UNREADABLE);
                 continue;
             };
-            let best = found.table_of(meta.table_id, meta.number).unwrap_or(file);
+            let best = found.table_of(table_id, file.number).unwrap_or(file);
             let is_copy = matches!(best.state, TableState::Sound(_)) && best.number != file.number;
             if !is_copy {
                 files.push(file);
@@ -238,12 +254,13 @@ impl Outcome {
         }
     }
 
-    /// A table as it is, or what is sound of it.
+    /// A table as it is, or what is sound of it. `named` is what the manifest says of it.
     fn take(
         &mut self,
         rebuild: &Rebuild<'_>,
         directory: &Path,
         file: &TableFound,
+        named: Option<&FileMeta>,
         sequences: &RangeInclusive<SequenceNumber>,
         level: usize,
     ) -> Result<Vec<FileMeta>> {
@@ -252,28 +269,34 @@ impl Outcome {
         };
         let path = FileName::Table(file.number).path(directory);
         let misplaced = Error::corruption(path, 0, "it is older or newer than the manifest says");
-        let (meta, error) = match &file.state {
+        let error = match &file.state {
             TableState::Sound(meta) if fits(meta) => return Ok(vec![meta.clone()]),
-            TableState::Sound(meta) => (meta, &misplaced),
-            TableState::Damaged(meta, error) => (meta, error),
-            TableState::Unusable(_) => return Ok(Vec::new()),
+            TableState::Sound(_) => &misplaced,
+            TableState::Damaged(_, error) | TableState::Unusable(error) => error,
+        };
+        let meta = named.or(file.meta());
+        let expected = Expected {
+            table_id: meta.map(|meta| meta.table_id),
+            sequences: sequences.clone(),
+            entries: meta.map(|meta| meta.entries),
         };
         let name = FileName::Table(file.number);
-        let (tables, lost) = match rebuild.rescue(meta, sequences, level) {
-            Err(error) if error.is_corruption() => {
-                // Its index is gone.
-                self.lose_table(directory, file.number, Some(meta), UNREADABLE);
+        let (tables, salvaged) = match rebuild.rescue(file.number, &expected, level) {
+            Err(error @ Error::Corruption { .. }) => {
+                // It is another table, or nothing says which.
+                self.lose_table(directory, file.number, meta, UNREADABLE);
                 self.aside.push((name, error.to_string()));
                 return Ok(Vec::new());
             }
             rescued => rescued?,
         };
-        let saved: u64 = tables.iter().map(|meta| meta.entries).sum();
-        self.report.entries_lost += meta.entries.saturating_sub(saved);
-        self.report.lost.extend(lost.into_iter().map(|block| LostEntries {
+        let saved = salvaged.entries;
+        let expected = salvaged.expected_entries.unwrap_or(saved);
+        self.report.entries_lost += expected.saturating_sub(saved);
+        self.report.lost.extend(salvaged.lost.into_iter().map(|block| LostEntries {
             path: name.path(directory),
-            from: block.from,
-            to: Some(block.to),
+            from: block.from.or(meta.map(|meta| user_key(&meta.smallest).to_vec())),
+            to: block.to.or(meta.map(|meta| user_key(&meta.largest).to_vec())),
             what: block.error.to_string(),
         }));
         self.aside.push((name, format!("{saved} entries were saved: {error}")));

@@ -46,6 +46,8 @@
 #[cfg(test)]
 mod walk_tests;
 #[cfg(test)]
+mod salvage_tests;
+#[cfg(test)]
 mod tests;
 pub mod verify;
 pub mod salvage;

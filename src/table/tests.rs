@@ -26,6 +26,7 @@ use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
+use crate::table::open_index::PinnedIndex;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
 use crate::value::Value;
 use proptest::collection::{btree_set, vec};
@@ -35,8 +36,8 @@ use std::path::Path;
 
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-const PATH: &str = "/db/000001.sst";
-const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
+pub const PATH: &str = "/db/000001.sst";
+pub const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
 const READ: TableReadOptions =
     TableReadOptions { use_filters: true, fill_cache: true, filter_said_maybe: false };
 
@@ -52,7 +53,7 @@ pub fn options(filter: Option<TableFilter>) -> TableOptions {
     }
 }
 
-fn filters() -> Vec<Option<TableFilter>> {
+pub fn filters() -> Vec<Option<TableFilter>> {
     let layouts = [
         FilterLayout::BlockBased { window_bytes: 2048 },
         FilterLayout::Full,
@@ -124,7 +125,7 @@ fn write(env: &MemEnv, options: &TableOptions, entries: &Entries) -> Result<Tabl
     builder.finish()
 }
 
-fn new_env() -> MemEnv {
+pub fn new_env() -> MemEnv {
     let env = MemEnv::new();
     env.create_dir(Path::new("/db")).unwrap();
     env
@@ -275,7 +276,7 @@ proptest! {
     }
 }
 
-fn small_entries() -> Entries {
+pub fn small_entries() -> Entries {
     let mut entries = Vec::new();
     for i in 0..40u64 {
         let user = format!("key{:03}", 3 * i);
@@ -413,4 +414,46 @@ fn a_large_value_has_a_block_of_its_own_and_is_shared() {
     }
     drop(table);
     assert_eq!(from_walk, entries[4].1);
+}
+
+/// The types of the data blocks of a table with such values, and its length.
+fn stored(value: impl Fn(u64) -> Vec<u8>, compression: Compression) -> (BTreeSet<u8>, usize) {
+    let entries: Entries = (0..2_000u64)
+        .map(|i| {
+            let mut key = Vec::new();
+            put_internal_key(&mut key, format!("key{i:05}").as_bytes(), i, ValueKind::Put);
+            (key, value(i))
+        })
+        .collect();
+    let bytes = bytes_of(&TableOptions { compression, ..options(None) }, &entries);
+    let table = open(&bytes, Expect::default(), true).unwrap();
+    let index = table.index(&mut PinnedIndex::default(), &mut TableIo::default()).map(|blocks| {
+        let ends = (0..blocks.index().len()).filter_map(|i| blocks.index().handle(i));
+        ends.map(|handle| bytes[(handle.offset + handle.size) as usize]).collect()
+    });
+    (index.unwrap(), bytes.len())
+}
+
+#[test]
+fn blocks_are_compressed_where_that_pays() {
+    let alike = |i: u64| format!("{i:>8}").repeat(20).into_bytes();
+    let (types, raw_bytes) = stored(alike, Compression::None);
+    assert_eq!(types, BTreeSet::from([0]));
+    let (types, bytes) = stored(alike, Compression::Snappy);
+    assert_eq!(types, BTreeSet::from([1]));
+    assert!(bytes * 4 < raw_bytes, "{bytes} of {raw_bytes} bytes");
+    // Bytes without a pattern: compressed, they would be longer.
+    let noise = |i: u64| {
+        let mut state = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        (0..160).map(|_| next()).collect()
+    };
+    let (_, raw_bytes) = stored(noise, Compression::None);
+    let (types, bytes) = stored(noise, Compression::Snappy);
+    assert_eq!((types, bytes), (BTreeSet::from([0]), raw_bytes + "snappy".len() - "none".len()));
 }

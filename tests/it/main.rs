@@ -20,6 +20,7 @@
 //! | `verify` | the check of everything finds and names what is damaged, and nothing else |
 //! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
 //! | `foreign` | databases of LevelDB and RocksDB are named and not touched; refused openings leave nothing |
+//! | `rescue` | damaged tables are taken apart block by block, what is sound is kept |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -71,6 +72,7 @@ mod read_only;
 mod recovery;
 mod regressions;
 mod repair;
+mod rescue;
 mod resources;
 mod support;
 mod verify;

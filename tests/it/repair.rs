@@ -247,9 +247,9 @@ fn damage_in_a_table_costs_what_the_report_says_and_nothing_else() {
 }
 
 /// A version is believed if the footer's checksum holds for it. Then a newer siftdb wrote the
-/// table, and the repair is its business; else the byte is damaged like any other.
+/// table, and the repair is its business; else the footer is damaged, which no block needs.
 #[test]
-fn a_flipped_version_costs_one_table_and_another_version_ends_the_repair() {
+fn a_flipped_version_costs_nothing_and_another_version_ends_the_repair() {
     let Store { env, .. } = store(true);
     let image = files(&env);
     for table in files_ending(&env, ".sst") {
@@ -263,8 +263,7 @@ fn a_flipped_version_costs_one_table_and_another_version_ends_the_repair() {
             assert!(matches!(&error, Error::Corruption { path, .. } if *path == table), "{error}");
             let report = repair(&env).unwrap();
             assert!(report.manifest_used && report.tables_kept > 0, "{report}");
-            let lost: Vec<_> = report.lost.iter().map(|lost| &lost.path).collect();
-            assert_eq!(lost, [&table], "{report}");
+            assert!(report.saved_everything() && report.tables_written > 0, "{report}");
             let aside: Vec<_> = report.set_aside.iter().map(|file| name(&file.path)).collect();
             assert!(aside.contains(&name(&table)) && is_somewhere(&env, &bad), "{report}");
             sound(&env, "repaired");

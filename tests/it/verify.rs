@@ -1,10 +1,12 @@
 //! `Db::verify` finds what is damaged, names the file, and says that sound databases are sound.
 
 use crate::support::data::key;
-use crate::support::filters::all_filters;
+use crate::support::filters::{all_filters, layouts};
+use crate::support::seal::{Named, Role, Table, role_of};
 use crate::support::stores::{HOME, as_env, files_ending, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Error};
+use siftdb::inspect::verify_table;
+use siftdb::{Db, Error, Filter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -177,4 +179,68 @@ fn a_database_at_work_is_sound_at_every_moment() {
             rounds += 1;
         }
     });
+}
+
+/// The filter of a table with no bit set, in its own form.
+fn denying(named: &Named) -> Named {
+    let mut named = named.clone();
+    let encoded = |bytes: &mut Vec<u8>| {
+        // Bits and one byte of probes, or lines and a trailer of five.
+        let bits = if named.name.ends_with(b"leveldb.BuiltinBloomFilter2") { 1 } else { 5 };
+        let end = bytes.len() - bits;
+        bytes[..end].fill(0);
+    };
+    let block = &mut named.block.bytes;
+    if named.name.starts_with(b"filter.") {
+        let tail = block.len() - 5;
+        let array = u32::from_le_bytes(block[tail..tail + 4].try_into().unwrap()) as usize;
+        let place = |at: usize| {
+            let at = array + 4 * at;
+            u32::from_le_bytes(block[at..at + 4].try_into().unwrap()) as usize
+        };
+        let places: Vec<_> = (0..=(tail - array) / 4).map(place).collect();
+        for window in places.windows(2) {
+            let mut filter = block[window[0]..window[1]].to_vec();
+            if !filter.is_empty() {
+                encoded(&mut filter);
+            }
+            block[window[0]..window[1]].copy_from_slice(&filter);
+        }
+    } else if named.children.is_empty() {
+        encoded(block);
+    } else {
+        named.children.iter_mut().for_each(|(_, child)| encoded(&mut child.bytes));
+    }
+    named
+}
+
+/// A wrong filter under checksums that hold, as a defect of a writer would leave it.
+#[test]
+fn verify_finds_a_filter_that_denies_keys() {
+    for (name, layout) in layouts() {
+        for filter in [Filter::bloom(10.0), Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)]
+        {
+            let env = MemEnv::without_log();
+            let options = small_options().auto_compaction(false).filter(filter.layout(layout));
+            let db = open(&env, &options).unwrap();
+            fill(&db);
+            db.close().unwrap();
+            let path = files_ending(&env, ".sst").remove(0);
+            let mut table = Table::take_apart(&env.read_file(&path).unwrap()).unwrap();
+            let shared = as_env(&env);
+            env.write_file(&path, &table.assemble());
+            verify_table(&shared, &path).unwrap();
+            for named in &mut table.named {
+                if role_of(&named.name) != Role::Properties {
+                    *named = denying(named);
+                }
+            }
+            env.write_file(&path, &table.assemble());
+            let error = verify_table(&shared, &path).unwrap_err();
+            assert!(error.to_string().contains("denies"), "{name}: {error}");
+            let db = open(&env, &options).unwrap();
+            let report = db.verify(|_| {}).unwrap();
+            assert_eq!(report.damage.len(), 1, "{name}: {:?}", report.damage);
+        }
+    }
 }

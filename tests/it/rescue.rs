@@ -1,0 +1,148 @@
+//! Rescue: damage to a table's frame costs none of its entries, and damage to a block only that
+//! block's; repair makes the rest into a table with index, filter and properties.
+
+use crate::support::data::key;
+use crate::support::filters::one_of_each_layout;
+use crate::support::reads::all_reads;
+use crate::support::stores::{
+    HOME, as_env, copy_of, files, files_ending, name, open, small_options,
+};
+use siftdb::env::MemEnv;
+use siftdb::{Options, Recovery};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const KEYS: usize = 400;
+const HEADER: usize = 28;
+const FOOTER: usize = 56;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A closed database of one table.
+fn store(options: &Options) -> (MemEnv, Map) {
+    let env = MemEnv::new();
+    let db = open(&env, options).unwrap();
+    let mut map = Map::new();
+    for number in 0..KEYS {
+        let value = format!("value {number}").into_bytes();
+        db.put(key(number), &value).unwrap();
+        map.insert(key(number), value);
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    assert_eq!(files_ending(&env, ".sst").len(), 1);
+    (env, map)
+}
+
+fn is_manifest(path: &Path) -> bool {
+    name(path).starts_with("MANIFEST-")
+}
+
+/// Repairs the store, opens it and reads it in every way.
+fn repaired(env: &MemEnv, options: &Options, what: &str) -> (siftdb::RepairReport, Map) {
+    let report = options.clone().env(as_env(env)).repair(HOME);
+    let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let db = open(env, &options.clone().recovery(Recovery::Strict));
+    let db = db.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let verified = db.verify(|_| {}).unwrap();
+    assert!(verified.is_sound(), "{what}: {:?}", verified.damage);
+    assert_eq!(verified.filter_probes > 0, !what.starts_with("none"), "{what}: the filter");
+    (report, all_reads(&db, (0..KEYS).map(key), what))
+}
+
+/// Where each block begins, by the sizes in the prefixes.
+fn blocks(table: &[u8]) -> Vec<(u8, std::ops::Range<usize>)> {
+    let mut blocks = Vec::new();
+    let mut at = HEADER;
+    while at + FOOTER < table.len() {
+        let size = u32::from_le_bytes(table[at..at + 4].try_into().unwrap()) as usize;
+        let end = at + 8 + size + 5;
+        blocks.push((table[at + 4], at..end));
+        at = end;
+    }
+    assert_eq!(at + FOOTER, table.len());
+    blocks
+}
+
+#[test]
+fn a_damaged_frame_costs_no_entry() {
+    for filter in one_of_each_layout() {
+        let options = small_options().auto_compaction(false).filter(filter.filter.clone());
+        let (env, map) = store(&options);
+        let path = files_ending(&env, ".sst").remove(0);
+        let table = env.read_file(&path).unwrap();
+        let mut cases = vec![
+            ("a byte behind it".to_string(), [&table[..], b"x"].concat()),
+            ("junk behind it".to_string(), [&table[..], &table[..700]].concat()),
+            ("no footer".to_string(), table[..table.len() - FOOTER].to_vec()),
+        ];
+        let mut damage = |what: String, place: std::ops::Range<usize>| {
+            let mut damaged = table.clone();
+            damaged[place].fill(0x2a);
+            cases.push((what, damaged));
+        };
+        damage("header".into(), 0..HEADER);
+        damage("footer".into(), table.len() - FOOTER..table.len());
+        let mut behind = table.len();
+        for (kind, place) in blocks(&table).into_iter().filter(|(kind, _)| *kind != 1) {
+            behind = behind.min(place.start);
+            damage(format!("block of kind {kind}"), place.start + 8..place.end);
+            damage(format!("prefix of kind {kind}"), place.start..place.start + 8);
+        }
+        damage("everything behind the data".into(), behind..table.len());
+        for (what, damaged) in cases {
+            for without_manifest in [false, true] {
+                let what = format!("{}: {what}, {without_manifest}", filter.name);
+                let env = copy_of(&files(&env));
+                env.write_file(&path, &damaged);
+                if without_manifest {
+                    let manifest =
+                        env.list_files().into_iter().find(|path| is_manifest(path)).unwrap();
+                    env.remove_file(&manifest);
+                }
+                let (report, found) = repaired(&env, &options, &what);
+                assert_eq!(found, map, "{what}");
+                assert!(report.changed, "{what}");
+                assert_eq!(report.entries, KEYS as u64, "{what}");
+                assert!(without_manifest || report.saved_everything(), "{what}: {report}");
+                // Without manifest and properties nothing says how many entries there were.
+                let untold = what.contains("behind the data") || what.contains("kind 4");
+                if !without_manifest || !untold {
+                    assert!(report.lost.is_empty(), "{what}: {:?}", report.lost);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_costs_its_entries_only() {
+    let options = small_options().auto_compaction(false);
+    let (env, map) = store(&options);
+    let path = files_ending(&env, ".sst").remove(0);
+    let table = env.read_file(&path).unwrap();
+    let data: Vec<_> = blocks(&table).into_iter().filter(|(kind, _)| *kind == 1).collect();
+    assert!(data.len() > 10);
+    for (_, place) in data.iter().step_by(3) {
+        for at in [place.start, place.start + 5, place.start + 20, place.end - 1] {
+            let what = format!("byte {at}");
+            let env = copy_of(&files(&env));
+            let mut damaged = table.clone();
+            damaged[at] ^= 0x10;
+            // The footer, too: nothing but prefixes is left to go by.
+            *damaged.last_mut().unwrap() ^= 1;
+            env.write_file(&path, &damaged);
+            let (report, found) = repaired(&env, &options, &what);
+            assert!(found.iter().all(|(key, value)| map.get(key) == Some(value)), "{what}");
+            let lost: Vec<_> = map.keys().filter(|key| !found.contains_key(*key)).collect();
+            assert!(!lost.is_empty() && lost.len() * data.len() < 3 * map.len(), "{what}");
+            assert_eq!(report.entries_lost, lost.len() as u64, "{what}");
+            let [named] = &report.lost[..] else { panic!("{what}: {:?}", report.lost) };
+            let covers = |key: &Vec<u8>| {
+                named.from.as_ref().is_none_or(|from| from <= key)
+                    && named.to.as_ref().is_none_or(|to| key <= to)
+            };
+            assert!(lost.into_iter().all(covers), "{what}: {named:?}");
+        }
+    }
+}
