@@ -79,6 +79,17 @@ pub enum Error {
         /// The failure that was latched.
         cause: Arc<Error>,
     },
+    /// The logs hold more than a read-only opening may keep in memory; it must not flush them.
+    LogsTooLarge {
+        /// The database.
+        directory: PathBuf,
+        /// What their entries take in memory: the least that the option must be.
+        bytes: u64,
+        /// What [`Options::read_only_log_bytes_max`] is.
+        ///
+        /// [`Options::read_only_log_bytes_max`]: crate::Options::read_only_log_bytes_max
+        bytes_max: u64,
+    },
     /// The database was opened by `open_read_only`, and this call would write.
     OpenedReadOnly,
     /// `close` was called on this database.
@@ -197,7 +208,8 @@ impl Error {
 
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
-    /// `lock_lost`, `read_only`, `opened_read_only`, `closed` or `unsupported_format`.
+    /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed` or
+    /// `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -210,6 +222,7 @@ impl Error {
             Error::Locked { .. } => "locked",
             Error::LockLost { .. } => "lock_lost",
             Error::ReadOnly { .. } => "read_only",
+            Error::LogsTooLarge { .. } => "logs_too_large",
             Error::OpenedReadOnly => "opened_read_only",
             Error::Closed => "closed",
             Error::UnsupportedFormat { .. } => "unsupported_format",
@@ -231,6 +244,10 @@ impl Error {
                 "close the database wherever it is open, leave `LOCK` alone, then reopen it"
             }
             Error::ReadOnly { .. } => "remove the cause and reopen it",
+            Error::LogsTooLarge { .. } => {
+                "raise `read_only_log_bytes_max` to that, or open it once with `open`, which \
+                 writes them into tables"
+            }
             Error::OpenedReadOnly => "open it with `open` to write",
             Error::Closed => "open it again",
             Error::UnsupportedFormat { .. } => "it may come from a newer siftdb or another program",
@@ -273,6 +290,11 @@ impl Error {
             Error::ReadOnly { cause } => {
                 write!(f, "the database is read-only since an earlier failure ({cause})")
             }
+            Error::LogsTooLarge { directory, bytes, bytes_max } => write!(
+                f,
+                "the logs of {} take {bytes} bytes in memory, and {bytes_max} are allowed",
+                directory.display()
+            ),
             Error::OpenedReadOnly => f.write_str("the database was opened to read only"),
             Error::Closed => f.write_str("the database is closed"),
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),

@@ -94,6 +94,11 @@ impl Memtable {
         }
     }
 
+    /// What `batch` adds to [`bytes`](Self::bytes), or a few bytes more.
+    pub fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
+        batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
+    }
+
     /// Inserts the entries of `batch`, numbered from its sequence. One caller at a time, which
     /// publishes the sequence afterwards.
     pub fn apply(&self, batch: &DecodedBatch<'_>) {

@@ -191,6 +191,12 @@ impl<'a> DecodedBatch<'a> {
         Ok(batch)
     }
 
+    /// How long the encodings of the entries are.
+    #[must_use]
+    pub fn entry_bytes(&self) -> usize {
+        self.entries.len()
+    }
+
     /// A batch that this process encoded, whose entries need no check.
     #[must_use]
     pub fn trusted(sequence: SequenceNumber, count: u32, entries: &'a [u8]) -> Self {

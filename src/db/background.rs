@@ -35,6 +35,7 @@ pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
         let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
         thread.map_err(|error| Error::io("spawn", &shared.directory, error))
     };
+    flush_if_much(shared);
     let flusher = spawn("siftdb-flush", flush_worker)?;
     match spawn("siftdb-compact", compaction_worker) {
         Ok(compactor) => Ok(vec![flusher, compactor]),
@@ -43,6 +44,16 @@ pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
             let _ = stop(shared, &mut workers);
             Err(error)
         }
+    }
+}
+
+/// What recovery left in memtables is to be flushed if it is a good part of the write buffer: a
+/// program that only reads would read the same logs at every opening. Less stays where it is, so
+/// that opening a small database writes nothing.
+fn flush_if_much(shared: &Shared) {
+    let bytes: usize = shared.view.load().immutables.iter().map(|full| full.memtable.bytes()).sum();
+    if bytes > shared.options.write_buffer_bytes / 4 {
+        shared.want(true, false);
     }
 }
 
@@ -242,7 +253,13 @@ fn flush_worker(shared: &Shared) {
         flush_wanted |= write::switch_for_tombstones(shared).unwrap_or(false);
         if flush_wanted {
             remove_orphans(shared);
-            run_job(shared, &mut || flush_pending(shared));
+            run_job(shared, &mut || {
+                if !shared.view.load().immutables.is_empty() {
+                    // Recovery may have left them; then the session begins with this flush.
+                    write::activate(shared)?;
+                }
+                flush_pending(shared)
+            });
         } else if !shared.graveyard.is_empty() {
             // The last reader of an obsolete table went.
             clear_up(shared);

@@ -14,6 +14,8 @@ use crate::db::state::{ImmutableMemtable, ReadView, Shared};
 use crate::db::stats_file::{SavedStats, save};
 use crate::error::Result;
 use crate::filename::FileName;
+use crate::key::SequenceNumber;
+use crate::memtable::Memtable;
 use crate::stats::counters::{Counter, LEVELS};
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
@@ -58,12 +60,37 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes it durable that `flushed` are in `tables`, then lets their logs go. With nothing flushed
-/// it only lets the logs before the active one go, which recovery found to hold nothing more.
+/// Flushes memtables that recovery filled, the oldest first, into tables that no manifest names
+/// yet. `before` are those that it has written so far, `last_sequence` is the last one in
+/// `memtables`.
+///
+/// # Errors
+/// The failure of the table.
+pub fn flush_recovered(
+    shared: &Shared,
+    memtables: Vec<Arc<Memtable>>,
+    before: &[FileMeta],
+    last_sequence: SequenceNumber,
+) -> Result<Vec<FileMeta>> {
+    let mut levels = shared.view.load().version.shape();
+    // A tombstone must not be dropped while one of these may hold its key.
+    levels[0].extend(before.iter().cloned().map(Arc::new));
+    let flushes = memtables.len() as u64;
+    let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
+    let runs = Runs::after_flush(&levels, entries);
+    let job = FlushJob { memtables, snapshots: vec![last_sequence], levels };
+    let outcome = flush(&job_context(shared, 0, &runs), job)?;
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Flushes, flushes);
+    stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
+    Ok(outcome.tables)
+}
+
+/// Makes it durable that `flushed` are in `tables`, then lets their logs go.
 ///
 /// # Errors
 /// The failure of the manifest: nothing was removed.
-pub fn install_flush(
+fn install_flush(
     shared: &Shared,
     flushed: &[ImmutableMemtable],
     tables: Vec<FileMeta>,

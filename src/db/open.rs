@@ -16,7 +16,7 @@
 //! LOCK is shared with other readers, and what the logs hold stays in memory.
 
 use crate::cache::Cache;
-use crate::db::recover::{recover_logs, replay_logs, torn_manifest};
+use crate::db::recover::{recover_logs, torn_manifest};
 use crate::db::state::{LogState, Published, ReadView, Shared};
 use crate::db::stats_file::load;
 use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
@@ -125,7 +125,7 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
     torn_manifest(&state, options.recovery)?;
     let shared = build(options, directory, lock, &files, &state)?;
     let shared = Arc::new(Shared { read_only: true, ..shared });
-    replay_logs(&shared, &files, &state)?;
+    recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
 

@@ -1,36 +1,36 @@
-//! What the logs hold: into memtables, and from there into tables where they cannot stay.
+//! What the logs hold: into memtables where it can stay there, else into tables.
 //!
-//! [`replay_logs`] reads the logs into memtables, one each, and writes nothing. After a clean close
-//! that is all, unless too many short sessions left a memtable each. Otherwise [`recover_logs`]
-//! flushes what the logs gave into tables at once, since the page cache may show what the disk does
-//! not have; only then old files go.
+//! The logs are read twice. The first time nothing is written and every refusal is decided
+//! (`wal::recover`). After a clean close the second reading fills memtables, one for each log, and
+//! that is all, unless the logs hold more than the write buffer, or too many short sessions left
+//! one each. Otherwise what is read is flushed as it comes, a write buffer at a time: after a crash
+//! the page cache may show what the disk does not have. One new manifest then names the new log and
+//! all of these tables at once, and only then old files go. An opening that fails before that
+//! removes what it wrote.
+//!
+//! A read-only opening flushes nothing: logs beyond `read_only_log_bytes_max` are refused.
 //!
 //! `Recovery` is kept to here: `Strict` refuses what `wal::recover` would drop, and `Salvage` asks
 //! `wal::salvage` where `wal::recover` refuses. What is left out stands in the report, and with
 //! `Salvage` the logs are in `lost` before the manifest that lets them go is written.
 
-use crate::db::jobs::{flush_pending, install_flush};
+use crate::db::jobs::flush_recovered;
 use crate::db::state::{ImmutableMemtable, ReadView, Shared};
 use crate::db::write;
-use crate::directory::keep_in_lost;
+use crate::directory::{keep_in_lost, our_files};
 use crate::error::{Error, Result};
 use crate::filename::FileName;
+use crate::key::SequenceNumber;
+use crate::memtable::Memtable;
 use crate::recovery::{DroppedPart, Recovery, RecoveryReport};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
+use crate::version::edit::FileMeta;
 use crate::version::manifest::ManifestState;
 use crate::wal::evidence::ManifestFacts;
-use crate::wal::recover::{RecoveredLogs, recover};
+use crate::wal::recover::{RecoveredLogs, replay, survey};
 use crate::wal::salvage::salvage;
 use crate::write_batch::DecodedBatch;
-
-/// What replaying the logs found.
-#[derive(Clone, Copy, Debug)]
-pub struct Replayed {
-    /// The last close was clean: nothing need be written.
-    clean: bool,
-    /// More memtables than an open database may have waiting.
-    too_many: bool,
-}
+use std::path::PathBuf;
 
 /// Refuses a manifest whose last record was torn, if `recovery` says so.
 ///
@@ -50,37 +50,82 @@ fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<()> 
     }
 }
 
-/// Replays the logs into memtables and, unless the close was clean, writes them forward.
+/// Recovers what the logs hold; writes it forward unless it can stay in memory.
 ///
 /// # Errors
-/// Damage, as the options say, and failures of writing: then nothing was removed.
-pub fn recover_logs(shared: &Arc<Shared>, files: &[FileName], state: &ManifestState) -> Result<()> {
-    let Replayed { clean, too_many } = replay_logs(shared, files, state)?;
-    if clean && !too_many {
-        return Ok(());
+/// Damage, as the options say, and failures of writing: then nothing old was removed, and what was
+/// written is removed unless the new manifest may be in force.
+pub fn recover_logs(shared: &Shared, files: &[FileName], state: &ManifestState) -> Result<()> {
+    let first_number = shared.numbers.next_file.load(Ordering::Relaxed);
+    let mut kept_in_lost = Vec::new();
+    let recovered = try_recover(shared, files, state, &mut kept_in_lost);
+    if recovered.is_err() && !shared.versions.lock().may_have_switched() {
+        remove_made(shared, files, first_number, &kept_in_lost);
     }
-    write::activate(shared)?;
-    if !flush_pending(shared)? {
-        install_flush(shared, &[], Vec::new())?;
-    }
-    let mut log = shared.log.lock();
-    log.synced_through = log.last_sequence;
-    drop(log);
-    // Again, now that the logs are not needed any more; the worker removes them.
-    let orphans = shared.versions.lock().orphans()?;
-    shared.jobs.lock().orphans = orphans;
-    Ok(())
+    recovered
 }
 
-/// Replays the logs into memtables, one each.
-///
-/// # Errors
-/// Damage, as the options say.
-pub fn replay_logs(
-    shared: &Arc<Shared>,
+/// Removes what an opening that is refused has made, none of the files `before`: its numbers begin
+/// at `first`, and nothing names these files.
+fn remove_made(shared: &Shared, before: &[FileName], first: u64, kept_in_lost: &[PathBuf]) {
+    let made = first..shared.numbers.next_file.load(Ordering::Relaxed);
+    let is_made = |name: &FileName| {
+        name.number().is_some_and(|number| made.contains(&number)) && !before.contains(name)
+    };
+    let listed = our_files(&*shared.env, &shared.directory).unwrap_or_default();
+    for name in listed.into_iter().filter(is_made) {
+        // What stays is an orphan, which an opening that succeeds sweeps.
+        let _ = shared.env.remove(&name.path(&shared.directory));
+    }
+    for path in kept_in_lost {
+        let _ = shared.env.remove(path);
+    }
+}
+
+fn try_recover(
+    shared: &Shared,
     files: &[FileName],
     state: &ManifestState,
-) -> Result<Replayed> {
+    kept_in_lost: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let Recovered { contents, logs, clean, mut report } = read_logs(shared, files, state)?;
+    if let Limit::Count { bytes_max } = contents.limit
+        && contents.bytes > bytes_max
+    {
+        let directory = shared.directory.clone();
+        return Err(Error::LogsTooLarge { directory, bytes: contents.bytes, bytes_max });
+    }
+    let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count { .. });
+    let (memtables, tables) = match keeps {
+        true => (contents.memtables, Vec::new()),
+        false => (Vec::new(), contents.into_tables()?),
+    };
+    install(shared, memtables, &logs, clean);
+    let salvages = shared.options.recovery == Recovery::Salvage;
+    if salvages && !shared.read_only && !report.is_complete() {
+        let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.log_number);
+        let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
+        *kept_in_lost = keep_in_lost(&*shared.env, &shared.directory, &names)?;
+        report.set_aside.clone_from(kept_in_lost);
+    }
+    *shared.recovery.lock() = report;
+    if keeps { Ok(()) } else { write::begin_recovered(shared, tables) }
+}
+
+/// What reading the logs gave.
+struct Recovered<'a> {
+    contents: Contents<'a>,
+    logs: RecoveredLogs,
+    /// The last close was clean, and nothing was dropped.
+    clean: bool,
+    report: RecoveryReport,
+}
+
+fn read_logs<'a>(
+    shared: &'a Shared,
+    files: &[FileName],
+    state: &ManifestState,
+) -> Result<Recovered<'a>> {
     let wal = |name: &FileName| match name {
         FileName::Wal(number) => Some(*number).filter(|number| *number >= state.log_number),
         _ => None,
@@ -89,40 +134,21 @@ pub fn replay_logs(
     logs.sort_unstable();
     let mut report = RecoveryReport::default();
     report.dropped.extend(state.dropped.clone());
-    let (oldest_first, recovered) = read_logs(shared, files, &logs, state, &mut report)?;
-    report.last_sequence = recovered.last_sequence;
-    let salvages = shared.options.recovery == Recovery::Salvage;
-    if salvages && !shared.read_only && !report.is_complete() {
-        let names: Vec<FileName> = logs.iter().map(|number| FileName::Wal(*number)).collect();
-        report.set_aside = keep_in_lost(&*shared.env, &shared.directory, &names)?;
-    }
-    *shared.recovery.lock() = report;
-    // Without any log nothing was ever written.
-    let clean = recovered.clean || (logs.is_empty() && state.log_number == 0);
-    let clean = clean && state.dropped.is_none();
-    // Sessions too short for a flush must not leave one more memtable each.
-    let too_many = oldest_first.len() >= shared.options.immutable_memtables_max.max(2);
-    install_recovered(shared, oldest_first, &recovered, clean);
-    Ok(Replayed { clean, too_many })
-}
-
-fn read_logs(
-    shared: &Shared,
-    files: &[FileName],
-    logs: &[u64],
-    state: &ManifestState,
-    report: &mut RecoveryReport,
-) -> Result<(Vec<ImmutableMemtable>, RecoveredLogs)> {
     let (env, directory, facts) = (&*shared.env, &shared.directory, state.facts());
-    let mut memtables = Memtables { shared, oldest_first: Vec::new() };
-    let refused = match recover(env, directory, logs, &facts, &mut |log, batch| {
-        memtables.apply(log, batch);
-        Ok(())
-    }) {
-        Ok(recovered) => {
-            refuse_torn(recovered.dropped.as_ref(), shared.options.recovery)?;
-            report.dropped.extend(recovered.dropped.clone());
-            return Ok((memtables.oldest_first, recovered));
+    let refused = match survey(env, directory, &logs, &facts) {
+        Ok(found) => {
+            refuse_torn(found.dropped.as_ref(), shared.options.recovery)?;
+            report.dropped.extend(found.dropped.clone());
+            report.last_sequence = found.last_sequence;
+            // Without any log nothing was ever written.
+            let clean = found.clean || (logs.is_empty() && state.log_number == 0);
+            let clean = clean && state.dropped.is_none();
+            // Sessions too short for a flush must not leave one more memtable each.
+            let too_many = found.parts.len() >= shared.options.immutable_memtables_max.max(2);
+            let mut contents = Contents::new(shared, clean && !too_many);
+            let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
+            replay(env, directory, &found.parts, &mut apply)?;
+            return Ok(Recovered { contents, logs: found, clean, report });
         }
         Err(error) => error,
     };
@@ -130,12 +156,10 @@ fn read_logs(
     if shared.options.recovery != Recovery::Salvage {
         return Err(refused);
     }
-    refuse_short_manifest(shared, files, logs, &facts)?;
-    let mut memtables = Memtables { shared, oldest_first: Vec::new() };
-    let salvaged = salvage(env, directory, logs, &facts, &mut |log, batch| {
-        memtables.apply(log, batch);
-        Ok(())
-    })?;
+    refuse_short_manifest(shared, files, &logs, &facts)?;
+    let mut contents = Contents::new(shared, false);
+    let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
+    let salvaged = salvage(env, directory, &logs, &facts, &mut apply)?;
     if salvaged.dropped.is_empty() && salvaged.missing.is_empty() {
         // All can be read and does not fit together.
         let (path, what) = (path.to_path_buf(), what.to_string());
@@ -143,14 +167,14 @@ fn read_logs(
     }
     report.dropped.extend(salvaged.dropped);
     report.missing = salvaged.missing;
-    let recovered = RecoveredLogs {
+    report.last_sequence = salvaged.last_sequence;
+    let found = RecoveredLogs {
         last_sequence: salvaged.last_sequence,
         highest_sequence: salvaged.highest_sequence,
         last_log: logs.last().copied().unwrap_or(0),
-        clean: false,
-        dropped: None,
+        ..RecoveredLogs::default()
     };
-    Ok((memtables.oldest_first, recovered))
+    Ok(Recovered { contents, logs: found, clean: false, report })
 }
 
 /// A log that the manifest needs is missing, and tables are there that the manifest does not name:
@@ -178,26 +202,95 @@ fn refuse_short_manifest(
     Err(Error::corruption(path, facts.bytes, what))
 }
 
-/// One memtable for each log, made as its batches come.
-struct Memtables<'a> {
-    shared: &'a Shared,
-    oldest_first: Vec<ImmutableMemtable>,
+/// What becomes of entries as they are read.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    /// They stay in memtables up to so many bytes; beyond, all are flushed.
+    Keep { bytes_max: u64 },
+    /// They are flushed, so many bytes at a time.
+    Flush { bytes_max: u64 },
+    /// They stay in one memtable up to so many bytes; beyond, they are only counted.
+    Count { bytes_max: u64 },
 }
 
-impl Memtables<'_> {
-    fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) {
-        if self.oldest_first.last().is_none_or(|full| full.log_number != log_number) {
+/// The entries of the logs.
+struct Contents<'a> {
+    shared: &'a Shared,
+    limit: Limit,
+    /// Oldest first; one for each log where they are to stay.
+    memtables: Vec<ImmutableMemtable>,
+    /// In these memtables, or, where it is only counted, in all.
+    bytes: u64,
+    last_sequence: SequenceNumber,
+    /// Tables that were flushed so far; no manifest names them yet.
+    tables: Vec<FileMeta>,
+}
+
+impl<'a> Contents<'a> {
+    fn new(shared: &'a Shared, may_stay: bool) -> Self {
+        let bytes_max = shared.options.write_buffer_bytes as u64;
+        let limit = match (shared.read_only, may_stay) {
+            (true, _) => Limit::Count { bytes_max: shared.options.read_only_log_bytes() },
+            (false, true) => Limit::Keep { bytes_max },
+            (false, false) => Limit::Flush { bytes_max },
+        };
+        let (memtables, tables) = (Vec::new(), Vec::new());
+        Contents { shared, limit, memtables, bytes: 0, last_sequence: 0, tables }
+    }
+
+    fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
+        let bytes = Memtable::bytes_of(batch);
+        if let Limit::Keep { bytes_max } | Limit::Flush { bytes_max } = self.limit
+            && self.bytes > 0
+            && self.bytes + bytes > bytes_max
+        {
+            self.limit = Limit::Flush { bytes_max };
+            self.flush()?;
+        }
+        let needs_memtable = match self.limit {
+            Limit::Keep { .. } => {
+                self.memtables.last().map(|full| full.log_number) != Some(log_number)
+            }
+            Limit::Flush { .. } | Limit::Count { .. } => self.bytes == 0,
+        };
+        if needs_memtable {
             let memtable = Shared::new_memtable(&self.shared.options);
-            self.oldest_first.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
+            self.bytes += memtable.bytes() as u64;
+            self.memtables.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
         }
-        if let Some(full) = self.oldest_first.last_mut() {
+        self.bytes += bytes;
+        self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+        if let Limit::Count { bytes_max } = self.limit
+            && self.bytes > bytes_max
+        {
+            self.memtables.clear();
+        }
+        if let Some(full) = self.memtables.last_mut() {
             full.memtable.apply(batch);
-            full.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+            full.last_sequence = self.last_sequence;
         }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let memtables: Vec<_> = self.memtables.drain(..).map(|full| full.memtable).collect();
+        self.bytes = 0;
+        if memtables.is_empty() {
+            return Ok(());
+        }
+        let written = flush_recovered(self.shared, memtables, &self.tables, self.last_sequence)?;
+        self.tables.extend(written);
+        Ok(())
+    }
+
+    fn into_tables(mut self) -> Result<Vec<FileMeta>> {
+        self.flush()?;
+        Ok(self.tables)
     }
 }
 
-fn install_recovered(
+/// What was read becomes visible, and writes go on behind it.
+fn install(
     shared: &Shared,
     oldest_first: Vec<ImmutableMemtable>,
     recovered: &RecoveredLogs,

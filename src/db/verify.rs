@@ -23,7 +23,7 @@ use crate::version::edit::FileMeta;
 use crate::version::manifest::{read_current, replay};
 use crate::version::order::clashes;
 use crate::version::version::Version;
-use crate::wal::evidence::{missing_log, read_log};
+use crate::wal::evidence::{Log, missing_log};
 use crate::wal::format::{WalItem, visit};
 use std::fmt;
 
@@ -230,8 +230,10 @@ fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
 }
 
 fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
-    let path = FileName::Wal(log.number).path(&shared.directory);
-    let Some(mut bytes) = read_log(&*shared.env, &path)? else {
+    let written = log.bytes.unwrap_or(u64::MAX);
+    let file = Log::new(&shared.directory, log.number);
+    let path = &file.path;
+    let Some(mut reader) = file.open(&*shared.env, written)? else {
         let view = shared.view.load();
         let numbers = view.immutables.iter().map(|full| full.log_number);
         // A flush may have let it go meanwhile.
@@ -241,27 +243,24 @@ fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Re
             false => Ok(()),
         };
     };
-    if let Some(written) = log.bytes {
-        if (bytes.len() as u64) < written {
-            let what = format!("the log ends here, {written} bytes were written");
-            return Err(Error::corruption(path, bytes.len() as u64, what));
-        }
-        bytes.truncate(written as usize);
+    if let Some(written) = log.bytes.filter(|written| reader.file_bytes() < *written) {
+        let what = format!("the log ends here, {written} bytes were written");
+        return Err(Error::corruption(path, reader.file_bytes(), what));
     }
     report.logs += 1;
     let mut damage = None;
-    let header = visit(&bytes, log.number, &mut |start, _, item| match item {
+    let header = visit(&mut reader, &mut |start, _, item| match item {
         WalItem::Record(_) => report.log_records += 1,
         WalItem::Undecodable(what) => {
-            damage.get_or_insert_with(|| what.into_error(&path, start));
+            damage.get_or_insert_with(|| what.into_error(path, start));
         }
         WalItem::Bad(bad) => {
-            damage.get_or_insert_with(|| Error::corruption(&path, start, bad.what.clone()));
+            damage.get_or_insert_with(|| Error::corruption(path, start, bad.what.clone()));
         }
-    });
+    })?;
     match (header, damage) {
-        (HeaderState::Bad(bad), _) => Err(bad.into_error(&path, 0)),
-        (HeaderState::Torn, _) => Err(Error::corruption(&path, 0, "the log has no beginning")),
+        (HeaderState::Bad(bad), _) => Err(bad.into_error(path, 0)),
+        (HeaderState::Torn, _) => Err(Error::corruption(path, 0, "the log has no beginning")),
         (HeaderState::Good, Some(error)) => Err(error),
         (HeaderState::Good, None) => Ok(()),
     }

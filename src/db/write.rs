@@ -13,12 +13,13 @@
 use crate::db::queue::{Joined, Request};
 use crate::db::state::{ImmutableMemtable, LogState, ReadView, Shared};
 use crate::error::{Error, Result};
+use crate::filename::FileName;
 use crate::key::SEQUENCE_MAX;
 use crate::options::access::WriteOptions;
 use crate::stats::counters::Counter;
 use crate::sync::{Arc, Ordering, thread};
-use crate::version::edit::{FirstLog, VersionEdit};
-use crate::version::set::ManifestPosition;
+use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::version::set::{ManifestPosition, VersionSet};
 use crate::wal::evidence::CleanClose;
 use crate::wal::format::WalStart;
 use crate::wal::writer::WalWriter;
@@ -324,13 +325,31 @@ fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut Wal
     // Taken out and put back, so that no path leads on without a log.
     let wal = match log.current.take() {
         Some(wal) => wal,
-        None => start_session(shared, log)?,
+        None => start_session(shared, log, None)?,
     };
     Ok(log.current.insert(wal))
 }
 
-/// Creates the first log of this session, and its manifest where it has none.
-fn start_session(shared: &Shared, log: &LogState) -> Result<WalWriter> {
+/// Begins the session of a database whose logs were written forward into `tables`.
+///
+/// # Errors
+/// The failure of the log or the manifest.
+pub fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
+    let mut log = shared.log.lock();
+    let wal = start_session(shared, &log, Some(tables))?;
+    log.current = Some(wal);
+    // In tables, all of it.
+    log.synced_through = log.last_sequence;
+    Ok(())
+}
+
+/// Creates the first log of this session, and its manifest where it has none. Everything that was
+/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
+fn start_session(
+    shared: &Shared,
+    log: &LogState,
+    recovered: Option<Vec<FileMeta>>,
+) -> Result<WalWriter> {
     let number = shared.numbers.take_file_number();
     let mut versions = shared.versions.lock();
     let wal = if versions.is_active() {
@@ -346,18 +365,39 @@ fn start_session(shared: &Shared, log: &LogState) -> Result<WalWriter> {
         let manifest = shared.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(shared, log, number, coming)?;
-        versions.activate(manifest, Some(number))?;
+        let first_log = FirstLog { number, flushed_through: log.last_sequence };
+        let edit = VersionEdit {
+            first_log: recovered.is_some().then_some(first_log),
+            added: recovered.into_iter().flatten().map(|meta| (0, meta)).collect(),
+            ..VersionEdit::default()
+        };
+        if let Err(error) = versions.activate_with(manifest, Some(number), &edit, log.last_sequence)
+        {
+            remove_abandoned(shared, &versions, number);
+            return Err(error);
+        }
         // Now, while every table that anyone may read is in the version; removed in the background.
         let orphans = versions.orphans()?;
         shared.jobs.lock().orphans = orphans;
         wal
     };
     // Before the lock goes: a flush that waits for it writes down which logs are still needed.
-    shared.update_view(|view| ReadView { active_log: number, ..view.clone() });
+    let version = Arc::clone(versions.current());
+    shared.update_view(|view| ReadView { active_log: number, version, ..view.clone() });
     drop(versions);
     // What recovery left as immutable memtables can now be flushed.
     shared.want(true, true);
     Ok(wal)
+}
+
+/// The files of a session that never began: nothing names them, and each further attempt would
+/// leave as many. Where the new manifest may be in force they stay.
+fn remove_abandoned(shared: &Shared, versions: &VersionSet, log: u64) {
+    let abandoned = versions.abandoned();
+    let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
+    for name in abandoned.iter().copied().chain(log) {
+        let _ = shared.env.remove(&name.path(&shared.directory));
+    }
 }
 
 fn create_log(

@@ -153,18 +153,15 @@ pub(crate) fn read_file(env: &dyn Env, path: &Path, limit_bytes: u64) -> Result<
     Ok(contents)
 }
 
-/// Gives `target` in `directory` these contents in one durable step: after a crash it has the old
-/// contents or the new. `temporary` is the name that they are written under first; after a
-/// failure it may stay, and a stale one is replaced.
-pub(crate) fn replace_file(
+/// Makes the contents durable under the name `temporary`, for [`put_in_place`]. After a failure the
+/// name may stay, and a stale one is replaced.
+pub(crate) fn write_temporary(
     env: &dyn Env,
     directory: &Path,
     temporary: FileName,
-    target: FileName,
     contents: &[u8],
 ) -> Result<()> {
     let temporary = temporary.path(directory);
-    let target = target.path(directory);
     let created = match env.create_new(&temporary) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             env.remove(&temporary).map_err(|error| Error::io("remove", &temporary, error))?;
@@ -174,8 +171,18 @@ pub(crate) fn replace_file(
     };
     let mut file = created.map_err(|error| Error::io("create", &temporary, error))?;
     file.write_at(0, contents).map_err(|error| Error::io("write", &temporary, error))?;
-    file.sync_all().map_err(|error| Error::io("sync_all", &temporary, error))?;
-    drop(file);
+    file.sync_all().map_err(|error| Error::io("sync_all", &temporary, error))
+}
+
+/// Gives `target` the contents of `temporary` in one durable step: after a crash it has the old
+/// contents or the new, and so it has after a failure.
+pub(crate) fn put_in_place(
+    env: &dyn Env,
+    directory: &Path,
+    temporary: FileName,
+    target: FileName,
+) -> Result<()> {
+    let (temporary, target) = (temporary.path(directory), target.path(directory));
     env.rename(&temporary, &target).map_err(|error| Error::io("rename", &target, error))?;
     env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))
 }

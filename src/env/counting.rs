@@ -37,6 +37,7 @@ pub struct CountingEnv {
 struct Counts {
     read_calls: AtomicU64,
     read_bytes: AtomicU64,
+    read_bytes_max: AtomicU64,
     write_calls: AtomicU64,
     write_bytes: AtomicU64,
     syncs: AtomicU64,
@@ -64,6 +65,12 @@ impl CountingEnv {
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         self.counts.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that one of them asked for.
+    #[must_use]
+    pub fn read_bytes_max(&self) -> u64 {
+        self.counts.read_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Calls of `write_at` and `allocate_zeroed`.
@@ -146,6 +153,7 @@ impl RandomFile for CountingRandom {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         add(&self.counts.read_calls, 1);
         add(&self.counts.read_bytes, buffer.len() as u64);
+        self.counts.read_bytes_max.fetch_max(buffer.len() as u64, Ordering::Relaxed);
         self.inner.read_exact_at(offset, buffer)
     }
 
@@ -206,7 +214,7 @@ mod tests {
         assert_eq!((env.read_calls(), env.read_bytes()), (0, 0));
         reader.read_exact_at(3, &mut [0; 7]).unwrap();
         reader.read_exact_at(109, &mut [0; 2]).unwrap_err();
-        assert_eq!((env.read_calls(), env.read_bytes()), (2, 9));
+        assert_eq!((env.read_calls(), env.read_bytes(), env.read_bytes_max()), (2, 9, 7));
         assert_eq!((env.write_calls(), env.write_bytes()), (2, 110));
         assert_eq!((env.syncs(), env.directory_syncs()), (2, 1));
     }

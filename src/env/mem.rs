@@ -396,7 +396,7 @@ impl Drop for MemLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::api::{read_file, replace_file};
+    use crate::env::api::{put_in_place, read_file, write_temporary};
     use crate::env::disk::DiskEnv;
     use crate::error::Error;
     use crate::filename::FileName;
@@ -566,7 +566,8 @@ mod tests {
             let (temporary, target) = (FileName::Temporary(3), FileName::Current);
             drop(create(env, &temporary.path(directory), b"stale and longer"));
             for text in [&b"one"[..], b"", b"three"] {
-                replace_file(env, directory, temporary, target, text).unwrap();
+                write_temporary(env, directory, temporary, text).unwrap();
+                put_in_place(env, directory, temporary, target).unwrap();
                 assert_eq!(contents(env, &target.path(directory)), text);
                 assert_eq!(names(env, directory), ["CURRENT"]);
             }

@@ -23,9 +23,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Logs and manifests are read whole; a larger one was not written by siftdb.
-const RECORD_FILE_BYTES_MAX: u64 = 8 << 30;
-
 /// `CURRENT` is one short line.
 const CURRENT_BYTES_MAX: u64 = 256;
 
@@ -69,14 +66,8 @@ fn dump_ours(
     let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
     match name {
         Some(FileName::Table(_)) => dump_table(env, path, options, printer),
-        Some(FileName::Wal(number)) => {
-            let bytes = read_file(&**env, path, RECORD_FILE_BYTES_MAX)?;
-            dump_wal(path, Some(number), &bytes, options, printer)
-        }
-        Some(FileName::Manifest(number)) => {
-            let bytes = read_file(&**env, path, RECORD_FILE_BYTES_MAX)?;
-            dump_manifest(path, Some(number), &bytes, printer)
-        }
+        Some(FileName::Wal(number)) => dump_wal(&**env, path, Some(number), options, printer),
+        Some(FileName::Manifest(number)) => dump_manifest(&**env, path, Some(number), printer),
         Some(FileName::Current) => dump_current(env, path, printer),
         Some(FileName::Lock | FileName::Stats | FileName::Temporary(_)) | None => {
             by_contents(env, path, options, printer)
@@ -112,12 +103,10 @@ fn by_contents(
             return dump_table(env, path, options, printer);
         }
         if first == RecordFile::Wal.magic() {
-            let bytes = read_file(&**env, path, RECORD_FILE_BYTES_MAX)?;
-            return dump_wal(path, None, &bytes, options, printer);
+            return dump_wal(&**env, path, None, options, printer);
         }
         if first == RecordFile::Manifest.magic() {
-            let bytes = read_file(&**env, path, RECORD_FILE_BYTES_MAX)?;
-            return dump_manifest(path, None, &bytes, printer);
+            return dump_manifest(&**env, path, None, printer);
         }
         if first.starts_with(b"siftdb ") {
             return dump_current(env, path, printer);

@@ -9,22 +9,21 @@
 //! it is looked at has a successor, so CURRENT is asked again before anything is called missing.
 //! Logs are not looked at; what they hold is no table yet.
 
-use crate::env::api::{Env, LockMode, read_file};
+use crate::env::api::{Env, LockMode};
 use crate::error::{Error, Result};
 use crate::filename::{FileName, parse};
 use crate::foreign::refuse_foreign;
 use crate::inspect::tables::verify_expected;
 use crate::inspect::text::TableFacts;
+use crate::record::reader::RecordReader;
 use crate::table::reader::Expect;
 use crate::version::edit::FileMeta;
 use crate::version::manifest::{ManifestState, read_current, replay};
+use crate::wal::evidence::Log;
 use crate::wal::format::{WalBody, WalItem, WalRecord, visit};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Logs are read whole; a larger one was not written by siftdb.
-const LOG_BYTES_MAX: u64 = 8 << 30;
 
 /// A table that the manifest names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,12 +113,10 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
         _ => None,
     });
     for number in logs {
-        let path = FileName::Wal(number).path(directory);
-        let entries = match read_file(&**env, &path, LOG_BYTES_MAX) {
-            // A flush let it go: its entries are in a table by now.
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
-            read => entries_of_log(number, &read?, state.flushed_through),
-        };
+        // A flush let it go: its entries are in a table by now.
+        let opened = Log::new(directory, number).open(&**env, u64::MAX)?;
+        let Some(mut reader) = opened else { continue };
+        let entries = entries_of_log(&mut reader, state.flushed_through)?;
         unchecked.logs += u64::from(entries > 0);
         unchecked.entries += entries;
     }
@@ -127,16 +124,16 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
 }
 
 /// Entries behind `flushed_through`, which no table has.
-fn entries_of_log(number: u64, bytes: &[u8], flushed_through: u64) -> u64 {
+fn entries_of_log(reader: &mut RecordReader, flushed_through: u64) -> Result<u64> {
     let mut entries = 0;
-    let _ = visit(bytes, number, &mut |_, _, item| {
+    visit(reader, &mut |_, _, item| {
         if let WalItem::Record(WalRecord { body: WalBody::Batch(batch), .. }) = item
             && batch.sequence > flushed_through
         {
             entries += u64::from(batch.count);
         }
-    });
-    entries
+    })?;
+    Ok(entries)
 }
 
 /// Whether a writer holds LOCK. The try takes the lock of a reader for a moment, if it can be had.

@@ -1,6 +1,6 @@
 //! Write-ahead logs and manifests: every record, and every place where one should be and is not.
 //!
-//! `dump` calls this with the whole file in memory. A line begins with the bytes that the record
+//! Files are read a piece at a time. A line begins with the bytes that the record
 //! takes up (`start..end`), then says what it is; entries of a batch follow, indented. A manifest
 //! ends with what its edits come to.
 //!
@@ -8,10 +8,12 @@
 //! the error at the end. Torn is not damaged: a crash may leave it. What recovery would make of a
 //! log depends on the other logs and the manifest, and is not decided here.
 
+use crate::env::api::Env;
 use crate::error::Result;
 use crate::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
 use crate::key::user_key;
-use crate::record::format::{HeaderState, RecordFile, Undecodable, claimed_number};
+use crate::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::record::reader::RecordReader;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest;
 use crate::wal::evidence::CleanClose;
@@ -19,19 +21,25 @@ use crate::wal::format::{self, WalBody, WalItem, WalStart};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
 
-/// The file's number by its name, else what its header claims.
-fn number_of(named: Option<u64>, bytes: &[u8]) -> u64 {
-    named.unwrap_or_else(|| claimed_number(bytes))
+/// Opens a file of records by the number in its name, else by the one that its header claims.
+fn open(env: &dyn Env, path: &Path, named: Option<u64>) -> Result<(RecordReader, u64)> {
+    let mut reader = RecordReader::open(env, path, named.unwrap_or(0))?;
+    let number = match named {
+        Some(number) => number,
+        None => reader.claimed_number()?,
+    };
+    reader.renumber(number);
+    Ok((reader, number))
 }
 
 fn print_header(
     kind: &str,
     file: RecordFile,
     number: u64,
-    bytes: &[u8],
+    reader: &mut RecordReader,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    let state = match file.check_header(number, bytes) {
+    let state = match reader.header(file)? {
         HeaderState::Good => "header ok".into(),
         HeaderState::Torn => "header torn: a crash kept it from being written".into(),
         HeaderState::Bad(bad) => reason(&bad),
@@ -42,10 +50,10 @@ fn print_header(
     };
     let fields = [
         ("number", number.into()),
-        ("bytes", (bytes.len() as u64).into()),
+        ("bytes", reader.file_bytes().into()),
         ("header", DumpValue::Text(&state)),
     ];
-    let line = format_args!("{kind} {number}, {} B, {state}", bytes.len());
+    let line = format_args!("{kind} {number}, {} B, {state}", reader.file_bytes());
     printer.record(record, &fields, line)
 }
 
@@ -65,25 +73,25 @@ fn reason(bad: &Undecodable) -> String {
     }
 }
 
-/// Prints the log `bytes`. What is damaged is printed as such; whether recovery would accept it
+/// Prints the log at `path`. What is damaged is printed as such; whether recovery would accept it
 /// depends on the other logs and the manifest.
 ///
 /// # Errors
 /// Of the output; and the first damage, once all is printed.
 pub fn dump_wal(
+    env: &dyn Env,
     path: &Path,
     named: Option<u64>,
-    bytes: &[u8],
     options: &DumpOptions,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    let number = number_of(named, bytes);
-    print_header("write-ahead log", RecordFile::Wal, number, bytes, printer)?;
+    let (mut reader, number) = open(env, path, named)?;
+    print_header("write-ahead log", RecordFile::Wal, number, &mut reader, printer)?;
     let mut left = options.entries_max;
     let mut printed = Ok(());
     let mut is_cut = false;
     let mut damage = None;
-    let header = format::visit(bytes, number, &mut |start, end, item| {
+    let header = format::visit(&mut reader, &mut |start, end, item| {
         match &item {
             WalItem::Bad(bad) if !bad.torn => {
                 damage.get_or_insert((start, Undecodable::Damaged(bad.what.clone())));
@@ -98,7 +106,7 @@ pub fn dump_wal(
         if printed.is_ok() && left > 0 {
             printed = print_item(start, end, &item, options, &mut left, printer);
         }
-    });
+    })?;
     printed?;
     if is_cut {
         printer
@@ -193,20 +201,20 @@ fn print_batch(
     Ok(())
 }
 
-/// Prints the manifest `bytes`, edit by edit, and what they come to.
+/// Prints the manifest at `path`, edit by edit, and what they come to.
 ///
 /// # Errors
 /// Of the output; and what replaying it says, once all is printed.
 pub fn dump_manifest(
+    env: &dyn Env,
     path: &Path,
     named: Option<u64>,
-    bytes: &[u8],
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    let number = number_of(named, bytes);
-    print_header("manifest", RecordFile::Manifest, number, bytes, printer)?;
+    let (mut reader, number) = open(env, path, named)?;
+    print_header("manifest", RecordFile::Manifest, number, &mut reader, printer)?;
     let mut printed = Ok(());
-    manifest::visit(bytes, number, &mut |offset, edit| {
+    manifest::visit(env, path, number, &mut |offset, edit| {
         if printed.is_ok() {
             printed = match edit {
                 Ok(edit) => print_edit(offset, &edit, printer),
@@ -217,9 +225,9 @@ pub fn dump_manifest(
                 ),
             };
         }
-    });
+    })?;
     printed?;
-    let state = manifest::replay_bytes(path, number, bytes)?;
+    let state = manifest::replay_file(env, path, number)?;
     let tables: Vec<String> = (0..)
         .zip(&state.levels)
         .filter(|(_, files)| !files.is_empty())

@@ -40,6 +40,7 @@ pub struct Options {
     pub(crate) error_if_exists: bool,
     pub(crate) write_buffer_bytes: usize,
     pub(crate) immutable_memtables_max: usize,
+    pub(crate) read_only_log_bytes_max: Option<u64>,
     pub(crate) memtable_filter: bool,
     pub(crate) block_bytes: usize,
     pub(crate) block_hash_index: bool,
@@ -77,6 +78,7 @@ impl Options {
             error_if_exists: false,
             write_buffer_bytes: 64 << 20,
             immutable_memtables_max: 2,
+            read_only_log_bytes_max: None,
             memtable_filter: true,
             block_bytes: 4096,
             block_hash_index: true,
@@ -125,6 +127,15 @@ impl Options {
     /// rides out longer bursts and costs a write buffer each.
     pub fn immutable_memtables_max(mut self, count: usize) -> Self {
         self.immutable_memtables_max = count;
+        self
+    }
+
+    /// Bytes that the entries of the logs may take in memory while the database is open to read
+    /// only, which cannot flush them: beyond, opening answers [`Error::LogsTooLarge`]. Default:
+    /// four times [`Options::write_buffer_bytes`], more than a database of these options leaves in
+    /// its logs.
+    pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
+        self.read_only_log_bytes_max = Some(bytes);
         self
     }
 
@@ -344,6 +355,12 @@ impl Options {
             ));
         }
         Ok(())
+    }
+
+    /// What the logs may take in memory while the database is open to read only.
+    pub(crate) fn read_only_log_bytes(&self) -> u64 {
+        let buffers = 4 * self.write_buffer_bytes as u64;
+        self.read_only_log_bytes_max.unwrap_or(buffers)
     }
 
     /// The settings of the tables that a job writes at `level`, `runs` being what it leaves.

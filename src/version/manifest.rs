@@ -14,11 +14,11 @@
 //! CRC-32 of what stands before them.
 
 use crate::checksum::masked;
-use crate::env::api::{Env, read_file, replace_file};
+use crate::env::api::{Env, put_in_place, read_file, write_temporary};
 use crate::error::{Error, Result};
 use crate::filename::{self, FILE_NUMBER_MAX, FileName};
 use crate::key::{SEQUENCE_MAX, SequenceNumber};
-use crate::record::format::{HeaderState, RecordFile, Undecodable, claimed_number};
+use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{RecordReader, Step};
 use crate::record::writer::RecordWriter;
 use crate::recovery::DroppedPart;
@@ -104,8 +104,24 @@ pub fn set_current(
     number: u64,
     temporary_number: u64,
 ) -> Result<()> {
+    stage_current(env, directory, number, temporary_number)?;
+    switch_current(env, directory, temporary_number)
+}
+
+/// The first half of [`set_current`]: nothing is in force yet.
+pub fn stage_current(
+    env: &dyn Env,
+    directory: &Path,
+    number: u64,
+    temporary_number: u64,
+) -> Result<()> {
     let temporary = FileName::Temporary(temporary_number);
-    replace_file(env, directory, temporary, FileName::Current, &encode_current(number))
+    write_temporary(env, directory, temporary, &encode_current(number))
+}
+
+/// The second half of [`set_current`]. If it fails, either manifest may be in force.
+pub fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
+    put_in_place(env, directory, FileName::Temporary(temporary_number), FileName::Current)
 }
 
 fn encode_current(number: u64) -> Vec<u8> {
@@ -136,6 +152,9 @@ pub fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> 
 }
 
 /// Reads manifest `number` back.
+///
+/// # Errors
+/// `Missing`, `Corruption`, `UnsupportedFormat`, `Io`.
 pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestState> {
     let path = FileName::Manifest(number).path(directory);
     match replay_file(env, &path, number) {
@@ -146,14 +165,22 @@ pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestSt
     }
 }
 
-/// Reads manifest `number` back from a file of any name.
-pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
-    replay_bytes(path, number, &read_file(env, path, MANIFEST_BYTES_MAX)?)
+fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
+    let reader = RecordReader::open_to(env, path, number, MANIFEST_BYTES_MAX + 1)?;
+    if reader.file_bytes() > MANIFEST_BYTES_MAX {
+        let what = format!("the manifest is larger than {MANIFEST_BYTES_MAX} bytes");
+        return Err(Error::corruption(path, MANIFEST_BYTES_MAX, what));
+    }
+    Ok(reader)
 }
 
-/// Replays the contents of manifest `number`; `path` is for errors.
-pub fn replay_bytes(path: &Path, number: u64, bytes: &[u8]) -> Result<ManifestState> {
-    match RecordFile::Manifest.check_header(number, bytes) {
+/// Reads the manifest `number` that is at `path` back, a piece at a time.
+///
+/// # Errors
+/// As for [`replay`]; one that is not there is `Io`.
+pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
+    let mut reader = open_manifest(env, path, number)?;
+    match reader.header(RecordFile::Manifest)? {
         HeaderState::Good => {}
         // Its header and snapshot were durable before anything named it.
         HeaderState::Torn => return Err(Error::corruption(path, 0, "the file header is missing")),
@@ -161,47 +188,50 @@ pub fn replay_bytes(path: &Path, number: u64, bytes: &[u8]) -> Result<ManifestSt
     }
     let mut replay = Replay::default();
     replay.state.number = number;
-    let mut reader = RecordReader::new(bytes, number);
     loop {
-        match reader.step() {
+        let bad = match reader.step()? {
             Step::Record(record) => {
-                VersionEdit::decode(&record.payload)
+                VersionEdit::decode(record.payload)
                     .and_then(|edit| replay.apply(edit))
                     .map_err(|bad| bad.into_error(path, record.start))?;
                 replay.state.bytes = record.end;
+                continue;
             }
-            Step::Bad(bad) => {
-                let is_tail = matches!(reader.step(), Step::End);
-                if !bad.torn || !is_tail || replay.edits == 0 {
-                    return Err(Error::corruption(path, bad.offset, bad.what));
-                }
-                let (path, offset) = (path.to_path_buf(), bad.offset);
-                replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
-                break;
-            }
+            Step::Bad(bad) => bad,
             Step::End => break,
+        };
+        let is_tail = matches!(reader.step()?, Step::End);
+        if !bad.torn || !is_tail || replay.edits == 0 {
+            return Err(Error::corruption(path, bad.offset, bad.what));
         }
+        let (path, offset) = (path.to_path_buf(), bad.offset);
+        replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
+        break;
     }
     let end = replay.state.bytes;
     replay.finish().map_err(|bad| bad.into_error(path, end))
 }
 
-/// Calls `visit` with offset and contents of every edit in the manifest `bytes` of file `number`,
-/// as far as they decode, and with the text of what does not.
+/// Calls `visit` with offset and contents of every edit in the manifest `number` at `path`, as far
+/// as they decode, and with the text of what does not.
+///
+/// # Errors
+/// `Io`.
 pub fn visit(
-    bytes: &[u8],
+    env: &dyn Env,
+    path: &Path,
     number: u64,
     visit: &mut dyn FnMut(u64, std::result::Result<VersionEdit, String>),
-) -> HeaderState {
-    let mut reader = RecordReader::new(bytes, number);
+) -> Result<HeaderState> {
+    let mut reader = RecordReader::open(env, path, number)?;
     loop {
-        match reader.step() {
+        match reader.step()? {
             Step::Record(record) => {
-                let edit = VersionEdit::decode(&record.payload);
+                let edit = VersionEdit::decode(record.payload);
                 visit(record.start, edit.map_err(|bad| format!("{bad:?}")));
             }
             Step::Bad(bad) => visit(bad.offset, Err(bad.what)),
-            Step::End => return RecordFile::Manifest.check_header(number, bytes),
+            Step::End => return reader.header(RecordFile::Manifest),
         }
     }
 }
@@ -227,15 +257,15 @@ pub struct ManifestRemains {
 /// # Errors
 /// `UnsupportedFormat`; the file cannot be read.
 pub fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemains> {
-    let bytes = read_file(env, path, MANIFEST_BYTES_MAX)?;
-    let claimed = claimed_number(&bytes);
+    let mut reader = open_manifest(env, path, number)?;
+    let claimed = reader.claimed_number()?;
     // A file that was given another name is the manifest that its header says.
-    let is_renamed = RecordFile::Manifest.check_header(number, &bytes) != HeaderState::Good
-        && RecordFile::Manifest.check_header(claimed, &bytes) == HeaderState::Good;
+    let is_renamed = reader.header(RecordFile::Manifest)? != HeaderState::Good
+        && reader.renumber(claimed).header(RecordFile::Manifest)? == HeaderState::Good;
     let number = if is_renamed { claimed } else { number };
     let mut found = ManifestRemains { number, ..ManifestRemains::default() };
     let mut named = BTreeMap::new();
-    let header = visit(&bytes, number, &mut |_, edit| {
+    let header = visit(env, path, number, &mut |_, edit| {
         let Ok(edit) = edit else { return };
         let (next, last) = (edit.next_file_number, edit.last_sequence);
         found.next_file_number = found.next_file_number.max(next.unwrap_or(0));
@@ -247,7 +277,7 @@ pub fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemain
             found.mentioned.insert(meta.table_id);
             named.insert(meta.number, meta);
         }
-    });
+    })?;
     found.named = named.into_values().collect();
     match header {
         HeaderState::Bad(unknown @ Undecodable::Unknown(_)) => Err(unknown.into_error(path, 0)),
@@ -519,7 +549,9 @@ mod tests {
     }
 
     fn replayed(bytes: &[u8]) -> Result<ManifestState> {
-        replay_bytes(Path::new("MANIFEST-000007"), NUMBER, bytes)
+        let (env, path) = (MemEnv::without_log(), Path::new("/MANIFEST-000007"));
+        env.write_file(path, bytes);
+        replay_file(&env, path, NUMBER)
     }
 
     fn refusal(edits: &[VersionEdit]) -> String {
@@ -787,9 +819,10 @@ mod tests {
         assert!((50..55).contains(&edits), "{edits}");
         let mut seen = 0;
         let path = FileName::Manifest(NUMBER).path(directory());
-        let header = visit(&env.read_file(&path).unwrap(), NUMBER, &mut |_, edit| {
+        let header = visit(&env, &path, NUMBER, &mut |_, edit| {
             seen += usize::from(edit.is_ok());
-        });
+        })
+        .unwrap();
         assert_eq!((header, seen), (HeaderState::Good, edits + 1));
     }
 }

@@ -20,7 +20,7 @@ use crate::table::filter_block::pinned::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::version::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::version::handle::{Graveyard, TableHandle};
-use crate::version::manifest::{ManifestState, ManifestWriter, set_current};
+use crate::version::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
 use crate::version::open_tables::{open_table, open_tables};
 use crate::version::order::clashes;
 use crate::version::version::Version;
@@ -72,6 +72,7 @@ pub struct VersionSet {
     synced_through: SequenceNumber,
     /// The log that this session began with.
     session_log: Option<u64>,
+    abandoned: Vec<FileName>,
     numbers: Arc<SharedNumbers>,
     graveyard: Arc<Graveyard>,
 }
@@ -118,6 +119,7 @@ impl VersionSet {
             last_sequence: state.last_sequence,
             synced_through: state.synced_through,
             session_log: None,
+            abandoned: Vec::new(),
             numbers,
             graveyard,
         })
@@ -183,10 +185,46 @@ impl VersionSet {
     /// # Errors
     /// As for `apply`.
     pub fn activate(&mut self, number: u64, log: Option<u64>) -> Result<()> {
+        self.activate_with(number, log, &VersionEdit::default(), 0).map(drop)
+    }
+
+    /// As [`VersionSet::activate`], with the tables and the first log of `edit`: what recovery
+    /// wrote becomes part of the database in the same step. `last_sequence` is the last one that it
+    /// found.
+    ///
+    /// # Errors
+    /// As for `apply`. If [`VersionSet::abandoned`] names files then, nothing has changed.
+    pub fn activate_with(
+        &mut self,
+        number: u64,
+        log: Option<u64>,
+        edit: &VersionEdit,
+        last_sequence: SequenceNumber,
+    ) -> Result<Arc<Version>> {
         self.check_not_failed()?;
+        let next = self.next_version(edit)?;
         self.session_start = number;
         self.session_log = log;
-        self.start_manifest(number)
+        self.last_sequence = self.last_sequence.max(last_sequence);
+        if let Some(first_log) = edit.first_log {
+            self.first_log = first_log;
+            self.synced_through = self.synced_through.max(first_log.flushed_through);
+        }
+        self.current = Arc::new(next);
+        self.start_manifest(number)?;
+        Ok(Arc::clone(&self.current))
+    }
+
+    /// True if this session has written a manifest that is in force, or may be.
+    #[must_use]
+    pub fn may_have_switched(&self) -> bool {
+        self.manifest.is_some() || (self.failed && self.abandoned.is_empty())
+    }
+
+    /// The files of a manifest that could not be written and was never put in force.
+    #[must_use]
+    pub fn abandoned(&self) -> &[FileName] {
+        &self.abandoned
     }
 
     /// Marks the manifest as that of a session that was closed cleanly, durably, if the session has
@@ -350,23 +388,20 @@ impl VersionSet {
                 })
                 .collect(),
         };
-        let created = ManifestWriter::create(&*self.env, &self.directory, number, &snapshot);
-        let switched = created.and_then(|writer| {
-            set_current(&*self.env, &self.directory, number, temporary)?;
-            Ok(writer)
-        });
-        match switched {
-            Ok(writer) => {
-                let synced_bytes = writer.bytes();
-                self.manifest = Some(writer);
-                self.record(&Ok(()), number, synced_bytes);
-                Ok(())
-            }
-            Err(error) => {
-                self.failed = true;
-                Err(error)
-            }
-        }
+        // Until all of it is done: after a failure nothing is written any more.
+        self.failed = true;
+        self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
+        let (env, directory) = (&*self.env, &self.directory);
+        let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
+        stage_current(env, directory, number, temporary)?;
+        // From here on the new manifest may be in force, whatever the answer.
+        self.abandoned.clear();
+        switch_current(env, directory, temporary)?;
+        self.failed = false;
+        let synced_bytes = writer.bytes();
+        self.manifest = Some(writer);
+        self.record(&Ok(()), number, synced_bytes);
+        Ok(())
     }
 
     fn rewrite_if_large(&mut self) -> Result<()> {

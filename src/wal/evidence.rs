@@ -1,15 +1,15 @@
-//! A log as recovery holds it, and what its records prove about the manifest.
+//! What the manifest and the records of logs prove about each other.
 //!
 //! Shared by `recover`, which believes nothing but an unbroken history, and `salvage`, which takes
 //! what it can get. Both must refuse the same thing: a manifest that is older or shorter than the
 //! logs say it was. For then tables that nothing names any more hold part of the data, and going
 //! on would lose them; that is work for a repair.
 
-use crate::env::api::{Env, read_file};
+use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::key::SequenceNumber;
-use crate::record::reader::Record;
+use crate::record::reader::RecordReader;
 use crate::wal::format::WalBody;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,38 +89,51 @@ impl ManifestFacts {
     }
 }
 
-/// A whole log in memory.
-pub struct Log<'a> {
+/// A log, for its errors.
+#[derive(Clone, Debug)]
+pub struct Log {
     /// The number in its name.
     pub number: u64,
     /// Where it is.
     pub path: PathBuf,
-    /// Its contents.
-    pub bytes: &'a [u8],
 }
 
-impl Log<'_> {
+impl Log {
+    /// Log `number` in `directory`.
+    #[must_use]
+    pub fn new(directory: &Path, number: u64) -> Self {
+        Log { number, path: FileName::Wal(number).path(directory) }
+    }
+
+    /// Its records, as far as its first `bytes_max` bytes go; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` for a file that no siftdb can have written.
+    pub fn open(&self, env: &dyn Env, bytes_max: u64) -> Result<Option<RecordReader>> {
+        match RecordReader::open_to(env, &self.path, self.number, bytes_max.min(LOG_BYTES_MAX + 1))
+        {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(reader) if reader.file_bytes() > LOG_BYTES_MAX => {
+                let what = format!("the log is larger than {LOG_BYTES_MAX} bytes");
+                Err(self.corruption(LOG_BYTES_MAX, what))
+            }
+            result => result.map(Some),
+        }
+    }
+
     /// Damage at `offset`.
     pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(&self.path, offset, what)
     }
-}
 
-/// The contents of the log at `path`; `None` if it is not there.
-pub fn read_log(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
-    match read_file(env, path, LOG_BYTES_MAX) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
+    /// Another manifest than the one in force belongs to this log, by its record at `offset`.
+    #[must_use]
+    pub fn of_newer_manifest(&self, offset: u64) -> Error {
+        self.corruption(offset, "the log was in use under a newer manifest than CURRENT names")
     }
 }
 
 /// A log is not there and `why` it should be.
 pub fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
-    let path = FileName::Wal(number).path(directory);
-    Error::missing(path, why)
-}
-
-/// A log that another manifest than the one in force belongs to.
-pub fn newer_manifest(log: &Log<'_>, record: &Record<'_>) -> Error {
-    log.corruption(record.start, "the log was in use under a newer manifest than CURRENT names")
+    Error::missing(FileName::Wal(number).path(directory), why)
 }

@@ -5,6 +5,7 @@
 //! one another is recovery's matter.
 
 use crate::coding::{Decoder, put_varint};
+use crate::error::Error;
 use crate::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{BadPlace, RecordReader, Step};
@@ -134,25 +135,26 @@ fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
     decoder.is_empty().then_some(fields)
 }
 
-/// Calls `visit` with start, end and contents of everything in the log `bytes` of file `number`,
-/// bad places included. The answer is what is wrong with the file's header, if anything is.
+/// Calls `visit` with start, end and contents of everything in a log, bad places included. The
+/// answer is what is wrong with the file's header, if anything is.
+///
+/// # Errors
+/// `Io`.
 pub fn visit(
-    bytes: &[u8],
-    number: u64,
+    reader: &mut RecordReader,
     visit: &mut dyn FnMut(u64, u64, WalItem<'_>),
-) -> HeaderState {
-    let mut reader = RecordReader::new(bytes, number);
+) -> Result<HeaderState, Error> {
     loop {
-        match reader.step() {
+        match reader.step()? {
             Step::Record(record) => {
-                let item = match decode(&record.payload) {
+                let item = match decode(record.payload) {
                     Ok(decoded) => WalItem::Record(decoded),
                     Err(undecodable) => WalItem::Undecodable(undecodable),
                 };
                 visit(record.start, record.end, item);
             }
             Step::Bad(bad) => visit(bad.offset, bad.offset, WalItem::Bad(&bad)),
-            Step::End => return RecordFile::Wal.check_header(number, bytes),
+            Step::End => return reader.header(RecordFile::Wal),
         }
     }
 }

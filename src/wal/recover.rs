@@ -1,14 +1,15 @@
 //! Reads the logs back: where history ends, and whether anything that was durable is missing.
 //!
-//! Called once by opening, with every log from the manifest's first on, in order; nothing is
-//! written. Batches go to `apply` as they are read; if the answer is an error, what was applied
-//! must be thrown away.
+//! Opening goes over the logs twice, from the manifest's first on, in order, a piece at a time.
+//! [`survey`] decides where history ends, and every refusal; nothing has happened then.
+//! [`replay`] hands out the batches of that history.
 //!
 //! Let S be the first sequence that is missing or bad. If the manifest, or any valid record behind
 //! S, says that S was durable, the files are damaged. Otherwise history ends before S if a crash
 //! can have left it so: the log ends there, is torn there (see `record::reader`), or the next log
 //! begins later than it ends. Everything behind is dropped, later logs included. Any other bad
-//! place is damage.
+//! place is damage. After a clean close nothing may be missing: the manifest says where the logs
+//! end.
 //!
 //! A log whose start continues exactly where good records ended settles that nothing is missing
 //! there: an earlier recovery judged what stands between. A log of an opening that did not finish
@@ -21,12 +22,12 @@ use crate::key::SequenceNumber;
 use crate::record::format::{HeaderState, RecordFile};
 use crate::record::reader::{Record, RecordReader, Step};
 use crate::recovery::DroppedPart;
-use crate::wal::evidence::{CleanClose, Log, ManifestFacts, missing_log, newer_manifest, read_log};
+use crate::wal::evidence::{CleanClose, Log, ManifestFacts, missing_log};
 use crate::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
 
-/// What the logs held.
+/// What the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLogs {
     /// The last sequence of the history that was recovered, tables included.
@@ -36,17 +37,35 @@ pub struct RecoveredLogs {
     pub highest_sequence: SequenceNumber,
     /// The last log that is part of the history; the predecessor of the next one. 0 if none.
     pub last_log: u64,
-    /// The last log was closed and nothing was dropped: opening need not write anything.
+    /// The session before was closed and nothing was dropped: opening need not write anything.
     pub clean: bool,
     /// Where history ends too early, if it does: what was dropped from there on. A crash is the
     /// only cause.
     pub dropped: Option<DroppedPart>,
+    /// The logs that hold writes of the history, in order.
+    pub parts: Vec<LogPart>,
+}
+
+/// What a log contributes to the history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPart {
+    /// The log's number.
+    pub log: u64,
+    /// Where its last record of the history ends.
+    pub end: u64,
+    /// The last sequence in it.
+    pub last_sequence: SequenceNumber,
 }
 
 /// Receives each batch with the number of its log, in order.
 pub type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
 
-/// Reads `logs`, which must be sorted and start at the manifest's first log.
+/// Reads `logs`, which must be sorted and start at the manifest's first log, once over, then hands
+/// out what is part of the history. If the answer is an error, what was applied must be thrown
+/// away.
+///
+/// # Errors
+/// As for [`survey`] and [`replay`].
 pub fn recover(
     env: &dyn Env,
     directory: &Path,
@@ -54,10 +73,26 @@ pub fn recover(
     facts: &ManifestFacts,
     apply: Apply<'_>,
 ) -> Result<RecoveredLogs> {
+    let recovered = survey(env, directory, logs, facts)?;
+    replay(env, directory, &recovered.parts, apply)?;
+    Ok(recovered)
+}
+
+/// Decides where the history in `logs` ends; they must be sorted and start at the manifest's first
+/// log.
+///
+/// # Errors
+/// Damage: something that was durable is missing, or a place is bad that no crash can have left so.
+pub fn survey(
+    env: &dyn Env,
+    directory: &Path,
+    logs: &[u64],
+    facts: &ManifestFacts,
+) -> Result<RecoveredLogs> {
     if let Some((number, why)) = facts.missing_from(logs) {
         return Err(missing_log(directory, number, why));
     }
-    let mut replay = LogReplay {
+    let mut survey = Survey {
         directory,
         logs,
         facts,
@@ -70,16 +105,48 @@ pub fn recover(
         bad: None,
         gap: false,
         proof: Proof::default(),
-        apply,
+        parts: Vec::new(),
     };
     for &number in logs {
-        let path = FileName::Wal(number).path(directory);
-        let Some(bytes) = read_log(env, &path)? else {
+        let log = Log::new(directory, number);
+        let Some(reader) = log.open(env, u64::MAX)? else {
             return Err(missing_log(directory, number, "it is needed"));
         };
-        replay.read_log(&Log { number, path, bytes: &bytes })?;
+        survey.read_log(&log, reader)?;
     }
-    replay.finish()
+    survey.finish()
+}
+
+/// Hands out the batches of `parts`, which a survey found, in order.
+///
+/// # Errors
+/// Those of `apply`; `Corruption` if the logs are not any more what the survey saw.
+pub fn replay(env: &dyn Env, directory: &Path, parts: &[LogPart], apply: Apply<'_>) -> Result<()> {
+    for part in parts {
+        let log = Log::new(directory, part.log);
+        let Some(mut reader) = log.open(env, part.end)? else {
+            return Err(missing_log(directory, part.log, "it was there a moment ago"));
+        };
+        let mut last = 0;
+        loop {
+            match reader.step()? {
+                Step::Record(record) => {
+                    let decoded = decode(record.payload)
+                        .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
+                    if let WalBody::Batch(batch) = &decoded.body {
+                        last = last_sequence(batch).unwrap_or(last);
+                        apply(part.log, batch)?;
+                    }
+                }
+                Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
+                Step::End => break,
+            }
+        }
+        if last != part.last_sequence {
+            return Err(log.corruption(part.end, "the log changed while it was read"));
+        }
+    }
+    Ok(())
 }
 
 /// The strongest claim of durability among the records behind the end of history.
@@ -89,7 +156,7 @@ struct Proof {
     place: String,
 }
 
-struct LogReplay<'a> {
+struct Survey<'a> {
     directory: &'a Path,
     logs: &'a [u64],
     facts: &'a ManifestFacts,
@@ -108,59 +175,58 @@ struct LogReplay<'a> {
     /// What is bad is that the next log begins later than the last one ends.
     gap: bool,
     proof: Proof,
-    apply: Apply<'a>,
+    parts: Vec<LogPart>,
 }
 
-impl LogReplay<'_> {
-    fn read_log(&mut self, log: &Log<'_>) -> Result<()> {
-        let mut reader = RecordReader::new(log.bytes, log.number);
-        let first = match RecordFile::Wal.check_header(log.number, log.bytes) {
+impl Survey<'_> {
+    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        match reader.header(RecordFile::Wal)? {
             HeaderState::Bad(bad) => return Err(bad.into_error(&log.path, 0)),
             HeaderState::Torn => return self.end_badly(log, reader, 0, "the log has no beginning"),
-            HeaderState::Good => reader.step(),
-        };
-        let first = match first {
-            Step::Record(record) => record,
+            HeaderState::Good => {}
+        }
+        let file_bytes = reader.file_bytes();
+        let (body, begins, ends) = match reader.step()? {
+            Step::Record(first) => (self.decode(log, &first)?.body, first.start, first.end),
             Step::End => {
-                let offset = log.bytes.len() as u64;
-                return self.end_badly(log, reader, offset, "the log has no start record");
+                return self.end_badly(log, reader, file_bytes, "the log has no start record");
             }
             Step::Bad(bad) if bad.torn => {
                 return self.end_badly(log, reader, bad.offset, &bad.what);
             }
             Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
         };
-        let start = match self.decode(log, &first)?.body {
-            WalBody::Start(start) => start,
-            _ => return Err(log.corruption(first.start, "the first record is no start record")),
+        let WalBody::Start(start) = body else {
+            return Err(log.corruption(begins, "the first record is no start record"));
         };
         if start.manifest_number > self.facts.number {
-            return self.pass_over(log, &first, reader);
+            return self.pass_over(log, begins, reader);
         }
         if self.facts.clean_close.is_some_and(|close| close.log < log.number) {
             let what = "the log is newer than the last one at the last close";
-            return Err(log.corruption(first.start, what));
+            return Err(log.corruption(begins, what));
         }
-        if self.follows(log, &first, &start)? {
+        if self.follows(log, begins, &start)? {
             (self.bad, self.gap) = (None, false);
             self.next = start.first_sequence;
             self.last_log = log.number;
-            self.end_of_record(log, first.end);
+            self.end_of_record(log, ends, None);
             self.read_batches(log, reader)
         } else {
-            self.read_dropped(log, RecordReader::new(log.bytes, log.number))
+            reader.rewind();
+            self.read_dropped(log, reader)
         }
     }
 
     /// True if `log` begins where history ends so far, false if sequences are missing between.
-    fn follows(&mut self, log: &Log<'_>, record: &Record<'_>, start: &WalStart) -> Result<bool> {
+    fn follows(&mut self, log: &Log, begins: u64, start: &WalStart) -> Result<bool> {
         let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
         if Some(&log.number) == self.logs.first() {
             if begins_after <= self.last && self.last < first {
                 return Ok(true);
             }
             return Err(log.corruption(
-                record.start,
+                begins,
                 format!(
                     "the log begins with sequence {first} and the tables end with {}",
                     self.last
@@ -172,7 +238,7 @@ impl LogReplay<'_> {
         }
         if begins_after < self.last {
             return Err(log.corruption(
-                record.start,
+                begins,
                 format!("the log follows sequence {begins_after} and {} was read", self.last),
             ));
         }
@@ -185,17 +251,17 @@ impl LogReplay<'_> {
             self.gap = true;
             self.bad = Some(DroppedPart {
                 path: log.path.clone(),
-                offset: record.start,
+                offset: begins,
                 what: format!("sequences {} to {begins_after} are missing", self.next),
             });
         }
         Ok(false)
     }
 
-    fn read_batches(&mut self, log: &Log<'_>, mut reader: RecordReader<'_>) -> Result<()> {
+    fn read_batches(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
         loop {
-            let record = match reader.step() {
-                Step::Record(record) => record,
+            let (end, last) = match reader.step()? {
+                Step::Record(record) => (record.end, self.read_batch(log, &record)?),
                 Step::End => return Ok(()),
                 // Nothing was written behind the mark of a clean close, so nothing is lost there.
                 Step::Bad(bad) if bad.torn || self.closed => {
@@ -203,42 +269,49 @@ impl LogReplay<'_> {
                 }
                 Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
             };
-            let offset = record.start;
-            if self.closed {
-                return Err(log.corruption(offset, "a record stands where the last close ended"));
-            }
-            match self.decode(log, &record)?.body {
-                WalBody::Start(_) => {
-                    return Err(log.corruption(offset, "a second start record"));
-                }
-                WalBody::Batch(batch) if batch.sequence == self.next => {
-                    (self.apply)(log.number, &batch)?;
-                    self.last = last_sequence(&batch).unwrap_or(self.next);
-                    self.next = self.last + 1;
-                }
-                WalBody::Batch(batch) => {
-                    let (found, expected) = (batch.sequence, self.next);
-                    let what = format!("sequence {found} stands where {expected} belongs");
-                    return Err(log.corruption(offset, what));
-                }
-            }
-            self.end_of_record(log, record.end);
+            self.end_of_record(log, end, Some(last));
         }
     }
 
-    /// A record of the history ends here.
-    fn end_of_record(&mut self, log: &Log<'_>, end: u64) {
+    /// The last sequence of the batch that `record` must be.
+    fn read_batch(&mut self, log: &Log, record: &Record<'_>) -> Result<SequenceNumber> {
+        let offset = record.start;
+        if self.closed {
+            return Err(log.corruption(offset, "a record stands where the last close ended"));
+        }
+        match self.decode(log, record)?.body {
+            WalBody::Start(_) => Err(log.corruption(offset, "a second start record")),
+            WalBody::Batch(batch) if batch.sequence == self.next => {
+                Ok(last_sequence(&batch).unwrap_or(self.next))
+            }
+            WalBody::Batch(batch) => {
+                let (found, expected) = (batch.sequence, self.next);
+                let what = format!("sequence {found} stands where {expected} belongs");
+                Err(log.corruption(offset, what))
+            }
+        }
+    }
+
+    /// A record of the history ends here: a start, or a batch through sequence `last`.
+    fn end_of_record(&mut self, log: &Log, end: u64, last: Option<SequenceNumber>) {
         self.end = end;
         let closed = self.facts.clean_close;
         self.closed = closed.is_some_and(|close| (close.log, close.log_bytes) == (log.number, end));
+        let Some(last) = last else { return };
+        (self.last, self.next) = (last, last + 1);
+        let part = LogPart { log: log.number, end, last_sequence: last };
+        match self.parts.last_mut().filter(|part| part.log == log.number) {
+            Some(open) => *open = part,
+            None => self.parts.push(part),
+        }
     }
 
     /// History ends in this log unless a later one follows on; what is behind can only prove that
     /// it must not.
     fn end_badly(
         &mut self,
-        log: &Log<'_>,
-        reader: RecordReader<'_>,
+        log: &Log,
+        reader: RecordReader,
         offset: u64,
         what: &str,
     ) -> Result<()> {
@@ -249,42 +322,35 @@ impl LogReplay<'_> {
     }
 
     /// Looks through records that are not part of history, for what they prove.
-    fn read_dropped(&mut self, log: &Log<'_>, mut reader: RecordReader<'_>) -> Result<()> {
+    fn read_dropped(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
         loop {
-            let record = match reader.step() {
+            let record = match reader.step()? {
                 Step::Record(record) => record,
                 Step::Bad(_) => continue,
                 Step::End => return Ok(()),
             };
-            let decoded = self.decode(log, &record)?;
-            if decoded.synced_through > self.proof.synced_through {
-                self.proof = Proof {
-                    synced_through: decoded.synced_through,
-                    place: format!("{} at byte {}", log.path.display(), record.start),
-                };
+            let synced_through = self.decode(log, &record)?.synced_through;
+            if synced_through > self.proof.synced_through {
+                let place = format!("{} at byte {}", log.path.display(), record.start);
+                self.proof = Proof { synced_through, place };
             }
         }
     }
 
     /// A log of an opening that did not finish has nothing but its start record.
-    fn pass_over(
-        &mut self,
-        log: &Log<'_>,
-        first: &Record<'_>,
-        mut reader: RecordReader<'_>,
-    ) -> Result<()> {
+    fn pass_over(&mut self, log: &Log, begins: u64, mut reader: RecordReader) -> Result<()> {
         if log.number == self.facts.log_number {
-            return Err(newer_manifest(log, first));
+            return Err(log.of_newer_manifest(begins));
         }
-        match reader.step() {
-            Step::Record(record) => Err(newer_manifest(log, &record)),
+        match reader.step()? {
+            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
             Step::Bad(_) | Step::End => Ok(()),
         }
     }
 
     /// Decodes a record and checks what any valid record proves, wherever it stands.
-    fn decode<'r>(&mut self, log: &Log<'_>, record: &'r Record<'_>) -> Result<WalRecord<'r>> {
-        let decoded = decode(&record.payload)
+    fn decode<'r>(&mut self, log: &Log, record: &Record<'r>) -> Result<WalRecord<'r>> {
+        let decoded = decode(record.payload)
             .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
         if let WalBody::Batch(batch) = &decoded.body {
             self.highest = self.highest.max(last_sequence(batch).unwrap_or(0));
@@ -339,6 +405,7 @@ impl LogReplay<'_> {
             last_log: self.last_log,
             clean: self.closed && self.bad.is_none(),
             dropped: self.bad,
+            parts: self.parts,
         })
     }
 }
@@ -463,9 +530,9 @@ mod tests {
             let data = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
             bytes.truncate(data + 600);
             env.write_file(&path_of(log), &bytes);
-            let mut reader = RecordReader::new(&bytes, log);
-            while let Step::Record(record) = reader.step() {
-                let decoded = decode(&record.payload).unwrap();
+            let mut reader = RecordReader::open(&env, &path_of(log), log).unwrap();
+            while let Step::Record(record) = reader.step().unwrap() {
+                let decoded = decode(record.payload).unwrap();
                 let sequences = match decoded.body {
                     WalBody::Batch(batch) => (batch.sequence, last_sequence(&batch).unwrap()),
                     _ => (0, 0),
@@ -647,9 +714,12 @@ mod tests {
                 highest_sequence: 14,
                 last_log: 6,
                 clean: true,
-                dropped: None
+                dropped: None,
+                parts: recovered.parts.clone(),
             }
         );
+        let ends = recovered.parts.iter().map(|part| (part.log, part.last_sequence));
+        assert!(ends.eq([(3, 4), (4, 10), (6, 14)]));
         let (env, _, facts) = sample(false);
         let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!((recovered.clean, recovered.dropped), (false, None));
@@ -662,6 +732,35 @@ mod tests {
         assert!(recover_in(&env, &[3, 4, 6], &knows(13)).is_ok());
         let error = recover_in(&env, &[3, 4, 6], &knows(14)).unwrap_err();
         assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    }
+
+    #[test]
+    fn durable_but_missing_is_judged_to_the_sequence() {
+        // 2 to 7 were given up by an earlier recovery, 8 is torn.
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 1, 10);
+        let mut log5 = create(&env, 5, &WalStart { first_sequence: 8, ..start_of(1, 3, 1) });
+        put(&mut log5, 1, 8, 1, 10);
+        put(&mut log5, 1, 9, 1, 10);
+        put(&mut log5, 8, 10, 1, 600);
+        let bytes = env.read_file(&path_of(5)).unwrap();
+        let mut ends = Vec::new();
+        let mut reader = RecordReader::open(&env, &path_of(5), 5).unwrap();
+        while let Step::Record(record) = reader.step().unwrap() {
+            ends.push(record.end as usize);
+        }
+        let knows = |synced_through| ManifestFacts { synced_through, ..facts() };
+        for (kept, last) in [(1, 1), (2, 8), (3, 9), (4, 10)] {
+            env.write_file(&path_of(5), &bytes[..ends[kept - 1]]);
+            let next = if last == 1 { 8 } else { last + 1 };
+            for known in [last, next - 1] {
+                let recovered = recover_in(&env, &[3, 5], &knows(known)).unwrap();
+                assert_eq!(recovered.last_sequence, last, "{known} is known");
+            }
+            let error = recover_in(&env, &[3, 5], &knows(next)).unwrap_err();
+            assert!(error.is_corruption(), "{error}");
+        }
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! which the start record of the log behind it tells (it names the last sequence that it follows),
 //! and sequences that go back, which no sound log has.
 //!
-//! Writes are applied once all logs are read, in the order of their sequences. A log or record of a
-//! format that is not known is refused, since it is no damage; so is what shows that the manifest
-//! is (see `evidence`).
+//! The logs are read twice, a piece at a time: once to find out what is taken, then to hand it out
+//! in the order of its sequences. A log or record of a format that is not known is refused, since
+//! it is no damage; so is what shows that the manifest is (see `evidence`).
 
 use crate::env::api::Env;
 use crate::error::Result;
@@ -17,11 +17,12 @@ use crate::key::SequenceNumber;
 use crate::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::record::reader::{Record, RecordReader, Step};
 use crate::recovery::DroppedPart;
-use crate::wal::evidence::{Log, ManifestFacts, newer_manifest, read_log};
-use crate::wal::format::{WalBody, WalStart, decode, last_sequence};
+use crate::wal::evidence::{Log, ManifestFacts, missing_log};
+use crate::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
 use crate::wal::recover::Apply;
+use crate::write_batch::DecodedBatch;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,22 +68,19 @@ pub fn salvage(
         known.push(number);
     }
     for &number in logs {
-        let path = FileName::Wal(number).path(directory);
-        match read_log(env, &path)? {
-            Some(bytes) => salvage.read_log(&Log { number, path, bytes: &bytes })?,
-            None => salvage.drop_part(&path, 0, "it is missing"),
+        let log = Log::new(directory, number);
+        match log.open(env, u64::MAX)? {
+            Some(reader) => salvage.read_log(&log, reader)?,
+            None => salvage.drop_part(&log.path, 0, "it is missing"),
         }
     }
-    salvage.finish(apply)
+    salvage.finish(env, apply)
 }
 
-/// A write batch that came back.
+/// Batches of one log that are taken, without a gap.
 struct Kept {
     log: u64,
-    path: PathBuf,
-    offset: u64,
-    last: SequenceNumber,
-    payload: Vec<u8>,
+    sequences: RangeInclusive<SequenceNumber>,
 }
 
 struct Salvage<'a> {
@@ -98,23 +96,22 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    fn read_log(&mut self, log: &Log<'_>) -> Result<()> {
-        match RecordFile::Wal.check_header(log.number, log.bytes) {
+    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        match reader.header(RecordFile::Wal)? {
             HeaderState::Good => {}
             HeaderState::Torn => self.drop_part(&log.path, 0, "the log has no beginning"),
             HeaderState::Bad(Undecodable::Damaged(what)) => self.drop_part(&log.path, 0, &what),
             HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
         }
-        let mut reader = RecordReader::new(log.bytes, log.number);
         let mut end = 0;
         loop {
-            match reader.step() {
+            match reader.step()? {
                 Step::Record(record) => {
                     end = record.end;
                     if self.read_record(log, &record)? == Next::Log {
-                        return match reader.step() {
+                        return match reader.step()? {
                             // A log of an opening that did not finish has nothing but its start.
-                            Step::Record(record) => Err(newer_manifest(log, &record)),
+                            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
                             Step::Bad(_) | Step::End => Ok(()),
                         };
                     }
@@ -132,8 +129,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn read_record(&mut self, log: &Log<'_>, record: &Record<'_>) -> Result<Next> {
-        let decoded = match decode(&record.payload) {
+    fn read_record(&mut self, log: &Log, record: &Record<'_>) -> Result<Next> {
+        let decoded = match decode(record.payload) {
             Ok(decoded) => decoded,
             Err(Undecodable::Damaged(what)) => {
                 self.drop_part(&log.path, record.start, &what);
@@ -164,22 +161,28 @@ impl Salvage<'_> {
                 }
                 self.expect_through(batch.sequence - 1);
                 self.seen_through = last;
-                self.kept.push(Kept {
-                    log: log.number,
-                    path: log.path.clone(),
-                    offset: record.start,
-                    last,
-                    payload: record.payload.to_vec(),
-                });
+                self.keep(log.number, batch.sequence, last);
             }
         }
         Ok(Next::Record)
     }
 
+    fn keep(&mut self, log: u64, first: SequenceNumber, last: SequenceNumber) {
+        let follows = |kept: &&mut Kept| kept.log == log && *kept.sequences.end() + 1 == first;
+        match self.kept.last_mut().filter(follows) {
+            Some(kept) => kept.sequences = *kept.sequences.start()..=last,
+            None => self.kept.push(Kept { log, sequences: first..=last }),
+        }
+    }
+
     /// What stands behind the sequence that a log says it follows is no part of the history.
     fn settle(&mut self, start: &WalStart) {
         let follows = start.previous_last_sequence;
-        self.kept.retain(|batch| batch.last <= follows);
+        // A batch of which only a part would stay does not.
+        self.kept.retain(|kept| *kept.sequences.start() <= follows);
+        if let Some(kept) = self.kept.last_mut().filter(|kept| *kept.sequences.end() > follows) {
+            kept.sequences = *kept.sequences.start()..=follows;
+        }
         let missing = std::mem::take(&mut self.found.missing).into_iter();
         let cut = missing.map(|range| *range.start()..=follows.min(*range.end()));
         self.found.missing = cut.filter(|range| !range.is_empty()).collect();
@@ -214,20 +217,50 @@ impl Salvage<'_> {
         self.found.dropped.push(DroppedPart { path, offset, what });
     }
 
-    fn finish(mut self, apply: Apply<'_>) -> Result<SalvagedLogs> {
+    fn finish(mut self, env: &dyn Env, apply: Apply<'_>) -> Result<SalvagedLogs> {
         let closed = self.facts.clean_close.map_or(0, |close| close.last_sequence);
         self.expect_through(self.synced_through.max(closed));
-        for batch in &self.kept {
-            let decoded = decode(&batch.payload)
-                .map_err(|undecodable| undecodable.into_error(&batch.path, batch.offset))?;
-            if let WalBody::Batch(entries) = &decoded.body {
-                apply(batch.log, entries)?;
-            }
+        let mut last = self.facts.flushed_through;
+        for of_one_log in self.kept.chunk_by(|left, right| left.log == right.log) {
+            last = self.hand_out(env, of_one_log, last, apply)?;
         }
-        let last = self.kept.last().map_or(0, |batch| batch.last);
-        self.found.last_sequence = last.max(self.facts.flushed_through);
+        self.found.last_sequence = last;
         self.found.highest_sequence = self.found.highest_sequence.max(self.seen_through);
         Ok(self.found)
+    }
+
+    /// Hands out what is kept of one log. Answers the last sequence so far.
+    fn hand_out(
+        &self,
+        env: &dyn Env,
+        kept: &[Kept],
+        mut last: SequenceNumber,
+        apply: &mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>,
+    ) -> Result<SequenceNumber> {
+        let Some(number) = kept.first().map(|kept| kept.log) else { return Ok(last) };
+        let log = Log::new(self.directory, number);
+        let Some(mut reader) = log.open(env, u64::MAX)? else {
+            return Err(missing_log(self.directory, number, "it was there a moment ago"));
+        };
+        loop {
+            let record = match reader.step()? {
+                Step::Record(record) => record,
+                Step::Bad(_) => continue,
+                Step::End => return Ok(last),
+            };
+            let Ok(WalRecord { body: WalBody::Batch(batch), .. }) = decode(record.payload) else {
+                continue;
+            };
+            let end = last_sequence(&batch).unwrap_or(batch.sequence);
+            let is_kept = |kept: &Kept| {
+                kept.sequences.contains(&batch.sequence) && kept.sequences.contains(&end)
+            };
+            // A second record of the same sequence was not taken.
+            if batch.sequence > last && kept.iter().any(is_kept) {
+                last = end;
+                apply(number, &batch)?;
+            }
+        }
     }
 }
 
@@ -270,10 +303,11 @@ mod tests {
     fn damage(env: &MemEnv, log: u64, sequence: u64) {
         let path = FileName::Wal(log).path(home());
         let mut bytes = env.read_file(&path).unwrap();
-        let mut reader = RecordReader::new(&bytes, log);
+        let mut reader = RecordReader::open(env, &path, log).unwrap();
         let at = loop {
-            let Step::Record(record) = reader.step() else { panic!("no sequence {sequence}") };
-            let WalBody::Batch(batch) = decode(&record.payload).unwrap().body else { continue };
+            let step = reader.step().unwrap();
+            let Step::Record(record) = step else { panic!("no sequence {sequence}") };
+            let WalBody::Batch(batch) = decode(record.payload).unwrap().body else { continue };
             if batch.sequence == sequence {
                 break record.end as usize - 3;
             }
@@ -342,9 +376,9 @@ mod tests {
         let facts = ManifestFacts { clean_close: Some(close), ..ManifestFacts::default() };
         let (_, found) = run(&env, &[3, 4], &facts);
         assert!(found.dropped.is_empty() && found.missing.is_empty());
-        let mut reader = RecordReader::new(&bytes, 4);
+        let mut reader = RecordReader::open(&two_logs(), &path, 4).unwrap();
         let mut last = 4;
-        while let Step::Record(record) = reader.step() {
+        while let Step::Record(record) = reader.step().unwrap() {
             env.write_file(&path, &bytes[..record.end as usize]);
             let (came, found) = run(&env, &[3, 4], &facts);
             assert_eq!((came.len(), found.dropped.len()), (last, usize::from(last < 7)));

@@ -34,7 +34,7 @@ pub struct WalWriter {
 impl WalWriter {
     /// Creates log `number` with its start record and makes its name durable. The start record
     /// itself is durable with the first sync. Space ahead of the tail will be allocated
-    /// `allocation_step_bytes` at a time.
+    /// `allocation_step_bytes` at a time. A log that cannot be begun is removed: nothing names it.
     pub fn create(
         env: &dyn Env,
         directory: &Path,
@@ -46,8 +46,13 @@ impl WalWriter {
         let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number)?;
         let mut front = Vec::new();
         put_start(&mut front, start);
-        records.append(iter::once(&front[..]))?;
-        env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e))?;
+        let begun = records
+            .append(iter::once(&front[..]))
+            .and_then(|_| env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e)));
+        if let Err(error) = begun {
+            let _ = env.remove(&path);
+            return Err(error);
+        }
         Ok(WalWriter { records, number, allocation_step_bytes, front })
     }
 
@@ -95,6 +100,7 @@ mod tests {
     use super::*;
     use crate::env::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
     use crate::env::mem::MemEnv;
+    use crate::record::reader::RecordReader;
     use crate::sync::Arc;
     use crate::wal::format::{WalBody, WalItem, visit};
 
@@ -107,6 +113,10 @@ mod tests {
 
     fn contents(env: &MemEnv) -> Vec<u8> {
         env.read_file(&FileName::Wal(LOG).path(Path::new("/"))).unwrap()
+    }
+
+    fn reader(env: &MemEnv) -> RecordReader {
+        RecordReader::open(env, &FileName::Wal(LOG).path(Path::new("/")), LOG).unwrap()
     }
 
     /// An entry with a key of one byte and an empty value.
@@ -126,7 +136,7 @@ mod tests {
         assert_eq!(wal.records.bytes(), before + grown);
         assert!(contents(&env).len() as u64 >= STEP);
         let mut kinds = String::new();
-        visit(&contents(&env), LOG, &mut |_, _, item| {
+        visit(&mut reader(&env), &mut |_, _, item| {
             kinds.push(match item {
                 WalItem::Record(record) => match record.body {
                     WalBody::Start(_) => 's',
@@ -134,7 +144,8 @@ mod tests {
                 },
                 WalItem::Undecodable(_) | WalItem::Bad(_) => '!',
             });
-        });
+        })
+        .unwrap();
         assert_eq!(kinds, format!("s{}", "b".repeat(50)));
     }
 
@@ -193,9 +204,10 @@ mod tests {
             env.fail_at(env.calls_of(calls), fault);
             wal.append(0, 2, 1, &[ENTRY]).unwrap_err();
             let mut torn = Vec::new();
-            visit(&contents(&memory), LOG, &mut |_, _, item| {
+            visit(&mut reader(&memory), &mut |_, _, item| {
                 torn.push(matches!(item, WalItem::Bad(bad) if bad.torn));
-            });
+            })
+            .unwrap();
             assert_eq!(torn.iter().position(|&torn| torn), Some(torn.len() - 1), "{synced}");
         }
     }

@@ -190,3 +190,23 @@ fn a_real_directory_without_rights_to_write_is_read_and_stays_byte_for_byte() {
     allow(0o700, 0o600);
     assert!(contents() == before);
 }
+
+#[test]
+fn logs_beyond_the_bound_are_refused() {
+    let env = store(false);
+    let before = files(&env);
+    let open = |bytes_max: u64| {
+        let options = small_options().read_only_log_bytes_max(bytes_max);
+        options.env(as_env(&env)).open_read_only(HOME)
+    };
+    let Err(Error::LogsTooLarge { bytes, bytes_max: 100, .. }) = open(100) else {
+        panic!("more than 100 bytes are in the logs");
+    };
+    let Err(Error::LogsTooLarge { bytes: again, .. }) = open(bytes - 1) else {
+        panic!("{bytes} bytes are needed");
+    };
+    assert_eq!(again, bytes);
+    let db = open(bytes).unwrap();
+    assert_eq!(db.get("only in the log").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(files(&env) == before);
+}

@@ -1,10 +1,15 @@
 //! The three modes of recovery: what each opens, what it refuses, and what it says it left out.
 
-use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, scan};
-use siftdb::env::MemEnv;
+use crate::support::data::bytes;
+use crate::support::model::Map;
+use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, scan, scan_back};
+use siftdb::env::fault::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::mem::CrashModel;
+use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const BATCHES: u64 = 12;
 /// Up to here everything was synced.
@@ -260,6 +265,184 @@ fn the_mark_lapses_when_a_session_writes() {
     killed.remove_file(&newest);
     let error = with(&killed, Recovery::default()).unwrap_err();
     assert!(matches!(&error, Error::Missing { path, .. } if *path == newest), "{error}");
+}
+
+/// A store that died with far more in its logs than the write buffer of those who open it here.
+fn with_large_logs() -> (MemEnv, Map) {
+    let env = MemEnv::new();
+    let large = options().write_buffer_bytes(1 << 20);
+    let db = open(&env, &large).unwrap();
+    let mut model = Map::new();
+    db.put("deleted", "1").unwrap();
+    db.flush().unwrap();
+    for number in 0..2_500u64 {
+        let key = format!("key{:04}", number * 7 % 900).into_bytes();
+        match number % 5 {
+            0 => {
+                db.delete(&key).unwrap();
+                model.remove(&key);
+            }
+            _ => {
+                let value = bytes(number, 90);
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+    }
+    db.delete("deleted").unwrap();
+    db.sync().unwrap();
+    (env.replay(env.log_len(), CrashModel::Kill, 0), model)
+}
+
+/// Opens with a write buffer that the logs exceed several times.
+fn small_buffer() -> Options {
+    options().write_buffer_bytes(64 << 10)
+}
+
+#[test]
+fn recovery_flushes_a_write_buffer_at_a_time() {
+    let (env, model) = with_large_logs();
+    let start = copy_of(&files(&env));
+    let before = start.log_len();
+    let db = open(&start, &small_buffer()).unwrap();
+    assert!(scan(&db).unwrap() == model && scan_back(&db).unwrap().len() == model.len());
+    assert_eq!(db.get("deleted").unwrap(), None);
+    assert!(db.stats().flushes >= 5, "{} flushes", db.stats().flushes);
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    db.close().unwrap();
+    drop(db);
+    let calls = start.log_len();
+    for call in (before..=calls).step_by(2) {
+        for (seed, model_of_crash) in
+            [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix].into_iter().enumerate()
+        {
+            let crashed = start.replay(call, model_of_crash, (call + seed) as u64);
+            let place = format!("{model_of_crash:?} after call {call}");
+            let db = open(&crashed, &small_buffer()).unwrap_or_else(|e| panic!("{place}: {e}"));
+            assert!(scan(&db).unwrap() == model, "{place}");
+            assert_eq!(db.get("deleted").unwrap(), None, "{place}");
+        }
+    }
+}
+
+#[test]
+fn recovery_reads_logs_in_pieces() {
+    let env = MemEnv::new();
+    let large = options().write_buffer_bytes(16 << 20);
+    let db = open(&env, &large).unwrap();
+    for number in 0..40u64 {
+        db.put(format!("key{number:02}"), bytes(number, 100_000)).unwrap();
+    }
+    let killed = files(&env.replay(env.log_len(), CrashModel::Kill, 0));
+    for read_only in [false, true] {
+        let counting = CountingEnv::new(as_env(&copy_of(&killed)));
+        let options = large.clone().env(Arc::new(counting.clone()));
+        let opened = if read_only { options.open_read_only(HOME) } else { options.open(HOME) };
+        assert_eq!(opened.unwrap().iter().count(), 40);
+        assert_eq!(counting.read_bytes_max(), 1 << 20);
+    }
+}
+
+#[test]
+fn a_clean_close_with_large_logs_is_flushed_too() {
+    let (env, model) = with_large_logs();
+    let large = options().write_buffer_bytes(1 << 20);
+    // The first opening flushes; what is written then stays in the log.
+    let db = open(&env, &large).unwrap();
+    for (key, value) in &model {
+        db.put(key, value).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let db = open(&env, &small_buffer()).unwrap();
+    assert!(db.stats().flushes > 2 && scan(&db).unwrap() == model);
+    db.close().unwrap();
+}
+
+/// A disk that takes no more bytes: what an opening has made is gone when it is refused.
+#[test]
+fn refused_openings_leave_no_file() {
+    let (env, model) = with_large_logs();
+    let image = files(&env);
+    let mut refused = 0;
+    for call in ["write_at", "create_new", "sync_all", "sync_data"] {
+        for kind in [FaultKind::Error(ENOSPC), FaultKind::ShortWrite] {
+            for n in 0..40 {
+                let disk = copy_of(&image);
+                let faulty = FaultEnv::new(as_env(&disk));
+                let fault = Fault::from_then_on(kind).among(Calls::Named(call));
+                faulty.fail_at(n, fault);
+                let opened = small_buffer().env(Arc::new(faulty.clone())).open(HOME);
+                if opened.is_ok() {
+                    break;
+                }
+                drop(opened);
+                refused += 1;
+                assert!(files(&disk) == image, "{call} {n}, {kind:?}: files changed");
+            }
+        }
+    }
+    assert!(refused > 50, "{refused} refused openings");
+    let disk = copy_of(&image);
+    let faulty = FaultEnv::new(as_env(&disk));
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Named("write_at"));
+    faulty.fail_at(0, full);
+    for _ in 0..300 {
+        assert!(small_buffer().env(Arc::new(faulty.clone())).open(HOME).is_err());
+    }
+    assert!(files(&disk) == image);
+    faulty.heal();
+    let db = small_buffer().env(Arc::new(faulty)).open(HOME).unwrap();
+    assert!(scan(&db).unwrap() == model);
+}
+
+/// The same under `Salvage`, whose openings put damaged logs into `lost` first.
+#[test]
+fn refused_salvages_leave_no_file() {
+    let (env, log, ends) = killed();
+    let mut damaged = env.read_file(&log).unwrap();
+    damaged[ends[2] - 4] ^= 0x40;
+    env.write_file(&log, &damaged);
+    let image = files(&env);
+    let faulty = FaultEnv::new(as_env(&env));
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Named("write_at"));
+    for n in 0..12 {
+        faulty.fail_at(faulty.calls_of(Calls::Named("write_at")) + n, full);
+        let salvage = options().recovery(Recovery::Salvage).env(Arc::new(faulty.clone()));
+        if salvage.open(HOME).is_ok() {
+            assert!(n > 3, "nothing failed");
+            return;
+        }
+        assert!(files(&env) == image, "call {n}");
+        faulty.heal();
+    }
+    panic!("every opening failed");
+}
+
+#[test]
+fn memtables_of_recovery_are_flushed_if_large() {
+    let env = MemEnv::new();
+    let buffer = small_buffer();
+    let open = || open(&env, &buffer).unwrap();
+    let db = open();
+    for number in 0..30u64 {
+        db.put(format!("key{number:02}"), bytes(number, 1000)).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let db = open();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while db.stats().total().tables == 0 {
+        assert!(Instant::now() < deadline, "a program that reads replays its logs for ever");
+        std::thread::yield_now();
+    }
+    assert_eq!(scan(&db).unwrap().len(), 30);
+    db.close().unwrap();
+    drop(db);
+    let before = env.log_len();
+    let db = open();
+    assert_eq!((scan(&db).unwrap().len(), db.stats().total().tables), (30, 1));
+    assert_eq!(env.log_len(), before, "the next opening writes nothing");
 }
 
 #[test]

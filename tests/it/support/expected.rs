@@ -24,7 +24,8 @@ pub const WRITERS: usize = 4;
 const OWN_KEYS: usize = 120;
 const SHARED_KEYS: usize = 12;
 
-const NOTE_BYTES: u64 = 16;
+/// Bytes that a writer notes of an operation.
+pub const NOTE_BYTES: u64 = 16;
 
 /// A moment: the run of the process above, a counter of its own below.
 pub type Moment = u64;
