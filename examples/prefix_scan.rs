@@ -25,8 +25,8 @@ fn main() -> siftdb::Result<()> {
         println!(
             "{name:<16} {} tables; two scans asked {} of their filters and passed {} by",
             total.tables,
-            total.prefix_checks(),
-            total.prefix_negatives
+            total.scan_checks(),
+            total.scan_negatives
         );
         db.close()?;
     }

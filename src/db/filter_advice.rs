@@ -2,15 +2,19 @@
 //! divided over the levels.
 //!
 //! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is taken to
-//! ask every run, that is each table of level 0 and one table of each deeper level that has any,
-//! so its false positives are the sum of their rates; where ranges of tables leave gaps it asks
-//! fewer. The division is that of `Filter::monkey` (`filter/allocation.rs`), at FastLocalBloom's
-//! rates. Layouts go by memory: full, from the upper levels down, while the filters may stay
-//! resident, and partitioned from there on.
+//! ask the tables of level 0 whose fences hold it, as many as the report says on average, and one
+//! table of each deeper level that has any, where gaps between tables make it fewer. Its false
+//! positives are the sum of their rates. The division is that of `Filter::monkey`
+//! (`filter/allocation.rs`), at FastLocalBloom's rates. Layouts go by memory: full, from the upper
+//! levels down, while the filters may stay resident, and partitioned from there on.
 
 use crate::db::filter_report::{FilterFacts, FilterReport};
-use crate::filter::allocation::{false_positive_rate, millibits_by_run};
+use crate::filter::allocation::millibits_by_run;
+use crate::filter::registry::Encoding;
 use crate::table::filter_block::layout::FilterLayout;
+
+/// The finest part of a table that the division tells apart.
+const PARTS: u64 = 8;
 
 /// Filters for a memory budget; from [`FilterReport::advice`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +32,9 @@ pub struct FilterAdvice {
 pub struct LevelAdvice {
     /// The level.
     pub level: usize,
-    /// Tables that a lookup asks: those of level 0, or one.
-    pub runs: u64,
+    /// How many tables of the level a lookup asks, on average: at level 0 those whose range holds
+    /// the key, deeper down one.
+    pub asked: f64,
     /// Keys of its filters; entries where there is no filter.
     pub keys: u64,
     /// Bytes of its filters now.
@@ -81,29 +86,31 @@ impl FilterReport {
             .filter(|(_, tables)| !tables.is_empty())
             .collect();
         let runs: Vec<Vec<u64>> =
-            levels.iter().map(|(level, tables)| runs(*level, tables)).collect();
+            levels.iter().map(|(_, tables)| runs(tables, asked(tables))).collect();
         let all = runs.concat();
-        let mut divided = millibits_by_run(&all, budget_bytes).into_iter();
-        let even = even_millibits(all.iter().sum(), budget_bytes);
+        let budget = budget_bytes.saturating_mul(PARTS);
+        let mut divided = millibits_by_run(&all, budget).into_iter();
+        let even = even_millibits(all.iter().sum(), budget);
         let mut resident_bytes = 0;
         let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
-            let keys: u64 = runs.iter().sum();
+            let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
+            let asked = asked(&tables);
             // The tables of level 0 get the same, since options know levels only.
             let bits = runs.iter().zip(&mut divided);
             let bits: u128 = bits.map(|(keys, bits)| u128::from(*keys) * u128::from(bits)).sum();
-            let divided = whole_filter(bits / u128::from(keys.max(1)));
+            let divided = whole_filter(bits / u128::from(runs.iter().sum::<u64>().max(1)));
             let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
             resident_bytes += bytes_divided;
             LevelAdvice {
                 level,
-                runs: runs.len() as u64,
+                asked,
                 keys,
                 bytes_now: tables.iter().map(|table| table.bytes).sum(),
-                fpr_now: fpr_now(level, &tables, keys),
+                fpr_now: fpr_now(&tables),
                 bits_even: f64::from(even) / 1_000.0,
-                fpr_even: runs.len() as f64 * false_positive_rate(even),
+                fpr_even: asked * false_positive_rate(even),
                 bits_divided: f64::from(divided) / 1_000.0,
-                fpr_divided: runs.len() as f64 * false_positive_rate(divided),
+                fpr_divided: asked * false_positive_rate(divided),
                 bytes_divided,
                 layout: match resident_bytes <= self.resident_bytes_max {
                     true => FilterLayout::Full,
@@ -117,14 +124,27 @@ impl FilterReport {
     }
 }
 
-/// Keys of each run of a level.
-fn runs(level: usize, tables: &[&FilterFacts]) -> Vec<u64> {
-    let keys: Vec<u64> = tables.iter().map(|table| keys_of(table)).collect();
-    if level == 0 { keys } else { vec![keys.iter().sum()] }
+fn asked(tables: &[&FilterFacts]) -> f64 {
+    tables.iter().map(|table| table.asked_share).sum()
+}
+
+/// Keys of each run of a level of whose tables a lookup asks so many. The division knows only runs
+/// that every lookup asks, so the keys, [`PARTS`] times, are shared out among that many runs times
+/// as many: so 1.75 tables are 14 runs where one is 8.
+fn runs(tables: &[&FilterFacts], asked: f64) -> Vec<u64> {
+    let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
+    let runs = ((PARTS as f64 * asked).round() as u64).max(1);
+    (0..runs).map(|run| (PARTS.saturating_mul(keys) + run) / runs).collect()
 }
 
 fn keys_of(table: &FilterFacts) -> u64 {
     if table.keys > 0 { table.keys } else { table.entries }
+}
+
+/// False positives of FastLocalBloom with so many thousandths of a bit per key; 0 is no filter.
+fn false_positive_rate(millibits: u32) -> f64 {
+    let rate = || Encoding::FastLocalBloom { millibits }.expected_fpr();
+    Some(millibits).filter(|millibits| *millibits > 0).and_then(|_| rate()).unwrap_or(1.0)
 }
 
 fn even_millibits(keys: u64, budget_bytes: u64) -> u32 {
@@ -139,11 +159,9 @@ fn whole_filter(millibits: u128) -> u32 {
     }
 }
 
-fn fpr_now(level: usize, tables: &[&FilterFacts], keys: u64) -> Option<f64> {
+fn fpr_now(tables: &[&FilterFacts]) -> Option<f64> {
     let rates = tables.iter().map(|table| {
-        let rate = if table.is_asked { table.expected_fpr? } else { 1.0 };
-        let share = keys_of(table) as f64 / keys.max(1) as f64;
-        Some(if level == 0 { rate } else { share * rate })
+        Some(table.asked_share * if table.is_asked { table.expected_fpr? } else { 1.0 })
     });
     rates.sum()
 }
@@ -160,6 +178,7 @@ mod tests {
             bytes: keys,
             expected_fpr: fpr,
             is_asked: true,
+            asked_share: 1.0,
             ..FilterFacts::default()
         }
     }
@@ -176,8 +195,8 @@ mod tests {
         // Ten bits a key.
         let advice = report(tables.into()).advice(11_100_000 * 10 / 8);
         assert!((advice.fpr_now().unwrap() - 0.06).abs() < 1e-12);
-        assert!((advice.fpr_even() - 0.0286).abs() < 0.0001, "{}", advice.fpr_even());
-        assert!((advice.fpr_divided() - 0.0136).abs() < 0.0002, "{}", advice.fpr_divided());
+        assert!((advice.fpr_even() - 0.0290).abs() < 0.0001, "{}", advice.fpr_even());
+        assert!((advice.fpr_divided() - 0.0138).abs() < 0.0004, "{}", advice.fpr_divided());
         let bits: Vec<f64> = advice.levels.iter().map(|level| level.bits_divided).collect();
         assert!((bits[0] - 20.3).abs() < 0.3 && (bits[2] - 9.4).abs() < 0.1, "{bits:?}");
         let bytes: u64 = advice.levels.iter().map(|level| level.bytes_divided).sum();
@@ -192,17 +211,29 @@ mod tests {
         let tables = vec![
             table(0, 1_000, Some(0.01)),
             none,
-            table(1, 9_000, Some(0.1)),
-            table(1, 1_000, Some(0.2)),
+            FilterFacts { asked_share: 0.9, ..table(1, 9_000, Some(0.1)) },
+            FilterFacts { asked_share: 0.1, ..table(1, 1_000, Some(0.2)) },
         ];
         let advice = report(tables).advice(14_375);
         let [top, deep] = &advice.levels[..] else { panic!("{advice:?}") };
-        assert_eq!((top.runs, top.keys, deep.runs, deep.keys), (2, 1_500, 1, 10_000));
+        assert_eq!((top.asked, top.keys), (2.0, 1_500));
+        assert_eq!((deep.asked, deep.keys), (1.0, 10_000));
         assert!((top.fpr_now.unwrap() - 1.01).abs() < 1e-12);
         assert!((deep.fpr_now.unwrap() - 0.11).abs() < 1e-12);
         assert_eq!((top.bits_even, deep.bits_even), (10.0, 10.0));
         assert!((advice.fpr_even() - 3.0 * deep.fpr_even).abs() < 1e-12);
         assert!(top.bits_divided > 12.0 && deep.bits_divided > 8.0, "{advice:?}");
+    }
+
+    #[test]
+    fn disjoint_tables_of_level_0_are_one_question() {
+        let third = || FilterFacts { asked_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
+        let advice = report(vec![third(), third(), third()]).advice(3_750);
+        let [top] = &advice.levels[..] else { panic!("{advice:?}") };
+        assert!((top.asked - 1.0).abs() < 1e-12 && top.keys == 3_000, "{top:?}");
+        assert!((top.fpr_now.unwrap() - 0.03).abs() < 1e-12, "{top:?}");
+        assert!((advice.fpr_even() - false_positive_rate(10_000)).abs() < 1e-12);
+        assert!((advice.fpr_divided() - advice.fpr_even()).abs() < 1e-9, "{advice:?}");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What `Db::filter_report` answers: the filter of every table, and what the options ask for.
 //!
-//! Facts come from the tables' properties, counters from `stats`; files are read only to
-//! [check](crate::Db::check_filters) filters for damage. What may be wrong with them is said by
-//! `filter_doctor.rs`, from this report alone, so that it can be asked about any report, also one
-//! of counters [since](FilterReport::since) another moment.
+//! Facts come from the tables' properties, counters from `stats`. Filters are read only to
+//! [check](crate::Db::check_filters) them for damage, and data indexes where level 0 overlaps.
+//! What may be wrong with them is said by `filter_doctor.rs`, from this report alone, so that it
+//! can be asked about any report, also one of counters [since](FilterReport::since) another moment.
 //!
 //! Counters are kept by level, not by table: a table comes and goes with compactions, and lookups
 //! of years would go with it. So a level whose tables have several kinds of filter has one bill.
 
 use crate::compaction::runs::Runs;
+use crate::db::asked_share::shares_of_level_0;
 use crate::db::report;
 use crate::db::state::Shared;
 use crate::error::{Error, Result};
@@ -46,6 +47,9 @@ pub struct FilterFacts {
     pub table: u64,
     /// Entries of the table, old versions and tombstones included.
     pub entries: u64,
+    /// The share of lookups that ask this table, if they go where the stored keys are: at level 0
+    /// of those between its first and last key, deeper down of those that the level gets.
+    pub asked_share: f64,
     /// The policy's name as persisted; empty without a filter.
     pub policy: String,
     /// The encoding's label; empty without a filter.
@@ -227,9 +231,17 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
 fn report_of(shared: &Shared, version: &Version) -> FilterReport {
     let wanted = wanted_filters(shared, version);
     let mut tables = Vec::new();
+    let top = shares_of_level_0(version);
     for (level, wanted) in wanted.iter().enumerate() {
-        let handles = version.level(level).iter();
-        tables.extend(handles.map(|handle| facts_of(level, handle, wanted)));
+        let handles = version.level(level);
+        let entries: u64 = handles.iter().map(|handle| handle.meta.entries).sum();
+        for (place, handle) in handles.iter().enumerate() {
+            let asked_share = match level {
+                0 => top.get(place).copied().unwrap_or(1.0),
+                _ => handle.meta.entries as f64 / entries.max(1) as f64,
+            };
+            tables.push(FilterFacts { asked_share, ..facts_of(level, handle, wanted) });
+        }
     }
     let capacity = shared.cache.capacity_bytes() as f64;
     FilterReport {
@@ -286,6 +298,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         level,
         table: handle.meta.number,
         entries: handle.meta.entries,
+        asked_share: 0.0,
         policy: properties.filter_policy.clone(),
         encoding: properties.filter_encoding.clone(),
         layout: properties.filter_layout.clone(),
@@ -293,7 +306,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         keys: properties.filter_entries,
         keys_per_filter: properties.keys_per_filter(),
         bytes: properties.filter_bytes,
-        expected_fpr: properties.expected_fpr(),
+        expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
         differs: wanted.differs_from(handle),
         damage: handle.table.filter().blocks().is_known_damaged().then(|| FilterDamage {

@@ -310,7 +310,7 @@ impl Db {
     }
 
     /// The filters of all tables: what they are, what the options ask for, what they did, and, by
-    /// [`FilterReport::findings`], what someone should look at. Reads no file, so damage is in it
+    /// [`FilterReport::findings`], what someone should look at. Reads no filter, so damage is in it
     /// only where a filter was read before: [`Db::check_filters`] reads them all.
     ///
     /// ```

@@ -14,6 +14,7 @@
 //! | `report`, `explain` | the statistics; one lookup in words |
 //! | `filter_report`, `filter_doctor` | the filters of all tables; what may be wrong with them |
 //! | `filter_advice` | what a memory budget for filters buys |
+//! | `asked_share` | how often a lookup asks each table |
 //! | `snapshot`, `scan`, `multi_get`, `read` | the ways to look |
 //! | `state` | what all of them share, and the order of its locks |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
@@ -31,6 +32,7 @@ pub mod write;
 pub mod filter_advice;
 pub mod filter_doctor;
 pub mod filter_report;
+pub mod asked_share;
 pub mod report;
 pub mod explain;
 pub mod snapshot;

@@ -25,7 +25,7 @@ pub fn stats(shared: &Shared) -> Stats {
             report.bytes += handle.meta.bytes;
             report.entries += handle.meta.entries;
             report.filter_bytes += properties.filter_bytes;
-            let fpr = properties.expected_fpr().unwrap_or(0.0);
+            let fpr = handle.table.expected_fpr().unwrap_or(0.0);
             weighted_fpr += handle.meta.entries as f64 * fpr;
         }
         report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;

@@ -23,7 +23,7 @@ use crate::key::{
 };
 use crate::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
-use crate::stats::counters::LEVELS;
+use crate::stats::counters::{Counter, LEVELS};
 use crate::sync::Arc;
 use crate::value::{Key, Value};
 use crate::version::handle::TableHandle;
@@ -123,6 +123,7 @@ impl Iter {
         let mut sources: Vec<_> = walks.map(Source::Memtable).collect();
         let mut add_tables = |level, tables| {
             let walk = LevelIter::new(direction, tables, self.fill_cache);
+            let walk = walk.counted(&self.shared.counters, level);
             sources.push(Source::Tables(match &range {
                 Some(range) => walk.within(Arc::clone(range), level),
                 None => walk,
@@ -144,6 +145,9 @@ impl Iter {
     #[cold]
     fn start(&mut self, direction: Direction) -> Result<MergingIter<Source>> {
         self.refused.take().map_or(Ok(()), Err)?;
+        if self.front.is_none() && self.back.is_none() {
+            self.shared.counters.add(Counter::Scans, 1);
+        }
         let mut merge = self.merge(direction);
         let bound = match direction {
             Direction::Forward => start_bound(&self.bounds.start),

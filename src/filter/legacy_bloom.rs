@@ -7,10 +7,9 @@
 //!
 //! The bytes equal RocksDB's for the same keys. What the encoding costs is part of it: one key in
 //! 512 sets a single bit, which no number of bits per key repairs, and in a filter of millions of
-//! keys whole hashes meet (see [`expected_fpr`]). At most 512 MiB.
+//! keys whole hashes meet (`filter/line_rates.rs`). At most 512 MiB.
 //! Called by `filter/registry.rs` and `filter/builder.rs`.
 
-use crate::filter::fast_local_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::simd::{self, LINE_BYTES};
 
@@ -57,18 +56,6 @@ pub fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     filled.min(bytes.saturating_mul(8).min(BITS_MAX) / bits_per_key + 1)
 }
 
-/// The share of absent keys that a filter of `keys` keys lets through. To the rate of any filter
-/// with lines of 64 bytes come the keys that set a single bit (a floor of about 0.2 %) and those
-/// whose hash equals one of the `keys` hashes in all 32 bits. The formula is RocksDB's; of filters
-/// of few keys, which have more bits than were asked for, it says up to ten times too much.
-#[must_use]
-pub fn expected_fpr(bits_per_key: f64, probes: u32, keys: u64) -> f64 {
-    let lines = fast_local_bloom::expected_fpr(bits_per_key, probes);
-    let filter = lines + 0.1 / (0.75 * bits_per_key + 22.0);
-    let equal_hash = -(-(keys as f64) / 2f64.powi(32)).exp_m1();
-    filter + equal_hash - filter * equal_hash
-}
-
 /// Appends the filter of the keys with these hashes; nothing for none.
 pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
     if hashes.is_empty() {
@@ -84,7 +71,10 @@ pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
     // The order of keys does not matter to the bits, so lines can be fetched ahead.
     for (i, &hash) in hashes.iter().enumerate() {
         if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
-            simd::prefetch(&body[(ahead % lines) as usize], 0);
+            // Both ends: the body need not start at a cache line, so a line may lie in two.
+            let line = &body[(ahead % lines) as usize];
+            simd::prefetch(line, 0);
+            simd::prefetch(line, LINE_BYTES - 1);
         }
         let line = &mut body[(hash % lines) as usize];
         for bit in bits_in_line(hash, probes, LINE_BYTES as u64) {
@@ -280,14 +270,6 @@ mod tests {
         for row in vectors::array(&file, "calculate_space") {
             assert_eq!(calculate_space(int(row, 1), int(row, 0) as u32), int(row, 2), "{row}");
         }
-        for row in vectors::array(&file, "estimated_fp_rate") {
-            let (bits_per_key, n) = (int(row, 0) as u32, int(row, 1));
-            let body = calculate_space(n, bits_per_key) - TRAILER_BYTES as u64;
-            let bits = 8.0 * body as f64 / n as f64;
-            let fpr = expected_fpr(bits, leveldb_bloom::probes(bits_per_key), n);
-            let expected = row[2].as_f64().expect("number");
-            assert!((fpr - expected).abs() < 1e-6 * expected, "{row}: {fpr}");
-        }
     }
 
     #[test]
@@ -388,7 +370,5 @@ mod tests {
             let fpr = hits as f64 / 20_000.0;
             assert!(band.contains(&fpr), "{n} keys, {bits_per_key} bits: {fpr}");
         }
-        let at = |keys| expected_fpr(10.0, 6, keys);
-        assert!((0.012..0.0135).contains(&at(0)) && at(100_000_000) > 2.5 * at(0));
     }
 }

@@ -17,6 +17,8 @@
 //! measurements and tools.
 
 pub(crate) mod estimates;
+pub(crate) mod leveldb_rate;
+pub(crate) mod line_rates;
 pub(crate) mod allocation;
 pub(crate) mod builder;
 pub(crate) mod construction;

@@ -15,7 +15,6 @@ use crate::filter::legacy_bloom;
 use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
 use crate::filter::ribbon;
-use crate::filter::ribbon_space;
 use std::sync::Arc;
 
 /// How the keys of new filters become bits.
@@ -162,28 +161,6 @@ impl Encoding {
     pub fn of_table(label: &str, millibits: u64) -> Option<Self> {
         let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
         Encoding::built_in(millibits).into_iter().find(|encoding| encoding.label() == label)
-    }
-
-    /// The share of absent keys that a filter of many keys lets through.
-    #[must_use]
-    pub fn expected_fpr(&self) -> Option<f64> {
-        match self {
-            Encoding::LevelDbBloom { bits_per_key } => {
-                Some(leveldb_bloom::expected_fpr(*bits_per_key))
-            }
-            Encoding::FastLocalBloom { millibits } => Some(fast_local_bloom::expected_fpr(
-                f64::from(*millibits) / 1_000.0,
-                fast_local_bloom::choose_num_probes(*millibits),
-            )),
-            Encoding::Ribbon { millibits } => Some(ribbon_space::expected_fpr(*millibits)),
-            // Of many keys, but not yet of so many that whole hashes meet.
-            Encoding::LegacyBloom { bits_per_key } => Some(legacy_bloom::expected_fpr(
-                f64::from(*bits_per_key),
-                leveldb_bloom::probes(*bits_per_key),
-                0,
-            )),
-            Encoding::Custom(_) => None,
-        }
     }
 }
 

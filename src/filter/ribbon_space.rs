@@ -242,6 +242,15 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// So thousandths lose nothing of what RocksDB computes with, given three decimals.
+    #[test]
+    fn thousandths_are_exact_for_three_decimals() {
+        for millibits in 1_000..=100_000u32 {
+            let decimals = format!("{}.{:03}", millibits / 1_000, millibits % 1_000);
+            assert_eq!(Ok(f64::from(millibits) / 1_000.0), decimals.parse());
+        }
+    }
     use crate::filter::vectors;
     use serde_json::Value;
 

@@ -54,11 +54,19 @@ impl Filter {
     }
 
     /// RocksDB's Ribbon filter, which lets as many absent keys through as [`Filter::bloom`] with
-    /// these bits a key (0.5 to 100) and takes 7/10 of its space: 10 stand for 7.1 bits. It costs
+    /// these bits a key (0.5 to 100, at most three decimals, since more would give other bytes than
+    /// RocksDB's) and takes 7/10 of its space: 10 stand for 7.1 bits. It costs
     /// several times as much to build, some more to ask, and 20 bytes of memory a key while it is
     /// built. Filters of less than about 150 keys are Bloom filters, which are smaller then.
     #[must_use]
     pub fn ribbon(bits_per_key: f64) -> Self {
+        // RocksDB's Bloom filters go by thousandths, too; its Ribbon filters by all decimals.
+        let thousandths = 1_000.0 * bits_per_key.max(1.0);
+        if (thousandths - thousandths.round()).abs() > 1e-6 {
+            return Filter::refusing(format!(
+                "{bits_per_key} bits per key of a Ribbon filter; it takes at most three decimals"
+            ));
+        }
         Filter::of_bits(bits_per_key, |millibits| Encoding::Ribbon { millibits })
     }
 

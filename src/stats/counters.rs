@@ -40,6 +40,8 @@ counters! {
         MemtableHits,
         /// Memtables that their filter let a lookup skip.
         MemtableNegatives,
+        /// Iterators that were asked for an entry.
+        Scans,
         /// Batches acknowledged.
         Batches,
         /// Entries of those batches.
@@ -88,7 +90,8 @@ counters! {
 }
 
 counters! {
-    /// Counted by level, on point lookups; filter blocks and prefixes also on scans.
+    /// Counted by level: point lookups, then scans, which have counters of their own. What
+    /// compactions read is in [`Counter`].
     LevelCounter {
         /// The filter said no.
         Negatives,
@@ -120,10 +123,34 @@ counters! {
         IndexBlocksRead,
         /// Bytes of those as they stand in the file.
         IndexBytesRead,
-        /// Asked for the prefix of a key or of a scan's range, the filter said no.
+        /// Asked for the prefix of a key, since it holds no whole keys, the filter said no.
         PrefixNegatives,
-        /// Asked for a prefix, the filter said maybe.
+        /// Asked for the prefix of a key, the filter said maybe.
         PrefixPositives,
+        /// Asked for the prefix of a scan's range, the filter said no: the table was passed by.
+        ScanNegatives,
+        /// Asked for the prefix of a scan's range, the filter said maybe.
+        ScanPositives,
+        /// Tables that scans entered, whether or not their filter was asked.
+        ScanTables,
+        /// Bytes of data blocks that scan negatives avoided: one mean block each, an estimate.
+        ScanBytesAvoided,
+        /// Data blocks that scans found in the cache.
+        ScanDataBlocksCached,
+        /// Data blocks that scans read from the file.
+        ScanDataBlocksRead,
+        /// Bytes of those blocks as they stand in the file.
+        ScanDataBytesRead,
+        /// Filter blocks that scans found in the cache.
+        ScanFilterBlocksCached,
+        /// Filter blocks that scans read from the file.
+        ScanFilterBlocksRead,
+        /// Bytes of those as they stand in the file.
+        ScanFilterBytesRead,
+        /// Data indexes that scans read from the file.
+        ScanIndexBlocksRead,
+        /// Bytes of those as they stand in the file.
+        ScanIndexBytesRead,
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Stats {
     /// Entries in memtables now, those that wait for their flush included: of a database opened to
     /// read only, the entries that are only in the logs.
     pub memtable_entries: u64,
+    /// Iterators that were asked for an entry.
+    pub scans: u64,
     /// Batches acknowledged.
     pub batches: u64,
     /// Entries in them.
@@ -92,7 +94,7 @@ pub struct Stats {
     pub since_unix_seconds: u64,
 }
 
-/// Counters and contents of one level.
+/// Counters and contents of one level. Those that do not begin with `scan_` count point lookups.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LevelStats {
@@ -136,13 +138,41 @@ pub struct LevelStats {
     pub index_blocks_read: u64,
     /// Bytes of those in the files.
     pub index_bytes_read: u64,
-    /// The filter was asked for the prefix of all keys of a scan, or, where it holds no whole
-    /// keys, for that of a looked-up key, and said no: the table was passed by. Scans of both
-    /// directions and every table they pass count.
+    /// The filter holds no whole keys, was asked for the prefix of a looked-up key, and said no:
+    /// the lookup passed the table by.
     pub prefix_negatives: u64,
-    /// The filter was asked for a prefix and said maybe. Outside of the false-positive rate: it
-    /// may be right where the key is not there.
+    /// The filter was asked for the prefix of a looked-up key and said maybe. Outside of the
+    /// false-positive rate: it may be right where the key is not there.
     pub prefix_positives: u64,
+    /// The filter was asked for the prefix of all keys of a scan and said no: the scan passed the
+    /// table by. Scans of both directions and every table they pass by count.
+    pub scan_negatives: u64,
+    /// The filter was asked for the prefix of a scan's keys and said maybe.
+    pub scan_positives: u64,
+    /// Tables that scans entered, whether or not their filter was asked.
+    ///
+    /// What a scan reads in a table is counted when it enters the table, and again when it leaves
+    /// the table or is dropped.
+    pub scan_tables: u64,
+    /// Data block bytes that `scan_negatives` avoided: an estimate of one mean block each, which
+    /// is the least that entering the table would have read.
+    pub scan_bytes_avoided: u64,
+    /// Data blocks that scans found in the cache.
+    pub scan_data_blocks_cached: u64,
+    /// Data blocks that scans read from files.
+    pub scan_data_blocks_read: u64,
+    /// Bytes of those in the files.
+    pub scan_data_bytes_read: u64,
+    /// Filter blocks that scans found in the cache.
+    pub scan_filter_blocks_cached: u64,
+    /// Filter blocks that scans read from files.
+    pub scan_filter_blocks_read: u64,
+    /// Bytes of those in the files.
+    pub scan_filter_bytes_read: u64,
+    /// Index blocks that scans read from files.
+    pub scan_index_blocks_read: u64,
+    /// Bytes of those in the files.
+    pub scan_index_bytes_read: u64,
 }
 
 impl LevelStats {
@@ -167,20 +197,25 @@ impl LevelStats {
         self.data_blocks_cached + self.data_blocks_read
     }
 
-    /// Data blocks that negatives avoided, one each: exact for lookups; of a table that it
-    /// passes by a scan would have read at least the one.
+    /// Data blocks that lookups avoided, exactly one for each negative.
     #[must_use]
     pub fn data_blocks_avoided(&self) -> u64 {
         self.negatives + self.prefix_negatives
     }
 
-    /// How often filters were asked for a prefix.
+    /// How often lookups asked filters for a prefix.
     #[must_use]
     pub fn prefix_checks(&self) -> u64 {
         self.prefix_negatives + self.prefix_positives
     }
 
-    fn counters(&mut self) -> [(LevelCounter, &mut u64); 17] {
+    /// How often scans asked filters for a prefix.
+    #[must_use]
+    pub fn scan_checks(&self) -> u64 {
+        self.scan_negatives + self.scan_positives
+    }
+
+    fn counters(&mut self) -> [(LevelCounter, &mut u64); 29] {
         [
             (LevelCounter::Negatives, &mut self.negatives),
             (LevelCounter::TruePositives, &mut self.true_positives),
@@ -199,6 +234,18 @@ impl LevelStats {
             (LevelCounter::IndexBytesRead, &mut self.index_bytes_read),
             (LevelCounter::PrefixNegatives, &mut self.prefix_negatives),
             (LevelCounter::PrefixPositives, &mut self.prefix_positives),
+            (LevelCounter::ScanNegatives, &mut self.scan_negatives),
+            (LevelCounter::ScanPositives, &mut self.scan_positives),
+            (LevelCounter::ScanTables, &mut self.scan_tables),
+            (LevelCounter::ScanBytesAvoided, &mut self.scan_bytes_avoided),
+            (LevelCounter::ScanDataBlocksCached, &mut self.scan_data_blocks_cached),
+            (LevelCounter::ScanDataBlocksRead, &mut self.scan_data_blocks_read),
+            (LevelCounter::ScanDataBytesRead, &mut self.scan_data_bytes_read),
+            (LevelCounter::ScanFilterBlocksCached, &mut self.scan_filter_blocks_cached),
+            (LevelCounter::ScanFilterBlocksRead, &mut self.scan_filter_blocks_read),
+            (LevelCounter::ScanFilterBytesRead, &mut self.scan_filter_bytes_read),
+            (LevelCounter::ScanIndexBlocksRead, &mut self.scan_index_blocks_read),
+            (LevelCounter::ScanIndexBytesRead, &mut self.scan_index_bytes_read),
         ]
     }
 }
@@ -255,12 +302,13 @@ impl Stats {
         total
     }
 
-    fn counters(&mut self) -> [(Counter, &mut u64); 26] {
+    fn counters(&mut self) -> [(Counter, &mut u64); 27] {
         [
             (Counter::Gets, &mut self.gets),
             (Counter::GetsFound, &mut self.gets_found),
             (Counter::MemtableHits, &mut self.memtable_hits),
             (Counter::MemtableNegatives, &mut self.memtable_negatives),
+            (Counter::Scans, &mut self.scans),
             (Counter::Batches, &mut self.batches),
             (Counter::Entries, &mut self.entries),
             (Counter::EntryBytes, &mut self.entry_bytes),
@@ -305,8 +353,11 @@ mod tests {
         }
         assert_eq!(stats.total().negatives, LEVELS as u64);
         let text = stats.to_string();
-        assert!(text.contains("passed by:  level 0 2, 1  level 1 2, 1"), "{text}");
-        assert!(!Stats::default().to_string().contains("passed by"));
+        assert!(text.contains("a prefix, and passed by:  level 0 2, 1  level 1 2, 1"), "{text}");
+        let scans = "level 0 entered 1, passed by 1 of 2 asked, read 1 and found 1 data blocks";
+        assert!(text.contains(scans), "{text}");
+        let none = Stats::default().to_string();
+        assert!(!none.contains("passed by") && !none.contains("scans"), "{none}");
         let zero = stats.since(&stats);
         assert_eq!((zero.gets, zero.total().data_blocks()), (0, 0));
     }

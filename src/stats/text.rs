@@ -16,12 +16,14 @@ impl fmt::Display for Stats {
         )?;
         for (number, level) in self.levels.iter().enumerate() {
             let asked = level.negatives + level.not_consulted + level.prefix_checks();
+            let asked = asked + level.scan_tables + level.scan_checks();
             if level.tables + level.data_blocks() + asked > 0 {
                 write_level(f, &format!("{number}"), level)?;
             }
         }
         write_level(f, "all", &self.total())?;
         write_prefixes(f, &self.levels)?;
+        write_scans(f, self.scans, &self.levels)?;
         writeln!(
             f,
             "gets {} (found {}), answered by a memtable {}, memtables skipped by their filter {}",
@@ -80,12 +82,30 @@ fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Res
     if levels.iter().all(|level| level.prefix_checks() == 0) {
         return Ok(());
     }
-    write!(f, "tables asked for a prefix, and passed by:")?;
+    write!(f, "tables that lookups asked for a prefix, and passed by:")?;
     for (number, level) in levels.iter().enumerate().filter(|(_, level)| level.prefix_checks() > 0)
     {
         write!(f, "  level {number} {}, {}", level.prefix_checks(), level.prefix_negatives)?;
     }
     writeln!(f)
+}
+
+/// A line for each level that scans came to.
+fn write_scans(f: &mut fmt::Formatter<'_>, scans: u64, levels: &[LevelStats]) -> fmt::Result {
+    if scans == 0 {
+        return Ok(());
+    }
+    writeln!(f, "scans {scans}; tables, and blocks in them:")?;
+    for (number, level) in levels.iter().enumerate() {
+        if level.scan_tables + level.scan_checks() == 0 {
+            continue;
+        }
+        write!(f, "  level {number} entered {}, ", level.scan_tables)?;
+        write!(f, "passed by {} of {} asked, ", level.scan_negatives, level.scan_checks())?;
+        write!(f, "read {} ", level.scan_data_blocks_read)?;
+        writeln!(f, "and found {} data blocks", level.scan_data_blocks_cached)?;
+    }
+    Ok(())
 }
 
 fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fmt::Result {

@@ -56,6 +56,11 @@ impl Table {
 }
 
 impl TableIter {
+    /// The blocks that were touched since the last call.
+    pub fn take_io(&mut self) -> TableIo {
+        std::mem::take(&mut self.io)
+    }
+
     fn blocks(&self) -> Option<&BlockDirectory> {
         self.table.pinned_index(self.index.as_ref()?)
     }

@@ -18,7 +18,7 @@ use crate::filter::prefix::PrefixExtractor;
 use crate::filter::registry::PreparedFilter;
 use crate::iterator::api::Direction;
 use crate::key::{Lookup, LookupKey};
-use crate::sync::Arc;
+use crate::sync::{Arc, OnceLock};
 use crate::table::block_cursor::BlockCursor;
 use crate::table::cached_block::{BlockCache, BlockDirectory};
 use crate::table::fetch::{TableFile, TableIo};
@@ -77,6 +77,7 @@ pub struct Table {
     filter: OpenFilter,
     /// Handle of the filter, for errors of `verify`.
     filter_offset: u64,
+    expected_fpr: OnceLock<Option<f64>>,
 }
 
 impl Table {
@@ -110,7 +111,15 @@ impl Table {
             // Last, since it is much, and the index serves every lookup.
             filter.pin_partitions(&file);
         }
-        Ok(Table { file, footer, properties, index, filter, filter_offset })
+        Ok(Table {
+            file,
+            footer,
+            properties,
+            index,
+            filter,
+            filter_offset,
+            expected_fpr: OnceLock::new(),
+        })
     }
 
     /// What the table knows of a key, and what its filter said. "Maybe" with `Absent` is a false
@@ -199,6 +208,12 @@ impl Table {
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// [`Properties::expected_fpr`], which takes some time, reckoned once.
+    #[must_use]
+    pub fn expected_fpr(&self) -> Option<f64> {
+        *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
 
     /// Mean size of a data block as stored.

@@ -13,17 +13,21 @@
 use crate::error::{Error, Result};
 use crate::iterator::api::{Direction, InternalIterator};
 use crate::key::compare_internal;
+use crate::stats::counters::{Counters, LevelCounter};
 use crate::sync::Arc;
 use crate::table::iter::TableIter;
 use crate::value::Value;
 use crate::version::handle::TableHandle;
 use crate::version::range_filter::RangeFilter;
+use crate::version::version::count_scan_io;
 
 /// A walk over a sorted level.
 pub struct LevelIter {
     direction: Direction,
     tables: Vec<Arc<TableHandle>>,
     fill_cache: bool,
+    /// Where to count what is read, and at which level.
+    counters: Option<(Arc<Counters>, usize)>,
     /// Whom to ask for tables to pass by, and the level to count that at.
     range: Option<(Arc<RangeFilter>, usize)>,
     /// Always at an entry, but for the time of a step.
@@ -45,7 +49,28 @@ impl LevelIter {
     /// A walk over `tables`. Not positioned until the first seek; opens nothing.
     #[must_use]
     pub fn new(direction: Direction, tables: Vec<Arc<TableHandle>>, fill_cache: bool) -> Self {
-        LevelIter { direction, tables, fill_cache, range: None, current: None, error: None }
+        let (counters, range) = (None, None);
+        LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
+    }
+
+    /// Counts what the walk reads as a scan of this level.
+    #[must_use]
+    pub fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
+        self.counters = Some((Arc::clone(counters), level));
+        self
+    }
+
+    /// Counts what was read since the last call. Not at each block, which would cost the steps of a
+    /// walk a look: when a table is entered, when it is left, and when the walk is dropped.
+    fn count_reads(&mut self) {
+        if let (Some((counters, level)), Some(current)) = (&self.counters, &mut self.current) {
+            count_scan_io(*level, &current.iter.take_io(), &counters.stripe());
+        }
+    }
+
+    fn leave(&mut self) {
+        self.count_reads();
+        self.current = None;
     }
 
     /// Passes by the tables of this level that `range` excludes. The walk is for the keys of that
@@ -78,7 +103,7 @@ impl LevelIter {
     /// Starts in the table at `place`, if there is one; at `bound`, or at the table's end of the
     /// walk if the bound lies before it.
     fn enter(&mut self, place: Option<usize>, bound: Option<&[u8]>) {
-        self.current = None;
+        self.leave();
         let place = self.unexcluded(place);
         let Some((place, handle)) = place.and_then(|at| Some((at, self.tables.get(at)?))) else {
             return;
@@ -90,6 +115,10 @@ impl LevelIter {
         let mut iter = handle.table.iter(self.direction, self.fill_cache);
         iter.seek(inside);
         self.current = Some(Current { place, iter, whole: inside.is_none(), passed: 0 });
+        if let Some((counters, level)) = &self.counters {
+            counters.stripe().add_level(*level, LevelCounter::ScanTables, 1);
+        }
+        self.count_reads();
     }
 
     /// Goes on to the next table while the current one has no more entries; answers `valid`.
@@ -99,7 +128,7 @@ impl LevelIter {
         {
             if let Err(error) = self.check_whole(current) {
                 self.error = Some(error);
-                self.current = None;
+                self.leave();
                 return false;
             }
             let next = self.behind(current.place);
@@ -118,6 +147,12 @@ impl LevelIter {
             return Err(Error::corruption(handle.table.path(), 0, what));
         }
         Ok(())
+    }
+}
+
+impl Drop for LevelIter {
+    fn drop(&mut self) {
+        self.count_reads();
     }
 }
 
@@ -186,7 +221,6 @@ mod tests {
     use crate::filter::prefix::Prefix;
     use crate::filter::registry::Encoding;
     use crate::key::{ValueKind, put_internal_key};
-    use crate::stats::counters::{Counters, LevelCounter};
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::filter_block::pinned::FilterPinning;
@@ -292,7 +326,7 @@ mod tests {
             for direction in [Direction::Forward, Direction::Reverse] {
                 let counters = Arc::new(Counters::new());
                 let counted = || {
-                    [LevelCounter::PrefixNegatives, LevelCounter::PrefixPositives]
+                    [LevelCounter::ScanNegatives, LevelCounter::ScanPositives]
                         .map(|counter| counters.level_total(3, counter))
                 };
                 let walker = |prefix: &str, end: &str| {

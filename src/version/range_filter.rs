@@ -15,7 +15,7 @@ use crate::table::block_builder::common_prefix;
 use crate::table::fetch::TableIo;
 use crate::table::filter_block::layout::FilterVerdict;
 use crate::table::reader::Table;
-use crate::version::version::count_io;
+use crate::version::version::count_scan_io;
 
 /// The question of one scan.
 #[derive(Debug)]
@@ -49,13 +49,14 @@ impl RangeFilter {
         let common = self.start.user_key().get(..self.common).unwrap_or_default();
         let verdict = filter.range_may_match(table.file(), common, &self.start, &mut io);
         let stripe = self.counters.stripe();
-        count_io(level, &io, &stripe);
+        count_scan_io(level, &io, &stripe);
         match verdict {
             FilterVerdict::NotConsulted => return false,
-            FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::PrefixPositives, 1),
+            FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
             FilterVerdict::No => {
-                stripe.add_level(level, LevelCounter::PrefixNegatives, 1);
-                stripe.add_level(level, LevelCounter::BytesAvoided, table.mean_block_bytes());
+                let bytes = table.mean_block_bytes();
+                stripe.add_level(level, LevelCounter::ScanNegatives, 1);
+                stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
             }
         }
         verdict == FilterVerdict::No

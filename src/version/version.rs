@@ -277,3 +277,25 @@ fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
     }
     stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
 }
+
+/// Counts the blocks that a scan touched in a table, apart from those of lookups.
+pub fn count_scan_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let touched = [
+        (LevelCounter::ScanDataBlocksCached, u64::from(io.data_cached)),
+        (LevelCounter::ScanDataBlocksRead, u64::from(io.data_read)),
+        (LevelCounter::ScanDataBytesRead, io.data_bytes),
+        (LevelCounter::ScanFilterBlocksCached, u64::from(io.filter_cached)),
+        (LevelCounter::ScanFilterBlocksRead, u64::from(io.filter_read)),
+        (LevelCounter::ScanFilterBytesRead, io.filter_bytes),
+        (LevelCounter::ScanIndexBlocksRead, u64::from(io.index_read)),
+        (LevelCounter::ScanIndexBytesRead, io.index_bytes),
+    ];
+    for (counter, amount) in touched {
+        if amount > 0 {
+            stripe.add_level(level, counter, amount);
+        }
+    }
+    if io.filter_errors > 0 {
+        stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
+    }
+}

@@ -114,6 +114,10 @@ fn bad_options() -> Vec<(String, Options)> {
         add("whole bits", Options::new().filter(Filter::leveldb_bloom(bits)));
     }
     add("whole bits", Options::new().filter(Filter::leveldb_bloom(9.5)));
+    for bits in [9.1234, 1.0001, 99.9999] {
+        add("three decimals", Options::new().filter(Filter::ribbon(bits)));
+        add("three decimals", Options::new().filter(Filter::bloom_then_ribbon(bits, 2)));
+    }
     for share in [-0.1, 1.5, f64::NAN, f64::INFINITY] {
         add("filter_resident_share", Options::new().filter_resident_share(share));
     }

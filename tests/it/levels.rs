@@ -206,3 +206,29 @@ fn the_last_level_gives_way_first_when_a_database_is_opened() {
     });
     assert_eq!(blocks, [0, 19_980]);
 }
+
+/// Tables of level 0 that share all keys, some, or none: advice counts as many questions a lookup
+/// as lookups then ask.
+#[test]
+fn advice_expects_the_questions_that_lookups_ask() {
+    for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {
+        let db = open(&MemEnv::without_log(), &by_hand().block_bytes(256)).unwrap();
+        for table in 0..3 {
+            put(&db, (0..1000).map(|i| table * step + i));
+            db.flush().unwrap();
+        }
+        let advice = db.filter_report().advice(1_000_000);
+        let asked = advice.levels[0].asked;
+        let expected = questions.unwrap_or(asked);
+        assert!((asked - expected).abs() < 0.01, "{step}: {asked}");
+        // As many lookups near each table's keys as it has keys.
+        let before = db.stats();
+        for table in 0..3 {
+            (0..1000).for_each(|i| assert_eq!(db.get(absent_key(table * step + i)).unwrap(), None));
+        }
+        let top = db.stats().since(&before).levels[0].clone();
+        let counted = (top.negatives + top.false_positives) as f64 / 3_000.0;
+        assert!((asked - counted).abs() < 0.02, "{step}: {asked} expected, {counted} counted");
+        db.close().unwrap();
+    }
+}

@@ -260,15 +260,16 @@ fn a_prefix_scan_enters_the_tables_that_have_the_prefix_and_no_other() {
                     assert_eq!(found, 10);
                 });
                 let level = &stats.levels[0];
-                assert_eq!((level.prefix_negatives, level.prefix_positives), (9, 2), "{layout}");
-                assert_eq!(level.prefix_checks(), 11);
+                assert_eq!((level.scan_negatives, level.scan_positives), (9, 2), "{layout}");
+                assert_eq!((level.scan_checks(), level.prefix_checks()), (11, 0));
                 let reads = counting.read_calls() - before;
                 // One data block of each of the two tables, once; and partitions, if any.
                 let data_blocks = if backward { 0 } else { 2 };
-                assert_eq!(reads - level.filter_blocks_read, data_blocks, "{layout}");
+                assert_eq!(level.scan_data_blocks_read, data_blocks, "{layout}");
+                assert_eq!(reads, data_blocks + level.scan_filter_blocks_read, "{layout}");
             }
             let stats = counted(&db, || assert_eq!(db.prefix("missing/").count(), 0));
-            assert_eq!(stats.total().prefix_negatives, 11, "{layout}");
+            assert_eq!(stats.total().scan_negatives, 11, "{layout}");
             // What has no prefix in common, and what is told to ask none, asks none.
             let bounds = (Bound::Included("wanted/"), Bound::Excluded("wanted0"));
             let stats = counted(&db, || {
@@ -277,10 +278,10 @@ fn a_prefix_scan_enters_the_tables_that_have_the_prefix_and_no_other() {
                 assert_eq!(db.iter().count(), 11 * 200 + 10 + 2);
                 assert_eq!(db.range_with(bounds, &WITHOUT_FILTERS).count(), 10);
             });
-            assert_eq!(stats.total().prefix_checks(), 0, "{layout}");
+            assert_eq!(stats.total().scan_checks(), 0, "{layout}");
             // A range is as good as a prefix where it shares one.
             let stats = counted(&db, || assert_eq!(db.range("wanted/003".."wanted/9").count(), 10));
-            assert_eq!(stats.total().prefix_negatives, 9, "{layout}");
+            assert_eq!(stats.total().scan_negatives, 9, "{layout}");
         }
     }
 }
@@ -299,14 +300,14 @@ fn a_long_level_is_asked_table_by_table() {
     assert!(tables > 10 * levels, "{tables}");
     let mut walk = db.prefix("aa");
     let first = counted(&db, || assert!(walk.next().unwrap().is_ok()));
-    let first = first.total().prefix_checks();
+    let first = first.total().scan_checks();
     assert!((1..=levels).contains(&first), "{first} tables before the first entry");
     let rest = counted(&db, || assert_eq!(walk.count(), 3999));
-    let asked = first + rest.total().prefix_checks();
+    let asked = first + rest.total().scan_checks();
     assert!(asked.abs_diff(tables / 2) <= 2 * levels, "{asked} of {tables}");
     // Between the two runs of keys: one table has it in its range, none has it.
     let none = counted(&db, || assert_eq!(db.prefix("bb").count(), 0)).total();
-    assert!(none.prefix_negatives <= levels && none.prefix_positives == 0);
+    assert!(none.scan_negatives <= levels && none.scan_positives == 0);
 }
 
 #[test]
@@ -372,9 +373,9 @@ fn a_table_is_asked_by_the_rule_of_its_own_id() {
             assert_eq!(db.prefix("0").count(), 100);
         })
         .total();
-        assert_eq!(total.prefix_checks() > 0, asked, "{place}");
+        assert_eq!(total.scan_checks() > 0, asked, "{place}");
         // One byte is a prefix today, and not one of the table's.
-        assert!(total.prefix_checks() <= 2, "{place}");
+        assert!(total.scan_checks() <= 2, "{place}");
     }
 }
 
@@ -407,7 +408,7 @@ fn a_rule_that_panics_costs_a_flush_and_no_entry() {
     db.put("ab1", "1").unwrap();
     db.flush().unwrap();
     let asked = counted(&db, || assert_eq!(db.prefix("ab").count(), 1)).total();
-    assert_eq!(asked.prefix_positives, 1);
+    assert_eq!(asked.scan_positives, 1);
     panics(true);
     let asked = counted(&db, || {
         assert_eq!(db.prefix("ab").count(), 1);
@@ -415,7 +416,7 @@ fn a_rule_that_panics_costs_a_flush_and_no_entry() {
         assert_eq!(db.prefix("xy").count(), 0);
     })
     .total();
-    assert_eq!((asked.prefix_checks(), asked.not_consulted), (0, 1));
+    assert_eq!((asked.scan_checks() + asked.prefix_checks(), asked.not_consulted), (0, 1));
     db.put("ab2", "2").unwrap();
     let refused = db.flush().unwrap_err().to_string();
     assert!(refused.contains("no prefix today"), "{refused}");
@@ -425,4 +426,56 @@ fn a_rule_that_panics_costs_a_flush_and_no_entry() {
     assert_eq!(db.prefix("ab").count(), 2);
     db.flush().unwrap();
     assert_eq!(db.prefix("ab").count(), 2);
+}
+
+/// What scans read is what the system was asked for, in counters of their own, whatever the number
+/// of threads, and kept from one opening to the next.
+#[test]
+fn scans_count_what_they_read_apart_from_lookups() {
+    let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
+    let filter = Filter::bloom(20.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
+    let filter = filter.prefix(Prefix::delimited(b'/', 1));
+    let options = Options::new().filter(filter).env(Arc::new(counting.clone()));
+    let db = eleven_tables(&options);
+    let (calls, bytes) = (counting.read_calls(), counting.read_bytes());
+    let unkept = ReadOptions::new().fill_cache(false);
+    let one = counted(&db, || {
+        assert_eq!(db.range_with("wanted/".."wanted0", &unkept).count(), 10);
+        assert_eq!(db.range_with(.., &unkept).rev().count(), 11 * 200 + 10 + 2);
+    });
+    let total = one.total();
+    assert_eq!((one.scans, total.scan_tables, total.scan_negatives), (2, 2 + 11, 9));
+    let blocks = total.scan_data_blocks_read + total.scan_filter_blocks_read;
+    assert_eq!(blocks + total.scan_index_blocks_read, counting.read_calls() - calls);
+    let read = total.scan_data_bytes_read + total.scan_filter_bytes_read;
+    assert_eq!(read + total.scan_index_bytes_read, counting.read_bytes() - bytes);
+    assert!(total.scan_data_blocks_read > 20, "{total:?}");
+    let lookups = [total.data_blocks(), total.filter_blocks_read, total.index_blocks_read];
+    assert_eq!((lookups, total.bytes_avoided), ([0; 3], 0), "no lookup was made");
+
+    let many = counted(&db, || {
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        assert_eq!(db.range_with("wanted/".."wanted0", &unkept).count(), 10);
+                        assert_eq!(db.range_with(.., &unkept).rev().count(), 11 * 200 + 10 + 2);
+                    }
+                });
+            }
+        });
+    });
+    let sum = many.total();
+    assert_eq!((many.scans, sum.scan_tables, sum.scan_negatives), (60, 30 * 13, 30 * 9));
+    let data =
+        |level: &siftdb::LevelStats| level.scan_data_blocks_read + level.scan_data_blocks_cached;
+    assert_eq!(data(&sum), 30 * data(&total));
+
+    let kept = db.stats();
+    db.close().unwrap();
+    drop(db);
+    let db = options.open("/db").unwrap();
+    assert_eq!(db.stats().total().scan_data_blocks_read, kept.total().scan_data_blocks_read);
+    assert_eq!(db.stats().scans, kept.scans);
+    db.close().unwrap();
 }

@@ -33,6 +33,9 @@ pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
         Some(taken) if (taken - millibits / 1_000.0).abs() > 1e-6 => {
             refuse(format!("{label} takes whole bits per key, not {bits}"))
         }
+        Some(taken) if (taken - bits.max(1.0)).abs() > 1e-9 => {
+            refuse(format!("{label} takes bits per key with at most three decimals, not {bits}"))
+        }
         _ => Ok(encoding),
     }
 }

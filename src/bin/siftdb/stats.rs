@@ -98,8 +98,9 @@ macro_rules! object {
 fn stats_json(stats: &Figures) -> Value {
     let mut object = object!(stats;
         gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, memtable_entries,
-        batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes, flush_bytes,
-        compactions, compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped,
+        scans, batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes,
+        flush_bytes, compactions, compaction_bytes_read, compaction_bytes_written,
+        compaction_entries_dropped,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
@@ -118,7 +119,10 @@ fn level_json(level: &LevelStats) -> Value {
         false_positives, unresolved, not_consulted, bytes_avoided, index_seeks,
         data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
         filter_blocks_read, filter_bytes_read, index_blocks_read, index_bytes_read,
-        prefix_negatives, prefix_positives,
+        prefix_negatives, prefix_positives, scan_negatives, scan_positives, scan_tables,
+        scan_bytes_avoided, scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read,
+        scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read,
+        scan_index_blocks_read, scan_index_bytes_read,
     );
     object.insert("observed_fpr".into(), json!(level.observed_fpr()));
     Value::Object(object)

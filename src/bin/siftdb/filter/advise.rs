@@ -73,7 +73,7 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
     writeln!(out, "{0:>12}{1:>10}{0:>12}{1:>10}  layout", "bits/key", "FPR")?;
     for level in &advice.levels {
         let now = level.fpr_now.map_or_else(|| "-".into(), percent);
-        write!(out, "{:>5}{:>9}{:>12}", level.level, level.runs, level.keys)?;
+        write!(out, "{:>5}{:>9.2}{:>12}", level.level, level.asked, level.keys)?;
         write!(out, "{:>10}{now:>10}", bytes(level.bytes_now))?;
         write!(out, "{:>12.1}{:>10}", level.bits_even, percent(level.fpr_even))?;
         write!(out, "{:>12.1}{:>10}", level.bits_divided, percent(level.fpr_divided))?;
@@ -121,7 +121,7 @@ fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
         .map(|level| {
             json!({
                 "level": level.level,
-                "runs": level.runs,
+                "asked": level.asked,
                 "keys": level.keys,
                 "bytes_now": level.bytes_now,
                 "fpr_now": level.fpr_now,
