@@ -19,9 +19,10 @@ use crate::cache_key::{CacheKey, HashedKey, SHARDS};
 use crate::cached::{Cached, Slot};
 use crate::error::Result;
 use crate::filter::policy::ConstructionBudget;
+use crate::process::Process;
 use crate::recency_list::RecencyList;
 use crate::single_flight::Flights;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 use std::fmt;
 
 /// What an entry costs beside its value: list node, hash slot, the allocator's share.
@@ -52,6 +53,7 @@ struct Shard<V> {
 /// The cache.
 pub struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
+    process: Process,
     budget: Budget,
     /// Bytes held, by priority.
     held: [AtomicU64; 2],
@@ -75,6 +77,7 @@ impl<V> Cache<V> {
                 let lists = [List::new(), List::new()];
                 Mutex::new(Shard { lists, flights: Flights::new() })
             }),
+            process: Process::current(),
             budget: Budget::new(capacity_bytes, resident_share),
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
@@ -87,8 +90,15 @@ impl<V> Cache<V> {
     #[inline]
     pub fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
         let key = HashedKey::new(key);
-        let mut shard = self.shards[key.shard()].lock();
-        shard.lists[priority as usize].get(&key)
+        self.lock_shard(&key)?.lists[priority as usize].get(&key)
+    }
+
+    /// The shard of a key; `None` in a forked child, if a thread that the child does not have was
+    /// in it. Whether this is a child is asked only if the lock is taken.
+    #[inline]
+    fn lock_shard(&self, key: &HashedKey) -> Option<MutexGuard<'_, Shard<V>>> {
+        let shard = &self.shards[key.shard()];
+        shard.try_lock().or_else(|| self.process.is_current().then(|| shard.lock()))
     }
 
     /// Whether data of about `expected_bytes` that is loaded now, since `slot` is empty, should be
@@ -128,7 +138,9 @@ impl<V> Cache<V> {
         let key = HashedKey::new(key);
         loop {
             let waiters = {
-                let mut shard = self.shards[key.shard()].lock();
+                let Some(mut shard) = self.lock_shard(&key) else {
+                    return Ok((self.wrap(load()?.0), true));
+                };
                 if let Some(entry) = shard.lists[priority as usize].get(&key) {
                     let replaced = slot.and_then(|slot| entry.enter(slot));
                     drop(shard);
@@ -144,6 +156,10 @@ impl<V> Cache<V> {
                 landing.outcome = Some(Arc::clone(&loaded));
                 return Ok((loaded, true));
             };
+            // Nobody loads it in a forked child.
+            if !self.process.is_current() {
+                return Ok((self.wrap(load()?.0), true));
+            }
             if let Some(value) = waiters.wait() {
                 return Ok((value, false));
             }

@@ -7,11 +7,10 @@
 //! - What this process has locked is listed, so that [`Error::Locked`] can say what holds it.
 //! - A writer calls [`DirectoryLock::check`] before it begins a log or changes the manifest: a
 //!   removed `LOCK` locks nobody out.
-//! - A child process that was forked inherits handles, but neither the lock nor the workers:
-//!   [`DirectoryLock::check_process`] tells it so.
 
 use crate::env::api::{Env, FileId, FileLock, LockMode};
 use crate::error::{Error, LockHolder, Result};
+use crate::process::Process;
 use crate::sync::{Arc, plain};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ struct Held {
     /// The locked file; `None` where there is none.
     id: Option<FileId>,
     /// The process that locked it.
-    process: u32,
+    process: Process,
     /// The database was closed: only readers are left.
     closed: plain::AtomicBool,
 }
@@ -71,7 +70,7 @@ impl DirectoryLock {
     }
 
     fn new(lock: Option<Box<dyn FileLock>>, id: Option<FileId>, path: &Path) -> Arc<Self> {
-        let (process, closed) = (std::process::id(), plain::AtomicBool::new(false));
+        let (process, closed) = (Process::current(), plain::AtomicBool::new(false));
         let held = Arc::new(Held { id, process, closed });
         let mut list = HELD.lock();
         list.retain(|held| held.strong_count() > 0);
@@ -110,7 +109,7 @@ fn is_at(env: &dyn Env, path: &Path, id: FileId) -> Result<bool> {
 /// What holds the lock on the file at `path`.
 fn holder(env: &dyn Env, path: &Path) -> LockHolder {
     let Ok(metadata) = env.metadata(path) else { return LockHolder::OtherProcess };
-    let process = std::process::id();
+    let process = Process::current();
     let list = HELD.lock();
     let held = list.iter().filter_map(Weak::upgrade);
     // A forked child has its parent's list.

@@ -94,6 +94,12 @@ pub enum Error {
     OpenedReadOnly,
     /// `close` was called on this database.
     Closed,
+    /// This process was forked from the one that opened the database, and only that one can use the
+    /// handle. Nothing was read or written.
+    Forked {
+        /// The process that opened the database.
+        process: u32,
+    },
     /// A file is of a format, version or kind that this siftdb does not know. It was left alone.
     UnsupportedFormat {
         /// The file.
@@ -208,7 +214,8 @@ impl Error {
 
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
-    /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed` or
+    /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
+    /// `forked` or
     /// `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -225,6 +232,7 @@ impl Error {
             Error::LogsTooLarge { .. } => "logs_too_large",
             Error::OpenedReadOnly => "opened_read_only",
             Error::Closed => "closed",
+            Error::Forked { .. } => "forked",
             Error::UnsupportedFormat { .. } => "unsupported_format",
         }
     }
@@ -250,6 +258,7 @@ impl Error {
             }
             Error::OpenedReadOnly => "open it with `open` to write",
             Error::Closed => "open it again",
+            Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
             Error::UnsupportedFormat { .. } => "it may come from a newer siftdb or another program",
             Error::Io { .. } | Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => {
                 return None;
@@ -297,6 +306,10 @@ impl Error {
             ),
             Error::OpenedReadOnly => f.write_str("the database was opened to read only"),
             Error::Closed => f.write_str("the database is closed"),
+            Error::Forked { process } => write!(
+                f,
+                "the database belongs to process {process}, which this one was forked from"
+            ),
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }

@@ -160,6 +160,7 @@ mod directory_lock;
 pub mod env;
 
 // -- vocabulary: knows nothing of the engine -----------------------------------------------------
+mod process;
 mod recovery;
 mod write_batch;
 mod key;

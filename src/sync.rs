@@ -7,13 +7,13 @@
 
 #[cfg(feature = "interleavings")]
 pub use crate::scheduled::{
-    ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, thread,
+    ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, thread,
     thread_local, yield_until,
 };
 #[cfg(not(feature = "interleavings"))]
 pub use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(feature = "interleavings"))]
-pub use parking_lot::{Condvar, Mutex};
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};

@@ -165,6 +165,7 @@ pub fn compact_range(
 /// # Errors
 /// The failure of a compaction; `Closed` if the database is closed meanwhile.
 pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
+    shared.process.check()?;
     shared.check_writable()?;
     // Read once: a number is never given to another table.
     let damaged = match which {

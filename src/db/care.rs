@@ -53,10 +53,13 @@ impl Db {
         Options::new().open_read_only(path)
     }
 
-    /// What opening found in manifest and logs, and what it left out.
+    /// What opening found in manifest and logs, and what it left out. Empty in a forked child.
     #[must_use]
     pub fn recovery_report(&self) -> RecoveryReport {
-        self.shared().recovery.lock().clone()
+        let shared = self.shared();
+        // In a forked child another thread may have held the lock.
+        let mine = shared.process.is_current().then(|| shared.recovery.lock().clone());
+        mine.unwrap_or_default()
     }
 
     /// Reads everything that the database is made of and checks it: manifest and logs, and of each

@@ -31,6 +31,15 @@ use std::path::Path;
 
 /// An open database. Cheap to clone; every method takes `&self` and may be called from any thread.
 ///
+/// # After `fork`
+///
+/// A handle belongs to the process that opened it. A child that inherits one by `fork` cannot use
+/// it: calls that write, wait or begin a scan, and lookups that would have to read a file, answer
+/// [`Error::Forked`]. Lookups of what is in memory still find it, as it was at the fork. Dropping
+/// what was inherited, iterators and snapshots too, changes no file, waits for nobody and leaves
+/// the directory to the parent, which has it locked as before. A child that needs a database opens
+/// one of its own; as long as it or the parent has one open, the other gets [`Error::Locked`].
+///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
@@ -341,10 +350,15 @@ impl Db {
         filter_report::check_filters(self.shared())
     }
 
-    /// What the database did and holds. Cheap: it reads no file.
+    /// What the database did and holds. Cheap: it reads no file. In a forked child all figures are
+    /// 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        report::stats(self.shared())
+        match self.shared().process.is_current() {
+            true => report::stats(self.shared()),
+            // Other threads may have held the locks that this takes.
+            false => Stats::default(),
+        }
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports what failed.
@@ -383,6 +397,7 @@ impl Db {
 
 impl Handle {
     fn close(&self) -> Result<()> {
+        self.shared.process.check()?;
         // Held to the end, so that a second `close` returns only when the first is done.
         let mut workers = self.workers.lock();
         if self.shared.closed.load(Ordering::SeqCst) {
@@ -398,6 +413,11 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if !self.shared.process.is_current() {
+            // The threads are the parent's: a forked child has none to join, nor to detach.
+            std::mem::forget(std::mem::take(self.workers.get_mut()));
+            return;
+        }
         // Nobody is left to tell; acknowledged writes are with the system already, and whoever
         // wants to know calls `close`.
         let _ = self.close();

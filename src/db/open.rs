@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::foreign::refuse_foreign;
 use crate::options::database::Options;
+use crate::process::Process;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, ArcSwap, AtomicU64, Mutex};
 use crate::table::filter_block::pinned::FilterPinning;
@@ -296,6 +297,7 @@ fn build(
         retired: Mutex::default(),
         closed: Default::default(),
         failure: Default::default(),
+        process: Process::current(),
         read_only: false,
         recovery: Default::default(),
         options,

@@ -83,6 +83,7 @@ impl Iter {
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
+        let lock = lock.and_then(|lock| shared.process.check().map(|()| lock));
         let refused = lock.as_ref().err().cloned();
         Iter {
             // An empty range of a closed database is refused, too.

@@ -41,6 +41,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        if let Err(forked) = shared.process.check() {
+            // Neither registered nor, when it goes, released.
+            return Snapshot { shared: Arc::clone(shared), sequence: 0, lock: Err(forked) };
+        }
         // Registered first: while the lock is held, no job drops what this sequence sees.
         let sequence = shared.snapshots.register(&shared.published.0);
         Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
@@ -120,6 +124,8 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.shared.snapshots.release(self.sequence);
+        if self.shared.process.is_current() {
+            self.shared.snapshots.release(self.sequence);
+        }
     }
 }

@@ -26,6 +26,7 @@ use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::options::database::Options;
+use crate::process::Process;
 use crate::recovery::RecoveryReport;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Bell, Condvar, Mutex, Ordering};
@@ -200,6 +201,8 @@ pub struct Shared {
     pub closed: AtomicBool,
     /// Set once, by the first failure of a write, flush or compaction.
     pub failure: std::sync::OnceLock<Error>,
+    /// The process that opened it.
+    pub process: Process,
     /// Opened to look: no file may be written, renamed or removed.
     pub read_only: bool,
     /// What opening found in manifest and logs.

@@ -95,6 +95,7 @@ impl fmt::Display for VerifyReport {
 /// # Errors
 /// `Closed`. Whatever else goes wrong is in the report.
 pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+    shared.process.check()?;
     let _lock = shared.hold()?;
     let mut report = VerifyReport::default();
     let logs = logs_to_read(shared);

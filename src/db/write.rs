@@ -63,6 +63,8 @@ pub fn switch(shared: &Shared) -> Result<()> {
 }
 
 fn submit(shared: &Shared, request: Request) -> Result<()> {
+    // Before it waits in line or writes to the log.
+    shared.process.check()?;
     match shared.queue.join(request) {
         Joined::Done(result) => result,
         Joined::Lead(mut leadership, own) => {
@@ -315,6 +317,7 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
 /// # Errors
 /// The failure of either file; it is latched.
 pub fn activate(shared: &Shared) -> Result<()> {
+    shared.process.check()?;
     let mut log = shared.log.lock();
     shared.check_writable()?;
     session_log(shared, &mut log).map(drop).map_err(|error| shared.latch(error))

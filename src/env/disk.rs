@@ -13,6 +13,7 @@
 use crate::env::api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
+use crate::process::Process;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -191,7 +192,7 @@ impl Env for DiskEnv {
                 TryLockError::Error(error) => error,
             })
         })?;
-        Ok(Box::new(DiskLock { file, process: std::process::id() }))
+        Ok(Box::new(DiskLock { file, process: Process::current() }))
     }
 }
 
@@ -242,7 +243,7 @@ impl WritableFile for DiskFile {
 struct DiskLock {
     file: File,
     /// The process that locked it.
-    process: u32,
+    process: Process,
 }
 
 impl FileLock for DiskLock {
@@ -254,7 +255,7 @@ impl FileLock for DiskLock {
 impl Drop for DiskLock {
     fn drop(&mut self) {
         // A forked child shares the open file, and so the lock: unlocking would unlock the parent.
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             // Closing alone does not let go while a child that this process just forked still has
             // the descriptor. Should unlocking fail, closing is what is left.
             let _ = self.file.unlock();
@@ -288,7 +289,7 @@ mod tests {
         let file = open_lock(&path, LockMode::Exclusive).unwrap();
         file.try_lock().unwrap();
         let of_the_child = file.try_clone().unwrap();
-        drop(DiskLock { file, process: std::process::id() });
+        drop(DiskLock { file, process: Process::current() });
         assert!(DiskEnv::new().lock(&path, LockMode::Exclusive).is_ok());
         drop(of_the_child);
     }

@@ -9,12 +9,15 @@
 //! `max_open_files` plus one for each reading thread are open. A failure to open is the error of
 //! that read alone: the next one tries again.
 //!
-//! Descriptors belong to the process. When it has no more, [`forget_descriptors`] halves what all
-//! pools hold and may hold from then on, so that they settle below a limit that nobody told them;
-//! `sparing` calls it and tries again.
+//! Descriptors belong to the process. When it has no more, [`forget_descriptors`] makes every pool
+//! close half of what it holds; `sparing` calls it and tries again. Of the database that met the
+//! shortage the limit is halved, too, so that it settles below one that nobody told it. It grows
+//! back while descriptors are to be had, one for every [`OPENS_PER_GROWTH`] files opened, so that
+//! a moment's shortage costs a moment.
 
 use crate::env::api::{Env, RandomFile};
 use crate::error::{Error, Result};
+use crate::process::Process;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use lru::LruCache;
 use std::io;
@@ -25,20 +28,37 @@ use std::sync::Weak;
 /// Every pool of the process; those that are gone are dropped when the next one comes.
 static POOLS: plain::Mutex<Vec<Weak<FilePool>>> = plain::Mutex::new(Vec::new());
 
-/// Halves the descriptors of every pool in this process, and what each may hold from now on. False
-/// if none held any. One that a thread reads with closes when that read ends.
-pub fn forget_descriptors() -> bool {
+/// Files that a pool opens without a shortage before it may hold one more.
+const OPENS_PER_GROWTH: usize = 4;
+
+/// Halves the descriptors of every pool in this process; and, of the pool that opens its files
+/// through `env`, what it may hold. False if none held any. One that a thread reads with closes
+/// when that read ends.
+pub fn forget_descriptors(env: &dyn Env) -> bool {
     let pools: Vec<_> = POOLS.lock().iter().filter_map(Weak::upgrade).collect();
+    // By address: every database has an Env of its own around the one of its options.
+    let is_short = |pool: &Arc<FilePool>| std::ptr::addr_eq(Arc::as_ptr(&pool.env), env);
     // Not `any`, which would stop at the first.
-    pools.iter().filter(|pool| pool.halve()).count() > 0
+    pools.iter().filter(|pool| pool.forget_half(is_short(pool))).count() > 0
 }
 
 /// The open descriptors of one database.
 #[derive(Debug)]
 pub struct FilePool {
     env: Arc<dyn Env>,
+    process: Process,
     next_id: AtomicU64,
-    open: Mutex<LruCache<u64, Arc<dyn RandomFile>>>,
+    /// What it may hold when there is no shortage.
+    max_open_files: NonZeroUsize,
+    open: Mutex<OpenFiles>,
+}
+
+#[derive(Debug)]
+struct OpenFiles {
+    /// Holds no more than the limit of the moment.
+    files: LruCache<u64, Arc<dyn RandomFile>>,
+    /// Files opened since the limit last changed.
+    opened: usize,
 }
 
 impl FilePool {
@@ -47,9 +67,11 @@ impl FilePool {
     pub fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
         let capacity = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
         // Unbounded and kept short by hand: a bounded one reserves all its room at once.
-        let open = Mutex::new(LruCache::unbounded());
-        open.lock().resize(capacity);
-        let pool = Arc::new(FilePool { env, next_id: AtomicU64::new(0), open });
+        let mut files = LruCache::unbounded();
+        files.resize(capacity);
+        let open = Mutex::new(OpenFiles { files, opened: 0 });
+        let (process, next_id) = (Process::current(), AtomicU64::new(0));
+        let pool = Arc::new(FilePool { env, process, next_id, max_open_files: capacity, open });
         let mut pools = POOLS.lock();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(Arc::downgrade(&pool));
@@ -59,21 +81,44 @@ impl FilePool {
     /// Descriptors held now.
     #[must_use]
     pub fn open_files(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().files.len()
     }
 
-    /// Forgets half of the descriptors, at least one, and holds no more than the rest from now on.
-    /// False if there were none.
-    fn halve(&self) -> bool {
+    /// Descriptors that it may hold now.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.open.lock().files.cap().get()
+    }
+
+    /// Forgets half of the descriptors, at least one; with `shrink`, the rest is all that it may
+    /// hold for the time being. False if there were none.
+    fn forget_half(&self, shrink: bool) -> bool {
         let mut open = self.open.lock();
-        let kept = open.len() / 2;
-        let forgotten: Vec<_> =
-            std::iter::from_fn(|| if open.len() > kept { open.pop_lru() } else { None }).collect();
-        if !forgotten.is_empty() {
-            open.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
+        let kept = open.files.len() / 2;
+        let files = &mut open.files;
+        let forget = || if files.len() > kept { files.pop_lru() } else { None };
+        let forgotten: Vec<_> = std::iter::from_fn(forget).collect();
+        if shrink && !forgotten.is_empty() {
+            open.files.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
+            open.opened = 0;
         }
+        // Closing may take time: the lock is released before these drop.
         drop(open);
         !forgotten.is_empty()
+    }
+
+    /// Keeps a file that was just opened; answers the one that has to go for it.
+    fn keep(&self, id: u64, file: Arc<dyn RandomFile>) -> Option<(u64, Arc<dyn RandomFile>)> {
+        let mut open = self.open.lock();
+        let limit = open.files.cap();
+        if limit < self.max_open_files {
+            open.opened += 1;
+            if open.opened == OPENS_PER_GROWTH {
+                open.opened = 0;
+                open.files.resize(limit.saturating_add(1));
+            }
+        }
+        open.files.push(id, file)
     }
 }
 
@@ -122,9 +167,18 @@ impl FileHandle {
         })
     }
 
+    /// Refuses a forked child.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_process(&self) -> Result<()> {
+        self.pool.process.check()
+    }
+
     /// The descriptor, from the pool or newly opened.
     fn file(&self) -> Result<Arc<dyn RandomFile>> {
-        if let Some(file) = self.pool.open.lock().get(&self.id) {
+        self.check_process()?;
+        if let Some(file) = self.pool.open.lock().files.get(&self.id) {
             return Ok(Arc::clone(file));
         }
         let file = self
@@ -132,7 +186,7 @@ impl FileHandle {
             .env
             .open_random(&self.path)
             .map_err(|error| Error::io("open", &self.path, error))?;
-        let forgotten = self.pool.open.lock().push(self.id, Arc::clone(&file));
+        let forgotten = self.pool.keep(self.id, Arc::clone(&file));
         // Closing may take time: the lock is released before this drops.
         drop(forgotten);
         Ok(file)
@@ -141,7 +195,10 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        let file = self.pool.open.lock().pop(&self.id);
+        if !self.pool.process.is_current() {
+            return;
+        }
+        let file = self.pool.open.lock().files.pop(&self.id);
         drop(file);
     }
 }
@@ -196,6 +253,31 @@ mod tests {
         read(0).unwrap();
         read(2).unwrap();
         assert_eq!(pool.open_files(), 2);
+    }
+
+    #[test]
+    fn a_shortage_is_over_when_descriptors_are_there_again() {
+        let (_env, short, handles) = pool(16, 8);
+        let (_other_env, other, other_handles) = pool(8, 8);
+        let read = |handles: &[FileHandle], rounds: usize| {
+            for handle in (0..rounds).flat_map(|_| handles) {
+                handle.read_exact_at(0, &mut [0; 1]).unwrap();
+            }
+        };
+        read(&handles, 1);
+        read(&other_handles, 1);
+        assert!(forget_descriptors(&*short.env));
+        assert_eq!((short.open_files(), short.limit()), (4, 4), "met the shortage");
+        assert_eq!((other.open_files(), other.limit()), (4, 8), "only helps out");
+        assert!(forget_descriptors(&*short.env));
+        assert_eq!((short.open_files(), short.limit()), (2, 2));
+        read(&other_handles, 1);
+        assert_eq!(other.open_files(), 8, "its limit is its own");
+        // Two limits of files, one reading each: opened anew nearly every time.
+        read(&handles, 2);
+        assert_eq!((short.open_files(), short.limit()), (8, 8), "as before the shortage");
+        read(&handles, 9);
+        assert_eq!(short.limit(), 8, "and never more");
     }
 
     #[test]

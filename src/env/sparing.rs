@@ -3,8 +3,8 @@
 //! A process may have few descriptors, and who uses siftdb needs some too. The pools of descriptors
 //! take what they may hold, without asking how many there are; so whoever meets the limit first, a
 //! read, a flush or the opening of another database, lets all pools of the process forget half of
-//! theirs and tries again, until it has one or there is nothing more to forget. `db::open` and
-//! `repair` put it around the Env of the options.
+//! theirs and tries again, until it has one or there is nothing more to forget. Its own pool keeps
+//! to that half for a while. `db::open` and `repair` put it around the Env of the options.
 //!
 //! A call that fails for want of a descriptor has changed nothing, so making it again is safe.
 
@@ -35,35 +35,39 @@ impl SparingEnv {
     }
 }
 
-fn with_descriptor<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let mut last_tries = LAST_TRIES;
-    loop {
-        match call() {
-            Err(error)
-                if last_tries > 0
-                    && error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code)) =>
-            {
-                if !forget_descriptors() {
-                    last_tries -= 1;
-                    std::thread::yield_now();
+impl SparingEnv {
+    fn with_descriptor<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut last_tries = LAST_TRIES;
+        loop {
+            match call() {
+                Err(error)
+                    if last_tries > 0
+                        && error
+                            .raw_os_error()
+                            .is_some_and(|code| NO_DESCRIPTOR.contains(&code)) =>
+                {
+                    if !forget_descriptors(self) {
+                        last_tries -= 1;
+                        std::thread::yield_now();
+                    }
                 }
+                result => return result,
             }
-            result => return result,
         }
     }
 }
 
 impl Env for SparingEnv {
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        with_descriptor(|| self.0.open_random(path))
+        self.with_descriptor(|| self.0.open_random(path))
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        with_descriptor(|| self.0.create_new(path))
+        self.with_descriptor(|| self.0.create_new(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        with_descriptor(|| self.0.sync_dir(path))
+        self.with_descriptor(|| self.0.sync_dir(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -83,7 +87,7 @@ impl Env for SparingEnv {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        with_descriptor(|| self.0.list(path))
+        self.with_descriptor(|| self.0.list(path))
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
@@ -91,6 +95,6 @@ impl Env for SparingEnv {
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        with_descriptor(|| self.0.lock(path, mode))
+        self.with_descriptor(|| self.0.lock(path, mode))
     }
 }

@@ -226,8 +226,8 @@ impl Options {
     }
 
     /// Table files held open at a time. Default: 256; at least 1. Fewer means more `open` calls.
-    /// Where the process may not have as many, the bound is halved each time the system says so,
-    /// for every open database of the process, until they are closed.
+    /// Where the process may not have as many, the bound of the database that is told so is halved;
+    /// it grows back while there are descriptors to be had. Others close half of theirs.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.max_open_files = count;
         self

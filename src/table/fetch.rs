@@ -323,6 +323,14 @@ impl TableFile {
         BlockIdentity { table_id: self.table_id, offset: handle.offset, kind }
     }
 
+    /// Refuses a forked child, before it waits.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_process(&self) -> Result<()> {
+        self.handle.check_process()
+    }
+
     /// Bytes of the file as they are.
     pub fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle.read_exact_at(offset, buffer)

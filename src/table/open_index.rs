@@ -81,6 +81,7 @@ impl OpenIndex {
             let other = || file.corruption(self.handle.offset, "the data index is another block");
             return block.index().ok_or_else(other);
         }
+        file.check_process()?;
         let _reading = self.reading.lock();
         // Another thread may have read it while this one waited.
         if let Some(blocks) = self.resident.get() {

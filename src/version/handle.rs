@@ -6,6 +6,7 @@
 //! reader perhaps, does no I/O. A handle that nobody marked obsolete leaves its
 //! file alone.
 
+use crate::process::Process;
 use crate::sync::{Arc, AtomicBool, Bell, Mutex, Ordering};
 use crate::table::reader::Table;
 use crate::version::edit::FileMeta;
@@ -15,6 +16,7 @@ use crate::version::edit::FileMeta;
 pub struct Graveyard {
     numbers: Mutex<Vec<u64>>,
     bell: Arc<Bell>,
+    process: Process,
 }
 
 impl Graveyard {
@@ -61,7 +63,8 @@ impl TableHandle {
 
 impl Drop for TableHandle {
     fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
+        // A forked child removes nothing.
+        if self.obsolete.load(Ordering::Acquire) && self.graveyard.process.is_current() {
             self.graveyard.numbers.lock().push(self.meta.number);
             self.graveyard.bell.ring();
         }

@@ -25,6 +25,7 @@
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `lifetime` | how long a directory is locked, by whom, and what is said of it |
+//! | `fork` | what a forked child may do with its parent's handles |
 //! | `kills` | a process killed again and again, everything acknowledged is there |
 //! | `histories` | what four threads saw has an order that explains it |
 //! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
@@ -54,6 +55,7 @@ mod faults;
 mod filter_cli;
 mod filter_rebuild;
 mod filters;
+mod fork;
 mod foreign;
 mod golden;
 mod histories;

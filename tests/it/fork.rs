@@ -1,0 +1,191 @@
+//! What a forked child can do with the handles that it inherits: nothing that writes, waits or
+//! reads a file, and nothing to the parent's files and lock.
+//!
+//! The one file of the tests with `unsafe`: the standard library cannot fork.
+#![allow(unsafe_code)]
+
+use crate::support::alone::alone;
+use crate::support::data::{bytes, key};
+use crate::support::stores::{scan, small_options};
+use siftdb::env::{DiskEnv, Env, LockMode};
+use siftdb::{Db, Error, FilterRebuild, LockHolder, ReadOptions};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Seconds until a child that hangs is killed.
+const CHILD_SECONDS: u32 = 20;
+
+/// Runs `body` in a child of this process, which must end well.
+fn in_child(body: impl FnOnce()) {
+    // SAFETY: the child has this thread alone. It runs `body` and leaves by `_exit`; of what other
+    // threads may have held at the moment, it uses siftdb's locks, which is the test, and the
+    // allocator's, which glibc and musl make usable in a child.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: sets a timer of this process.
+        unsafe { libc::alarm(CHILD_SECONDS) };
+        let failed = catch_unwind(AssertUnwindSafe(body)).is_err();
+        // SAFETY: ends the process; nothing of the parent's is run.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child from above and writes to a variable of this frame.
+    let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!((ended, status), (child, 0), "14: it hung; 256: it panicked");
+}
+
+fn is_forked<T: std::fmt::Debug>(what: &str, result: siftdb::Result<T>) {
+    let parent = std::os::unix::process::parent_id();
+    match result {
+        Err(Error::Forked { process }) => assert_eq!(process, parent, "{what}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+/// Every call that must be refused.
+fn all_refused(db: &Db) {
+    is_forked("put", db.put("k", "v"));
+    is_forked("delete", db.delete("k"));
+    is_forked("sync", db.sync());
+    is_forked("flush", db.flush());
+    is_forked("compact_range", db.compact_range(..));
+    is_forked("rebuild_filters", db.rebuild_filters(FilterRebuild::All));
+    is_forked("verify", db.verify(|_| {}));
+    is_forked("iter", db.iter().next().unwrap());
+    is_forked("prefix", db.prefix("k").next_back().unwrap());
+    is_forked("first", db.first());
+    is_forked("snapshot", db.snapshot().get("k"));
+    is_forked("scan of a snapshot", db.snapshot().iter().next().unwrap());
+    is_forked("close", db.close());
+}
+
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn a_forked_child_is_refused_and_touches_nothing() {
+    alone("fork::a_forked_child_is_refused_and_touches_nothing", "", || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let db = small_options().block_cache_bytes(0).open(&path).unwrap();
+        for n in 0..500 {
+            db.put(key(n), bytes(n as u64, 100)).unwrap();
+        }
+        db.compact_range(..).unwrap();
+        db.put("in memory", "v").unwrap();
+        let mut handles = Some((db.clone(), db.iter(), db.snapshot()));
+        // A walk that is under way may go on with what it has read.
+        if let Some((_, iter, _)) = &mut handles {
+            iter.next().unwrap().unwrap();
+        }
+        let before = contents(&path);
+        in_child(|| {
+            all_refused(&db);
+            assert_eq!(db.get("in memory").unwrap().unwrap(), "v");
+            assert_eq!(db.get("absent").unwrap(), None);
+            is_forked("get", db.get(key(7)));
+            is_forked("multi_get", db.multi_get([key(7)]));
+            is_forked("explain", db.explain(key(7)));
+            assert_eq!(db.stats().gets, 0);
+            assert!(db.recovery_report().is_complete());
+            let locked = Db::open(&path).unwrap_err();
+            let holder = LockHolder::OtherProcess;
+            assert!(matches!(locked, Error::Locked { holder: found, .. } if found == holder));
+            let (db, iter, snapshot) = handles.take().unwrap();
+            let rest: Vec<_> = iter.collect();
+            is_forked("the rest of a walk", rest.into_iter().last().unwrap());
+            is_forked("a snapshot from before", snapshot.get(key(7)));
+            drop((snapshot, db));
+        });
+        assert_eq!(contents(&path), before);
+        let lock = DiskEnv::new().lock(&path.join("LOCK"), LockMode::Exclusive);
+        assert_eq!(lock.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "still the parent's");
+        // The last handle, and nothing else.
+        let mut last = Some(db);
+        drop(handles);
+        in_child(|| drop(last.take()));
+        assert_eq!(contents(&path), before);
+        let db = last.unwrap();
+        db.put("k", "v").unwrap();
+        db.close().unwrap();
+        in_child(|| drop(db));
+        let db = small_options().open(&path).unwrap();
+        assert_eq!(scan(&db).unwrap().len(), 502);
+    });
+}
+
+#[test]
+fn a_read_only_handle_is_left_to_the_parent() {
+    alone("fork::a_read_only_handle_is_left_to_the_parent", "", || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let db = small_options().open(&path).unwrap();
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+        let mut db = Some(Db::open_read_only(&path).unwrap());
+        in_child(|| {
+            let db = db.take().unwrap();
+            is_forked("iter", db.iter().next().unwrap());
+            is_forked("close", db.close());
+        });
+        assert!(matches!(Db::open(&path), Err(Error::Locked { .. })), "the parent reads");
+        assert_eq!(db.unwrap().get("k").unwrap().unwrap(), "v");
+    });
+}
+
+/// Whatever other threads are in the middle of, with whichever locks, the child ends.
+#[test]
+fn a_child_of_a_busy_parent_does_not_hang() {
+    const FORKS: usize = 60;
+    alone("fork::a_child_of_a_busy_parent_does_not_hang", "", || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let mut held = Some(small_options().max_open_files(2).open(&path).unwrap());
+        let stop = AtomicBool::new(false);
+        let written = AtomicU64::new(0);
+        let clones: Vec<Db> = (0..4).map(|_| held.as_ref().unwrap().clone()).collect();
+        std::thread::scope(|scope| {
+            for (thread, db) in clones.iter().enumerate() {
+                let (stop, written) = (&stop, &written);
+                scope.spawn(move || {
+                    for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                        match thread {
+                            0 => db.put(key(n % 900), bytes(n as u64, 100)).unwrap(),
+                            1 => drop(db.get(key(n * 7 % 900)).unwrap()),
+                            2 => drop(db.range(key(n % 900)..).nth(20)),
+                            _ => drop((db.snapshot(), db.multi_get([key(n % 900)]), db.stats())),
+                        }
+                        written.fetch_add(u64::from(thread == 0), Ordering::Relaxed);
+                    }
+                });
+            }
+            for fork in 1..=FORKS {
+                while written.load(Ordering::Relaxed) < fork as u64 * 50 {
+                    std::thread::yield_now();
+                }
+                in_child(|| {
+                    let db = held.take().unwrap();
+                    all_refused(&db);
+                    for n in 0..900 {
+                        match db.get_with(key(n), &ReadOptions::new().fill_cache(n % 2 == 0)) {
+                            Ok(_) | Err(Error::Forked { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    drop((db.stats(), db.filter_report(), db.recovery_report()));
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        drop(clones);
+        held.unwrap().close().unwrap();
+        assert!(small_options().open(&path).unwrap().verify(|_| {}).unwrap().is_sound());
+    });
+}
