@@ -11,9 +11,9 @@
 //!
 //! Descriptors belong to the process. When it has no more, [`forget_descriptors`] makes every pool
 //! close half of what it holds; `sparing` calls it and tries again. Of the database that met the
-//! shortage the limit is halved, too, so that it settles below one that nobody told it. It grows
-//! back while descriptors are to be had, one for every [`OPENS_PER_GROWTH`] files opened, so that
-//! a moment's shortage costs a moment.
+//! shortage the limit is halved, too, so that it settles below one that nobody told it, with some
+//! to spare for the program. A while after the last shortage the limit grows back, by one for
+//! every few files opened. If that leads to the next shortage, the while is doubled.
 
 use crate::env::api::{Env, RandomFile};
 use crate::error::{Error, Result};
@@ -24,12 +24,16 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 /// Every pool of the process; those that are gone are dropped when the next one comes.
 static POOLS: plain::Mutex<Vec<Weak<FilePool>>> = plain::Mutex::new(Vec::new());
 
-/// Files that a pool opens without a shortage before it may hold one more.
+/// Files that a pool opens before it may hold one more, on the way back to its bound.
 const OPENS_PER_GROWTH: usize = 4;
+
+/// How long a pool keeps to its limit after a shortage: at first, and at most.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(3600));
 
 /// Halves the descriptors of every pool in this process; and, of the pool that opens its files
 /// through `env`, what it may hold. False if none held any. One that a thread reads with closes
@@ -59,6 +63,46 @@ struct OpenFiles {
     files: LruCache<u64, Arc<dyn RandomFile>>,
     /// Files opened since the limit last changed.
     opened: usize,
+    /// The last shortage that halved the limit.
+    short_at: Option<Instant>,
+    /// How long the limit stays after it.
+    patience: Duration,
+    /// The limit has grown since.
+    grown: bool,
+}
+
+impl OpenFiles {
+    /// Halves what it holds, and with `shrink` what it may hold. Answers what has to be closed.
+    fn forget_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<dyn RandomFile>> {
+        let kept = self.files.len() / 2;
+        let mut forgotten = Vec::new();
+        while self.files.len() > kept {
+            forgotten.extend(self.files.pop_lru().map(|(_, file)| file));
+        }
+        if shrink && !forgotten.is_empty() {
+            self.files.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
+            if std::mem::take(&mut self.grown) {
+                self.patience = PATIENCE.1.min(2 * self.patience);
+            }
+            (self.opened, self.short_at) = (0, Some(now));
+        }
+        forgotten
+    }
+
+    /// Lets the limit grow towards `bound`, now that a file was opened.
+    fn grow(&mut self, bound: NonZeroUsize, now: impl Fn() -> Instant) {
+        let limit = self.files.cap();
+        if limit >= bound {
+            return;
+        }
+        self.opened += 1;
+        let waits = |at: Instant| now().saturating_duration_since(at) < self.patience;
+        if self.opened < OPENS_PER_GROWTH || self.short_at.is_some_and(waits) {
+            return;
+        }
+        (self.opened, self.grown) = (0, true);
+        self.files.resize(limit.saturating_add(1));
+    }
 }
 
 impl FilePool {
@@ -69,7 +113,9 @@ impl FilePool {
         // Unbounded and kept short by hand: a bounded one reserves all its room at once.
         let mut files = LruCache::unbounded();
         files.resize(capacity);
-        let open = Mutex::new(OpenFiles { files, opened: 0 });
+        let (short_at, patience) = (None, PATIENCE.0);
+        let open = OpenFiles { files, opened: 0, short_at, patience, grown: false };
+        let open = Mutex::new(open);
         let (process, next_id) = (Process::current(), AtomicU64::new(0));
         let pool = Arc::new(FilePool { env, process, next_id, max_open_files: capacity, open });
         let mut pools = POOLS.lock();
@@ -93,31 +139,15 @@ impl FilePool {
     /// Forgets half of the descriptors, at least one; with `shrink`, the rest is all that it may
     /// hold for the time being. False if there were none.
     fn forget_half(&self, shrink: bool) -> bool {
-        let mut open = self.open.lock();
-        let kept = open.files.len() / 2;
-        let files = &mut open.files;
-        let forget = || if files.len() > kept { files.pop_lru() } else { None };
-        let forgotten: Vec<_> = std::iter::from_fn(forget).collect();
-        if shrink && !forgotten.is_empty() {
-            open.files.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
-            open.opened = 0;
-        }
         // Closing may take time: the lock is released before these drop.
-        drop(open);
+        let forgotten = self.open.lock().forget_half(shrink, Instant::now());
         !forgotten.is_empty()
     }
 
     /// Keeps a file that was just opened; answers the one that has to go for it.
     fn keep(&self, id: u64, file: Arc<dyn RandomFile>) -> Option<(u64, Arc<dyn RandomFile>)> {
         let mut open = self.open.lock();
-        let limit = open.files.cap();
-        if limit < self.max_open_files {
-            open.opened += 1;
-            if open.opened == OPENS_PER_GROWTH {
-                open.opened = 0;
-                open.files.resize(limit.saturating_add(1));
-            }
-        }
+        open.grow(self.max_open_files, Instant::now);
         open.files.push(id, file)
     }
 }
@@ -273,11 +303,26 @@ mod tests {
         assert_eq!((short.open_files(), short.limit()), (2, 2));
         read(&other_handles, 1);
         assert_eq!(other.open_files(), 8, "its limit is its own");
-        // Two limits of files, one reading each: opened anew nearly every time.
+        // Twice as many files as it may hold: each read opens one.
+        read(&handles, 4);
+        assert_eq!(short.limit(), 2, "not at once");
+        let back_in_time = |by: Duration| {
+            let mut open = short.open.lock();
+            open.short_at = open.short_at.and_then(|at| at.checked_sub(by));
+        };
+        back_in_time(PATIENCE.0);
         read(&handles, 2);
         assert_eq!((short.open_files(), short.limit()), (8, 8), "as before the shortage");
-        read(&handles, 9);
+        read(&handles, 4);
         assert_eq!(short.limit(), 8, "and never more");
+        // The next one came of growing.
+        assert!(forget_descriptors(&*short.env));
+        back_in_time(PATIENCE.0);
+        read(&handles, 4);
+        assert_eq!(short.limit(), 4, "it waits longer");
+        back_in_time(PATIENCE.0);
+        read(&handles, 4);
+        assert_eq!(short.limit(), 8);
     }
 
     #[test]

@@ -227,7 +227,7 @@ impl Options {
 
     /// Table files held open at a time. Default: 256; at least 1. Fewer means more `open` calls.
     /// Where the process may not have as many, the bound of the database that is told so is halved;
-    /// it grows back while there are descriptors to be had. Others close half of theirs.
+    /// it grows back half a minute later. Others close half of theirs.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.max_open_files = count;
         self

@@ -140,6 +140,15 @@ fn a_read_only_handle_is_left_to_the_parent() {
     });
 }
 
+/// Lets the other threads end when this one does, also if it fails.
+struct EndsThreads<'a>(&'a AtomicBool);
+
+impl Drop for EndsThreads<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Whatever other threads are in the middle of, with whichever locks, the child ends.
 #[test]
 fn a_child_of_a_busy_parent_does_not_hang() {
@@ -166,6 +175,7 @@ fn a_child_of_a_busy_parent_does_not_hang() {
                     }
                 });
             }
+            let _end = EndsThreads(&stop);
             for fork in 1..=FORKS {
                 while written.load(Ordering::Relaxed) < fork as u64 * 50 {
                     std::thread::yield_now();
@@ -182,7 +192,6 @@ fn a_child_of_a_busy_parent_does_not_hang() {
                     drop((db.stats(), db.filter_report(), db.recovery_report()));
                 });
             }
-            stop.store(true, Ordering::Relaxed);
         });
         drop(clones);
         held.unwrap().close().unwrap();
