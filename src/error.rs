@@ -74,7 +74,8 @@ pub enum Error {
         path: PathBuf,
     },
     /// An earlier write, flush or compaction failed; the database reads on but takes no writes
-    /// until it is reopened.
+    /// until it is reopened or, if the cause [is out of space](Error::is_out_of_space), until
+    /// `Db::resume`.
     ReadOnly {
         /// The failure that was latched.
         cause: Arc<Error>,
@@ -212,6 +213,21 @@ impl Error {
         }
     }
 
+    /// True for a lack of space that a write met, or of quota. With room again, `Db::resume` goes
+    /// on from it. A sync that failed is no such thing, whatever the system gave as the reason:
+    /// what it was to make durable may be gone.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Error::Io { op, source, .. } => {
+                *op != "sync" && matches!(source.kind(), StorageFull | QuotaExceeded)
+            }
+            Error::ReadOnly { cause } => cause.is_out_of_space(),
+            _ => false,
+        }
+    }
+
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
     /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
@@ -250,6 +266,9 @@ impl Error {
             Error::Locked { .. } => "close or drop it first",
             Error::LockLost { .. } => {
                 "close the database wherever it is open, leave `LOCK` alone, then reopen it"
+            }
+            Error::ReadOnly { cause } if cause.is_out_of_space() => {
+                "make room, then call `Db::resume` or reopen it"
             }
             Error::ReadOnly { .. } => "remove the cause and reopen it",
             Error::LogsTooLarge { .. } => {

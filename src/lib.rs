@@ -90,7 +90,8 @@
 //! | a byte rots | [`Error::Corruption`] where it matters; in a filter, a slower read |
 //!
 //! What comes back after a power loss is always the database after some prefix of its writes.
-//! After a failed write reads go on, and reopening is the way out; the error says which file.
+//! After a failed write reads go on, and reopening is the way out; the error says which file. If
+//! the disk was only full, [`Db::resume`] goes on without reopening.
 //! A damaged byte never gives an older value, and never "not found" for a key that is there.
 //!
 //! A batch is there whole or not at all. [`Db::close`] reports what dropping the last handle

@@ -92,7 +92,7 @@ pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
 /// The failure of the log, or the one that had made the database read-only.
 pub fn finish(shared: &Shared) -> Result<()> {
     if let Some(cause) = shared.failure.get() {
-        return Err(Error::ReadOnly { cause: Arc::new(cause.clone()) });
+        return Err(Error::ReadOnly { cause: Arc::new(cause) });
     }
     if shared.read_only {
         return Ok(());
@@ -211,14 +211,14 @@ pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
 }
 
 /// The right to compact; given back even if the compaction unwinds.
-struct CompactionToken<'a>(&'a Shared);
+pub struct CompactionToken<'a>(&'a Shared);
 
 impl<'a> CompactionToken<'a> {
     /// Waits until nobody else compacts.
     ///
     /// # Errors
     /// `Closed` if the database is closed meanwhile.
-    fn wait(shared: &'a Shared) -> Result<Self> {
+    pub fn wait(shared: &'a Shared) -> Result<Self> {
         let mut jobs = shared.jobs.lock();
         while jobs.compacting && !jobs.stopping {
             shared.done.wait(&mut jobs);
@@ -297,7 +297,7 @@ fn compaction_worker(shared: &Shared) {
 /// database is closing.
 pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
-        if shared.jobs.lock().stopping || shared.failure.get().is_some() {
+        if shared.jobs.lock().stopping || shared.failure.is_set() {
             return Ok(false);
         }
         job()

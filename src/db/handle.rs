@@ -14,6 +14,7 @@ use crate::db::open;
 use crate::db::range::{KeyBounds, KeyRange};
 use crate::db::read;
 use crate::db::report;
+use crate::db::resume::resume;
 use crate::db::scan::Iter;
 use crate::db::snapshot::Snapshot;
 use crate::db::state::Shared;
@@ -318,6 +319,25 @@ impl Db {
         background::rebuild_filters(self.shared(), which)
     }
 
+    /// Goes on after the disk was full: where writes answer [`Error::ReadOnly`] for want of space,
+    /// or quota, and there is room again, they are taken from now on. With no failure it does
+    /// nothing.
+    ///
+    /// It looks whether there is room, by a file as large as the write buffer that it writes, syncs
+    /// and removes; then it flushes all memtables and begins a new log and a new manifest. Nothing
+    /// that was acknowledged is lost, and a write that was refused does not come back any more, as
+    /// it might when the database is reopened. Iterators and snapshots read on. Space of up to
+    /// [`Options::immutable_memtables_max`] + 1 write buffers is needed for the tables, while
+    /// the old logs are still there.
+    ///
+    /// # Errors
+    /// `Io` if there is still no room: the database stays as it is, and `resume` may be called
+    /// again. `ReadOnly`, which says to reopen, if anything but space was wanting: after a failed
+    /// sync nobody knows what the disk holds. `Closed`; `OpenedReadOnly`; `Forked`.
+    pub fn resume(&self) -> Result<()> {
+        resume(self.shared())
+    }
+
     /// The filters of all tables: what they are, what the options ask for, what they did, and, by
     /// [`FilterReport::findings`], what someone should look at. Reads no filter, so damage is in it
     /// only where a filter was read before: [`Db::check_filters`] reads them all.
@@ -354,11 +374,7 @@ impl Db {
     /// 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        match self.shared().process.is_current() {
-            true => report::stats(self.shared()),
-            // Other threads may have held the locks that this takes.
-            false => Stats::default(),
-        }
+        report::stats(self.shared())
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports what failed.

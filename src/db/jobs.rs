@@ -9,7 +9,7 @@ use crate::compaction::flush::{FlushJob, flush};
 use crate::compaction::merge::{MergeJob, merge};
 use crate::compaction::picker::{CompactionCursors, pick};
 use crate::compaction::runs::Runs;
-use crate::compaction::task::{CompactionTask, INDEX_BYTES_MAX, JobContext};
+use crate::compaction::task::{CompactionTask, INDEX_BYTES_MAX, JobContext, JobOutcome};
 use crate::db::state::{ImmutableMemtable, ReadView, Shared};
 use crate::db::stats_file::{SavedStats, save};
 use crate::error::Result;
@@ -39,18 +39,14 @@ fn job_context<'s>(shared: &'s Shared, level: usize, runs: &Runs) -> JobContext<
 /// # Errors
 /// The failure of the table or of the manifest: nothing was removed.
 pub fn flush_pending(shared: &Shared) -> Result<bool> {
+    let _one_at_a_time = shared.flushes.lock();
     let view = shared.view.load_full();
     let waiting = &view.immutables;
     if waiting.is_empty() {
         return Ok(false);
     }
-    let memtables: Vec<_> = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
-    let snapshots = shared.snapshots.needed(&shared.published.0);
-    let levels = view.version.shape();
-    let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
-    let runs = Runs::after_flush(&levels, entries);
-    let job = FlushJob { memtables, snapshots, levels };
-    let outcome = flush(&job_context(shared, 0, &runs), job)?;
+    let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
+    let outcome = write_tables(shared, &view, memtables)?;
     install_flush(shared, waiting, outcome.tables)?;
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Flushes, waiting.len() as u64);
@@ -58,6 +54,23 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
     shared.want(false, true);
     save_stats(shared);
     Ok(true)
+}
+
+/// Writes memtables, oldest first, into tables that nothing names yet.
+///
+/// # Errors
+/// The failure of a table: none is left.
+pub fn write_tables(
+    shared: &Shared,
+    view: &ReadView,
+    memtables: Vec<Arc<Memtable>>,
+) -> Result<JobOutcome> {
+    let snapshots = shared.snapshots.needed(&shared.published.0);
+    let levels = view.version.shape();
+    let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
+    let runs = Runs::after_flush(&levels, entries);
+    let job = FlushJob { memtables, snapshots, levels };
+    flush(&job_context(shared, 0, &runs), job)
 }
 
 /// Flushes memtables that recovery filled, the oldest first, into tables that no manifest names
@@ -143,7 +156,7 @@ pub fn free_memtables(shared: &Shared) {
 fn remove(shared: &Shared, name: FileName) {
     // Under the lock no change of the manifest can fail in between (I8).
     let versions = shared.versions.lock();
-    if shared.failure.get().is_none() && !versions.has_failed() {
+    if !shared.failure.is_set() && !versions.has_failed() {
         let _ = shared.env.remove(&name.path(&shared.directory));
     }
 }

@@ -10,6 +10,7 @@
 //! | `verify` | everything read and held together |
 //! | `open`, `recover` | create or open a database; what the logs hold |
 //! | `background`, `jobs` | when to flush and compact; the jobs, and removal of files |
+//! | `resume` | going on after the disk was full |
 //! | `write` | write groups, memtable switch, stalls |
 //! | `report`, `explain` | the statistics; one lookup in words |
 //! | `filter_report`, `filter_doctor` | the filters of all tables; what may be wrong with them |
@@ -17,6 +18,7 @@
 //! | `asked_share` | how often a lookup asks each table |
 //! | `snapshot`, `scan`, `multi_get`, `read` | the ways to look |
 //! | `state` | what all of them share, and the order of its locks |
+//! | `background_error` | the failure that every later write answers |
 //! | `queue`, `range`, `stats_file` | the write queue; key ranges; counters kept on disk |
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ pub mod handle;
 pub mod verify;
 pub mod open;
 pub mod recover;
+pub mod resume;
 pub mod background;
 pub mod jobs;
 pub mod write;
@@ -40,6 +43,7 @@ pub mod scan;
 pub mod multi_get;
 pub mod read;
 pub mod state;
+pub mod background_error;
 pub mod queue;
 pub mod range;
 pub mod stats_file;

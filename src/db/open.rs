@@ -297,6 +297,7 @@ fn build(
         retired: Mutex::default(),
         closed: Default::default(),
         failure: Default::default(),
+        flushes: Mutex::default(),
         process: Process::current(),
         read_only: false,
         recovery: Default::default(),

@@ -8,12 +8,16 @@
 //! Nothing is read from files and no lock is held beyond what the parts take.
 
 use crate::db::state::Shared;
-use crate::stats::counters::LEVELS;
+use crate::stats::counters::{Counters, LEVELS};
 use crate::stats::report::Stats;
 
 /// The report for `Db::stats`.
 #[must_use]
 pub fn stats(shared: &Shared) -> Stats {
+    if !shared.process.is_current() {
+        // A thread that a forked child does not have may hold the locks that this takes.
+        return Stats::from_counters(&Counters::new());
+    }
     let mut stats = Stats::from_counters(&shared.counters);
     let view = shared.view.load();
     for level in 0..LEVELS {

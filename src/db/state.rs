@@ -3,6 +3,7 @@
 //! | lock | guards | held during I/O |
 //! |---|---|---|
 //! | `queue` (its own) | who leads | no |
+//! | `flushes` | nothing: one flush at a time | yes |
 //! | `log` | the logs being written; taken by the leader | yes |
 //! | `versions` | manifest and current version | yes |
 //! | `view_update` | replacing the read view | no |
@@ -18,6 +19,7 @@
 //! before keeps the directory locked (I20).
 
 use crate::compaction::picker::is_mostly_garbage;
+use crate::db::background_error::BackgroundError;
 use crate::db::queue::WriteQueue;
 use crate::directory_lock::DirectoryLock;
 use crate::env::api::Env;
@@ -199,8 +201,10 @@ pub struct Shared {
     pub retired: Mutex<Vec<Arc<Memtable>>>,
     /// `close` was called: no more writes and jobs. Reads end when the view is closed.
     pub closed: AtomicBool,
-    /// Set once, by the first failure of a write, flush or compaction.
-    pub failure: std::sync::OnceLock<Error>,
+    /// Set by the first failure of a write, flush or compaction.
+    pub failure: BackgroundError,
+    /// Held by whoever flushes: one flush at a time.
+    pub flushes: Mutex<()>,
     /// The process that opened it.
     pub process: Process,
     /// Opened to look: no file may be written, renamed or removed.
@@ -217,9 +221,10 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Latches `error`: from now on the database takes no writes (I8). Answers the error.
+    /// Latches `error`: from now on the database takes no writes, until `resume` or reopening
+    /// (I8). Answers the error.
     pub fn latch(&self, error: Error) -> Error {
-        let _first_wins = self.failure.set(error.clone());
+        self.failure.set(&error);
         // Under the lock, so that nobody checks before the latch and waits after this signal.
         let _jobs = self.jobs.lock();
         self.work.ring();
@@ -234,7 +239,7 @@ impl Shared {
             return Err(Error::OpenedReadOnly);
         }
         match self.failure.get() {
-            Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause.clone()) }),
+            Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause) }),
             None => Ok(()),
         }
     }

@@ -154,9 +154,11 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     let entries: Vec<&[u8]> = group.iter().map(|request| request.batch.entries()).collect();
     let synced_through = log.synced_through;
     let wal = session_log(shared, log)?;
-    let bytes = wal.append(synced_through, first, count as u32, &entries)?;
-    log.last_sequence = last;
+    let appended = wal.append(synced_through, first, count as u32, &entries);
+    // Also if that failed: the record may be in the log all the same, so its numbers are used.
     log.next_sequence = last + 1;
+    let bytes = appended?;
+    log.last_sequence = last;
     shared.counters.add(Counter::WalBytes, bytes);
     Ok(())
 }
@@ -259,7 +261,7 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         jobs.flush_wanted = true;
         jobs.compaction_wanted = true;
         shared.work.ring();
-        while full() && shared.failure.get().is_none() && !jobs.stopping {
+        while full() && !shared.failure.is_set() && !jobs.stopping {
             shared.done.wait(&mut jobs);
         }
         drop(jobs);
@@ -401,6 +403,22 @@ fn remove_abandoned(shared: &Shared, versions: &VersionSet, log: u64) {
     for name in abandoned.iter().copied().chain(log) {
         let _ = shared.env.remove(&name.path(&shared.directory));
     }
+}
+
+/// The first log after a restart, which names the manifest to come.
+///
+/// # Errors
+/// The failure of the log.
+pub fn begin_log(
+    shared: &Shared,
+    log: &mut LogState,
+    number: u64,
+    manifest: u64,
+) -> Result<WalWriter> {
+    if let Some(old) = &log.current {
+        log.previous_log = old.number();
+    }
+    create_log(shared, log, number, ManifestPosition { number: manifest, synced_bytes: 0 })
 }
 
 fn create_log(

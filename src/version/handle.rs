@@ -20,6 +20,11 @@ pub struct Graveyard {
 }
 
 impl Graveyard {
+    /// Adds files that were made for an edit which is not in force.
+    pub fn put(&self, numbers: impl IntoIterator<Item = u64>) {
+        self.numbers.lock().extend(numbers);
+    }
+
     /// Takes the numbers that came in since the last call.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.numbers.lock())

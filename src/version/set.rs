@@ -8,7 +8,7 @@
 //! The manifest of a session is created by [`VersionSet::activate`], before its first edit, as a
 //! snapshot of the whole version; so opening and closing writes nothing. After a
 //! failed manifest write nothing is deleted any more, since the record may have reached the disk:
-//! the set refuses further edits and the database is reopened (I8).
+//! the set refuses further edits until [`VersionSet::restart`], or the database is reopened (I8).
 
 use crate::env::api::{Env, FileKind};
 use crate::error::{Error, Result};
@@ -65,6 +65,8 @@ pub struct VersionSet {
     /// A longer manifest is written anew.
     manifest_bytes: u64,
     failed: bool,
+    /// Tables of edits that failed: they may be named by the manifest in force or not.
+    doubtful: Vec<u64>,
     /// Numbers below are from earlier sessions.
     session_start: u64,
     first_log: FirstLog,
@@ -111,6 +113,7 @@ impl VersionSet {
             manifest: None,
             manifest_bytes,
             failed: false,
+            doubtful: Vec::new(),
             session_start: 0,
             first_log: FirstLog {
                 number: state.log_number,
@@ -155,6 +158,8 @@ impl VersionSet {
         last_sequence: SequenceNumber,
     ) -> Result<Arc<Version>> {
         let next = self.next_version(&edit)?;
+        // Before the edit, of which it must say nothing: should it fail, all is as it was.
+        self.rewrite_if_large()?;
         self.last_sequence = self.last_sequence.max(last_sequence);
         if let Some(first_log) = edit.first_log {
             self.first_log = first_log;
@@ -164,7 +169,10 @@ impl VersionSet {
         edit.last_sequence = Some(self.last_sequence);
         edit.synced_through = Some(self.synced_through);
         edit.next_file_number = Some(self.next_file_number()?);
-        self.append(&edit)?;
+        if let Err(error) = self.append(&edit) {
+            self.doubtful.extend(self.new_tables(&edit));
+            return Err(error);
+        }
         for &(level, number) in &edit.deleted {
             // A table that only moved to another level is still named.
             let moved = edit.added.iter().any(|(_, meta)| meta.number == number);
@@ -175,8 +183,61 @@ impl VersionSet {
             }
         }
         self.current = Arc::new(next);
-        self.rewrite_if_large()?;
         Ok(Arc::clone(&self.current))
+    }
+
+    /// The tables that the edit adds and that were not there before, at another level.
+    fn new_tables(&self, edit: &VersionEdit) -> Vec<u64> {
+        let moved = |number: &u64| edit.deleted.iter().any(|(_, deleted)| deleted == number);
+        let added = edit.added.iter().map(|(_, meta)| meta.number);
+        added.filter(|number| !moved(number)).collect()
+    }
+
+    /// Goes on after a failure, with a whole new manifest as file `number`: the version as it is,
+    /// with `tables` added to level 0, and `first_log`. The manifest that failed is not written to
+    /// again, and what it may name stays until this one is in force.
+    ///
+    /// # Errors
+    /// As for `apply`; it may be tried again, with another number.
+    pub fn restart(
+        &mut self,
+        number: u64,
+        tables: Vec<FileMeta>,
+        first_log: FirstLog,
+    ) -> Result<Arc<Version>> {
+        let added = tables.into_iter().map(|meta| (0, meta)).collect();
+        let edit = VersionEdit { added, ..VersionEdit::default() };
+        self.doubtful.extend(self.new_tables(&edit));
+        let before = Arc::clone(&self.current);
+        self.current = Arc::new(self.next_version(&edit)?);
+        (self.first_log, self.session_log) = (first_log, Some(first_log.number));
+        self.last_sequence = self.last_sequence.max(first_log.flushed_through);
+        self.synced_through = self.synced_through.max(first_log.flushed_through);
+        if let Err(error) = self.start_manifest(number) {
+            self.current = before;
+            return Err(error);
+        }
+        self.failed = false;
+        let live: Vec<u64> = self.live_tables();
+        let doubtful = std::mem::take(&mut self.doubtful);
+        self.graveyard.put(doubtful.into_iter().filter(|number| !live.contains(number)));
+        Ok(Arc::clone(&self.current))
+    }
+
+    /// Logs, manifests and temporary files that the manifest in force does without. Tables are not
+    /// among them: an iterator may still read one.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn leftovers(&self) -> Result<Vec<FileName>> {
+        let mut leftovers = self.orphans()?;
+        leftovers.retain(|name| !matches!(name, FileName::Table(_)));
+        Ok(leftovers)
+    }
+
+    fn live_tables(&self) -> Vec<u64> {
+        let handles = (0..LEVELS).flat_map(|level| self.current.level(level));
+        handles.map(|handle| handle.meta.number).collect()
     }
 
     /// Creates this session's manifest as file `number` and makes it the one in force. `log`, by a
@@ -265,9 +326,7 @@ impl VersionSet {
         };
         let entries = self.env.list(&self.directory);
         let entries = entries.map_err(|error| Error::io("list", &self.directory, error))?;
-        let live: Vec<u64> = (0..LEVELS)
-            .flat_map(|level| self.current.level(level).iter().map(|handle| handle.meta.number))
-            .collect();
+        let live = self.live_tables();
         let files = entries.iter().filter(|entry| entry.kind == FileKind::File);
         let ours = files.filter_map(|entry| parse(&entry.name));
         Ok(ours

@@ -12,8 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
-/// How long threads are let loose.
-const RUN: Duration = Duration::from_millis(1200);
+/// Until when threads are let loose, if what they are to meet does not come about.
+const RUN: Duration = Duration::from_secs(30);
+
+/// Gives the processor away until that holds, or for as long as [`RUN`].
+fn until(done: impl Fn() -> bool) {
+    let deadline = Instant::now() + RUN;
+    while !done() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
 
 fn number_in(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
@@ -88,7 +96,11 @@ fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
                 }
             }
         });
-        std::thread::sleep(RUN);
+        until(|| {
+            let (reads, walks) = (reads.load(Ordering::SeqCst), walks.load(Ordering::SeqCst));
+            let stats = db.stats();
+            reads > 1000 && walks > 20 && stats.flushes > 3 && stats.compactions > 3
+        });
         stop.store(true, Ordering::SeqCst);
     });
     assert!(reads.into_inner() > 100 && walks.into_inner() > 5);
@@ -235,7 +247,7 @@ fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
             }
         });
         let least = || looks.iter().map(|looks| looks.load(Ordering::SeqCst)).min();
-        let deadline = Instant::now() + 20 * RUN;
+        let deadline = Instant::now() + RUN;
         (1..).take_while(|_| least() < Some(20) && Instant::now() < deadline).for_each(write);
         stop.store(true, Ordering::SeqCst);
     });
@@ -247,7 +259,7 @@ fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
 
 #[test]
 fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
-    for round in 0..8 {
+    for round in 0..8u64 {
         let env = MemEnv::without_log();
         let db = open(&env, &small_options()).unwrap();
         let keys = 300;
@@ -255,9 +267,10 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
             db.put(key(place), bytes(7, 200)).unwrap();
         }
         let started = Barrier::new(4);
+        let looks = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for reader in 0..3 {
-                let (db, started) = (&db, &started);
+                let (db, started, looks) = (&db, &started, &looks);
                 scope.spawn(move || {
                     let mut before = db.iter();
                     started.wait();
@@ -278,6 +291,7 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
                         match outcome {
                             Ok(found) => {
                                 assert_eq!(found, Some(7));
+                                looks.fetch_add(1, Ordering::SeqCst);
                                 None
                             }
                             Err(error) => Some(error),
@@ -288,7 +302,8 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
                 });
             }
             started.wait();
-            std::thread::sleep(Duration::from_millis(round * 2));
+            // In the middle of their first reads, and later.
+            until(|| looks.load(Ordering::SeqCst) >= round * 100);
             db.close().unwrap();
         });
         drop(db);
@@ -301,6 +316,7 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
 fn a_batch_is_seen_whole_or_not_at_all() {
     let db = open(&MemEnv::without_log(), &small_options()).unwrap();
     let (stop, sides) = (AtomicBool::new(false), 20);
+    let looks: [AtomicU64; 2] = Default::default();
     let write = |number| write_everywhere(&db, sides, number, 50);
     write(0);
     std::thread::scope(|scope| {
@@ -315,10 +331,11 @@ fn a_batch_is_seen_whole_or_not_at_all() {
                 }
             });
         }
-        for reader in 0..2 {
+        for (reader, looks) in looks.iter().enumerate() {
             let (db, stop) = (&db, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
+                    looks.fetch_add(1, Ordering::SeqCst);
                     let numbers: Vec<u64> = if reader == 0 {
                         let snapshot = db.snapshot();
                         let get = |side| number_in(&snapshot.get(key(side)).unwrap().unwrap());
@@ -330,7 +347,8 @@ fn a_batch_is_seen_whole_or_not_at_all() {
                 }
             });
         }
-        std::thread::sleep(RUN / 2);
+        let flushes = || db.stats().flushes;
+        until(|| flushes() > 2 && looks.iter().all(|looks| looks.load(Ordering::SeqCst) > 300));
         stop.store(true, Ordering::SeqCst);
     });
 }
@@ -356,7 +374,7 @@ fn writers_of_one_moment_share_a_group_and_all_are_counted() {
         });
     };
     write_all();
-    let (mut rounds, deadline) = (1, Instant::now() + 10 * RUN);
+    let (mut rounds, deadline) = (1, Instant::now() + RUN);
     // How threads meet is the system's matter: where a sync costs nothing, they may miss.
     while db.stats().write_groups == db.stats().batches && Instant::now() < deadline {
         write_all();
@@ -426,7 +444,9 @@ fn closing_while_others_write_keeps_what_was_acknowledged() {
                     }
                 });
             }
-            std::thread::sleep(Duration::from_millis(10 + 7 * round));
+            let written =
+                || acknowledged.iter().map(|last| last.load(Ordering::SeqCst)).sum::<u64>();
+            until(|| written() > 50 + 200 * round as u64);
             db.close().unwrap();
             assert!(matches!(db.close(), Err(Error::Closed)));
         });
@@ -457,7 +477,7 @@ fn nothing_is_changed_once_the_directory_is_unlocked() {
             (0..300).try_for_each(|place| db.put(key(place), bytes(number, 300)))
         };
         fill(0).unwrap();
-        let closed = AtomicBool::new(false);
+        let (closed, filled) = (AtomicBool::new(false), AtomicU64::new(0));
         let next = std::thread::scope(|scope| {
             let next = scope.spawn(|| {
                 let path = Path::new(HOME).join("LOCK");
@@ -471,14 +491,17 @@ fn nothing_is_changed_once_the_directory_is_unlocked() {
                 }
             });
             scope.spawn(|| {
-                let ended = (1..).find_map(|number| fill(number).err());
+                let ended = (1..).find_map(|number| {
+                    filled.store(number, Ordering::SeqCst);
+                    fill(number).err()
+                });
                 assert!(matches!(ended, Some(Error::Closed)), "{ended:?}");
             });
             scope.spawn(|| {
                 let ended = (1..).find_map(|_| db.rebuild_filters(FilterRebuild::All).err());
                 assert!(matches!(ended, Some(Error::Closed)), "{ended:?}");
             });
-            std::thread::sleep(Duration::from_millis(5 + 3 * round));
+            until(|| filled.load(Ordering::SeqCst) > round / 2);
             db.close().unwrap();
             closed.store(true, Ordering::SeqCst);
             next.join().unwrap()

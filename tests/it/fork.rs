@@ -59,6 +59,7 @@ fn all_refused(db: &Db) {
     is_forked("first", db.first());
     is_forked("snapshot", db.snapshot().get("k"));
     is_forked("scan of a snapshot", db.snapshot().iter().next().unwrap());
+    is_forked("resume", db.resume());
     is_forked("close", db.close());
 }
 

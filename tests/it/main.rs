@@ -26,6 +26,7 @@
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `lifetime` | how long a directory is locked, by whom, and what is said of it |
 //! | `fork` | what a forked child may do with its parent's handles |
+//! | `resume` | a disk that fills up at any call, and writes when there is room again |
 //! | `kills` | a process killed again and again, everything acknowledged is there |
 //! | `histories` | what four threads saw has an order that explains it |
 //! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
@@ -76,5 +77,6 @@ mod regressions;
 mod repair;
 mod rescue;
 mod resources;
+mod resume;
 mod support;
 mod verify;

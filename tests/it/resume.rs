@@ -1,0 +1,328 @@
+//! A disk that fills up at any call, and `Db::resume` when there is room again: nothing that was
+//! acknowledged is lost, nothing that was refused comes back after that, at any crash.
+
+use crate::support::data::bytes;
+use crate::support::rng::Rng;
+use crate::support::run::MODELS;
+use crate::support::stores::{HOME, as_env, open, scan, small_options};
+use siftdb::env::MemEnv;
+use siftdb::env::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::mem::CrashModel;
+use siftdb::{Db, Error, FilterRebuild, Options, WriteBatch, WriteOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `EDQUOT`: the user's share of the disk is used up.
+const EDQUOT: i32 = 122;
+
+/// Steps of a session; each writes a batch of two entries.
+const STEPS: usize = 36;
+
+fn entries(step: usize) -> [(Vec<u8>, Vec<u8>); 2] {
+    [0, 1].map(|side| (format!("{step:04}-{side}").into_bytes(), bytes(step as u64, 1800)))
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    step: usize,
+    acknowledged: bool,
+    synced: bool,
+    /// Calls made when it was over.
+    call: usize,
+}
+
+struct Session {
+    disk: MemEnv,
+    env: FaultEnv,
+    db: Db,
+    writes: Vec<Write>,
+    step: usize,
+    /// Calls made when the last `resume` returned; refused writes of before are gone.
+    resumed: Option<usize>,
+    place: String,
+}
+
+impl Session {
+    fn new(options: &Options, place: String) -> Self {
+        let disk = MemEnv::new();
+        let env = FaultEnv::new(as_env(&disk));
+        let db = options.clone().env(Arc::new(env.clone())).open(HOME).unwrap();
+        Session { disk, env, db, writes: Vec::new(), step: 0, resumed: None, place }
+    }
+
+    /// Goes on until something fails, or the end.
+    fn play(&mut self) -> siftdb::Result<()> {
+        while self.step < STEPS {
+            let step = self.step;
+            self.step += 1;
+            let mut batch = WriteBatch::new();
+            for (key, value) in entries(step) {
+                batch.put(key, value);
+            }
+            let synced = step % 5 == 4;
+            let result = self.db.write_with(batch, &WriteOptions::new().sync(synced));
+            let call = self.disk.log_len();
+            self.writes.push(Write { step, acknowledged: result.is_ok(), synced, call });
+            result?;
+            match step {
+                8 | 21 => self.db.flush()?,
+                15 | 29 => self.db.compact_range(..)?,
+                18 => drop(self.db.rebuild_filters(FilterRebuild::All)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let writes = self.writes.iter().filter(|write| write.acknowledged);
+        writes.flat_map(|write| entries(write.step)).collect()
+    }
+
+    /// Reads show what was acknowledged and nothing else, whatever state the database is in.
+    fn check_reads(&self) {
+        assert_eq!(scan(&self.db).unwrap(), self.acknowledged(), "{}", self.place);
+        for write in &self.writes {
+            let [(key, value), _] = entries(write.step);
+            let expected = write.acknowledged.then_some(value);
+            let found = self.db.get(key).unwrap().map(siftdb::Value::into_vec);
+            assert_eq!(found, expected, "{}", self.place);
+        }
+    }
+
+    /// True if the database takes writes again; false if it must be reopened.
+    fn resume(&mut self) -> bool {
+        match self.db.resume() {
+            Ok(()) => {
+                self.resumed = Some(self.disk.log_len());
+                true
+            }
+            Err(Error::ReadOnly { cause }) => {
+                let refused = matches!(*cause, Error::Io { op: "sync", .. });
+                assert!(refused, "{}: {cause}", self.place);
+                false
+            }
+            Err(error) => panic!("{}: {error}", self.place),
+        }
+    }
+
+    /// What a crash after `call` calls left must be a prefix of the writes with all that was
+    /// promised by then.
+    fn check_crash(&self, call: usize, model: CrashModel, seed: u64) {
+        let place = format!("{}, then {model:?} {seed} after {call}", self.place);
+        let left = self.disk.replay(call, model, seed);
+        let db = match open(&left, &small_options()) {
+            Ok(db) => db,
+            Err(error) => panic!("{place}: {error}"),
+        };
+        let found = scan(&db).unwrap();
+        let is_there = |write: &Write| {
+            let there = entries(write.step).map(|(key, _)| found.contains_key(&key));
+            assert_eq!(there[0], there[1], "{place}: half of step {}", write.step);
+            there[0]
+        };
+        let mut missing = None;
+        for write in &self.writes {
+            let there = is_there(write);
+            if !write.acknowledged {
+                let gone = self.resumed.is_some_and(|resumed| resumed <= call);
+                assert!(!there || !gone, "{place}: step {} was refused", write.step);
+                continue;
+            }
+            let promised = write.call <= call && (model == CrashModel::Kill || write.synced);
+            assert!(there || !promised, "{place}: step {} is lost", write.step);
+            assert!(!there || missing.is_none(), "{place}: {} without {missing:?}", write.step);
+            missing = missing.or((!there).then_some(write.step));
+        }
+        db.put("afterwards", "v").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let db = open(&left, &small_options()).unwrap();
+        assert_eq!(db.iter().count(), found.len() + 1, "{place}");
+        assert!(db.verify(|_| {}).unwrap().is_sound(), "{place}");
+    }
+
+    fn check_crashes(&self, count: usize, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let calls = self.disk.log_len();
+        self.check_crash(calls, CrashModel::Kill, 0);
+        self.check_crash(calls, CrashModel::Posix, 0);
+        for _ in 0..count {
+            // Most of them where it failed and went on.
+            let near = self.resumed.unwrap_or(calls).saturating_sub(20);
+            let call = match rng.chance(70) {
+                true => near + rng.below((calls - near).min(40) + 1),
+                false => rng.below(calls + 1),
+            };
+            self.check_crash(call, *rng.pick(&MODELS), rng.next());
+        }
+    }
+
+    /// Closes, and finds all of it again.
+    fn finish(self, resumed: bool) {
+        assert_eq!(self.db.close().is_ok(), resumed, "{}", self.place);
+        if resumed {
+            let expected = self.acknowledged();
+            drop(self.db);
+            let db = open(&self.disk, &small_options()).unwrap();
+            assert_eq!(scan(&db).unwrap(), expected, "{}", self.place);
+            assert!(db.verify(|_| {}).unwrap().is_sound(), "{}", self.place);
+        }
+    }
+}
+
+const KINDS: [FaultKind; 4] = [
+    FaultKind::ShortWrite,
+    FaultKind::Error(ENOSPC),
+    FaultKind::ErrorAfter(ENOSPC),
+    FaultKind::Error(EDQUOT),
+];
+
+/// A session whose calls fail from the `n`-th change on. `None` if it never got there.
+fn fill_up(kind: FaultKind, n: u64, options: &Options) -> Option<Session> {
+    let mut session = Session::new(options, format!("{kind:?} from change {n} on"));
+    let fault = Fault::from_then_on(kind).among(Calls::Changes);
+    session.env.fail_at(session.env.calls_of(Calls::Changes) + n, fault);
+    let failed = session.play().is_err();
+    session.check_reads();
+    failed.then_some(session)
+}
+
+#[test]
+fn a_full_disk_with_room_again_takes_writes_again() {
+    let (mut resumed, mut refused) = (0, 0);
+    for kind in KINDS {
+        let (mut n, mut idle) = (0, 0);
+        // Background work makes the number of calls vary a little: a gap is not the end.
+        while idle < 12 {
+            let Some(mut session) = fill_up(kind, n, &small_options()) else {
+                (n, idle) = (n + 1, idle + 1);
+                continue;
+            };
+            idle = 0;
+            let full = session.db.resume().unwrap_err();
+            assert!(matches!(full, Error::Io { .. } | Error::ReadOnly { .. }), "{full}");
+            assert!(matches!(session.db.put("k", "v"), Err(Error::ReadOnly { .. })));
+            session.check_reads();
+            session.env.heal();
+            let goes_on = session.resume();
+            if goes_on {
+                session.play().unwrap();
+                resumed += 1;
+            } else {
+                refused += 1;
+            }
+            session.check_reads();
+            session.check_crashes(4, n);
+            session.finish(goes_on);
+            n += 1;
+        }
+    }
+    println!("{resumed} resumed, {refused} refused");
+    assert!(resumed > 100 && refused > 10, "{resumed} resumed, {refused} refused");
+}
+
+/// The disk fills up once more while `resume` makes its files.
+#[test]
+fn resuming_may_fail_at_any_call_and_be_repeated() {
+    let options = small_options().auto_compaction(false);
+    let (mut failed, mut refused) = (0, 0);
+    for kind in [FaultKind::ShortWrite, FaultKind::ErrorAfter(ENOSPC)] {
+        for n in (3..70).step_by(11) {
+            for again in 0.. {
+                let Some(mut session) = fill_up(kind, n, &options) else { break };
+                session.place = format!("{}, again at {again}", session.place);
+                let fault = Fault::once(kind).among(Calls::Changes);
+                session.env.fail_at(session.env.calls_of(Calls::Changes) + again, fault);
+                let first = session.db.resume();
+                if !session.env.has_fired() {
+                    break;
+                }
+                // What a failed removal leaves, the next session sweeps.
+                failed += usize::from(first.is_err());
+                session.check_reads();
+                session.env.heal();
+                let goes_on = session.resume();
+                if goes_on {
+                    session.play().unwrap();
+                }
+                refused += usize::from(!goes_on);
+                session.check_reads();
+                session.check_crashes(3, n + 100 * again);
+                session.finish(goes_on);
+            }
+        }
+    }
+    println!("{failed} failed, {refused} refused");
+    assert!(failed > 40, "{failed} failed, {refused} refused");
+}
+
+#[test]
+fn other_failures_are_not_resumed_from() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    db.resume().expect("nothing to resume from");
+    db.close().unwrap();
+    assert!(matches!(db.resume(), Err(Error::Closed)));
+    for (name, kind) in [("write_at", EIO), ("sync_data", EIO), ("sync_data", ENOSPC)] {
+        let mut session = Session::new(&small_options(), format!("{name} {kind}"));
+        session.db.put("k", "v").unwrap();
+        let calls = Calls::Named(name);
+        let fault = Fault::once(FaultKind::Error(kind)).among(calls);
+        session.env.fail_at(session.env.calls_of(calls), fault);
+        session.play().unwrap_err();
+        for _ in 0..2 {
+            let Err(error) = session.db.resume() else { panic!("{}", session.place) };
+            assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+            assert!(error.to_string().contains("reopen"), "{error}");
+        }
+    }
+    let disk = MemEnv::new();
+    let db = open(&disk, &small_options()).unwrap();
+    db.put("k", "v").unwrap();
+    db.close().unwrap();
+    let db = small_options().env(as_env(&disk)).open_read_only(HOME).unwrap();
+    assert!(matches!(db.resume(), Err(Error::OpenedReadOnly)));
+}
+
+#[test]
+fn a_sync_that_fails_later_rules_resuming_out() {
+    // One thread meets a full disk, and what was to be synced beside it fails for good.
+    let mut session = Session::new(&small_options().auto_compaction(false), "both".into());
+    let writes = Calls::Named("write_at");
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(writes);
+    session.env.fail_at(session.env.calls_of(writes), full);
+    session.play().unwrap_err();
+    let syncs = Calls::Named("sync_all");
+    let broken = Fault::once(FaultKind::Error(EIO)).among(syncs);
+    // The probe's own sync, then that of the table: only the second is of data.
+    session.env.fail_at(session.env.calls_of(syncs) + 1, broken);
+    session.db.resume().unwrap_err();
+    session.env.heal();
+    assert!(!session.resume());
+    session.check_reads();
+}
+
+#[test]
+fn iterators_and_snapshots_read_on_across_a_resume() {
+    let mut session = Session::new(&small_options(), "readers".into());
+    session.play().unwrap();
+    let expected = scan(&session.db).unwrap();
+    let (iter, snapshot) = (session.db.iter(), session.db.snapshot());
+    let changes = Calls::Changes;
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(changes);
+    session.env.fail_at(session.env.calls_of(changes), full);
+    session.db.put("0000-0", "new").unwrap_err();
+    session.env.heal();
+    assert!(session.resume());
+    session.db.put("0000-0", "new").unwrap();
+    session.db.compact_range(..).unwrap();
+    let all = |iter: siftdb::Iter| -> BTreeMap<Vec<u8>, Vec<u8>> {
+        iter.map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec())))
+            .collect::<siftdb::Result<_>>()
+            .unwrap()
+    };
+    assert_eq!(all(iter), expected);
+    assert_eq!(all(snapshot.iter()), expected);
+    assert_eq!(session.db.get("0000-0").unwrap().unwrap(), "new");
+}
