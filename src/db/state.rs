@@ -294,7 +294,8 @@ impl Shared {
     /// whether the memtable has them; the scan itself keeps nothing of what it passed.
     #[cold]
     pub fn note_passed_tombstones(&self) {
-        if !self.scans_pass_tombstones.swap(true, Ordering::Relaxed) {
+        self.scans_pass_tombstones.store(true, Ordering::Relaxed);
+        if self.tombstones_pile_up() {
             self.work.ring();
         }
     }

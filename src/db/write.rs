@@ -11,7 +11,7 @@
 //! is full; each wait is counted with its reason and duration.
 
 use crate::db::queue::{Joined, Request};
-use crate::db::state::{ImmutableMemtable, LogState, ReadView, Shared};
+use crate::db::state::{ImmutableMemtable, LogState, ReadView, Shared, TOMBSTONES_MAX};
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::key::SEQUENCE_MAX;
@@ -116,9 +116,9 @@ fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
         sync_logs(shared, &mut log).map_err(|error| shared.latch(error))?;
     }
     if count > 0 {
-        apply(shared, &log, group, count);
+        let tombstones = apply(shared, &log, group, count);
         drop(log);
-        if shared.tombstones_pile_up() {
+        if tombstones >= TOMBSTONES_MAX && shared.tombstones_pile_up() {
             shared.work.ring();
         }
     }
@@ -163,8 +163,8 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     Ok(())
 }
 
-/// Puts the group into the memtable, then makes it visible.
-fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
+/// Puts the group into the memtable, then makes it visible; answers how many tombstones are there.
+fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> usize {
     let view = shared.view.load();
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: no reader may see what is not inserted yet.
@@ -182,6 +182,7 @@ fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) {
     stripe.add(Counter::Entries, count as u64);
     let bytes = group.iter().map(|request| request.batch.payload_bytes() as u64);
     stripe.add(Counter::EntryBytes, bytes.sum());
+    view.active.tombstones()
 }
 
 /// Ends the session: everything synced, then the mark of a clean close in the manifest. A session
