@@ -12,6 +12,7 @@ use crate::env::api::{Env, FileId, FileLock, LockMode};
 use crate::error::{Error, LockHolder, Result};
 use crate::process::Process;
 use crate::sync::{Arc, plain};
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
@@ -33,12 +34,18 @@ struct Held {
 }
 
 /// A held lock; the last owner lets go of it.
-#[derive(Debug)]
 pub struct DirectoryLock {
     // Before `held`, so that it is let go first: until then the list says what holds it.
     _lock: Option<Box<dyn FileLock>>,
     held: Arc<Held>,
     path: PathBuf,
+}
+
+impl fmt::Debug for DirectoryLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Where it is says all; an `Env` in memory would print its whole disk.
+        f.debug_struct("DirectoryLock").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl DirectoryLock {
