@@ -338,6 +338,8 @@ mod tests {
             ("L0: 4[a..b]^7@9:1 3[c..z]^6@8:1 2[a..d]^3@4:1 1[a..z]^1@2:7", "L0 4 3 2 -> L0"),
             // 3 and 2 are parts of one age.
             ("L0: 5[a..k]^8@9:1 3[a..k]^6@7:1 2[l..z]^4@7:1 1[a..z]^1@2:7", "L0 5 3 2 -> L0"),
+            // 3 and 2 would be cheapest; but 4 is as old as 3, and shares keys with 2.
+            ("L0: 4[a..b]^7@9:5 3[c..z]^6@8:1 2[a..z]^3@4:1 1[a..z]^1@2:3", "L0 4 3 2 1 -> L0"),
         ];
         for (drawing, expected) in golden {
             let drawing = format!("{drawing}{below}");
@@ -384,7 +386,7 @@ mod tests {
         #[test]
         fn levels_stay_in_order_until_the_tree_rests(
             flushes in proptest::collection::vec(
-                proptest::collection::vec((0u8..20, 0u8..40, 1u16..40), 1..3), 0..12),
+                proptest::collection::vec((0u8..20, 0u8..40, 1u16..9), 1..4), 0..12),
             deeper in proptest::collection::vec((1usize..4, 0u8..30, 0u8..30, 1u16..600), 0..12),
         ) {
             let mut levels = grown(&flushes, &deeper);
