@@ -113,3 +113,31 @@ fn too_few_keys_and_databases_in_the_way_are_refused() {
     assert_eq!(run(&settings, &enough, &mut |_| {}).unwrap().faults, Vec::<String>::new());
     assert!(run(&settings, &enough, &mut |_| {}).is_err(), "there is a database already");
 }
+
+/// The third part is about a cache that cannot hold the filters, so it has to miss for them.
+#[test]
+fn the_starved_part_reads_filters_again_and_again() {
+    let keys = KeySet::generate(60_000, 42);
+    let report = run(&settings(Filter::bloom(10.0)), &keys, &mut |_| {}).unwrap();
+    let facts = report.databases.iter().find(|facts| facts.column == Column::Full).unwrap();
+    let [absent, starved] =
+        [ActKind::Absent, ActKind::Starved].map(|kind| act(&report, kind).clone());
+    assert_eq!(starved.cache_bytes, facts.filter_bytes / 2);
+    assert!(absent.cache_bytes > 2 * facts.filter_bytes, "{report}");
+    let per_lookup = |act: &Act, column| {
+        let measured = act.column(column).unwrap();
+        measured.filter_bytes_read as f64 / measured.lookups as f64
+    };
+    // With room for them none is read.
+    for column in WITH_FILTERS {
+        assert_eq!(per_lookup(&absent, column), 0.0, "{column}\n{report}");
+    }
+    // Without, whole filters cost a good part of all of them, partitions a few blocks.
+    let [full, partitioned] = [Column::Full, Column::Partitioned].map(|c| per_lookup(&starved, c));
+    assert!(full > facts.filter_bytes as f64 / 10.0, "{full}\n{report}");
+    assert!(partitioned > 100.0 && full > 1.3 * partitioned, "{partitioned} {full}\n{report}");
+    // Indexes are as homeless as filters: a lookup that nothing spares reads them too.
+    let unfiltered = starved.column(Column::NoFilter).unwrap();
+    assert!(unfiltered.index_blocks_read > unfiltered.lookups / 2, "{report}");
+    assert_eq!(absent.column(Column::NoFilter).unwrap().index_blocks_read, 0);
+}
