@@ -385,6 +385,12 @@ fn compacting_merges_tables_of_a_range() {
     let all = json(&["compact", &db, "--json"]);
     assert!(all["tables_after"].as_u64().unwrap() <= 2, "{all}");
     assert!(ok(&["compact", &db]).contains(" now; read "));
+    let unread = json(&["compact", &db, "--json"]);
+    let forced = json(&["compact", &db, "--force", "--json"]);
+    assert_eq!(
+        (&unread["bytes_read"], &forced["bytes_read"]),
+        (&0.into(), &forced["bytes_before"])
+    );
     assert_eq!(ok(&["scan", &db]), held);
     assert_eq!(json(&["stats", &db, "--json"])["total"]["entries"], 100);
 }

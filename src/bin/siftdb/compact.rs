@@ -2,7 +2,8 @@
 //!
 //! What only the log holds is flushed first. Space of deleted and overwritten entries comes back,
 //! and lookups have fewer tables to ask. The database may be killed at any time: each result is
-//! durable before the tables it replaces go. `FROM` is included, `TO` is not, as in `scan`.
+//! durable before the tables it replaces go. `FROM` is included, `TO` is not, as in `scan`. A table
+//! that is in its place already may stay unread; `--force` rewrites all.
 
 use crate::args::{Database, Spelling};
 use crate::bars::watched;
@@ -11,6 +12,7 @@ use crate::output::{Output, Shown};
 use crate::text::counted;
 use clap::Args;
 use serde_json::json;
+use siftdb::CompactRangeOptions;
 use siftdb::stats::text::bytes;
 use std::ffi::OsString;
 use std::io::Write;
@@ -37,6 +39,9 @@ pub struct Compact {
     /// The key before which to end; without it, to the end
     #[arg(value_name = "TO")]
     to: Option<OsString>,
+    /// Rewrite also tables that nothing would be gained for
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     spelling: Spelling,
 }
@@ -47,6 +52,7 @@ impl Compact {
         let to = self.to.map(|key| self.spelling.bytes(key)).transpose()?;
         let from = from.map_or(Bound::Unbounded, Bound::Included);
         let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
+        let options = CompactRangeOptions::new().force(self.force);
         let db = self.database.open_to_write()?;
         db.flush()?;
         let before = db.stats();
@@ -56,7 +62,7 @@ impl Compact {
             &db,
             total,
             |stats| stats.compaction_bytes_read,
-            |db| db.compact_range(range),
+            |db| db.compact_range_with(range, &options),
         )?;
         let after = db.stats();
         db.close()?;

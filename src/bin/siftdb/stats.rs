@@ -19,6 +19,7 @@ JSON fields. Counters run since since_unix_seconds, over all programs that wrote
 only look, such as `siftdb get`, count nothing.
   format                  1
   gets, gets_found        point lookups, and those that found a value
+  scans                   iterators that were asked for an entry
   memtable_hits           point lookups that a memtable answered
   memtable_negatives      memtables skipped by their filter
   memtable_bytes          bytes in memtables now
@@ -55,7 +56,13 @@ only look, such as `siftdb get`, count nothing.
     data_blocks_cached, data_blocks_read, data_bytes_read
     filter_blocks_cached, filter_blocks_read, filter_bytes_read
     index_blocks_read, index_bytes_read
-    prefix_negatives, prefix_positives   filters that were asked for a prefix: no, maybe";
+    prefix_negatives, prefix_positives   filters that lookups asked for a prefix: no, maybe
+    scan_negatives, scan_positives, scan_tables   filters that scans asked for a prefix: no, maybe;
+                          tables that scans entered
+    scan_bytes_avoided    data block bytes that scans did not read since filters said no
+    scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read
+    scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read
+    scan_index_blocks_read, scan_index_bytes_read   what scans read";
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]

@@ -22,7 +22,7 @@ JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or 
   budget_bytes      memory for all filters
   log_entries       entries that are only in the log, in no table and no filter
   levels            levels that have tables:
-    level, runs     the level, and how many tables of it a lookup asks
+    level, asked    the level, and how many tables of it a lookup asks on average
     keys            keys in its tables
     bytes_now, fpr_now         bytes and rate of its filters
     bits_even, fpr_even        bits per key and rate if all levels have the same bits
