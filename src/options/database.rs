@@ -131,9 +131,9 @@ impl Options {
     }
 
     /// Bytes that the entries of the logs may take in memory while the database is open to read
-    /// only, which cannot flush them: beyond, opening answers [`Error::LogsTooLarge`]. Default:
-    /// four times [`Options::write_buffer_bytes`], more than a database of these options leaves in
-    /// its logs.
+    /// only, which cannot flush them: beyond, opening answers [`Error::LogsTooLarge`]. Default: two
+    /// write buffers more than [`Options::immutable_memtables_max`], so four of them unless that is
+    /// set. A database that was written with these options leaves less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
         self
@@ -359,8 +359,8 @@ impl Options {
 
     /// What the logs may take in memory while the database is open to read only.
     pub(crate) fn read_only_log_bytes(&self) -> u64 {
-        let buffers = 4 * self.write_buffer_bytes as u64;
-        self.read_only_log_bytes_max.unwrap_or(buffers)
+        let buffers = self.immutable_memtables_max as u64 + 2;
+        self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
     }
 
     /// The settings of the tables that a job writes at `level`, `runs` being what it leaves.

@@ -48,6 +48,8 @@ fn options(seed: u64, run: u64) -> Options {
         .block_hash_index(rng.chance(70))
         .write_buffer_bytes((64 << 10) << rng.below(3))
         .immutable_memtables_max(1 + rng.below(3))
+        // Who looks may have a smaller write buffer than the process that was killed.
+        .read_only_log_bytes_max(16 << 20)
         .memtable_filter(rng.chance(70))
         .table_bytes((16 << 10) << rng.below(3))
         .level_base_bytes((64 << 10) << rng.below(3))
