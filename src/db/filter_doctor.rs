@@ -519,8 +519,7 @@ mod tests {
             }
             assert_eq!(found, expected, "{encoding}, {keys} keys");
         }
-        let partitioned =
-            FilterFacts { keys_per_filter: 2_900, ..table("leveldb-bloom", 10.0, 9_000_000) };
+        let partitioned = FilterFacts { keys: 9_000_000, ..table("leveldb-bloom", 10.0, 2_900) };
         assert!(kinds(&report(partitioned, 0, 0, 0)).is_empty());
     }
 
