@@ -268,13 +268,7 @@ fn build(
         version: Arc::clone(versions.current()),
         lock: Some(lock),
     };
-    let counters = Arc::new(Counters::new());
-    let saved = if options.fresh_stats { None } else { load(&*env, directory) };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);
-    if let Some(saved) = saved {
-        counters.restore(&saved.totals);
-    }
+    let (counters, counting_since) = counters(&options, directory);
     Ok(Shared {
         directory: directory.to_path_buf(),
         env,
@@ -303,6 +297,18 @@ fn build(
         recovery: Default::default(),
         options,
     })
+}
+
+/// The counters of earlier sessions, and since when they count, in seconds since 1970.
+fn counters(options: &Options, directory: &Path) -> (Arc<Counters>, u64) {
+    let counters = Counters::new();
+    let saved = if options.fresh_stats { None } else { load(&*options.env, directory) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);
+    if let Some(saved) = saved {
+        counters.restore(&saved.totals);
+    }
+    (Arc::new(counters), counting_since)
 }
 
 /// No log yet, behind the last sequence that the manifest knows.
