@@ -27,6 +27,11 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![prop::collection::vec(byte, 0..12), text]
 }
 
+/// How many databases go through `scan` and `load`.
+fn round_trips() -> u32 {
+    std::env::var("SIFTDB_ROUND_TRIPS").map_or(12, |count| count.parse().unwrap())
+}
+
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn entries_of(path: &str) -> Entries {
@@ -41,7 +46,11 @@ fn store(path: &str, entries: &Entries) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: round_trips(),
+        failure_persistence: None,
+        ..Default::default()
+    })]
     #[test]
     fn scan_into_load_keeps_every_byte(
         entries in prop::collection::btree_map(bytes(), bytes(), 0..30)
