@@ -143,6 +143,7 @@ mod table;
 mod memtable;
 mod memtable_segment;
 mod memtable_filter;
+mod published;
 mod wal;
 
 // -- services ------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 //!
 //! `db/write.rs` applies batches, one writer at a time, in ascending order of their sequences; any
 //! number of threads read meanwhile. A writer sets a key's filter bits, inserts the entry, and only
-//! then publishes the sequence (Release, in `db/`). A reader loads the published sequence (Acquire)
-//! before it asks the filter, so everything at or below that sequence is visible to it, and relaxed
-//! loads and stores suffice for the bits themselves. [`Memtable::get`] does not ask the filter; its
+//! then publishes the sequence (`published.rs`). A reader loads the published sequence before it
+//! asks the filter, so everything at or below that sequence is visible to it, and relaxed loads and
+//! stores suffice for all else: filter bits, counts, and how many segments are used. [`Memtable::get`] does not ask the filter; its
 //! caller does, to count it.
 //!
 //! Of two versions of a key, the newer is in the same segment or in a later one: a lookup goes from
@@ -76,7 +76,8 @@ impl Memtable {
         Memtable::with_segments(write_buffer_bytes, filter, segments)
     }
 
-    fn with_segments(write_buffer_bytes: usize, filter: bool, segments: usize) -> Self {
+    /// The same with that many segments.
+    pub fn with_segments(write_buffer_bytes: usize, filter: bool, segments: usize) -> Self {
         let segment_bytes = write_buffer_bytes / segments;
         let share = |bytes: usize, wanted| if wanted { bytes / FILTER_SHARE } else { 0 };
         let filter = MemtableFilter::new(share(write_buffer_bytes, filter));
@@ -119,7 +120,7 @@ impl Memtable {
     fn open_segment(&self) -> &Segment {
         let (used, bytes) = (self.used.load(Ordering::Relaxed), self.bytes());
         if bytes >= used * self.segment_bytes && used < self.segments.len() {
-            self.used.store(used + 1, Ordering::Release);
+            self.used.store(used + 1, Ordering::Relaxed);
             return &self.segments[used];
         }
         &self.segments[used - 1]
@@ -127,7 +128,7 @@ impl Memtable {
 
     /// Those that may have entries, newest first.
     fn filled(&self) -> impl Iterator<Item = &Segment> {
-        self.segments[..self.used.load(Ordering::Acquire)].iter().rev()
+        self.segments[..self.used.load(Ordering::Relaxed)].iter().rev()
     }
 
     /// The newest version of the key that the lookup's sequence can see. `hash` is the key's, or
@@ -181,7 +182,7 @@ impl Memtable {
     /// keeps the memtable alive. Entries that are inserted meanwhile may come or not; those
     /// published before this call do.
     pub fn walks(self: &Arc<Self>, direction: Direction) -> impl Iterator<Item = MemtableIter> {
-        let segments = (0..self.used.load(Ordering::Acquire)).rev();
+        let segments = (0..self.used.load(Ordering::Relaxed)).rev();
         segments.map(move |segment| MemtableIter {
             memtable: Arc::clone(self),
             segment,

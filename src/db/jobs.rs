@@ -17,7 +17,7 @@ use crate::filename::FileName;
 use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::stats::counters::{Counter, LEVELS};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::version::version::Version;
 
@@ -65,7 +65,7 @@ pub fn write_tables(
     view: &ReadView,
     memtables: Vec<Arc<Memtable>>,
 ) -> Result<JobOutcome> {
-    let snapshots = shared.snapshots.needed(&shared.published.0);
+    let snapshots = shared.snapshots.needed(&shared.published);
     let levels = view.version.shape();
     let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
     let runs = Runs::after_flush(&levels, entries);
@@ -116,7 +116,7 @@ fn install_flush(
         let mut versions = shared.versions.lock();
         let view = shared.view.load();
         let oldest = view.immutables.iter().rev().find(|full| !is_flushed(full));
-        let published = shared.published.0.load(Ordering::Acquire);
+        let published = shared.published.visible();
         let edit = VersionEdit {
             added: tables.into_iter().map(|meta| (0, meta)).collect(),
             first_log: Some(FirstLog {
@@ -184,7 +184,7 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
     if !shared.options.auto_compaction {
         return Ok(false);
     }
-    let oldest = shared.snapshots.needed(&shared.published.0).first().copied().unwrap_or(0);
+    let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
     let shape = shared.view.load().version.shape();
     let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
         return Ok(false);
@@ -212,7 +212,7 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     };
     let mut added = Vec::new();
     if !task.trivial_move {
-        let snapshots = shared.snapshots.needed(&shared.published.0);
+        let snapshots = shared.snapshots.needed(&shared.published);
         let options = shared.options.compaction_options();
         let job = MergeJob { task, version: &version, snapshots, options };
         let outcome = merge(&job_context(shared, task.output_level, &runs), job)?;
@@ -225,7 +225,7 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     {
         shared.check_lock()?;
         let mut versions = shared.versions.lock();
-        let published = shared.published.0.load(Ordering::Acquire);
+        let published = shared.published.visible();
         let version = versions.apply(task.edit(added), published)?;
         shared.update_view(|view| ReadView { version, ..view.clone() });
     }

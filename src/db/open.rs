@@ -17,7 +17,7 @@
 
 use crate::cache::Cache;
 use crate::db::recover::{recover_logs, torn_manifest};
-use crate::db::state::{LogState, Published, ReadView, Shared};
+use crate::db::state::{LogState, ReadView, Shared};
 use crate::db::stats_file::load;
 use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
 use crate::directory_lock::DirectoryLock;
@@ -29,6 +29,7 @@ use crate::filename::FileName;
 use crate::foreign::refuse_foreign;
 use crate::options::database::Options;
 use crate::process::Process;
+use crate::published::Published;
 use crate::stats::counters::Counters;
 use crate::sync::{Arc, ArcSwap, AtomicU64, Mutex};
 use crate::table::filter_block::pinned::FilterPinning;
@@ -277,7 +278,7 @@ fn build(
         cache,
         view: ArcSwap::from_pointee(view),
         view_update: Mutex::default(),
-        published: Published(AtomicU64::new(state.last_sequence)),
+        published: Published::new(state.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
         log: Mutex::new(log_state(state)),

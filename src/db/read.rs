@@ -17,7 +17,7 @@ use crate::key::{Lookup, LookupKey, SequenceNumber};
 use crate::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::stats::counters::{Counter, Stripe};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::value::Value;
 use crate::version::version::{TableStep, VersionRead};
 
@@ -91,7 +91,7 @@ pub fn get(
 /// The published sequence, for reads in `view`, which was loaded before (I3).
 #[inline]
 pub fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
-    let sequence = shared.published.0.load(Ordering::Acquire);
+    let sequence = shared.published.visible();
     // A full memtable enters a view only after all of it was published.
     let full = view.immutables.first();
     debug_assert!(full.is_none_or(|newest| newest.last_sequence <= sequence), "I3");

@@ -308,5 +308,5 @@ fn install(
     // A clean close synced them. Else what was read may be in the page cache only, claims of the
     // manifest included, and a log that repeats a claim may survive what the claim is about.
     log.synced_through = if clean { log.last_sequence } else { 0 };
-    shared.published.0.store(log.last_sequence, Ordering::Release);
+    shared.published.publish(log.last_sequence);
 }

@@ -21,7 +21,7 @@ use crate::db::write;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::stats::counters::Counter;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::version::edit::FirstLog;
 
 /// Goes on after a lack of space.
@@ -73,7 +73,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
     let last_sequence = log.last_sequence;
     // What the log took and nobody was told of, only a failed sync leaves.
-    debug_assert_eq!(last_sequence, shared.published.0.load(Ordering::Acquire));
+    debug_assert_eq!(last_sequence, shared.published.visible());
     let mut tables = Vec::new();
     if !memtables.is_empty() {
         let outcome = write_tables(shared, &view, memtables.clone())?;

@@ -46,7 +46,7 @@ impl Snapshot {
             return Snapshot { shared: Arc::clone(shared), sequence: 0, lock: Err(forked) };
         }
         // Registered first: while the lock is held, no job drops what this sequence sees.
-        let sequence = shared.snapshots.register(&shared.published.0);
+        let sequence = shared.snapshots.register(&shared.published);
         Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
     }
 

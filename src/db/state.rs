@@ -29,9 +29,10 @@ use crate::key::SequenceNumber;
 use crate::memtable::Memtable;
 use crate::options::database::Options;
 use crate::process::Process;
+use crate::published::Published;
 use crate::recovery::RecoveryReport;
 use crate::stats::counters::Counters;
-use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Bell, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, ArcSwap, AtomicBool, Bell, Condvar, Mutex, Ordering};
 use crate::table::cached_block::BlockCache;
 use crate::version::handle::Graveyard;
 use crate::version::set::{SharedNumbers, VersionSet};
@@ -116,9 +117,9 @@ pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
 
 impl SnapshotList {
     /// Reads the published sequence and registers it, in one step.
-    pub fn register(&self, published: &AtomicU64) -> SequenceNumber {
+    pub fn register(&self, published: &Published) -> SequenceNumber {
         let mut live = self.0.lock();
-        let sequence = published.load(Ordering::Acquire);
+        let sequence = published.visible();
         *live.entry(sequence).or_insert(0) += 1;
         sequence
     }
@@ -136,10 +137,10 @@ impl SnapshotList {
 
     /// The sequences at which a reader may look from now on, ascending: every snapshot's, and the
     /// published one. Taken under the lock that registers, before a job reads its input.
-    pub fn needed(&self, published: &AtomicU64) -> Vec<SequenceNumber> {
+    pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
         let live = self.0.lock();
         let mut needed: Vec<_> = live.keys().copied().collect();
-        let published = published.load(Ordering::Acquire);
+        let published = published.visible();
         if needed.last() != Some(&published) {
             needed.push(published);
         }
@@ -151,11 +152,6 @@ impl SnapshotList {
         self.0.lock().values().sum()
     }
 }
-
-/// An atomic on a cache line of its own: every writer stores to it, every reader loads it.
-#[repr(align(128))]
-#[derive(Debug, Default)]
-pub struct Published(pub AtomicU64);
 
 /// What everything in `db` shares. Owned by handles, workers, iterators and snapshots.
 pub struct Shared {

@@ -168,13 +168,13 @@ fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> us
     let view = shared.view.load();
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: no reader may see what is not inserted yet.
-    debug_assert!(shared.published.0.load(Ordering::Relaxed) < sequence);
+    debug_assert!(shared.published.visible() < sequence);
     for request in group {
         let entries = request.batch.len() as u32;
         view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
         sequence += u64::from(entries);
     }
-    shared.published.0.store(log.last_sequence, Ordering::Release);
+    shared.published.publish(log.last_sequence);
     let stripe = shared.counters.stripe();
     let batches = group.iter().filter(|request| !request.batch.is_empty());
     stripe.add(Counter::WriteGroups, 1);
@@ -291,7 +291,7 @@ fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     let last_sequence = log.last_sequence;
     // I3: a memtable is full only when all of it is published. Readers of the new view count on it.
-    debug_assert_eq!(shared.published.0.load(Ordering::Relaxed), last_sequence);
+    debug_assert_eq!(shared.published.visible(), last_sequence);
     shared.update_view(|view| {
         let old = ImmutableMemtable {
             memtable: Arc::clone(&view.active),

@@ -1,0 +1,51 @@
+//! A memtable, written and read as the engine does it.
+
+use crate::filter::hash::KeyHash;
+use crate::key::{Lookup, LookupKey};
+use crate::memtable::Memtable;
+use crate::published::Published;
+use crate::write_batch::{DecodedBatch, WriteBatch};
+use std::sync::Arc;
+
+/// The bytes of a segment.
+pub const SEGMENT_BYTES: usize = 4 << 10;
+
+/// What is shared.
+pub struct Store {
+    memtable: Memtable,
+    published: Published,
+}
+
+impl Store {
+    /// Empty, with that many segments.
+    pub fn new(segments: usize) -> Arc<Self> {
+        let memtable = Memtable::with_segments(SEGMENT_BYTES * segments, true, segments);
+        Arc::new(Store { memtable, published: Published::new(0) })
+    }
+
+    fn key(sequence: u64) -> [u8; 9] {
+        *format!("key {sequence:05}").as_bytes().first_chunk().unwrap()
+    }
+
+    /// As the leader of a write group does it.
+    pub fn write(&self, sequence: u64, value_bytes: usize) {
+        let mut batch = WriteBatch::new();
+        batch.put(Store::key(sequence), vec![7; value_bytes]);
+        self.memtable.apply(&DecodedBatch::trusted(sequence, 1, batch.entries()));
+        self.published.publish(sequence);
+    }
+
+    /// As a lookup does it: every key that the published sequence covers is found, from `first` on.
+    /// Answers that sequence.
+    pub fn read(&self, first: u64) -> u64 {
+        let visible = self.published.visible();
+        for sequence in first..=visible {
+            let key = Store::key(sequence);
+            let hash = KeyHash::new(&key);
+            assert!(self.memtable.may_contain(&hash), "{sequence} of {visible}: denied");
+            let found = self.memtable.get(&LookupKey::new(&key, visible), Some(&hash));
+            assert!(matches!(found, Lookup::Found(_)), "{sequence} of {visible}: {found:?}");
+        }
+        visible
+    }
+}

@@ -1,0 +1,56 @@
+//! What a reader may rely on once it has seen a sequence, in every order of two threads and with
+//! every value that the memory model lets a load see.
+
+use loom::thread;
+use siftdb_orderings::store::{SEGMENT_BYTES, Store};
+use std::sync::Arc;
+
+/// Explores `model`; a reader must have met every state, so that nothing passes unseen.
+fn explore(preemptions: usize, model: impl Fn() -> u64 + Sync + Send + 'static, last: u64) {
+    let seen = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let noting = Arc::clone(&seen);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        let visible = model();
+        noting.lock().unwrap().insert(visible);
+    });
+    let seen = seen.lock().unwrap();
+    assert!(seen.contains(&last) && seen.len() > 1, "only {seen:?}");
+}
+
+#[test]
+fn a_published_key_passes_the_filter() {
+    explore(
+        3,
+        || {
+            let store = Store::new(1);
+            let writing = Arc::clone(&store);
+            let writer = thread::spawn(move || (1..=2).for_each(|n| writing.write(n, 8)));
+            let visible = store.read(1);
+            writer.join().unwrap();
+            assert_eq!(store.read(1), 2);
+            visible
+        },
+        2,
+    );
+}
+
+#[test]
+fn a_published_key_is_found_in_the_next_segment() {
+    explore(
+        1,
+        || {
+            let store = Store::new(2);
+            // Fills the first one.
+            store.write(1, SEGMENT_BYTES);
+            let writing = Arc::clone(&store);
+            let writer = thread::spawn(move || writing.write(2, 8));
+            let visible = store.read(2);
+            writer.join().unwrap();
+            assert_eq!(store.read(2), 2);
+            visible
+        },
+        2,
+    );
+}
