@@ -5,8 +5,8 @@
 //! number of threads read meanwhile. A writer sets a key's filter bits, inserts the entry, and only
 //! then publishes the sequence (`published.rs`). A reader loads the published sequence before it
 //! asks the filter, so everything at or below that sequence is visible to it, and relaxed loads and
-//! stores suffice for all else: filter bits, counts, and how many segments are used. [`Memtable::get`] does not ask the filter; its
-//! caller does, to count it.
+//! stores suffice for all else: filter bits, counts, and how many segments are used.
+//! [`Memtable::get`] does not ask the filter; its caller does, to count it.
 //!
 //! Of two versions of a key, the newer is in the same segment or in a later one: a lookup goes from
 //! the last segment back and ends at the first that has the key. Where there are several, each has
