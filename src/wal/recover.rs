@@ -27,6 +27,10 @@ use crate::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
 use crate::write_batch::DecodedBatch;
 use std::path::Path;
 
+/// How much is looked at behind the end of a log that was closed cleanly. No log is allocated
+/// further ahead, and what else was added, a sparse file of gigabytes say, is nobody's.
+const BEHIND_CLOSE: u64 = 2 << 20;
+
 /// What the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLogs {
@@ -109,7 +113,10 @@ pub fn survey(
     };
     for &number in logs {
         let log = Log::new(directory, number);
-        let Some(reader) = log.open(env, u64::MAX)? else {
+        let close = facts.clean_close.filter(|close| close.log == number);
+        let bytes_max =
+            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(BEHIND_CLOSE));
+        let Some(reader) = log.open(env, bytes_max)? else {
             return Err(missing_log(directory, number, "it is needed"));
         };
         survey.read_log(&log, reader)?;
