@@ -119,15 +119,15 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
         };
         let is_file = env.metadata(path).is_ok_and(|metadata| metadata.kind == FileKind::File);
         let taken = env.metadata(&place).is_ok();
-        let kept = match (taken, is_file) {
-            (true, _) => Err(ErrorKind::AlreadyExists.into()),
-            (false, true) => second_name(env, path, &place),
+        let (op, kept) = match (taken, is_file) {
+            (true, _) => ("hard_link", Err(ErrorKind::AlreadyExists.into())),
+            (false, true) => ("hard_link", second_name(env, path, &place)),
             // A folder, link or device under a name of ours: nothing that a second name can have.
-            (false, false) => env.rename(path, &place),
+            (false, false) => ("rename", env.rename(path, &place)),
         };
         match kept {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => copies += 1,
-            Err(error) => return Err(Error::io("hard_link", path, error)),
+            Err(error) => return Err(Error::io(op, path, error)),
             Ok(()) => return Ok(place),
         }
     }

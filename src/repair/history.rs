@@ -18,7 +18,7 @@ use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
 use crate::recovery::DroppedPart;
-use crate::repair::inventory::{Inventory, TableFound, TableState, part_of};
+use crate::repair::inventory::{Inventory, TableState, part_of};
 use crate::version::edit::FileMeta;
 use crate::version::manifest::{ManifestRemains, ManifestState, read_current, replay_file};
 use crate::wal::evidence::ManifestFacts;
@@ -40,6 +40,8 @@ pub struct History {
     pub facts: ManifestFacts,
     /// They read back as after any crash.
     pub logs_are_sound: bool,
+    /// Files are missing that the manifest needs, or it ends before it needs any.
+    pub misses_files: bool,
     /// Files of tables that the manifest may have known but for edits that are missing.
     pub newer: Vec<u64>,
     /// Without a manifest: tables that the remains of one name and that are not there.
@@ -74,7 +76,9 @@ impl History {
             std::cmp::Reverse((by_current, manifest.number, *name))
         });
         for (name, remains) in candidates {
-            let by_current = Some(remains.number) == current;
+            // Opening looks for it under its own name.
+            let by_current =
+                current == Some(remains.number) && *name == FileName::Manifest(remains.number);
             let is_newest = Some(remains.number) == newest;
             if !by_current && !fits(found, remains, is_newest) {
                 continue;
@@ -104,7 +108,7 @@ impl History {
                 _ => false,
             })
         };
-        self.logs_are_sound && state.levels.iter().flatten().all(sound)
+        self.logs_are_sound && self.newer.is_empty() && state.levels.iter().flatten().all(sound)
     }
 
     /// Takes a manifest for the one that counts, and reads the logs that it needs. An error that is
@@ -122,18 +126,20 @@ impl History {
         let mut logs = found.all_logs();
         logs.retain(|log| *log >= facts.log_number);
         let logs_are_sound = match recover(env, directory, &logs, &facts, &mut |_, _| Ok(())) {
-            Ok(_) => true,
             Err(error) if !error.is_corruption() => return Err(error),
-            Err(_) => {
+            Ok(_) if facts.clean_close.is_none() => true,
+            recovered => {
                 // What fails here, too, is what the logs say of the manifest.
-                salvage(env, directory, &logs, &facts, &mut |_, _| Ok(()))?;
-                false
+                let salvaged = salvage(env, directory, &logs, &facts, &mut |_, _| Ok(()))?;
+                // After a clean close no crash can have left anything to drop, in no log.
+                recovered.is_ok() && salvaged.dropped.is_empty()
             }
         };
-        if misses_files(found, &state, &facts, &logs) {
+        self.misses_files = misses_files(found, &state, &facts, &logs);
+        if self.misses_files {
             let unknown = found.tables.iter().filter(|table| {
                 table.number > state.number
-                    && table.meta().is_some_and(|meta| !remains.mentioned.contains(&meta.table_id))
+                    && table.table_id.is_some_and(|id| !remains.mentioned.contains(&id))
             });
             self.newer = unknown.map(|table| table.number).collect();
         }
@@ -182,7 +188,7 @@ fn fits(found: &Inventory, manifest: &ManifestRemains, is_newest: bool) -> bool 
 }
 
 fn ids_of(found: &Inventory) -> HashSet<u64> {
-    found.tables.iter().filter_map(TableFound::meta).map(|meta| meta.table_id).collect()
+    found.tables.iter().filter_map(|table| table.table_id).collect()
 }
 
 /// True if files that the manifest needs are not there, or none of those it was written for.

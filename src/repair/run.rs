@@ -147,7 +147,7 @@ impl Outcome {
                 self.levels[level].extend(tables);
             }
         }
-        self.leave_others(found, &used);
+        self.leave_others(directory, found, history, &used);
         // Newer than every table, and each newer than the one before.
         let tables = self.tables_of_logs(&rebuild, directory, history, &[], 0)?;
         self.levels[0].extend(tables);
@@ -166,24 +166,12 @@ impl Outcome {
     ) -> Result<u64> {
         self.report.manifest_used = history.manifest.is_some();
         let files = match &history.manifest {
-            Some(state) => {
-                let named = state.levels.iter().flatten();
-                let missing = named
-                    .clone()
-                    .filter(|meta| found.table_of(meta.table_id, meta.number).is_none());
-                missing.for_each(|meta| self.lose_named(directory, found, meta));
-                let named = named.filter_map(|meta| found.table_of(meta.table_id, meta.number));
-                let is_newer = |table: &&TableFound| history.newer.contains(&table.number);
-                let files = named.chain(found.tables.iter().filter(is_newer)).collect();
-                let used: Vec<u64> = numbers(&files);
-                self.leave_others(found, &used);
-                files
-            }
+            Some(state) => self.named_or_newer(directory, found, history, state),
             None => {
                 for meta in &history.named_and_missing {
                     self.lose_named(directory, found, meta);
                 }
-                self.every_table(directory, found)
+                self.every_table(directory, found, history)
             }
         };
         let metas: Vec<FileMeta> = files.iter().filter_map(|file| file.meta()).cloned().collect();
@@ -215,7 +203,11 @@ impl Outcome {
         let newer = files.iter().filter(|file| history.newer.contains(&file.number));
         let covered: Vec<_> = match &history.manifest {
             Some(_) => newer.filter_map(|file| file.meta()).map(sequences_of).collect(),
-            None => vec![0..=found.last_in_tables()],
+            // What could be saved of a table says more than one that does not open.
+            None => {
+                let saved = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
+                vec![0..=saved.max(found.last_in_tables())]
+            }
         };
         tables.extend(self.tables_of_logs(&rebuild, directory, history, &covered, level)?);
         let flushed = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
@@ -225,8 +217,33 @@ impl Outcome {
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
     }
 
+    /// The tables that the manifest names, and those that it may have named.
+    fn named_or_newer<'f>(
+        &mut self,
+        directory: &Path,
+        found: &'f Inventory,
+        history: &History,
+        state: &ManifestState,
+    ) -> Vec<&'f TableFound> {
+        let named = state.levels.iter().flatten();
+        let missing =
+            named.clone().filter(|meta| found.table_of(meta.table_id, meta.number).is_none());
+        missing.for_each(|meta| self.lose_named(directory, found, meta));
+        let named = named.filter_map(|meta| found.table_of(meta.table_id, meta.number));
+        let is_newer = |table: &&TableFound| history.newer.contains(&table.number);
+        let files = named.chain(found.tables.iter().filter(is_newer)).collect();
+        let used: Vec<u64> = numbers(&files);
+        self.leave_others(directory, found, history, &used);
+        files
+    }
+
     /// Every table whose id is known; of several copies of one that is sound, one.
-    fn every_table<'f>(&mut self, directory: &Path, found: &'f Inventory) -> Vec<&'f TableFound> {
+    fn every_table<'f>(
+        &mut self,
+        directory: &Path,
+        found: &'f Inventory,
+        history: &History,
+    ) -> Vec<&'f TableFound> {
         let mut files = Vec::new();
         for file in &found.tables {
             let Some(table_id) = file.table_id else {
@@ -239,13 +256,24 @@ impl Outcome {
                 files.push(file);
             }
         }
-        self.leave_others(found, &numbers(&files));
+        self.leave_others(directory, found, history, &numbers(&files));
         files
     }
 
     /// Sets all tables aside but those of the numbers in `used`.
-    fn leave_others(&mut self, found: &Inventory, used: &[u64]) {
+    fn leave_others(
+        &mut self,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+        used: &[u64],
+    ) {
+        let known_through = history.manifest.as_ref().map_or(u64::MAX, |state| state.number);
         for table in found.tables.iter().filter(|table| !used.contains(&table.number)) {
+            // Perhaps one that an edit which is missing named.
+            if history.misses_files && table.table_id.is_none() && table.number > known_through {
+                self.lose_table(directory, table.number, None, UNREADABLE);
+            }
             let why = match &table.state {
                 TableState::Unusable(error) => error.to_string(),
                 _ => "the manifest does not name this table, or a copy of it is in use".into(),

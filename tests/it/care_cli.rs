@@ -79,3 +79,64 @@ fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
     assert!(fails(4, &["repair", &db]).contains("locked"));
     drop(held);
 }
+
+/// Each kind of damage: what the command exits with, and that all is sound afterwards.
+#[test]
+fn repair_exits_with_5_where_something_is_lost() {
+    let place = Place::new();
+    let db = place.database();
+    ok(&["put", &db, "in the log", "1"]);
+    let image: Vec<_> =
+        files(&db, "").into_iter().map(|path| (path.clone(), read(&path))).collect();
+    let one = |end: &str| files(&db, end).pop().unwrap().to_str().unwrap().to_string();
+    let (table, log) = (one(".sst"), one(".wal"));
+    let manifest = files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains("MANI"));
+    let (manifest, current) =
+        (manifest.unwrap().to_str().unwrap().to_string(), format!("{db}/CURRENT"));
+    let bytes = |path: &str| read(std::path::Path::new(path));
+    let flipped = |path: &str, at: usize| {
+        let mut bytes = bytes(path);
+        let at = at % bytes.len();
+        bytes[at] ^= 1;
+        Some(bytes)
+    };
+    let cut = |path: &str| Some(bytes(path)[..bytes(path).len() / 2].to_vec());
+    let longer = |path: &str| Some([&bytes(path)[..], b"junk"].concat());
+    let damages = [
+        ("a table flipped", &table, flipped(&table, 2_000), 5),
+        ("a table cut", &table, cut(&table), 5),
+        ("a table extended", &table, longer(&table), 0),
+        ("a table missing", &table, None, 5),
+        ("a table replaced by a log", &table, Some(bytes(&log)), 5),
+        ("a log flipped", &log, flipped(&log, 50), 5),
+        ("a log cut", &log, cut(&log), 5),
+        ("a log extended", &log, longer(&log), 0),
+        ("a log missing", &log, None, 5),
+        ("the manifest flipped", &manifest, flipped(&manifest, 50), 0),
+        ("CURRENT cut", &current, cut(&current), 0),
+        ("CURRENT missing", &current, None, 0),
+    ];
+    for (what, path, contents, code) in damages {
+        for (path, bytes) in &image {
+            write(path.to_str().unwrap(), bytes);
+        }
+        let _ = std::fs::remove_dir_all(format!("{db}/lost"));
+        for path in files(&db, "") {
+            if path.is_file() && image.iter().all(|(known, _)| *known != path) {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        match contents {
+            Some(contents) => write(path, &contents),
+            None => std::fs::remove_file(path).unwrap(),
+        }
+        let output = siftdb(&["repair", &db]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{what}: {text}{errors}");
+        assert_eq!(errors.contains("not everything could be saved"), code == 5, "{what}: {errors}");
+        let says_lost = text.contains("\nlost: ") || text.contains("\nmissing: ");
+        assert_eq!(says_lost, code == 5, "{what}: {text}");
+        ok(&["verify", &db]);
+    }
+}

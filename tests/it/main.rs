@@ -21,6 +21,7 @@
 //! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
 //! | `foreign` | databases of LevelDB and RocksDB are named and not touched; refused openings leave nothing |
 //! | `rescue` | damaged tables are taken apart block by block, what is sound is kept |
+//! | `damage` | random stores repaired after every kind of damage, against what must have survived |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -49,6 +50,7 @@ mod compatibility;
 mod concurrency;
 mod corruption;
 mod crash;
+mod damage;
 mod demo;
 mod encodings;
 mod faults;

@@ -919,3 +919,44 @@ fn of_several_manifests_the_newest_whole_one_counts() {
     assert!(report.manifest_used && report.saved_everything(), "{report}");
     assert_eq!(scan(&sound(&env, "renamed")).unwrap(), now);
 }
+
+/// `CURRENT`, a manifest, a table and a log, each with a folder or a link in its place.
+#[test]
+fn folders_and_links_in_place_of_files_are_moved() {
+    let Store { env, now, .. } = store(true);
+    let image = files(&env);
+    let names: Vec<&str> = image.keys().map(|path| name(path)).collect();
+    for file in names.into_iter().filter(|name| *name != "STATS") {
+        for kind in ["folder", "link"] {
+            let what = format!("a {kind} in place of {file}");
+            let directory = on_real_disk(&image);
+            let path = directory.path().join(file);
+            fs::remove_file(&path).unwrap();
+            match kind {
+                "folder" => {
+                    fs::create_dir(&path).unwrap();
+                    fs::write(path.join("inside"), b"kept").unwrap();
+                }
+                _ => std::os::unix::fs::symlink("/nowhere", &path).unwrap(),
+            }
+            let report = options().repair(directory.path());
+            let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let moved = directory.path().join("lost").join(file);
+            let named = |path: &Path| report.set_aside.iter().any(|aside| aside.path == path);
+            assert!(named(&moved), "{what}: {report}");
+            match kind {
+                "folder" => assert_eq!(fs::read(moved.join("inside")).unwrap(), b"kept"),
+                _ => assert!(fs::symlink_metadata(&moved).unwrap().is_symlink(), "{what}"),
+            }
+            let is_data = file.ends_with(".sst") || file.ends_with(".wal");
+            assert_eq!(report.saved_everything(), !is_data, "{what}: {report}");
+            let db = options().recovery(Recovery::Strict).open(directory.path()).unwrap();
+            assert!(db.verify(|_| {}).unwrap().is_sound(), "{what}");
+            let found = scan(&db).unwrap();
+            match is_data {
+                true => assert!(report.lost.iter().any(|lost| lost.path == path), "{report}"),
+                false => assert_eq!(found, now, "{what}"),
+            }
+        }
+    }
+}

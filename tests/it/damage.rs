@@ -1,0 +1,468 @@
+//! Repairs of stores after every kind of damage, against what must have survived it.
+//!
+//! Each store has a random history. Before anything is damaged, `inspect` says which versions of
+//! which keys each block of its tables and each record of its logs holds. Then up to three of its
+//! files are flipped, cut, extended, zeroed, removed, exchanged, doubled or renamed. The repaired
+//! store must show, by every way of reading, nothing older than the newest version of which every
+//! copy of its file still holds it; and where it does not show the newest version that there was,
+//! the report must name the loss.
+//!
+//! A loss cannot be named where nothing is left that speaks of it: the newest log of a store that
+//! was not closed, and missing files where the manifest is damaged as well.
+
+use crate::support::data::key;
+use crate::support::reads::all_reads;
+use crate::support::rng::{Rng, seeds, setting};
+use crate::support::stores::{HOME, as_env, copy_of, files, name, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::env::mem::CrashModel;
+use siftdb::inspect::{self, DumpOptions};
+use siftdb::{Db, Options, Recovery, RepairReport, WriteBatch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+/// By path: what is in a file.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A part of a table or log that is read or lost as a whole.
+struct Piece {
+    bytes: Range<usize>,
+    /// Key and sequence of each entry.
+    entries: Vec<(Vec<u8>, u64)>,
+}
+
+struct Store {
+    image: Files,
+    closed: bool,
+    /// What each sequence wrote; `None` is a deletion.
+    written: BTreeMap<u64, Option<Vec<u8>>>,
+    /// By table or log.
+    pieces: BTreeMap<PathBuf, Vec<Piece>>,
+    keys: Vec<Vec<u8>>,
+}
+
+fn options() -> Options {
+    small_options().write_buffer_bytes(1 << 20).auto_compaction(false).immutable_memtables_max(8)
+}
+
+fn home(file: &str) -> PathBuf {
+    Path::new(HOME).join(file)
+}
+
+fn number_of(path: &Path) -> u64 {
+    let digits: String = name(path).chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+fn is(path: &Path, kind: &str) -> bool {
+    name(path).contains(kind)
+}
+
+fn text_of(env: &MemEnv, path: &Path) -> String {
+    let mut text = Vec::new();
+    let options = DumpOptions::default();
+    inspect::dump(&as_env(env), path, &options, &mut text)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    String::from_utf8(text).unwrap()
+}
+
+/// Which files the store needs, by its manifest.
+fn needed(env: &MemEnv) -> BTreeSet<PathBuf> {
+    let tables = inspect::live_tables(&as_env(env), Path::new(HOME)).unwrap().unwrap();
+    let mut needed: BTreeSet<PathBuf> = tables.iter().map(|table| table.path.clone()).collect();
+    let current = text_of(env, &home("CURRENT"));
+    let manifest = home(current.split(' ').next().unwrap());
+    let state = text_of(env, &manifest);
+    let logs = state.lines().last().unwrap().split("logs from ").nth(1).unwrap();
+    let first: u64 = logs.split(';').next().unwrap().parse().unwrap();
+    needed.insert(manifest);
+    needed.insert(home("CURRENT"));
+    let all = env.list_files().into_iter();
+    needed.extend(all.filter(|path| is(path, ".wal") && number_of(path) >= first));
+    needed
+}
+
+fn pieces_of(env: &MemEnv, path: &Path) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for line in text_of(env, path).lines() {
+        if let Some(entry) = line.strip_prefix("  \"") {
+            let (key, rest) = entry.split_once("\" @").unwrap();
+            let sequence = rest.split(' ').next().unwrap().parse().unwrap();
+            pieces.last_mut().unwrap().entries.push((key.as_bytes().to_vec(), sequence));
+        } else if line.starts_with("block ") || line.contains("  batch: ") {
+            let mut places = line.split_whitespace().filter_map(|word| word.split_once(".."));
+            let (start, end) = places.next().unwrap();
+            let bytes = start.parse().unwrap()..end.parse().unwrap();
+            pieces.push(Piece { bytes, entries: Vec::new() });
+        }
+    }
+    pieces
+}
+
+/// Random writes in rounds, with flushes, compactions and sessions between them.
+fn store(rng: &mut Rng) -> Store {
+    let mut env = MemEnv::new();
+    let mut db = open(&env, &options()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..20 + rng.below(120)).map(key).collect();
+    let mut written = BTreeMap::new();
+    let rounds = 2 + rng.below(5);
+    for round in 0..rounds {
+        write(&db, &keys, &mut written, rng);
+        match rng.below(6) {
+            _ if round == rounds - 1 && rng.chance(60) => {}
+            0 => db.compact_range(..).unwrap(),
+            1 => db.compact_range(rng.pick(&keys).clone()..).unwrap(),
+            2 => {
+                db.close().unwrap();
+                drop(db);
+                db = open(&env, &options()).unwrap();
+            }
+            3 => {}
+            _ => db.flush().unwrap(),
+        }
+    }
+    db.sync().unwrap();
+    let closed = rng.chance(50);
+    match closed {
+        true => db.close().unwrap(),
+        false => env = env.replay(env.log_len(), CrashModel::Kill, 0),
+    }
+    drop(db);
+    // Without what goes in the background, or comes.
+    let needed = needed(&env);
+    let mut image = files(&env);
+    image.retain(|path, _| needed.contains(path));
+    let data = image.keys().filter(|path| is(path, ".sst") || is(path, ".wal"));
+    let pieces = data.map(|path| (path.clone(), pieces_of(&env, path))).collect();
+    Store { image, closed, written, pieces, keys }
+}
+
+fn write(db: &Db, keys: &[Vec<u8>], written: &mut BTreeMap<u64, Option<Vec<u8>>>, rng: &mut Rng) {
+    for _ in 0..1 + rng.below(keys.len()) {
+        let mut batch = WriteBatch::new();
+        for _ in 0..1 + rng.below(3) {
+            let sequence = written.len() as u64 + 1;
+            let key = rng.pick(keys);
+            let value = (!rng.chance(25)).then(|| {
+                let mut value = format!("{sequence} ").into_bytes();
+                value.resize(value.len() + rng.below(150), b'v');
+                value
+            });
+            match &value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+            written.insert(sequence, value);
+        }
+        db.write(batch).unwrap();
+    }
+}
+
+/// What the damage left.
+struct Damaged {
+    now: Files,
+    /// By file that is there: which file of before it is, and which places of it are not as they
+    /// were.
+    copies: BTreeMap<PathBuf, (PathBuf, Vec<Range<usize>>)>,
+    what: Vec<String>,
+}
+
+const KINDS: usize = 11;
+
+impl Damaged {
+    fn touch(&mut self, path: &Path, bytes: Range<usize>) {
+        if let Some((_, touched)) = self.copies.get_mut(path) {
+            touched.push(bytes);
+        }
+    }
+
+    fn take(&mut self, path: &Path) -> (Vec<u8>, (PathBuf, Vec<Range<usize>>)) {
+        (self.now.remove(path).unwrap(), self.copies.remove(path).unwrap())
+    }
+
+    fn put(&mut self, path: PathBuf, file: (Vec<u8>, (PathBuf, Vec<Range<usize>>))) {
+        self.now.insert(path.clone(), file.0);
+        self.copies.insert(path, file.1);
+    }
+
+    /// A name of the same kind that no file has.
+    fn fresh(&self, path: &Path, rng: &mut Rng) -> PathBuf {
+        let number = self.now.keys().map(|path| number_of(path)).max().unwrap_or(0);
+        let number = number + 1 + rng.below(5) as u64;
+        let kinds = [(".sst", format!("{number:06}.sst")), (".wal", format!("{number:06}.wal"))];
+        let named = kinds.into_iter().find(|(kind, _)| is(path, kind));
+        home(&named.map_or(format!("MANIFEST-{number:06}"), |(_, name)| name))
+    }
+
+    fn once(&mut self, kind: usize, rng: &mut Rng) {
+        let paths: Vec<PathBuf> = self.now.keys().cloned().collect();
+        // Tables and logs, but for one in three.
+        let data: Vec<PathBuf> =
+            paths.iter().filter(|path| is(path, ".sst") || is(path, ".wal")).cloned().collect();
+        let path = match data.is_empty() || rng.chance(33) {
+            true => rng.pick(&paths).clone(),
+            false => rng.pick(&data).clone(),
+        };
+        let len = self.now[&path].len();
+        let has_number = !path.ends_with("CURRENT");
+        let mut what = name(&path).to_string();
+        match kind {
+            0 | 1 if len > 0 => {
+                for _ in 0..1 + rng.below(3) {
+                    let at = rng.below(len);
+                    self.now.get_mut(&path).unwrap()[at] ^= 1 << rng.below(8);
+                    self.touch(&path, at..at + 1);
+                    what += &format!(" flipped at {at}");
+                }
+            }
+            2 if len > 0 => {
+                let at = rng.below(len);
+                self.now.get_mut(&path).unwrap().truncate(at);
+                self.touch(&path, at..usize::MAX);
+                what += &format!(" cut at {at}");
+            }
+            3 if len > 0 => {
+                let at = rng.below(len);
+                let end = (at + 1 + rng.below(1000)).min(len);
+                self.now.get_mut(&path).unwrap()[at..end].fill(0);
+                self.touch(&path, at..end);
+                what += &format!(" zeroed at {at}..{end}");
+            }
+            4 => {
+                let junk: Vec<u8> = (0..1 + rng.below(200)).map(|_| rng.next() as u8).collect();
+                self.now.get_mut(&path).unwrap().extend(&junk);
+                self.touch(&path, len..usize::MAX);
+                what += &format!(" extended by {}", junk.len());
+            }
+            5 => {
+                self.take(&path);
+                what += " missing";
+            }
+            6 if has_number => {
+                let to = self.fresh(&path, rng);
+                let copy = (self.now[&path].clone(), self.copies[&path].clone());
+                what += &format!(" doubled as {}", name(&to));
+                self.put(to, copy);
+            }
+            7 if has_number => {
+                let to = self.fresh(&path, rng);
+                let file = self.take(&path);
+                what += &format!(" renamed to {}", name(&to));
+                self.put(to, file);
+            }
+            8 => {
+                let file = self.take(&path);
+                let other = rng.pick(&paths).clone();
+                what += &format!(" exchanged with {}", name(&other));
+                match other == path {
+                    true => self.put(path, file),
+                    false => {
+                        let second = self.take(&other);
+                        self.put(other, file);
+                        self.put(path, second);
+                    }
+                }
+            }
+            9 => {
+                let other = rng.pick(&paths).clone();
+                self.take(&path);
+                let copy = self.now.get(&other).cloned().zip(self.copies.get(&other).cloned());
+                what += &format!(" replaced by {}", name(&other));
+                copy.into_iter().for_each(|copy| self.put(path.clone(), copy));
+            }
+            _ if len > 0 => {
+                self.now.get_mut(&path).unwrap().clear();
+                self.touch(&path, 0..usize::MAX);
+                what += " emptied";
+            }
+            _ => return,
+        }
+        self.what.push(what);
+    }
+}
+
+fn damaged(store: &Store, rng: &mut Rng) -> Damaged {
+    let copies = store.image.keys().map(|path| (path.clone(), (path.clone(), Vec::new())));
+    let mut damaged =
+        Damaged { now: store.image.clone(), copies: copies.collect(), what: Vec::new() };
+    let times = *rng.pick(&[1, 1, 1, 2, 2, 3]);
+    for _ in 0..times {
+        let kind = rng.below(KINDS);
+        damaged.once(kind, rng);
+    }
+    damaged
+}
+
+fn meets(touched: &[Range<usize>], bytes: &Range<usize>) -> bool {
+    touched.iter().any(|place| place.start < bytes.end && bytes.start < place.end)
+}
+
+/// The versions that there were, by key, each with its file; and of these the ones that must be
+/// there still.
+struct Oracle<'a> {
+    store: &'a Store,
+    damaged: &'a Damaged,
+    all: BTreeMap<&'a [u8], BTreeMap<u64, &'a Path>>,
+    survived: BTreeMap<&'a [u8], u64>,
+}
+
+const PAGE: usize = 32 << 10;
+
+impl<'a> Oracle<'a> {
+    fn new(store: &'a Store, damaged: &'a Damaged) -> Self {
+        let (all, survived) = (BTreeMap::new(), BTreeMap::new());
+        let mut oracle = Oracle { store, damaged, all, survived };
+        for (path, pieces) in &store.pieces {
+            for piece in pieces {
+                let survives = oracle.survives(path, piece);
+                for (key, sequence) in &piece.entries {
+                    oracle.all.entry(key).or_default().insert(*sequence, path);
+                    if survives {
+                        let last = oracle.survived.entry(key).or_default();
+                        *last = (*last).max(*sequence);
+                    }
+                }
+            }
+        }
+        oracle
+    }
+
+    /// True if every copy of the file has the piece.
+    fn survives(&self, path: &Path, piece: &Piece) -> bool {
+        let mut copies = self.damaged.copies.iter().filter(|(_, (of, _))| of == path).peekable();
+        if is(path, ".sst") {
+            // Under the name of another kind of file a table is none.
+            return copies.peek().is_some()
+                && copies
+                    .all(|(at, (_, touched))| is(at, ".sst") && !meets(touched, &piece.bytes));
+        }
+        // A log is one only under its own number. A damaged length hides what follows in its page.
+        let Some((of, touched)) = self.damaged.copies.get(path) else { return false };
+        let hidden = |place: &Range<usize>| {
+            let end = place.end.min(1 << 40).div_ceil(PAGE) * PAGE;
+            place.start..end.max(place.start + 1)
+        };
+        let hidden: Vec<_> = touched.iter().map(hidden).collect();
+        of == path && !meets(&hidden, &piece.bytes)
+    }
+
+    /// True if nothing has to speak of what this file lost.
+    fn excused(&self, path: &Path) -> bool {
+        let logs = self.store.pieces.keys().filter(|path| is(path, ".wal"));
+        let newest = logs.max_by_key(|path| number_of(path));
+        if !self.store.closed && newest.is_some_and(|newest| newest == path) {
+            return true;
+        }
+        let is_there = self.damaged.copies.get(path).is_some_and(|(of, _)| of == path);
+        let manifests = self.damaged.copies.iter().filter(|(_, (of, _))| is(of, "MANIFEST"));
+        let manifest_is_whole =
+            manifests.clone().any(|(at, (_, touched))| is(at, "MANIFEST") && touched.is_empty());
+        // Later logs speak of earlier ones too, but their first records may be gone.
+        !manifest_is_whole && (!is_there || is(path, ".wal"))
+    }
+
+    /// Holds what a store shows against what must be there; `named` says whether a loss is known.
+    fn check(
+        &self,
+        found: &BTreeMap<Vec<u8>, Vec<u8>>,
+        named: &dyn Fn(&[u8], u64, &Path) -> bool,
+        what: &str,
+    ) {
+        for key in &self.store.keys {
+            let shown = found.get(key);
+            let place = format!("{what}: key {}", key.escape_ascii());
+            let Some(versions) = self.all.get(&key[..]) else {
+                assert!(shown.is_none(), "{place}: a value out of thin air");
+                continue;
+            };
+            let least = self.survived.get(&key[..]).copied().unwrap_or(0);
+            let value_of = |sequence: &u64| self.store.written[sequence].as_ref();
+            let version = versions.keys().rev().find(|sequence| value_of(sequence) == shown);
+            let seen = match (version, shown) {
+                (Some(sequence), _) => *sequence,
+                (None, None) => 0,
+                (None, Some(_)) => panic!("{place}: a value out of thin air"),
+            };
+            assert!(seen >= least, "{place}: shows version {seen}, {least} is there");
+            let (newest, file) = versions.last_key_value().unwrap();
+            let same = value_of(newest) == shown;
+            assert!(
+                same || named(key, *newest, file) || self.excused(file),
+                "{place}: version {newest} of {} is lost, and nothing says so",
+                file.display()
+            );
+        }
+        for key in found.keys() {
+            assert!(self.store.keys.contains(key), "{what}: a key out of thin air");
+        }
+    }
+}
+
+fn is_named(
+    report: &RepairReport,
+    damaged: &Damaged,
+    key: &[u8],
+    sequence: u64,
+    file: &Path,
+) -> bool {
+    let covers = |from: &Option<Vec<u8>>, to: &Option<Vec<u8>>| {
+        from.as_ref().is_none_or(|from| &from[..] <= key)
+            && to.as_ref().is_none_or(|to| key <= &to[..])
+    };
+    // By the name that the file had, or has.
+    let is_it =
+        |path: &Path| path == file || damaged.copies.get(path).is_some_and(|(of, _)| of == file);
+    report.lost.iter().any(|lost| is_it(&lost.path) && covers(&lost.from, &lost.to))
+        || report.missing.iter().any(|gap| gap.contains(&sequence))
+        || (is(file, ".wal") && report.dropped.iter().any(|part| is_it(&part.path)))
+}
+
+/// True if some repair was needed.
+fn check(seed: u64) -> bool {
+    let rng = &mut Rng::new(seed);
+    let store = store(rng);
+    let damaged = damaged(&store, rng);
+    let what = format!("seed {seed}, {}", damaged.what.join(", "));
+    let env = copy_of(&damaged.now);
+    let oracle = Oracle::new(&store, &damaged);
+    let report = options().env(as_env(&env)).repair(HOME);
+    let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let all = format!("{what}\n{report}\n");
+    let recovery = if report.changed { Recovery::Strict } else { Recovery::default() };
+    let db = open(&env, &options().recovery(recovery));
+    let db = db.unwrap_or_else(|error| panic!("{all}{error}"));
+    let found = all_reads(&db, &store.keys, &all);
+    match report.changed {
+        true => oracle.check(
+            &found,
+            &|key, sequence, file| is_named(&report, &damaged, key, sequence, file),
+            &all,
+        ),
+        false => oracle.check(&found, &|_, _, _| false, &all),
+    }
+    db.close().unwrap();
+    drop(db);
+    let before = files(&env);
+    let again = options().env(as_env(&env)).repair(HOME).unwrap();
+    assert!(!again.changed, "{all}repaired twice: {again}");
+    assert!(files(&env) == before, "{all}");
+    report.changed
+}
+
+#[test]
+fn repaired_stores_show_what_survived() {
+    let seeds = seeds(setting("SIFTDB_REPAIRS", 150) as u64);
+    let mut repaired = 0;
+    let mut violations = Vec::new();
+    for seed in &seeds {
+        match catch_unwind(|| check(*seed)) {
+            Ok(changed) => repaired += usize::from(changed),
+            Err(_) => violations.push(*seed),
+        }
+    }
+    println!("{repaired} of {} stores needed a repair", seeds.len());
+    assert!(violations.is_empty(), "seeds {violations:?}");
+    assert!(seeds.len() == 1 || repaired > seeds.len() / 2, "{repaired}");
+}
