@@ -86,9 +86,32 @@ fn in_force(
         }
     };
     if let Some(state) = &state {
-        torn_manifest(state, options.recovery)?;
+        check_manifest(directory, &files, state, options)?;
     }
     Ok((files, state))
+}
+
+/// Refuses a manifest that has lost its end, as far as that shows without the logs.
+fn check_manifest(
+    directory: &Path,
+    files: &[FileName],
+    state: &ManifestState,
+    options: &Options,
+) -> Result<()> {
+    torn_manifest(state, options.recovery)?;
+    // The edit that names the first log is durable before anything is written to that log, so no
+    // table is older than it. Without it the tables here would be swept as orphans.
+    let knows_nothing = state.log_number == 0 && state.levels.iter().all(Vec::is_empty);
+    let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
+    match table.filter(|_| knows_nothing) {
+        Some(table) => {
+            let path = FileName::Manifest(state.number).path(directory);
+            let what =
+                format!("it names no table or log although {table} is there: its end is missing");
+            Err(Error::corruption(path, state.bytes, what))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Looks before LOCK is created, where there is none: an opening that is refused leaves no file.
@@ -124,7 +147,7 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
         return Err(no_database(directory));
     };
     let state = replay(&*env, directory, number)?;
-    torn_manifest(&state, options.recovery)?;
+    check_manifest(directory, &files, &state, &options)?;
     let shared = build(options, directory, lock, &files, &state)?;
     let shared = Arc::new(Shared { read_only: true, ..shared });
     recover_logs(&shared, &files, &state)?;

@@ -486,6 +486,33 @@ fn salvage_does_not_go_on_with_an_old_manifest() {
     }
 }
 
+/// It opened as an empty database, and the tables would have gone as orphans.
+#[test]
+fn a_cut_manifest_without_logs_is_refused() {
+    let env = MemEnv::new();
+    let db = open(&env, &options()).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    drop(db);
+    for log in files_ending(&env, ".wal") {
+        env.remove_file(&log);
+    }
+    let is_manifest = |path: &PathBuf| path.to_string_lossy().contains("MANIFEST");
+    let manifest = files_ending(&env, "").into_iter().rfind(is_manifest).unwrap();
+    let whole = env.read_file(&manifest).unwrap();
+    for cut in 0..=whole.len() {
+        env.write_file(&manifest, &whole[..cut]);
+        let before = files(&env);
+        for recovery in [Recovery::default(), Recovery::Strict] {
+            assert!(with(&env, recovery).is_err(), "cut to {cut} of {} bytes", whole.len());
+        }
+        let looked = options().env(as_env(&env)).open_read_only(HOME);
+        assert!(looked.is_err(), "cut to {cut} of {} bytes", whole.len());
+        assert!(files(&env) == before);
+    }
+}
+
 #[test]
 fn a_crash_while_salvaging_loses_nothing_of_what_was_there() {
     let (env, log, ends) = killed();
