@@ -144,6 +144,27 @@ impl FilterFinding {
     }
 }
 
+/// What to do about more false positives than are expected.
+const COUNT_AFRESH: &str = "if tables were rewritten since counting began, count afresh (--probe, \
+    Options::fresh_stats); else the same few absent keys are asked for again and again, which \
+    more bits may cure";
+
+/// Why filters of an unknown policy are not asked, and what to do.
+const UNKNOWN_POLICY: &str = "which, or whose rule of prefixes, is not known here, so they are not \
+    asked; open with it (Options::read_policy, read_prefix) or rebuild the filters";
+
+/// How to find the tables whose filters could not be read.
+const WHICH_DAMAGED: &str = "Db::check_filters or `siftdb filter stats` names the tables if they \
+    are damaged now, and rebuilding the filters mends them";
+
+/// What follows from filters larger than the cache, and what to do.
+const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cache_bytes, or take \
+    fewer bits, or no filter at the last level";
+
+/// What follows from filters beyond their share of the cache, and what to do.
+const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
+    block_cache_bytes or filter_resident_share, or rebuild them partitioned";
+
 impl fmt::Display for FilterFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -158,9 +179,7 @@ impl fmt::Display for FilterFinding {
             FilterFinding::UnknownPolicy { level, tables, policy } => {
                 let (tables, policy) = (table(*tables), policy.escape_debug());
                 write!(f, "level {level}: {tables} with filters of the policy \"{policy}\", ")?;
-                f.write_str("which, or whose rule of prefixes, is not known here, so they are ")?;
-                f.write_str("not asked; open with it (Options::read_policy, read_prefix) or ")?;
-                f.write_str("rebuild the filters")
+                f.write_str(UNKNOWN_POLICY)
             }
             FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr } => {
                 let (has, wants) = (percent(*expected_fpr), percent(*wanted_fpr));
@@ -168,59 +187,10 @@ impl fmt::Display for FilterFinding {
                 write!(f, "{has} through, where the options ask for {wants}; ")?;
                 f.write_str("rebuild the filters")
             }
-            FilterFinding::AboveExpected { .. } | FilterFinding::ShortHash { .. } => {
-                self.fmt_rate(f)
-            }
-            FilterFinding::Damaged { level, tables, table: number, damage, not_consulted } => {
-                write!(
-                    f,
-                    "level {level}: {} with a damaged filter (table {number} ",
-                    table(*tables)
-                )?;
-                write!(f, "at byte {}: {}), searched without it; ", damage.offset, damage.what)?;
-                write!(f, "{not_consulted} searches asked no filter so far; rebuild the filters")
-            }
-            FilterFinding::Unreadable { errors } => {
-                write!(f, "filters could not be read {errors} times since counting began; ")?;
-                f.write_str(
-                    "Db::check_filters or `siftdb filter stats` names the tables if they ",
-                )?;
-                f.write_str("are damaged now, and rebuilding the filters mends them")
-            }
-            FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
-                let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
-                write!(f, "filters take {filters}, more than the cache of {cache}, so lookups ")?;
-                f.write_str("read filters from files; raise block_cache_bytes, or take fewer ")?;
-                f.write_str("bits, or no filter at the last level")
-            }
-            FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
-                let (filters, most) = (bytes(*filter_bytes), bytes(*resident_bytes_max));
-                write!(f, "filters that are read whole take {filters}, and {most} may stay in ")?;
-                f.write_str("memory: the rest comes and goes through the cache; raise ")?;
-                f.write_str("block_cache_bytes or filter_resident_share, or rebuild them ")?;
-                f.write_str("partitioned")
-            }
-            FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
-                write!(f, "level {level}: {} of {lookups} lookups that asked ", percent(*found))?;
-                write!(f, "found their key, so its filters ({}) save ", bytes(*filter_bytes))?;
-                write!(f, "little; Options::filter_at_level({level}, Filter::none()) saves ")?;
-                f.write_str("their memory")
-            }
-        }
-    }
-}
-
-impl FilterFinding {
-    /// The findings about rates.
-    fn fmt_rate(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
             FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => {
                 write!(f, "level {level}: {} false positives observed, ", percent(*observed_fpr))?;
                 write!(f, "at least {} by the 95 % interval, ", percent(*low))?;
-                write!(f, "where {} are expected; if tables were ", percent(*expected_fpr))?;
-                f.write_str("rewritten since counting began, count afresh (--probe, ")?;
-                f.write_str("Options::fresh_stats); else the same few absent keys are asked for ")?;
-                f.write_str("again and again, which more bits may cure")
+                write!(f, "where {} are expected; {COUNT_AFRESH}", percent(*expected_fpr))
             }
             FilterFinding::ShortHash {
                 level,
@@ -236,7 +206,33 @@ impl FilterFinding {
                 write!(f, "{expected} false positives are expected instead of {few}; ")?;
                 f.write_str("rebuild the filters with fast-local-bloom, or partitioned")
             }
-            _ => Ok(()),
+            FilterFinding::Damaged { level, tables, table: number, damage, not_consulted } => {
+                write!(
+                    f,
+                    "level {level}: {} with a damaged filter (table {number} ",
+                    table(*tables)
+                )?;
+                write!(f, "at byte {}: {}), searched without it; ", damage.offset, damage.what)?;
+                write!(f, "{not_consulted} searches asked no filter so far; rebuild the filters")
+            }
+            FilterFinding::Unreadable { errors } => {
+                write!(f, "filters could not be read {errors} times since counting began; ")?;
+                f.write_str(WHICH_DAMAGED)
+            }
+            FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
+                let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
+                write!(f, "filters take {filters}, more than the cache of {cache}, {BEYOND_CACHE}")
+            }
+            FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
+                let (filters, most) = (bytes(*filter_bytes), bytes(*resident_bytes_max));
+                write!(f, "filters that are read whole take {filters}, and {most} {BEYOND_SHARE}")
+            }
+            FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
+                write!(f, "level {level}: {} of {lookups} lookups that asked ", percent(*found))?;
+                write!(f, "found their key, so its filters ({}) save ", bytes(*filter_bytes))?;
+                write!(f, "little; Options::filter_at_level({level}, Filter::none()) saves ")?;
+                f.write_str("their memory")
+            }
         }
     }
 }

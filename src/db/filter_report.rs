@@ -181,15 +181,20 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 /// The report for `Db::filter_report`.
 #[must_use]
 pub fn filter_report(shared: &Shared) -> FilterReport {
+    if !shared.process.is_current() {
+        // Rates are reckoned once, and a thread that a forked child does not have may be at it.
+        return FilterReport::default();
+    }
     report_of(shared, &shared.view.load().version)
 }
 
 /// The report for `Db::check_filters`.
 ///
 /// # Errors
-/// `Closed`; a table cannot be opened or read for another reason than damage.
+/// `Closed`, `Forked`; a table cannot be opened or read for another reason than damage.
 pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
     shared.check_open()?;
+    shared.process.check()?;
     let version = Arc::clone(&shared.view.load().version);
     let mut report = report_of(shared, &version);
     let handles = (0..LEVELS).flat_map(|level| version.level(level));

@@ -36,7 +36,8 @@ use std::path::Path;
 ///
 /// A handle belongs to the process that opened it. A child that inherits one by `fork` cannot use
 /// it: calls that write, wait or begin a scan, and lookups that would have to read a file, answer
-/// [`Error::Forked`]. Lookups of what is in memory still find it, as it was at the fork. Dropping
+/// [`Error::Forked`]. Lookups of what is in memory still find it, as it was at the fork;
+/// [`Db::stats`] and [`Db::filter_report`] are empty. Dropping
 /// what was inherited, iterators and snapshots too, changes no file, waits for nobody and leaves
 /// the directory to the parent, which has it locked as before. A child that needs a database opens
 /// one of its own; as long as it or the parent has one open, the other gets [`Error::Locked`].

@@ -54,6 +54,7 @@ fn all_refused(db: &Db) {
     is_forked("compact_range", db.compact_range(..));
     is_forked("rebuild_filters", db.rebuild_filters(FilterRebuild::All));
     is_forked("verify", db.verify(|_| {}));
+    is_forked("check_filters", db.check_filters());
     is_forked("iter", db.iter().next().unwrap());
     is_forked("prefix", db.prefix("k").next_back().unwrap());
     is_forked("first", db.first());
