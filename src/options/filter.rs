@@ -116,9 +116,9 @@ impl Filter {
     /// would give, or no filter at all when memory is short. In a settled tree whose levels grow
     /// tenfold that saves a third of the false positives of the same bytes with two levels, and
     /// half of them with three. A tree that is written to saves less: its shape changes while its
-    /// tables keep the filters that they were written with. Lookups that hit in the last level gain
-    /// too, since they pass the upper ones. More memory lets fewer absent keys through, and takes as
-    /// much more of the cache's budget.
+    /// tables keep the filters that they were written with. Lookups that hit in the last level
+    /// gain too, since they pass the upper ones. More memory lets fewer absent keys through, and
+    /// takes as much more of the cache's budget.
     ///
     /// Bits are computed at each flush and compaction from the entries that each level then has
     /// (each table of level 0 is asked by itself and counts as a level), and tables keep the filter

@@ -14,6 +14,7 @@
 //! files held: so tables of later numbers that no edit mentions take part ([`History::newer`]).
 //! Where nothing is missing, such tables are what an interrupted job left.
 
+use crate::directory::BELIEVED_MAX;
 use crate::env::api::Env;
 use crate::error::{Error, Result};
 use crate::filename::FileName;
@@ -108,7 +109,11 @@ impl History {
                 _ => false,
             })
         };
-        self.logs_are_sound && self.newer.is_empty() && state.levels.iter().flatten().all(sound)
+        // A log under a number that nobody gave is newer than all to come, whatever it holds: after
+        // the next session it would be damage.
+        let given = self.logs.iter().all(|log| *log < BELIEVED_MAX);
+        let logs_are_sound = self.logs_are_sound && given;
+        logs_are_sound && self.newer.is_empty() && state.levels.iter().flatten().all(sound)
     }
 
     /// Takes a manifest for the one that counts, and reads the logs that it needs. An error that is

@@ -360,6 +360,18 @@ fn a_log_under_a_number_that_nobody_gave_is_set_aside() {
     assert!(env.read_file(&huge).is_none() && is_somewhere(&env, b"no log"));
 }
 
+/// It passed for a torn end, until the next session began an older log. Found by fuzzing.
+#[test]
+fn an_empty_log_under_a_huge_number_is_set_aside() {
+    let Store { env, now, .. } = store(true);
+    let huge = home("18446744073709551601.wal");
+    env.write_file(&huge, b"");
+    assert!(repair(&env).unwrap().changed);
+    assert!(env.read_file(&huge).is_none());
+    assert_eq!(all(&env, "repaired"), now);
+    assert!(!repair(&env).unwrap().changed);
+}
+
 /// The repaired manifest repeated the sequence, and was refused. Found by fuzzing.
 #[test]
 fn a_log_that_speaks_of_a_sequence_that_cannot_be_is_repaired() {
