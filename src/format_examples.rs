@@ -5,26 +5,26 @@
 //! document, so neither can change without the other. Nothing here decodes: where the bytes are
 //! not as many as an example names, it says so in its text, and the comparison fails.
 
-use crate::db::stats_file::{SavedStats, save};
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::{ValueKind, put_internal_key};
+use crate::base::write_batch::WriteBatch;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
-use crate::error::{Error, Result};
-use crate::filename::FileName;
 use crate::filter::construction::Construction;
 use crate::filter::registry::Encoding;
-use crate::key::{ValueKind, put_internal_key};
-use crate::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
+use crate::log::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
+use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::writer::WalWriter;
+use crate::state::stats_file::{SavedStats, save};
 use crate::table::builder::{TableBuilder, TableOptions};
-use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
+use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
 };
-use crate::version::edit::{FileMeta, FirstLog, VersionEdit};
-use crate::version::manifest::set_current;
-use crate::wal::evidence::CleanClose;
-use crate::wal::format::WalStart;
-use crate::wal::writer::WalWriter;
-use crate::write_batch::WriteBatch;
+use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::manifest::set_current;
 use std::fmt::Write;
 use std::path::Path;
 

@@ -111,88 +111,72 @@
 //!
 //! How it works, and why, stands in `DESIGN.md` of the repository.
 
-// The layers, top to bottom: a module may only use what stands below it in this list.
-// `tests/it/architecture.rs` holds everyone to it.
+// The rooms, top to bottom: a module may only use what is below it in this list.
+// `tests/it/architecture.rs` checks it.
 
 // -- checks: every order of threads ---------------------------------------------------------------
 #[cfg(feature = "interleavings")]
 #[doc(hidden)]
 pub mod interleavings;
 
-// -- lab: measure --------------------------------------------------------------------------------
-pub mod lab;
+// -- experiment: measures through the public interface --------------------------------------------
+pub mod experiment;
 
-// -- engine: one user-visible database -----------------------------------------------------------
+// -- engine: one database, as its user sees it ----------------------------------------------------
 #[doc(hidden)]
 pub mod parts;
 #[doc(hidden)]
 pub mod format_examples;
 mod db;
-mod repair;
-pub mod inspect;
+mod admin;
+
+// -- paths: what a user's call does ---------------------------------------------------------------
+mod read;
+mod write;
+
+// -- jobs: what runs by itself --------------------------------------------------------------------
+mod jobs;
+mod state;
 mod options;
 
-// -- jobs: rewrite the tree ----------------------------------------------------------------------
-mod compaction;
+// -- tree: which tables exist ---------------------------------------------------------------------
+mod tree;
 
-// -- tree: which tables exist --------------------------------------------------------------------
-mod version;
-
-// -- containers: where keys live -----------------------------------------------------------------
+// -- containers: where entries live ---------------------------------------------------------------
 mod table;
 mod memtable;
-mod memtable_segment;
-mod memtable_filter;
-mod published;
-mod wal;
+mod log;
 
-// -- services ------------------------------------------------------------------------------------
-mod record;
-mod cache;
-mod cache_budget;
-mod cache_key;
-mod cached;
-mod recency_list;
-mod single_flight;
-mod iterator;
+// -- services -------------------------------------------------------------------------------------
 pub mod filter;
-mod foreign;
-mod directory;
-mod directory_lock;
+mod cache;
 pub mod env;
 
-// -- vocabulary: knows nothing of the engine -----------------------------------------------------
-mod process;
-mod recovery;
-mod write_batch;
-mod key;
-mod value;
-mod filename;
-mod checksum;
-mod coding;
-pub mod stats;
-mod sync;
-#[cfg(feature = "interleavings")]
-mod scheduled;
-mod error;
+// -- vocabulary: knows nothing of the engine ------------------------------------------------------
+mod base;
 
-pub use compaction::filter_rebuild::FilterRebuild;
-pub use db::{Db, Iter, KeyRange, Snapshot, VerifyProgress, VerifyReport};
-pub use db::{
+pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
+pub use admin::filter_doctor::FilterFinding;
+pub use admin::filter_report::{
+    FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter,
+};
+pub use admin::inspect;
+pub use admin::repair::{LostEntries, RepairReport, SetAside};
+pub use admin::verify::{VerifyProgress, VerifyReport};
+pub use base::error::{Error, LockHolder, Remedy, Result};
+pub use base::range::KeyRange;
+pub use base::stats::{self, LevelStats, Stats};
+pub use base::value::{Key, Value};
+pub use base::write_batch::WriteBatch;
+pub use db::{Db, Snapshot};
+pub use filter::prefix::Prefix;
+pub use jobs::compact::filter_rebuild::FilterRebuild;
+pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
+pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
+pub use read::explain::{
     Explain, ExplainFilter, ExplainOutcome, ExplainPlace, ExplainStep, ExplainTouched,
     FilterAnswer, FilterSource,
 };
-pub use db::{
-    FilterAdvice, FilterDamage, FilterFacts, FilterFinding, FilterGroup, FilterReport, LevelAdvice,
-    WantedFilter,
-};
-pub use error::{Error, LockHolder, Remedy, Result};
-pub use filter::prefix::Prefix;
-pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
-pub use recovery::{DroppedPart, Recovery, RecoveryReport};
-pub use repair::{LostEntries, RepairReport, SetAside};
-pub use stats::{LevelStats, Stats};
-pub use table::filter_block::layout::FilterLayout;
-pub use table::filter_block::pinned::FilterPinning;
-pub use value::{Key, Value};
-pub use write_batch::WriteBatch;
+pub use read::scan::Iter;
+pub use table::filter::layout::FilterLayout;
+pub use table::filter::pinned::FilterPinning;

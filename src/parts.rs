@@ -6,25 +6,25 @@
 //! is of no use but to the optimizer, which must not leave the work out. No part of the library
 //! calls this, and its names may change with what they measure.
 
-use crate::cache::{Cache, Priority};
-use crate::cache_key::CacheKey;
-use crate::cached::{Cached, Slots};
+use crate::base::error::{Error, Result};
+use crate::base::key::{Lookup, LookupKey, ValueKind, put_internal_key};
+use crate::base::sync::Arc;
+use crate::base::write_batch::{DecodedBatch, WriteBatch, put_batch_header};
+use crate::cache::cache::{Cache, Priority};
+use crate::cache::cached::{Cached, Slots};
+use crate::cache::key::CacheKey;
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
-use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
-use crate::key::{Lookup, LookupKey, ValueKind, put_internal_key};
-use crate::memtable::Memtable;
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_builder::BlockBuilder;
-use crate::table::block_check::BlockKeys;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::writer::WalWriter;
+use crate::memtable::memtable::Memtable;
+use crate::table::block::block::Block;
+use crate::table::block::builder::BlockBuilder;
+use crate::table::block::check::BlockKeys;
 use crate::table::format::BlockHandle;
 use crate::table::index::Index;
-use crate::wal::format::WalStart;
-use crate::wal::writer::WalWriter;
-use crate::write_batch::{DecodedBatch, WriteBatch, put_batch_header};
 use std::path::Path;
 
 /// Entries of a block of 4 KiB with values of 100 bytes.

@@ -5,28 +5,34 @@
 //! up its share in the directory's lock. What reads at that moment has a share of its own: calls
 //! of other threads, iterators, snapshots. The last of them unlocks the directory.
 
-use crate::compaction::filter_rebuild::FilterRebuild;
-use crate::db::background;
-use crate::db::explain::{Explain, explain};
-use crate::db::filter_report::{self, FilterReport};
-use crate::db::multi_get;
+use crate::admin::filter_report::{self, FilterReport};
+use crate::admin::manual;
+use crate::admin::repair::report::RepairReport;
+use crate::admin::repair::run::repair;
+use crate::admin::stats_report;
+use crate::admin::verify::{self, VerifyProgress, VerifyReport};
+use crate::base::error::{Error, Result};
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::stats::report::Stats;
+use crate::base::sync::thread::JoinHandle;
+use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::base::value::{Key, Value};
+use crate::base::write_batch::WriteBatch;
+use crate::db::close;
 use crate::db::open;
-use crate::db::range::{KeyBounds, KeyRange};
-use crate::db::read;
-use crate::db::report;
 use crate::db::resume::resume;
-use crate::db::scan::Iter;
 use crate::db::snapshot::Snapshot;
-use crate::db::state::Shared;
-use crate::db::write;
-use crate::error::{Error, Result};
+use crate::jobs::compact::filter_rebuild::FilterRebuild;
+use crate::jobs::workers;
+use crate::log::recovery::RecoveryReport;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
 use crate::options::database::Options;
-use crate::stats::report::Stats;
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, Ordering};
-use crate::value::{Key, Value};
-use crate::write_batch::WriteBatch;
+use crate::read::explain::{Explain, explain};
+use crate::read::multi_get;
+use crate::read::point;
+use crate::read::scan::Iter;
+use crate::state::shared::Shared;
+use crate::write::commit;
 use std::fmt;
 use std::path::Path;
 
@@ -79,8 +85,48 @@ impl Options {
     /// changed when open is refused.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let shared = open::open(self, path.as_ref())?;
-        let workers = background::start(&shared)?;
+        let workers = workers::start(&shared)?;
         Ok(Db::with(shared, workers))
+    }
+
+    /// Opens the database in the directory `path` to read it, and changes nothing there, not a
+    /// byte: no right to write is needed, nothing is created, compacted or removed, and counters
+    /// are not saved. What logs hold is read into memory, also after a crash. Calls that would
+    /// write answer [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly); everything else works
+    /// as usual.
+    ///
+    /// Any number of readers, in any number of processes, may have a database open like this, and
+    /// no writer meanwhile: `LOCK` is shared between them. A directory without `LOCK`, such as a
+    /// copy of the other files, is read without.
+    ///
+    /// # Errors
+    /// As for [`Options::open`]; `Locked` while a writer has the database open.
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Db> {
+        let shared = open::open_read_only(self, path.as_ref())?;
+        Ok(Db::with(shared, Vec::new()))
+    }
+
+    /// Makes a database that is damaged, or that does not open, into one that opens and passes
+    /// [`Db::verify`](crate::Db::verify), from what its tables, logs and manifest still hold. The
+    /// new tables have the filters and sizes of these options. A sound database is not touched.
+    ///
+    /// Nothing that could not be used, or not as a whole, is deleted: it goes to the folder `lost`
+    /// of the database. The report says what was kept, what was set aside and why, and what could
+    /// not be saved. Until everything new is durable nothing old is removed, so a repair that was
+    /// interrupted is simply repeated.
+    ///
+    /// What a repair may do to the data: entries in unreadable places are gone, and then an older
+    /// version of their keys may show, or a key that was deleted. Where the manifest itself is
+    /// lost, every table and log that is found takes part, also one that had been replaced and was
+    /// about to be removed: a deleted key comes back if its tombstone had been dropped since. The
+    /// newest of the versions that are there always wins. Space for a copy of all tables is needed.
+    ///
+    /// # Errors
+    /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read,
+    /// and of a LevelDB or RocksDB database, of which nothing is touched, not even `LOCK`; `Io` if
+    /// there is no database, or a file cannot be opened or written. Nothing is removed then.
+    pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
+        repair(self, path.as_ref())
     }
 }
 
@@ -91,6 +137,29 @@ impl Db {
     /// As for [`Options::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Options::new().open(path)
+    }
+
+    /// Opens the database in the directory `path` to read it, with default options, and changes
+    /// nothing there: see [`Options::open_read_only`].
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// # let db = siftdb::Db::open(&path)?;
+    /// # db.put("ada", "1815")?;
+    /// # db.close()?;
+    /// let db = siftdb::Db::open_read_only(&path)?;
+    /// assert_eq!(db.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// assert!(matches!(db.put("bob", "1912"), Err(siftdb::Error::OpenedReadOnly)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Options::open_read_only`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open_read_only(path)
     }
 
     /// The value of `key`, or `None` if there is none.
@@ -108,7 +177,7 @@ impl Db {
     /// As for [`Db::get`].
     #[inline]
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        read::get(self.shared(), key.as_ref(), None, options, None)
+        point::get(self.shared(), key.as_ref(), None, options, None)
     }
 
     /// The values of many keys, in the order asked, all as of one moment: no write comes between
@@ -165,7 +234,7 @@ impl Db {
     /// # Errors
     /// `Closed`.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        read::may_contain(self.shared(), key.as_ref())
+        point::may_contain(self.shared(), key.as_ref())
     }
 
     /// Looks `key` up and says what that touched, table by table.
@@ -219,7 +288,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`].
     pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
-        write::write(self.shared(), batch, options)
+        commit::write(self.shared(), batch, options)
     }
 
     /// Makes every write acknowledged so far survive a power loss. Joins the write group of the
@@ -228,7 +297,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`].
     pub fn sync(&self) -> Result<()> {
-        write::sync(self.shared())
+        commit::sync(self.shared())
     }
 
     /// All entries, ascending.
@@ -277,7 +346,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`], and the failure of the flush.
     pub fn flush(&self) -> Result<()> {
-        background::flush(self.shared())
+        manual::flush(self.shared())
     }
 
     /// Compacts all tables that hold keys of `range` down, level by level, and waits. Gives back
@@ -302,7 +371,7 @@ impl Db {
         range: impl KeyRange,
         options: &CompactRangeOptions,
     ) -> Result<()> {
-        background::compact_range(self.shared(), &range.into_bounds(), options)
+        manual::compact_range(self.shared(), &range.into_bounds(), options)
     }
 
     /// Writes tables anew whose filter is not what the options ask for (or all), and waits. Answers
@@ -317,7 +386,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.
     pub fn rebuild_filters(&self, which: FilterRebuild) -> Result<u64> {
-        background::rebuild_filters(self.shared(), which)
+        manual::rebuild_filters(self.shared(), which)
     }
 
     /// Goes on after the disk was full: where writes answer [`Error::ReadOnly`] for want of space,
@@ -375,7 +444,67 @@ impl Db {
     /// 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        report::stats(self.shared())
+        stats_report::stats(self.shared())
+    }
+
+    /// What opening found in manifest and logs, and what it left out. Empty in a forked child.
+    #[must_use]
+    pub fn recovery_report(&self) -> RecoveryReport {
+        let shared = self.shared();
+        // In a forked child another thread may have held the lock.
+        let mine = shared.process.is_current().then(|| shared.recovery.lock().clone());
+        mine.unwrap_or_default()
+    }
+
+    /// Reads everything that the database is made of and checks it: manifest and logs, and of each
+    /// table all checksums, the order of keys, the bounds in its index, sizes, counts and
+    /// sequences against what it and the manifest say, and that each key is found by a lookup and
+    /// passes the filter; and that no two tables of a level overlap where they must not. Nothing
+    /// is taken from the cache and nothing stays there.
+    ///
+    /// Damage does not end the check, it is listed in the report. `progress` is called on this
+    /// thread, after each data block. Reads and writes of other threads go on; tables that they
+    /// replace meanwhile are checked all the same.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// db.flush()?;
+    /// let report = db.verify(|done| println!("{} of {} bytes", done.bytes_done, done.bytes))?;
+    /// assert!(report.is_sound() && report.entries == 1);
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; damage is no error here.
+    pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+        verify::verify(self.shared(), &mut progress)
+    }
+
+    /// Makes the damaged database in the directory `path` into one that opens, with default
+    /// options: see [`Options::repair`].
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// # let db = siftdb::Db::open(&path)?;
+    /// # db.put("ada", "1815")?;
+    /// # db.close()?;
+    /// # drop(db);
+    /// let report = siftdb::Db::repair(&path)?;
+    /// assert!(!report.changed, "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Options::repair`].
+    pub fn repair(path: impl AsRef<Path>) -> Result<RepairReport> {
+        Options::new().repair(path)
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports what failed.
@@ -420,8 +549,8 @@ impl Handle {
         if self.shared.closed.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }
-        let stopped = background::stop(&self.shared, &mut workers);
-        let finished = background::finish(&self.shared);
+        let stopped = workers::stop(&self.shared, &mut workers);
+        let finished = close::finish(&self.shared);
         // Last of all: whoever locks the directory next may rely on it.
         self.shared.close_view();
         stopped.and(finished)

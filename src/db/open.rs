@@ -15,27 +15,27 @@
 //! [`open_read_only`] takes the same steps but the writing: no call that changes anything is made,
 //! LOCK is shared with other readers, and what the logs hold stays in memory.
 
-use crate::cache::Cache;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::process::Process;
+use crate::base::stats::counters::Counters;
+use crate::base::sync::{Arc, ArcSwap, AtomicU64, Mutex};
+use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, torn_manifest};
-use crate::db::state::{LogState, ReadView, Shared};
-use crate::db::stats_file::load;
-use crate::directory::{lock_to_read, lock_to_write, number_behind, our_files};
-use crate::directory_lock::DirectoryLock;
 use crate::env::api::{Env, FileKind};
+use crate::env::directory::{lock_to_read, lock_to_write, number_behind, our_files};
+use crate::env::directory_lock::DirectoryLock;
+use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
 use crate::env::sparing::SparingEnv;
-use crate::error::{Error, Result};
-use crate::filename::FileName;
-use crate::foreign::refuse_foreign;
+use crate::memtable::published::Published;
 use crate::options::database::Options;
-use crate::process::Process;
-use crate::published::Published;
-use crate::stats::counters::Counters;
-use crate::sync::{Arc, ArcSwap, AtomicU64, Mutex};
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::state::shared::{LogState, ReadView, Shared};
+use crate::state::stats_file::load;
+use crate::table::filter::pinned::FilterPinning;
 use crate::table::reader::TableContext;
-use crate::version::manifest::{ManifestState, read_current, replay};
-use crate::version::set::{SharedNumbers, VersionSet};
+use crate::tree::manifest::{ManifestState, read_current, replay};
+use crate::tree::set::{SharedNumbers, VersionSet};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

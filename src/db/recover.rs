@@ -1,35 +1,36 @@
 //! What the logs hold: into memtables where it can stay there, else into tables.
 //!
 //! The logs are read twice. The first time nothing is written and every refusal is decided
-//! (`wal::recover`). After a clean close the second reading fills memtables, one for each log, and
-//! that is all, unless the logs hold more than the write buffer, or too many short sessions left
-//! one each. Otherwise what is read is flushed as it comes, a write buffer at a time: after a crash
-//! the page cache may show what the disk does not have. One new manifest then names the new log and
-//! all of these tables at once, and only then old files go. An opening that fails before that
-//! removes what it wrote.
+//! (`log::wal::recover`). After a clean close the second reading fills memtables, one for each log,
+//! and that is all, unless the logs hold more than the write buffer, or too many short sessions
+//! left one each. Otherwise what is read is flushed as it comes, a write buffer at a time: after a
+//! crash the page cache may show what the disk does not have. One new manifest then names the new
+//! log and all of these tables at once, and only then old files go. An opening that fails before
+//! that removes what it wrote.
 //!
 //! A read-only opening flushes nothing: logs beyond `read_only_log_bytes_max` are refused.
 //!
-//! `Recovery` is kept to here: `Strict` refuses what `wal::recover` would drop, and `Salvage` asks
-//! `wal::salvage` where `wal::recover` refuses. What is left out stands in the report, and with
-//! `Salvage` the logs are in `lost` before the manifest that lets them go is written.
+//! `Recovery` is kept to here: `Strict` refuses what `log::wal::recover` would drop, and `Salvage`
+//! asks `log::wal::salvage` where `log::wal::recover` refuses. What is left out stands in the
+//! report, and with `Salvage` the logs are in `lost` before the manifest that lets them go is
+//! written.
 
-use crate::db::jobs::flush_recovered;
-use crate::db::state::{ImmutableMemtable, ReadView, Shared};
-use crate::db::write;
-use crate::directory::{keep_in_lost, our_files};
-use crate::error::{Error, Result};
-use crate::filename::FileName;
-use crate::key::SequenceNumber;
-use crate::memtable::Memtable;
-use crate::recovery::{DroppedPart, Recovery, RecoveryReport};
-use crate::sync::Ordering;
-use crate::version::edit::FileMeta;
-use crate::version::manifest::ManifestState;
-use crate::wal::evidence::ManifestFacts;
-use crate::wal::recover::{RecoveredLogs, replay, survey};
-use crate::wal::salvage::salvage;
-use crate::write_batch::DecodedBatch;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Ordering;
+use crate::base::write_batch::DecodedBatch;
+use crate::env::directory::{keep_in_lost, our_files};
+use crate::jobs::install::flush_recovered;
+use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
+use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::recover::{RecoveredLogs, replay, survey};
+use crate::log::wal::salvage::salvage;
+use crate::memtable::memtable::Memtable;
+use crate::state::session;
+use crate::state::shared::{ImmutableMemtable, ReadView, Shared};
+use crate::tree::edit::FileMeta;
+use crate::tree::manifest::ManifestState;
 use std::path::PathBuf;
 
 /// Refuses a manifest whose last record was torn, if `recovery` says so.
@@ -109,7 +110,7 @@ fn try_recover(
         report.set_aside.clone_from(kept_in_lost);
     }
     *shared.recovery.lock() = report;
-    if keeps { Ok(()) } else { write::begin_recovered(shared, tables) }
+    if keeps { Ok(()) } else { session::begin_recovered(shared, tables) }
 }
 
 /// What reading the logs gave.

@@ -14,15 +14,15 @@
 //! A crash before step 4 finds the old manifest and the old logs, one after it the new ones. If a
 //! step fails, the database stays read-only and `resume` may be called again.
 
-use crate::db::background::CompactionToken;
-use crate::db::jobs::write_tables;
-use crate::db::state::{LogState, ReadView, Shared};
-use crate::db::write;
-use crate::error::{Error, Result};
-use crate::filename::FileName;
-use crate::stats::counters::Counter;
-use crate::sync::Arc;
-use crate::version::edit::FirstLog;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::stats::counters::Counter;
+use crate::base::sync::Arc;
+use crate::jobs::install::write_tables;
+use crate::jobs::workers::CompactionToken;
+use crate::state::session;
+use crate::state::shared::{LogState, ReadView, Shared};
+use crate::tree::edit::FirstLog;
 
 /// Goes on after a lack of space.
 ///
@@ -83,7 +83,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
         tables = outcome.tables;
     }
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
-    let wal = write::begin_log(shared, log, number, manifest)?;
+    let wal = session::begin_log(shared, log, number, manifest)?;
     let leftovers = {
         let first_log = FirstLog { number, flushed_through: last_sequence };
         let mut versions = shared.versions.lock();

@@ -4,17 +4,17 @@
 //! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It
 //! reads on after `Db::close`, and until it is dropped the directory stays locked.
 
-use crate::db::multi_get;
-use crate::db::range::{KeyBounds, KeyRange};
-use crate::db::read;
-use crate::db::scan::Iter;
-use crate::db::state::Shared;
-use crate::directory_lock::DirectoryLock;
-use crate::error::{Error, Result};
-use crate::key::SequenceNumber;
+use crate::base::error::{Error, Result};
+use crate::base::key::SequenceNumber;
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
-use crate::sync::Arc;
-use crate::value::Value;
+use crate::read::multi_get;
+use crate::read::point;
+use crate::read::scan::Iter;
+use crate::state::shared::Shared;
 
 /// The database as it was when the snapshot was taken. Reads see neither later writes nor part of
 /// a batch. Dropping it lets compactions drop what only it saw.
@@ -65,7 +65,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        read::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
+        point::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
     }
 
     /// The values of many keys then, in the order asked; see

@@ -3,23 +3,25 @@
 //! what was written must be there, now and after reopening. And of threads that meet at a moment
 //! that takes a lock from outside to hit.
 
-use crate::db::background::{self, run_job};
+use crate::base::error::Error;
+use crate::base::write_batch::WriteBatch;
+use crate::db::close;
 use crate::db::handle::Db;
-use crate::db::jobs::{flush_pending, remove_tables};
 use crate::db::open;
-use crate::db::scan::Iter;
-use crate::db::state::Shared;
-use crate::db::write;
 use crate::env::api::Env;
 use crate::env::mem::{CrashModel, MemEnv};
-use crate::error::Error;
 use crate::filter::builder::faults;
+use crate::jobs::install::flush_pending;
+use crate::jobs::obsolete::remove_tables;
+use crate::jobs::workers::{self, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
-use crate::table::filter_block::layout::FilterLayout;
-use crate::version::edit::{FileMeta, VersionEdit};
-use crate::write_batch::WriteBatch;
+use crate::read::scan::Iter;
+use crate::state::shared::Shared;
+use crate::table::filter::layout::FilterLayout;
+use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::write::commit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -166,7 +168,7 @@ fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
         scope.spawn(|| {
             let mut batch = WriteBatch::new();
             batch.put("k", "4");
-            write::write(&shared, batch, &WriteOptions::new()).unwrap();
+            commit::write(&shared, batch, &WriteOptions::new()).unwrap();
         });
         while manifests() < 2 {
             yield_now();
@@ -271,10 +273,10 @@ fn space_goes_when_the_last_reader_goes() {
 fn close_removes_what_an_iterator_kept() {
     let env = MemEnv::without_log();
     let (db, kept) = table_kept_by_an_iterator(&env);
-    background::stop(db.shared(), &mut db.workers()).unwrap();
+    workers::stop(db.shared(), &mut db.workers()).unwrap();
     drop(kept);
     assert_eq!(tables(&env), 3, "the drop itself does no I/O");
-    background::finish(db.shared()).unwrap();
+    close::finish(db.shared()).unwrap();
     assert_eq!(tables(&env), 1);
 }
 

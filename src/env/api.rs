@@ -11,8 +11,8 @@
 //! At the end, what the engine does with several calls in more than one place: reading a small
 //! file whole, and replacing one in a durable step.
 
-use crate::error::{Error, Result};
-use crate::filename::FileName;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;

@@ -5,10 +5,10 @@
 //! none. A call that fails counts too, with the bytes it was asked for. The figures are relaxed
 //! atomics: exact once the threads that made the calls are joined.
 
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::env::api::{
     DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
-use crate::sync::{Arc, AtomicU64, Ordering};
 use std::io;
 use std::path::Path;
 

@@ -10,10 +10,10 @@
 //! second process could then hold a lock on a file that no longer has the name.
 #![expect(clippy::disallowed_methods, reason = "all access to real files is made here")]
 
+use crate::base::process::Process;
 use crate::env::api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
-use crate::process::Process;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

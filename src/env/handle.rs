@@ -15,10 +15,10 @@
 //! to spare for the program. A while after the last shortage the limit grows back, by one for
 //! every few files opened. If that leads to the next shortage, the while is doubled.
 
+use crate::base::error::{Error, Result};
+use crate::base::process::Process;
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use crate::env::api::{Env, RandomFile};
-use crate::error::{Error, Result};
-use crate::process::Process;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use lru::LruCache;
 use std::io;
 use std::num::NonZeroUsize;

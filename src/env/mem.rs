@@ -11,13 +11,13 @@
 //!
 //! Test hooks ([`MemEnv::write_file`] and its like) act at once and durably.
 
+use crate::base::sync::{Arc, Mutex, plain};
 use crate::env::api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 pub use crate::env::mem_crash::CrashModel;
 use crate::env::mem_crash::crash;
 use crate::env::mem_disk::{Disk, FileRef, MemFileId, Op, name_in, normal};
-use crate::sync::{Arc, Mutex, plain};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -396,10 +396,10 @@ impl Drop for MemLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Error;
+    use crate::base::filename::FileName;
     use crate::env::api::{put_in_place, read_file, write_temporary};
     use crate::env::disk::DiskEnv;
-    use crate::error::Error;
-    use crate::filename::FileName;
     use std::collections::BTreeSet;
 
     // -- what DiskEnv and MemEnv both do ---------------------------------------------------------

@@ -9,8 +9,8 @@
 //! The state that is left is durable in full, as it is after a reboot; only a killed process
 //! leaves unsynced changes, which a later power cut may still take.
 
+use crate::base::sync::Arc;
 use crate::env::mem_disk::{Contents, Disk, FileRef, MemFile, MemFileId, Names, overwrite};
-use crate::sync::Arc;
 use std::collections::HashMap;
 use std::path::Path;
 

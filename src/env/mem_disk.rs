@@ -10,7 +10,7 @@
 //! name, live or durable, or a handle refers to it. Paths are absolute and plain: `normal` makes
 //! them so. Directories can be neither removed nor renamed, which the engine never does.
 
-use crate::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::io;

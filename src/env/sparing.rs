@@ -8,11 +8,11 @@
 //!
 //! A call that fails for want of a descriptor has changed nothing, so making it again is safe.
 
+use crate::base::sync::Arc;
 use crate::env::api::{
     DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 use crate::env::handle::forget_descriptors;
-use crate::sync::Arc;
 use std::io;
 use std::path::Path;
 

@@ -14,7 +14,7 @@
 //! sum may be some percent above the least, of rates below 0.04 %. A run of fewer keys never gets
 //! fewer bits. Trailers and the rounding to lines come on top of the budget.
 
-use crate::filter::fast_local_bloom::{choose_num_probes, expected_fpr};
+use crate::filter::bloom::fast_local::{choose_num_probes, expected_fpr};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;

@@ -13,17 +13,17 @@
 //! Hashes and keys are charged to the budget in buckets, finished filters by their length until
 //! the builder is dropped, since its owner keeps them until then.
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::filter::bloom::fast_local;
+use crate::filter::bloom::legacy;
+use crate::filter::bloom::leveldb;
 use crate::filter::collected::{Hashes, Keys};
 use crate::filter::construction::{Charge, Construction};
-use crate::filter::fast_local_bloom;
 use crate::filter::hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
-use crate::filter::legacy_bloom;
-use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
 use crate::filter::registry::{Encoding, FilterReader};
-use crate::filter::ribbon;
-use crate::filter::ribbon_space;
+use crate::filter::ribbon::ribbon;
+use crate::filter::ribbon::space;
 
 impl Encoding {
     /// A builder for one filter after the other. It drops a key equal to the one before it.
@@ -155,16 +155,16 @@ impl FilterBuilder {
     pub fn keys_per_partition(&self, partition_bytes: usize) -> usize {
         match &self.encoding {
             Encoding::LevelDbBloom { bits_per_key } => {
-                leveldb_bloom::keys_for_bytes(partition_bytes, *bits_per_key).max(1)
+                leveldb::keys_for_bytes(partition_bytes, *bits_per_key).max(1)
             }
             Encoding::FastLocalBloom { millibits } => keys_that_fit(partition_bytes, |bytes| {
-                fast_local_bloom::approximate_num_entries(bytes, *millibits)
+                fast_local::approximate_num_entries(bytes, *millibits)
             }),
             Encoding::Ribbon { millibits } => keys_that_fit(partition_bytes, |bytes| {
-                ribbon_space::approximate_num_entries(bytes, *millibits)
+                space::approximate_num_entries(bytes, *millibits)
             }),
             Encoding::LegacyBloom { bits_per_key } => keys_that_fit(partition_bytes, |bytes| {
-                legacy_bloom::approximate_num_entries(bytes, *bits_per_key)
+                legacy::approximate_num_entries(bytes, *bits_per_key)
             }),
             // A panic is found when the filter is built; until then any cut will do.
             Encoding::Custom(policy) => {
@@ -205,13 +205,13 @@ impl FilterBuilder {
         let start = dst.len();
         match (&self.encoding, &self.collected) {
             (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
-                leveldb_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
+                leveldb::create_filter(hashes.as_slice(), *bits_per_key, dst);
             }
             (Encoding::LegacyBloom { bits_per_key }, Collected::Legacy(hashes)) => {
-                legacy_bloom::create_filter(hashes.as_slice(), *bits_per_key, dst);
+                legacy::create_filter(hashes.as_slice(), *bits_per_key, dst);
             }
             (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
-                fast_local_bloom::create_filter(hashes.as_slice(), *millibits, dst);
+                fast_local::create_filter(hashes.as_slice(), *millibits, dst);
             }
             (Encoding::Ribbon { millibits }, Collected::Xxph3(hashes)) => {
                 let mut solving = self.finished.more();
@@ -355,7 +355,7 @@ pub mod faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coding::{Decoder, put_length_prefixed};
+    use crate::base::coding::{Decoder, put_length_prefixed};
     use crate::filter::construction::testing::Budget;
     use crate::filter::hash::KeyHash;
     use crate::filter::registry::{FilterReader, PreparedFilter};
@@ -598,7 +598,7 @@ mod tests {
         assert!((400_000 + (256 << 10)..600_000 + (256 << 10)).contains(&most), "{most}");
         // With less, a Bloom filter that lets as many keys through.
         let (marker, bloom_bytes, budget) = build(most - 1);
-        assert_eq!(marker, fast_local_bloom::MARKER);
+        assert_eq!(marker, fast_local::MARKER);
         assert!(bloom_bytes > bytes * 5 / 4 && budget.taken() == 0);
     }
 

@@ -7,7 +7,7 @@
 //! never an error: memory that is needed either way is then not counted, and an encoding that can
 //! do with less (Ribbon) does.
 
-use crate::filter::policy::ConstructionBudget;
+use crate::cache::budget::ConstructionBudget;
 use std::sync::Arc;
 
 /// How the filters of a table are built.

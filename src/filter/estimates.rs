@@ -6,14 +6,14 @@
 //! within 10 % of what filters let through, which `tests/it/encodings.rs` measures. Custom policies
 //! have neither.
 
-use crate::filter::fast_local_bloom::{self, TRAILER_BYTES};
-use crate::filter::legacy_bloom;
-use crate::filter::leveldb_bloom;
-use crate::filter::leveldb_rate;
-use crate::filter::line_rates;
+use crate::base::prefetch::LINE_BYTES;
+use crate::filter::bloom::fast_local::{self, TRAILER_BYTES};
+use crate::filter::bloom::legacy;
+use crate::filter::bloom::leveldb;
+use crate::filter::bloom::leveldb_rate;
+use crate::filter::bloom::line_rates;
 use crate::filter::registry::Encoding;
-use crate::filter::ribbon_space;
-use crate::filter::simd::LINE_BYTES;
+use crate::filter::ribbon::space;
 
 /// Steps in which the bits for a wanted rate are sought.
 const MILLIBITS_STEP: usize = 10;
@@ -24,12 +24,12 @@ impl Encoding {
     #[must_use]
     pub fn probes(&self) -> Option<u32> {
         match self {
-            Encoding::LevelDbBloom { bits_per_key } => Some(leveldb_bloom::probes(*bits_per_key)),
+            Encoding::LevelDbBloom { bits_per_key } => Some(leveldb::probes(*bits_per_key)),
             Encoding::FastLocalBloom { millibits } => {
-                Some(fast_local_bloom::choose_num_probes(*millibits))
+                Some(fast_local::choose_num_probes(*millibits))
             }
-            Encoding::Ribbon { millibits } => Some(ribbon_space::columns(*millibits)),
-            Encoding::LegacyBloom { bits_per_key } => Some(leveldb_bloom::probes(*bits_per_key)),
+            Encoding::Ribbon { millibits } => Some(space::columns(*millibits)),
+            Encoding::LegacyBloom { bits_per_key } => Some(leveldb::probes(*bits_per_key)),
             Encoding::Custom(_) => None,
         }
     }
@@ -44,11 +44,11 @@ impl Encoding {
                 Some(keys.saturating_mul(u64::from(*bits_per_key)).max(64).div_ceil(8) + 1)
             }
             Encoding::FastLocalBloom { millibits } => {
-                Some(fast_local_bloom::calculate_space(keys, *millibits))
+                Some(fast_local::calculate_space(keys, *millibits))
             }
-            Encoding::Ribbon { millibits } => Some(ribbon_space::calculate_space(keys, *millibits)),
+            Encoding::Ribbon { millibits } => Some(space::calculate_space(keys, *millibits)),
             Encoding::LegacyBloom { bits_per_key } => {
-                Some(legacy_bloom::calculate_space(keys, *bits_per_key))
+                Some(legacy::calculate_space(keys, *bits_per_key))
             }
         }
     }
@@ -73,22 +73,22 @@ impl Encoding {
     pub(crate) fn expected_fpr_in(&self, keys: f64, bytes: f64) -> Option<f64> {
         let lines = ((bytes - TRAILER_BYTES as f64) / LINE_BYTES as f64).max(1.0);
         let fast_local = |millibits| {
-            line_rates::fast_local(keys, lines, fast_local_bloom::choose_num_probes(millibits))
+            line_rates::fast_local(keys, lines, fast_local::choose_num_probes(millibits))
         };
         match self {
             Encoding::LevelDbBloom { bits_per_key } => {
                 let bits = (8.0 * (bytes - 1.0)) as u64;
-                let probes = leveldb_bloom::probes(*bits_per_key);
+                let probes = leveldb::probes(*bits_per_key);
                 Some(leveldb_rate::expected_fpr(keys as u64, bits, probes))
             }
             Encoding::FastLocalBloom { millibits } => Some(fast_local(*millibits)),
             Encoding::Ribbon { millibits } => {
-                let is_ribbon = ribbon_space::Plan::new(keys as usize, 0, *millibits).is_some();
-                let ribbon = || ribbon_space::expected_fpr(*millibits);
+                let is_ribbon = space::Plan::new(keys as usize, 0, *millibits).is_some();
+                let ribbon = || space::expected_fpr(*millibits);
                 Some(if is_ribbon { ribbon() } else { fast_local(*millibits) })
             }
             Encoding::LegacyBloom { bits_per_key } => {
-                Some(line_rates::legacy(keys, lines, leveldb_bloom::probes(*bits_per_key)))
+                Some(line_rates::legacy(keys, lines, leveldb::probes(*bits_per_key)))
             }
             Encoding::Custom(_) => None,
         }

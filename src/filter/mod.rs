@@ -17,19 +17,12 @@
 //! measurements and tools.
 
 pub(crate) mod estimates;
-pub(crate) mod leveldb_rate;
-pub(crate) mod line_rates;
 pub(crate) mod allocation;
 pub(crate) mod builder;
 pub(crate) mod construction;
 pub(crate) mod registry;
 pub(crate) mod ribbon;
-pub(crate) mod ribbon_banding;
-pub(crate) mod ribbon_space;
-pub(crate) mod legacy_bloom;
-pub(crate) mod fast_local_bloom;
-pub(crate) mod leveldb_bloom;
-pub(crate) mod simd;
+pub(crate) mod bloom;
 pub(crate) mod collected;
 pub(crate) mod prefix;
 pub(crate) mod policy;
@@ -37,9 +30,9 @@ pub(crate) mod hash;
 #[cfg(test)]
 pub(crate) mod vectors;
 
+pub use bloom::legacy::extra_rotates_bits;
 pub use builder::FilterBuilder;
 pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
-pub use legacy_bloom::extra_rotates_bits;
 pub use policy::FilterPolicy;
 pub use prefix::{Prefix, PrefixExtractor};
 pub use registry::{Encoding, FilterReader, PreparedFilter};

@@ -2,8 +2,7 @@
 //!
 //! A user implements it to bring an encoding of their own; it works in every layout. The built-in
 //! encodings do not go through it (they work on hashes, which a lookup computes once), so this
-//! file holds the contract and the guard around code that is not ours. Beside it stands
-//! [`ConstructionBudget`], what filters want of the layers above while they are built.
+//! file holds the contract and the guard around code that is not ours.
 //!
 //! A user's policy is called by `filter/builder.rs` and `filter/registry.rs`, and nobody else, so
 //! that no call escapes [`guarded`]: a panic becomes an error while a table is built and "may
@@ -92,16 +91,6 @@ pub trait FilterPolicy: Send + Sync + Debug {
     fn keys_per_partition(&self, partition_bytes: usize) -> usize {
         (partition_bytes.saturating_mul(8) / 10).max(1)
     }
-}
-
-/// Where the memory of filters in the making is counted, in bytes. The block cache implements it,
-/// so that a build and the blocks in memory share one budget.
-pub trait ConstructionBudget: Send + Sync + Debug {
-    /// Takes `bytes` of the budget; false, with nothing taken, if there are not as many.
-    fn reserve(&self, bytes: u64) -> bool;
-
-    /// Gives back `bytes` that were reserved.
-    fn release(&self, bytes: u64);
 }
 
 /// Runs code that is not ours; a panic comes back as text. What `call` touches must be thrown

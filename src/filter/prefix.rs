@@ -9,10 +9,10 @@
 //!
 //! Code of users runs guarded, and what it answers is checked: [`Prefix::extract_checked`] is for
 //! building, where a broken contract is an error, the others are for reading, where it is `None`.
-//! What goes into a filter is decided in `table/filter_block/layout.rs`.
+//! What goes into a filter is decided in `table/filter/layout.rs`.
 
+use crate::base::key::KEY_BYTES_MAX;
 use crate::filter::policy::guarded;
-use crate::key::KEY_BYTES_MAX;
 use std::fmt::Debug;
 use std::sync::Arc;
 

@@ -9,12 +9,12 @@
 //! deliberate departure from RocksDB: it takes 1 to 5 bytes for "no keys", siftdb only 0 bytes.
 //! LevelDB's name keeps LevelDB's rule (below 2 bytes: no keys). Code of users runs guarded.
 
-use crate::filter::fast_local_bloom::{self, LineBits, Shape};
+use crate::filter::bloom::fast_local::{self, LineBits, Shape};
+use crate::filter::bloom::legacy;
+use crate::filter::bloom::leveldb;
 use crate::filter::hash::KeyHash;
-use crate::filter::legacy_bloom;
-use crate::filter::leveldb_bloom;
 use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::ribbon;
+use crate::filter::ribbon::ribbon;
 use std::sync::Arc;
 
 /// How the keys of new filters become bits.
@@ -51,10 +51,10 @@ impl Encoding {
     #[must_use]
     pub fn full_name(&self) -> String {
         match self {
-            Encoding::LevelDbBloom { .. } => leveldb_bloom::NAME.to_string(),
+            Encoding::LevelDbBloom { .. } => leveldb::NAME.to_string(),
             Encoding::FastLocalBloom { .. }
             | Encoding::Ribbon { .. }
-            | Encoding::LegacyBloom { .. } => fast_local_bloom::NAME.to_string(),
+            | Encoding::LegacyBloom { .. } => fast_local::NAME.to_string(),
             Encoding::Custom(policy) => policy_name(policy),
         }
     }
@@ -63,9 +63,9 @@ impl Encoding {
     #[must_use]
     pub fn block_based_name(&self) -> String {
         match self {
-            Encoding::FastLocalBloom { .. } => fast_local_bloom::BLOCK_BASED_NAME.to_string(),
+            Encoding::FastLocalBloom { .. } => fast_local::BLOCK_BASED_NAME.to_string(),
             Encoding::Ribbon { .. } => ribbon::BLOCK_BASED_NAME.to_string(),
-            Encoding::LegacyBloom { .. } => legacy_bloom::BLOCK_BASED_NAME.to_string(),
+            Encoding::LegacyBloom { .. } => legacy::BLOCK_BASED_NAME.to_string(),
             Encoding::LevelDbBloom { .. } | Encoding::Custom(_) => self.full_name(),
         }
     }
@@ -138,7 +138,7 @@ impl Encoding {
             Encoding::LevelDbBloom { bits_per_key: (millibits + 500) / 1_000 },
             Encoding::FastLocalBloom { millibits },
             Encoding::Ribbon { millibits },
-            Encoding::LegacyBloom { bits_per_key: legacy_bloom::whole_bits(millibits) },
+            Encoding::LegacyBloom { bits_per_key: legacy::whole_bits(millibits) },
         ]
     }
 
@@ -187,7 +187,7 @@ enum RocksDbFilter {
     NoKeys,
     FastLocalBloom(Shape),
     Ribbon(ribbon::Shape),
-    LegacyBloom(legacy_bloom::Shape),
+    LegacyBloom(legacy::Shape),
     AlwaysMaybe,
 }
 
@@ -202,7 +202,7 @@ impl RocksDbFilter {
         if let Some(shape) = ribbon::Shape::parse(filter) {
             return RocksDbFilter::Ribbon(shape);
         }
-        match legacy_bloom::Shape::parse(filter) {
+        match legacy::Shape::parse(filter) {
             Some(shape) => RocksDbFilter::LegacyBloom(shape),
             None if filter.is_empty() => RocksDbFilter::NoKeys,
             None => RocksDbFilter::AlwaysMaybe,
@@ -237,11 +237,11 @@ impl FilterReader {
     #[must_use]
     pub fn for_name(name: &str, custom: &[Arc<dyn FilterPolicy>]) -> Option<FilterReader> {
         match name {
-            leveldb_bloom::NAME => Some(FilterReader::LevelDbBloom),
-            fast_local_bloom::NAME
-            | fast_local_bloom::BLOCK_BASED_NAME
+            leveldb::NAME => Some(FilterReader::LevelDbBloom),
+            fast_local::NAME
+            | fast_local::BLOCK_BASED_NAME
             | ribbon::BLOCK_BASED_NAME
-            | legacy_bloom::BLOCK_BASED_NAME => Some(FilterReader::RocksDb),
+            | legacy::BLOCK_BASED_NAME => Some(FilterReader::RocksDb),
             "" => None,
             _ => custom
                 .iter()
@@ -279,7 +279,7 @@ impl FilterReader {
     #[must_use]
     pub fn may_contain(&self, filter: &[u8], key: &KeyHash<'_>) -> bool {
         match self {
-            FilterReader::LevelDbBloom => leveldb_bloom::may_match(filter, key.leveldb()),
+            FilterReader::LevelDbBloom => leveldb::may_match(filter, key.leveldb()),
             FilterReader::RocksDb => RocksDbFilter::parse(filter).may_contain(filter, key),
             FilterReader::Custom(policy) => {
                 guarded(|| policy.key_may_match(key.key(), filter)).unwrap_or(true)
@@ -365,7 +365,7 @@ mod tests {
                     filter.extend_from_slice(&[tail[0] % 128, lines, 0, 0, tail[1] / 255]);
                 }
             }
-            for name in [leveldb_bloom::NAME, fast_local_bloom::NAME] {
+            for name in [leveldb::NAME, fast_local::NAME] {
                 let reader = FilterReader::for_name(name, &[]).expect("built in");
                 let hash = KeyHash::new(&key);
                 let prepared = PreparedFilter::new(reader.clone(), filter.clone().into());
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn trailers_are_told_apart_as_by_rocksdb() {
         let Some(file) = vectors::load("rocksdb_filter_metadata_edge.json") else { return };
-        let reader = FilterReader::for_name(fast_local_bloom::NAME, &[]).expect("built in");
+        let reader = FilterReader::for_name(fast_local::NAME, &[]).expect("built in");
         let mut checked = 0;
         for case in vectors::array(&file, "cases") {
             let filter = vectors::bytes(case, "filter");
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn trailer_facts_without_vectors() {
-        let reader = FilterReader::for_name(fast_local_bloom::NAME, &[]).expect("built in");
+        let reader = FilterReader::for_name(fast_local::NAME, &[]).expect("built in");
         let ask = |filter: &[u8]| reader.may_contain(filter, &KeyHash::new(b"key"));
         let with = |body: usize, trailer: [u8; 5]| [vec![0; body], trailer.to_vec()].concat();
         assert!(!ask(&[]));

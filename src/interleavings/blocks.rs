@@ -1,11 +1,11 @@
 //! The block cache: loads that several threads share, slots, use and eviction.
 
-use crate::cache::{Cache, Priority};
-use crate::cache_key::{CacheKey, HashedKey};
-use crate::cached::{Cached, Slots, Slotted};
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
+use crate::cache::cache::{Cache, Priority};
+use crate::cache::cached::{Cached, Slots, Slotted};
+use crate::cache::key::{CacheKey, HashedKey};
 use crate::interleavings::run::check;
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
 
 type Numbers = Cache<u64>;
 

@@ -1,10 +1,10 @@
 //! The write queue: whoever comes when, one leads, and everyone is answered once.
 
-use crate::db::queue::{Joined, Request, WriteQueue};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::sync::{AtomicUsize, Mutex, Ordering, thread};
+use crate::base::write_batch::WriteBatch;
 use crate::interleavings::run::check;
-use crate::sync::{AtomicUsize, Mutex, Ordering, thread};
-use crate::write_batch::WriteBatch;
+use crate::state::write_queue::{Joined, Request, WriteQueue};
 
 const THREADS: u8 = 3;
 const REQUESTS: u8 = 2;

@@ -1,24 +1,25 @@
 //! Reads beside writes, switches of the memtable, flushes, compactions and removal of files: the
 //! whole path of each, on a database in memory whose jobs the scenario calls itself.
 
-use crate::compaction::picker::CompactionCursors;
-use crate::db::jobs::{compact_once, flush_pending, remove_tables};
-use crate::db::multi_get::multi_get;
+use crate::base::levels::LEVELS;
+use crate::base::range::KeyRange;
+use crate::base::sync::{Arc, AtomicU64, Ordering, thread};
+use crate::base::value::Value;
+use crate::base::write_batch::WriteBatch;
 use crate::db::open;
-use crate::db::range::KeyRange;
-use crate::db::read;
-use crate::db::scan::Iter;
 use crate::db::snapshot::Snapshot;
-use crate::db::state::Shared;
-use crate::db::write;
 use crate::env::mem::MemEnv;
 use crate::interleavings::run::check;
+use crate::jobs::compact::picker::CompactionCursors;
+use crate::jobs::install::{compact_once, flush_pending};
+use crate::jobs::obsolete::remove_tables;
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
-use crate::stats::counters::LEVELS;
-use crate::sync::{Arc, AtomicU64, Ordering, thread};
-use crate::value::Value;
-use crate::write_batch::WriteBatch;
+use crate::read::multi_get::multi_get;
+use crate::read::point;
+use crate::read::scan::Iter;
+use crate::state::shared::Shared;
+use crate::write::commit;
 use std::path::Path;
 
 const KEYS: [&str; 2] = ["a", "b"];
@@ -50,12 +51,12 @@ impl Store {
             batch.put(key, number.to_le_bytes());
         }
         self.begun.store(number, Ordering::SeqCst);
-        write::write(&self.shared, batch, &WriteOptions::new()).unwrap();
+        commit::write(&self.shared, batch, &WriteOptions::new()).unwrap();
         self.acknowledged.store(number, Ordering::SeqCst);
     }
 
     fn switch(&self) {
-        write::switch(&self.shared).unwrap();
+        commit::switch(&self.shared).unwrap();
     }
 
     fn flush(&self) {
@@ -78,7 +79,7 @@ impl Store {
 
     fn get(&self, key: &str) -> u64 {
         let options = ReadOptions::new();
-        number(read::get(&self.shared, key.as_bytes(), None, &options, None).unwrap())
+        number(point::get(&self.shared, key.as_bytes(), None, &options, None).unwrap())
     }
 
     /// All keys at one moment.

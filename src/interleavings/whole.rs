@@ -3,13 +3,13 @@
 //! The main thread waits for the threads of its scope and does nothing else beside them: the
 //! scheduler's `scope` wakes it when the last of them ends, whatever it waits for then.
 
+use crate::base::error::Error;
+use crate::base::sync::{Arc, thread};
 use crate::db::handle::Db;
 use crate::env::api::{Env, LockMode};
 use crate::env::mem::MemEnv;
-use crate::error::Error;
 use crate::interleavings::run::check;
 use crate::options::database::Options;
-use crate::sync::{Arc, thread};
 use std::path::Path;
 
 fn options(env: &MemEnv) -> Options {

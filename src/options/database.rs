@@ -3,21 +3,21 @@
 //! [`Options::validate`] runs at every open, before anything is created. The conversions at the
 //! end hand each lower layer the settings struct it defines.
 
-use crate::compaction::runs::Runs;
-use crate::compaction::task::CompactionOptions;
+use crate::base::error::{Error, Result};
+use crate::base::levels::LEVELS;
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
-use crate::error::{Error, Result};
 use crate::filter::construction::Construction;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::filter::registry::Encoding;
+use crate::log::recovery::Recovery;
 use crate::options::filter::Filter;
-use crate::recovery::Recovery;
-use crate::stats::counters::LEVELS;
 use crate::table::builder::TableOptions;
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::Compression;
+use crate::tree::runs::Runs;
+use crate::tree::targets::CompactionOptions;
 use std::sync::Arc;
 
 /// How to open a database. Every setter says its default, its unit, and what more of it buys and
@@ -418,7 +418,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::filter_block::layout::FilterLayout;
+    use crate::table::filter::layout::FilterLayout;
 
     #[test]
     fn defaults_are_valid_and_every_level_has_a_filter() {

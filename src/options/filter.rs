@@ -2,14 +2,14 @@
 //!
 //! A setter cannot fail, so a value that cannot work is kept as its refusal and answers the open.
 
-use crate::filter::fast_local_bloom::millibits;
-use crate::filter::legacy_bloom::whole_bits;
+use crate::base::levels::LEVELS;
+use crate::filter::bloom::fast_local::millibits;
+use crate::filter::bloom::legacy::whole_bits;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::Prefix;
 use crate::filter::registry::Encoding;
-use crate::stats::counters::LEVELS;
-use crate::table::filter_block::layout::{FilterLayout, FilterMembers, TableFilter};
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
+use crate::table::filter::pinned::FilterPinning;
 use std::sync::Arc;
 
 /// The filter that new tables get: how keys become bits, and where the bits live.

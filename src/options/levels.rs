@@ -1,16 +1,16 @@
 //! Which filter the tables of a job get: by level, by what the tree holds, by a budget.
 //!
-//! Asked by `db/jobs.rs` before each flush and compaction with the entries that each run will
+//! Asked by `jobs/install.rs` before each flush and compaction with the entries that each run will
 //! hold. Tables keep the filter they were written with until a compaction rewrites them, so after
 //! a change of options, or of the tree, old and new filters stand side by side.
 
-use crate::compaction::runs::Runs;
+use crate::base::levels::LEVELS;
 use crate::filter::allocation::millibits_by_run;
 use crate::options::database::Options;
 use crate::options::filter::Filter;
-use crate::stats::counters::LEVELS;
-use crate::table::filter_block::layout::TableFilter;
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::layout::TableFilter;
+use crate::table::filter::pinned::FilterPinning;
+use crate::tree::runs::Runs;
 
 impl Options {
     /// Tables at level 0 that slow writes down.
@@ -75,8 +75,8 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::task::tests::drawn_levels;
-    use crate::table::filter_block::layout::FilterLayout;
+    use crate::table::filter::layout::FilterLayout;
+    use crate::tree::testing::drawn_levels;
 
     /// A flush of 100 entries above tables of 100 entries each at levels 1 and 3.
     fn runs() -> Runs {

@@ -8,9 +8,9 @@
 //! Only what its slot has is asked for: nothing is read from the file, and a block that is not
 //! there is left to the walk. One block is held beyond the one that the walk is in.
 
-use crate::cached::{Cached, Slot, Slotted};
-use crate::sync::Arc;
-use crate::table::block::Block;
+use crate::base::sync::Arc;
+use crate::cache::cached::{Cached, Slot, Slotted};
+use crate::table::block::block::Block;
 use crate::table::cached_block::CachedBlock;
 
 /// From one call to the next.
@@ -90,9 +90,9 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cached::Slots;
-    use crate::key::{ValueKind, put_internal_key};
-    use crate::table::block::tests::block;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::cache::cached::Slots;
+    use crate::table::block::block::tests::block;
 
     #[test]
     fn the_next_block_is_held_towards_the_end_if_it_stands_in_its_slot() {

@@ -10,16 +10,16 @@
 //! that it can be the shortest string between them. For a given table id the bytes are determined
 //! by the entries and the options.
 
-use crate::env::api::WritableFile;
-use crate::error::{Error, Result};
-use crate::filter::construction::Construction;
-use crate::key::{
+use crate::base::error::{Error, Result};
+use crate::base::key::{
     KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key,
     split_internal_key, unpack_trailer,
 };
-use crate::table::block_builder::BlockBuilder;
-use crate::table::filter_block::dispatch::FilterBlockBuilder;
-use crate::table::filter_block::layout::{BlockSink, FilterBlockSummary, TableFilter};
+use crate::env::api::WritableFile;
+use crate::filter::construction::Construction;
+use crate::table::block::builder::BlockBuilder;
+use crate::table::filter::dispatch::FilterBlockBuilder;
+use crate::table::filter::layout::{BlockSink, FilterBlockSummary, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
     HEADER_BYTES, PROPERTIES_NAME,
@@ -116,7 +116,7 @@ impl TableBuilder {
     }
 
     /// Records `sequences` as the range of the table, although its entries may span less: at level
-    /// 0 the range says which table is newer (see `version::order`).
+    /// 0 the range says which table is newer (see `tree::order`).
     pub fn record_sequences(&mut self, sequences: &RangeInclusive<SequenceNumber>) {
         // Entries can only widen it.
         self.properties.smallest_sequence = *sequences.start();
@@ -330,12 +330,12 @@ fn compress<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::masked;
+    use crate::base::checksum::masked;
+    use crate::base::key::{put_internal_key, put_key_with_trailer};
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
     use crate::filter::registry::Encoding;
-    use crate::key::{put_internal_key, put_key_with_trailer};
-    use crate::table::filter_block::layout::{FilterLayout, FilterMembers};
+    use crate::table::filter::layout::{FilterLayout, FilterMembers};
     use std::path::Path;
 
     const PATH: &str = "/000001.sst";

@@ -4,11 +4,11 @@
 //! [`BlockDirectory`] and fetch what it names. A block that was fetched before is then found in its
 //! slot: one pointer behind the index entry, where the cache itself would cost a lock and a search.
 
-use crate::cache::Cache;
-use crate::cached::{Cached, Slot, Slots, Slotted};
-use crate::key::LookupKey;
-use crate::sync::Arc;
-use crate::table::block::Block;
+use crate::base::key::LookupKey;
+use crate::base::sync::Arc;
+use crate::cache::cache::Cache;
+use crate::cache::cached::{Cached, Slot, Slots, Slotted};
+use crate::table::block::block::Block;
 use crate::table::format::BlockHandle;
 use crate::table::index::Index;
 

@@ -9,14 +9,14 @@
 //! tells. Every failure names file and offset. What it means (an error for data, "may contain" for
 //! a filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
 
-use crate::cache::Priority;
-use crate::cache_key::CacheKey;
-use crate::cached::{Cached, Slot};
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::cache::cache::Priority;
+use crate::cache::cached::{Cached, Slot};
+use crate::cache::key::CacheKey;
 use crate::env::handle::FileHandle;
-use crate::error::{Error, Result};
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_check::BlockKeys;
+use crate::table::block::block::Block;
+use crate::table::block::check::BlockKeys;
 use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
@@ -412,11 +412,11 @@ impl std::fmt::Debug for TableFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Cache;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::cache::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::key::{ValueKind, put_internal_key};
-    use crate::table::block_builder::BlockBuilder;
+    use crate::table::block::builder::BlockBuilder;
 
     const TABLE_ID: u64 = 7;
 

@@ -18,10 +18,10 @@
 //! Header and footer each have a checksum over all of themselves but it. Every version must keep to
 //! that, since a version is believed only if the checksum holds. Nothing here reads files.
 
-use crate::checksum::Checksum;
-use crate::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
-use crate::error::Error;
-use crate::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::checksum::Checksum;
+use crate::base::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
+use crate::base::error::Error;
+use crate::base::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::path::Path;
 
 /// Bytes before the first block.

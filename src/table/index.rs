@@ -9,9 +9,9 @@
 //! array; the keys themselves are looked at only where those tie. Handles are checked at load: in
 //! the file's data area, each behind the one before, so a walk over them ends.
 
-use crate::coding::{Decoder, get_u32};
-use crate::key::{LookupKey, compare_internal, sort_prefix, split_internal_key};
-use crate::table::block_builder::common_prefix;
+use crate::base::coding::{Decoder, get_u32};
+use crate::base::key::common_prefix;
+use crate::base::key::{LookupKey, compare_internal, sort_prefix, split_internal_key};
 use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
 
@@ -220,8 +220,8 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::put_key_with_trailer;
-    use crate::table::block_builder::BlockBuilder;
+    use crate::base::key::put_key_with_trailer;
+    use crate::table::block::builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 

@@ -6,8 +6,8 @@
 //! next block, the separator is the block's last key itself. Either way a lookup finds the only
 //! block that can hold its answer. What is written is read by `index`.
 
-use crate::key::{put_key_with_trailer, separator, user_key};
-use crate::table::block_builder::BlockBuilder;
+use crate::base::key::{put_key_with_trailer, separator, user_key};
+use crate::table::block::builder::BlockBuilder;
 use crate::table::format::BlockHandle;
 
 /// What an entry takes beside its key, at most or little less: lengths, handle, restart.
@@ -72,7 +72,7 @@ impl IndexBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{LookupKey, ValueKind, put_internal_key};
+    use crate::base::key::{LookupKey, ValueKind, put_internal_key};
     use crate::table::index::Index;
 
     fn key(user: &str, sequence: u64) -> Vec<u8> {

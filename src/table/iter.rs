@@ -6,22 +6,22 @@
 //! first failure ends the walk and stays in `status`; a table is never skipped or cut short without
 //! one.
 
-use crate::cached::Cached;
-use crate::error::{Error, Result};
-use crate::iterator::api::{Direction, InternalIterator};
-use crate::sync::Arc;
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::cache::cached::Cached;
 use crate::table::ahead::Ahead;
-use crate::table::block::Block;
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::block::Block;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::cached_block::{BlockDirectory, CachedBlock};
 use crate::table::fetch::TableIo;
 use crate::table::format::BlockKind;
 use crate::table::index::Index;
 use crate::table::open_index::PinnedIndex;
 use crate::table::reader::Table;
-use crate::value::Value;
 
-/// A position in a table; see `iterator::api` for the legal calls.
+/// A position in a table; see `base::iterator::api` for the legal calls.
 pub struct TableIter {
     table: Arc<Table>,
     direction: Direction,

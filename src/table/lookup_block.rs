@@ -6,16 +6,16 @@
 //! other: what is checked of a block, beside its checksum, is checked when it comes by for the
 //! first time, and the directory remembers the checksum of what was found sound.
 
-use crate::cached::Cached;
+use crate::base::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
+use crate::base::sync::Arc;
+use crate::base::value::{COPY_BYTES, Value};
+use crate::cache::cached::Cached;
 use crate::filter::hash::KeyHash;
-use crate::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_check::{BlockKeys, BlockShape, check_entries};
-use crate::table::block_view::{BlockView, Found};
+use crate::table::block::block::Block;
+use crate::table::block::check::{BlockKeys, BlockShape, check_entries};
+use crate::table::block::view::{BlockView, Found};
 use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::read_block::ReadBlock;
-use crate::value::{COPY_BYTES, Value};
 
 /// A data block to look one key, or some, up in.
 pub enum LookupBlock {
@@ -96,8 +96,8 @@ fn value_in(cached: &Arc<Cached<CachedBlock>>, start: usize, len: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::put_internal_key;
-    use crate::table::block_builder::BlockBuilder;
+    use crate::base::key::put_internal_key;
+    use crate::table::block::builder::BlockBuilder;
     use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression};
     use crate::table::index::Index;
     use crate::table::index_builder::IndexBuilder;

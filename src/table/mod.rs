@@ -40,7 +40,7 @@
 //!
 //! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
 //! opens it and looks up keys, `multi_get` looks up many at once, `open_index` keeps its index,
-//! `open_filter` asks its filter, `builder` writes it; `filter_block` knows where filter bits live;
+//! `filter::open` asks its filter, `builder` writes it; `filter` knows where filter bits live;
 //! `fetch` is the only way to a block; below are the blocks themselves.
 
 #[cfg(test)]
@@ -54,11 +54,10 @@ pub mod salvage;
 pub mod iter;
 pub mod multi_get;
 pub mod reader;
-pub mod open_filter;
-pub mod open_index;
 pub mod builder;
 pub mod writer;
-pub mod filter_block;
+pub mod filter;
+pub mod open_index;
 pub mod fetch;
 pub mod lookup_block;
 pub mod ahead;
@@ -66,10 +65,6 @@ pub mod cached_block;
 pub mod index_builder;
 pub mod index;
 pub mod properties;
-pub mod block_cursor;
 pub mod block;
-pub mod block_view;
-pub mod block_check;
-pub mod block_builder;
 pub mod read_block;
 pub mod format;

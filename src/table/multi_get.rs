@@ -1,6 +1,6 @@
 //! Many lookups in one table: the steps of `Table::get`, each taken for all keys before the next.
 //!
-//! Called by `version/multi_get.rs` with a run of keys, ascending, that lie between the table's
+//! Called by `tree/multi_get.rs` with a run of keys, ascending, that lie between the table's
 //! fences. Which keys the filter lets pass, which block each of them needs, what the filter says of
 //! that block, what the block holds: at each step, what neighbours share (filter, partition, index,
 //! data block) is fetched once. Nothing is held beyond the step that uses it, and of partitions and
@@ -8,11 +8,11 @@
 //!
 //! Answers and verdicts are those that [`Table::get`] gives for each key by itself.
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::table::cached_block::{BlockDirectory, BlockPlace};
 use crate::table::fetch::TableIo;
-use crate::table::filter_block::batch::{Wanted, set_all};
-use crate::table::filter_block::layout::FilterVerdict;
+use crate::table::filter::batch::{Wanted, set_all};
+use crate::table::filter::layout::FilterVerdict;
 use crate::table::lookup_block::LookupBlock;
 use crate::table::open_index::PinnedIndex;
 use crate::table::reader::{Table, TableReadOptions};

@@ -9,10 +9,10 @@
 //! it there takes no lock. Whoever asks gets an index or an error; an error is that of this use
 //! alone, and the next use reads again.
 
-use crate::cache::Reservation;
-use crate::cached::Cached;
-use crate::error::Result;
-use crate::sync::{Arc, Mutex, OnceLock};
+use crate::base::error::Result;
+use crate::base::sync::{Arc, Mutex, OnceLock};
+use crate::cache::cache::Reservation;
+use crate::cache::cached::Cached;
 use crate::table::cached_block::{BlockDirectory, CachedBlock};
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{BlockHandle, BlockKind};

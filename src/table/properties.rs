@@ -5,14 +5,14 @@
 //! with stands here. Unknown names are passed over, so that later versions may add some; a property
 //! that changes what the data means (`range_deletes`) makes this version refuse the table.
 
-use crate::coding::{get_varint, put_varint};
-use crate::filter::fast_local_bloom::TRAILER_BYTES;
+use crate::base::coding::{get_varint, put_varint};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
+use crate::filter::bloom::fast_local::TRAILER_BYTES;
 use crate::filter::registry::Encoding;
-use crate::iterator::api::Direction;
-use crate::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
-use crate::table::block::Block;
-use crate::table::block_builder::BlockBuilder;
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::block::Block;
+use crate::table::block::builder::BlockBuilder;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::format::Compression;
 
 /// What is known of one table. Sizes of blocks are as stored, trailers included.
@@ -284,7 +284,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::block_check::BlockKeys;
+    use crate::table::block::check::BlockKeys;
 
     fn sample() -> Properties {
         Properties {

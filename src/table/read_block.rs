@@ -6,7 +6,7 @@
 //! pair of buffers, which the next block takes over when this one is dropped; who holds two at once
 //! pays for the second.
 
-use crate::sync::thread_local;
+use crate::base::sync::thread_local;
 use crate::table::format::{BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES};
 use std::cell::Cell;
 

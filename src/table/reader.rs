@@ -10,25 +10,25 @@
 //! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
 //! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
 
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{Lookup, LookupKey};
+use crate::base::sync::{Arc, OnceLock};
 use crate::env::handle::{FileHandle, FilePool};
-use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::filter::registry::PreparedFilter;
-use crate::iterator::api::Direction;
-use crate::key::{Lookup, LookupKey};
-use crate::sync::{Arc, OnceLock};
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::cached_block::{BlockCache, BlockDirectory};
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter_block::dispatch::FilterBlockReader;
-use crate::table::filter_block::layout::FilterVerdict;
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::dispatch::FilterBlockReader;
+use crate::table::filter::layout::FilterVerdict;
+use crate::table::filter::open::{OpenFilter, members_of};
+use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
-use crate::table::open_filter::{OpenFilter, members_of};
 use crate::table::open_index::{OpenIndex, PinnedIndex};
 use crate::table::properties::Properties;
 use std::path::Path;

@@ -11,16 +11,18 @@
 //! order and of its table's age. A block of another place is refused by its checksum. Filter, index
 //! and properties are not needed: whoever writes the entries anew makes others.
 
-use crate::cache::Cache;
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{
+    SequenceNumber, compare_internal, split_internal_key, unpack_trailer, user_key,
+};
+use crate::base::sync::Arc;
+use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
-use crate::error::{Error, Result};
-use crate::iterator::api::Direction;
-use crate::key::{SequenceNumber, compare_internal, split_internal_key, unpack_trailer, user_key};
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_check::BlockKeys;
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::block::Block;
+use crate::table::block::check::BlockKeys;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, FrameError, HEADER_BYTES,

@@ -1,14 +1,14 @@
 //! Tests of rescues: what is kept of damaged tables, against the blocks that the damage left alone.
 
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{SEQUENCE_MAX, ValueKind, put_internal_key};
+use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
-use crate::error::{Error, Result};
-use crate::iterator::api::Direction;
-use crate::key::{SEQUENCE_MAX, ValueKind, put_internal_key};
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_check::BlockKeys;
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::block::Block;
+use crate::table::block::check::BlockKeys;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::builder::TableOptions;
 use crate::table::fetch::TableIo;
 use crate::table::format::{

@@ -3,32 +3,32 @@
 //! The model is the sorted list of entries. Options vary over block sizes, restart intervals, hash
 //! index, compression, every filter layout and encoding, resident or cached filters and indexes.
 
-use crate::cache::Cache;
-use crate::env::api::Env;
-use crate::env::handle::FilePool;
-use crate::env::mem::MemEnv;
-use crate::error::{Error, Result};
-use crate::filter::construction::Construction;
-use crate::filter::hash::KeyHash;
-use crate::filter::registry::Encoding;
-use crate::iterator::api::{Direction, InternalIterator};
-use crate::key::{
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::{
     Lookup, LookupKey, SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key,
     put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
 };
-use crate::sync::Arc;
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::cache::cache::Cache;
+use crate::env::api::Env;
+use crate::env::handle::FilePool;
+use crate::env::mem::MemEnv;
+use crate::filter::construction::Construction;
+use crate::filter::hash::KeyHash;
+use crate::filter::registry::Encoding;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::cached_block::BlockCache;
 use crate::table::fetch::TableIo;
-use crate::table::filter_block::batch::Wanted;
-use crate::table::filter_block::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::batch::Wanted;
+use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
+use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
 use crate::table::open_index::PinnedIndex;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
-use crate::value::Value;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

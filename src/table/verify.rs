@@ -8,24 +8,24 @@
 //! filter and has a prefix that does, and that the filter could be read at all. The first
 //! contradiction is a `Corruption`.
 
-use crate::cache::Cache;
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{
+    LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
+};
+use crate::base::sync::Arc;
+use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
-use crate::error::{Error, Result};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
-use crate::iterator::api::Direction;
-use crate::key::{
-    LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
-};
-use crate::sync::Arc;
-use crate::table::block::Block;
-use crate::table::block_check::BlockKeys;
-use crate::table::block_cursor::BlockCursor;
+use crate::table::block::block::Block;
+use crate::table::block::check::BlockKeys;
+use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::TableIo;
-use crate::table::filter_block::layout::{FilterVerdict, PARTITIONED_PREFIX};
-use crate::table::filter_block::pinned::FilterPinning;
+use crate::table::filter::layout::{FilterVerdict, PARTITIONED_PREFIX};
+use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::{BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME};
 use crate::table::index::Index;
 use crate::table::properties::Properties;

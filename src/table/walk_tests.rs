@@ -1,7 +1,7 @@
 //! Tests of walks over tables whose blocks stand in their slots.
 
-use crate::iterator::api::{Direction, InternalIterator};
-use crate::key::{ValueKind, put_internal_key};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::{ValueKind, put_internal_key};
 use crate::table::reader::Expect;
 use crate::table::tests::{Entries, bytes_of, open, options, walk};
 

@@ -6,9 +6,9 @@
 //! folios, as far as it can: more at a time makes later reads faster and writing itself slower.
 //! After an error the file is of no use and the caller removes it.
 
+use crate::base::error::{Error, Result};
 use crate::env::api::WritableFile;
-use crate::error::{Error, Result};
-use crate::table::filter_block::layout::BlockSink;
+use crate::table::filter::layout::BlockSink;
 use crate::table::format::{
     BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, Header,
 };

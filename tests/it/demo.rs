@@ -1,7 +1,7 @@
 //! The main job: what filters save, measured, has to come out as promised.
 
 use siftdb::env::MemEnv;
-use siftdb::lab::{Act, ActKind, Column, KeySet, Report, Settings, run};
+use siftdb::experiment::{Act, ActKind, Column, KeySet, Report, Settings, run};
 use siftdb::{Error, Filter};
 use std::sync::Arc;
 

@@ -14,10 +14,10 @@ use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run, look_at};
 use crate::support::stores::{as_env, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::fault::{
+use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::fault::{
     CHANGES, Calls, Change, EINTR, EIO, EMFILE, ENOSPC, Fault, FaultEnv, FaultKind, READS,
 };
-use siftdb::env::mem::CrashModel;
 use siftdb::{Db, Error, FilterRebuild, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;

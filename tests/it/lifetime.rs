@@ -201,7 +201,7 @@ fn a_replaced_lock_stops_the_first_write() {
 /// A look at `LOCK` that fails is no proof: nothing is written without one.
 #[test]
 fn a_lock_that_cannot_be_seen_is_not_trusted() {
-    use siftdb::env::fault::{Calls, EIO, Fault, FaultKind};
+    use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultKind};
     let env = MemEnv::new();
     drop(filled(&env, &small_options()));
     let faulty = FaultEnv::new(as_env(&env));

@@ -10,32 +10,30 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod store;
-pub mod sync;
 
+#[path = "../../../src/base"]
+pub mod base {
+    pub mod coding;
+    pub mod error;
+    #[path = "iterator"]
+    pub mod iterator {
+        pub mod api;
+    }
+    pub mod key;
+    pub mod prefetch;
+    #[path = "../../interleavings/orderings/src/sync.rs"]
+    pub mod sync;
+    pub mod value;
+    pub mod write_batch;
+}
 #[path = "../../../src/filter"]
 pub mod filter {
     pub mod hash;
-    pub mod simd;
 }
-#[path = "../../../src/iterator"]
-pub mod iterator {
-    pub mod api;
+#[path = "../../../src/memtable"]
+pub mod memtable {
+    pub mod bloom;
+    pub mod memtable;
+    pub mod published;
+    pub mod segment;
 }
-#[path = "../../../src/coding.rs"]
-pub mod coding;
-#[path = "../../../src/error.rs"]
-pub mod error;
-#[path = "../../../src/key.rs"]
-pub mod key;
-#[path = "../../../src/memtable.rs"]
-pub mod memtable;
-#[path = "../../../src/memtable_filter.rs"]
-pub mod memtable_filter;
-#[path = "../../../src/memtable_segment.rs"]
-pub mod memtable_segment;
-#[path = "../../../src/published.rs"]
-pub mod published;
-#[path = "../../../src/value.rs"]
-pub mod value;
-#[path = "../../../src/write_batch.rs"]
-pub mod write_batch;

@@ -1,10 +1,10 @@
 //! A memtable, written and read as the engine does it.
 
+use crate::base::key::{Lookup, LookupKey};
+use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::filter::hash::KeyHash;
-use crate::key::{Lookup, LookupKey};
-use crate::memtable::Memtable;
-use crate::published::Published;
-use crate::write_batch::{DecodedBatch, WriteBatch};
+use crate::memtable::memtable::Memtable;
+use crate::memtable::published::Published;
 use std::sync::Arc;
 
 /// The bytes of a segment.

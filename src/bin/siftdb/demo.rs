@@ -1,4 +1,4 @@
-//! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::lab`.
+//! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::experiment`.
 //!
 //! Keys are made up from the seed or read from `--input`, and refused before anything is created.
 //! The databases live in a temporary directory, which goes at the end, also by Ctrl-C, unless
@@ -17,8 +17,8 @@ use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
-use siftdb::lab::load::{KEYS_MAX, KEYS_MIN};
-use siftdb::lab::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
+use siftdb::experiment::load::{KEYS_MAX, KEYS_MIN};
+use siftdb::experiment::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,251 @@
+//! What a memory budget for filters buys in a database as it is: the same bits everywhere, or
+//! divided over the levels.
+//!
+//! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is taken to
+//! ask the tables of level 0 whose fences hold it, as many as the report says on average, and one
+//! table of each deeper level that has any, where gaps between tables make it fewer. Its false
+//! positives are the sum of their rates. The division is that of `Filter::monkey`
+//! (`filter/allocation.rs`), at FastLocalBloom's rates. Layouts go by memory: full, from the upper
+//! levels down, while the filters may stay resident, and partitioned from there on.
+
+use crate::admin::filter_report::{FilterFacts, FilterReport};
+use crate::filter::allocation::millibits_by_run;
+use crate::filter::registry::Encoding;
+use crate::table::filter::layout::FilterLayout;
+
+/// The finest part of a table that the division tells apart.
+const PARTS: u64 = 8;
+
+/// Filters for a memory budget; from [`FilterReport::advice`].
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FilterAdvice {
+    /// The budget.
+    pub budget_bytes: u64,
+    /// The levels that have tables, from the top.
+    pub levels: Vec<LevelAdvice>,
+}
+
+/// What one level has, and what it would get.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LevelAdvice {
+    /// The level.
+    pub level: usize,
+    /// How many tables of the level a lookup asks, on average: at level 0 those whose range holds
+    /// the key, deeper down one.
+    pub asked: f64,
+    /// Keys of its filters; entries where there is no filter.
+    pub keys: u64,
+    /// Bytes of its filters now.
+    pub bytes_now: u64,
+    /// Expected false positives of an absent lookup here now, a table without a filter counting as
+    /// one; `None` where a policy does not say.
+    pub fpr_now: Option<f64>,
+    /// The same bits per key at all levels; 0 is no filter.
+    pub bits_even: f64,
+    /// Expected false positives with these.
+    pub fpr_even: f64,
+    /// Bits per key of the divided budget; 0 is no filter.
+    pub bits_divided: f64,
+    /// Expected false positives with these.
+    pub fpr_divided: f64,
+    /// Bytes of the filters with these.
+    pub bytes_divided: u64,
+    /// The layout for these.
+    pub layout: FilterLayout,
+}
+
+impl FilterAdvice {
+    /// Expected false positives of a lookup of an absent key now; `None` where a policy does not
+    /// say.
+    #[must_use]
+    pub fn fpr_now(&self) -> Option<f64> {
+        self.levels.iter().try_fold(0.0, |sum, level| Some(sum + level.fpr_now?))
+    }
+
+    /// The same with the same bits at all levels.
+    #[must_use]
+    pub fn fpr_even(&self) -> f64 {
+        self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_even)
+    }
+
+    /// The same with the budget divided over the levels.
+    #[must_use]
+    pub fn fpr_divided(&self) -> f64 {
+        self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_divided)
+    }
+}
+
+impl FilterReport {
+    /// What `budget_bytes` of filters would do for the tables of today.
+    #[must_use]
+    pub fn advice(&self, budget_bytes: u64) -> FilterAdvice {
+        let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..self.wanted.len())
+            .map(|level| (level, self.level(level).collect::<Vec<_>>()))
+            .filter(|(_, tables)| !tables.is_empty())
+            .collect();
+        let runs: Vec<Vec<u64>> =
+            levels.iter().map(|(_, tables)| runs(tables, asked(tables))).collect();
+        let all = runs.concat();
+        let budget = budget_bytes.saturating_mul(PARTS);
+        let mut divided = millibits_by_run(&all, budget).into_iter();
+        let even = even_millibits(all.iter().sum(), budget);
+        let mut resident_bytes = 0;
+        let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
+            let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
+            let asked = asked(&tables);
+            // The tables of level 0 get the same, since options know levels only.
+            let bits = runs.iter().zip(&mut divided);
+            let bits: u128 = bits.map(|(keys, bits)| u128::from(*keys) * u128::from(bits)).sum();
+            let divided = whole_filter(bits / u128::from(runs.iter().sum::<u64>().max(1)));
+            let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
+            resident_bytes += bytes_divided;
+            LevelAdvice {
+                level,
+                asked,
+                keys,
+                bytes_now: tables.iter().map(|table| table.bytes).sum(),
+                fpr_now: fpr_now(&tables),
+                bits_even: f64::from(even) / 1_000.0,
+                fpr_even: asked * false_positive_rate(even),
+                bits_divided: f64::from(divided) / 1_000.0,
+                fpr_divided: asked * false_positive_rate(divided),
+                bytes_divided,
+                layout: match resident_bytes <= self.resident_bytes_max {
+                    true => FilterLayout::Full,
+                    false => {
+                        FilterLayout::Partitioned { block_bytes: FilterLayout::BLOCK_BYTES_DEFAULT }
+                    }
+                },
+            }
+        });
+        FilterAdvice { budget_bytes, levels: levels.collect() }
+    }
+}
+
+fn asked(tables: &[&FilterFacts]) -> f64 {
+    tables.iter().map(|table| table.asked_share).sum()
+}
+
+/// Keys of each run of a level of whose tables a lookup asks so many. The division knows only runs
+/// that every lookup asks, so the keys, [`PARTS`] times, are shared out among that many runs times
+/// as many: so 1.75 tables are 14 runs where one is 8.
+fn runs(tables: &[&FilterFacts], asked: f64) -> Vec<u64> {
+    let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
+    let runs = ((PARTS as f64 * asked).round() as u64).max(1);
+    (0..runs).map(|run| (PARTS.saturating_mul(keys) + run) / runs).collect()
+}
+
+fn keys_of(table: &FilterFacts) -> u64 {
+    if table.keys > 0 { table.keys } else { table.entries }
+}
+
+/// False positives of FastLocalBloom with so many thousandths of a bit per key; 0 is no filter.
+fn false_positive_rate(millibits: u32) -> f64 {
+    let rate = || Encoding::FastLocalBloom { millibits }.expected_fpr();
+    Some(millibits).filter(|millibits| *millibits > 0).and_then(|_| rate()).unwrap_or(1.0)
+}
+
+fn even_millibits(keys: u64, budget_bytes: u64) -> u32 {
+    whole_filter(u128::from(budget_bytes) * 8_000 / u128::from(keys.max(1)))
+}
+
+/// Less than one bit a key is no filter.
+fn whole_filter(millibits: u128) -> u32 {
+    match millibits {
+        0..1_000 => 0,
+        _ => millibits.min(100_000) as u32,
+    }
+}
+
+fn fpr_now(tables: &[&FilterFacts]) -> Option<f64> {
+    let rates = tables.iter().map(|table| {
+        Some(table.asked_share * if table.is_asked { table.expected_fpr? } else { 1.0 })
+    });
+    rates.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::filter_report::WantedFilter;
+
+    fn table(level: usize, keys: u64, fpr: Option<f64>) -> FilterFacts {
+        FilterFacts {
+            level,
+            keys,
+            bytes: keys,
+            expected_fpr: fpr,
+            is_asked: true,
+            asked_share: 1.0,
+            ..FilterFacts::default()
+        }
+    }
+
+    fn report(tables: Vec<FilterFacts>) -> FilterReport {
+        let wanted = vec![Some(WantedFilter::default()); 7];
+        FilterReport { tables, wanted, resident_bytes_max: 1 << 20, ..FilterReport::default() }
+    }
+
+    #[test]
+    fn a_divided_budget_lets_fewer_through_than_an_even_one() {
+        let sizes = [(1, 100_000), (2, 1_000_000), (3, 10_000_000)];
+        let tables = sizes.map(|(level, keys)| table(level, keys, Some(0.02)));
+        // Ten bits a key.
+        let advice = report(tables.into()).advice(11_100_000 * 10 / 8);
+        assert!((advice.fpr_now().unwrap() - 0.06).abs() < 1e-12);
+        assert!((advice.fpr_even() - 0.0290).abs() < 0.0001, "{}", advice.fpr_even());
+        assert!((advice.fpr_divided() - 0.0138).abs() < 0.0004, "{}", advice.fpr_divided());
+        let bits: Vec<f64> = advice.levels.iter().map(|level| level.bits_divided).collect();
+        assert!((bits[0] - 20.3).abs() < 0.3 && (bits[2] - 9.4).abs() < 0.1, "{bits:?}");
+        let bytes: u64 = advice.levels.iter().map(|level| level.bytes_divided).sum();
+        assert!(bytes <= advice.budget_bytes + 3 && bytes > advice.budget_bytes * 99 / 100);
+        let layouts = advice.levels.iter().map(|level| level.layout.to_string());
+        assert_eq!(layouts.collect::<Vec<_>>(), ["full", "partitioned:4096", "partitioned:4096"]);
+    }
+
+    #[test]
+    fn each_table_of_level_0_is_asked_and_all_get_the_same() {
+        let none = FilterFacts { entries: 500, keys: 0, is_asked: false, ..table(0, 0, None) };
+        let tables = vec![
+            table(0, 1_000, Some(0.01)),
+            none,
+            FilterFacts { asked_share: 0.9, ..table(1, 9_000, Some(0.1)) },
+            FilterFacts { asked_share: 0.1, ..table(1, 1_000, Some(0.2)) },
+        ];
+        let advice = report(tables).advice(14_375);
+        let [top, deep] = &advice.levels[..] else { panic!("{advice:?}") };
+        assert_eq!((top.asked, top.keys), (2.0, 1_500));
+        assert_eq!((deep.asked, deep.keys), (1.0, 10_000));
+        assert!((top.fpr_now.unwrap() - 1.01).abs() < 1e-12);
+        assert!((deep.fpr_now.unwrap() - 0.11).abs() < 1e-12);
+        assert_eq!((top.bits_even, deep.bits_even), (10.0, 10.0));
+        assert!((advice.fpr_even() - 3.0 * deep.fpr_even).abs() < 1e-12);
+        assert!(top.bits_divided > 12.0 && deep.bits_divided > 8.0, "{advice:?}");
+    }
+
+    #[test]
+    fn disjoint_tables_of_level_0_are_one_question() {
+        let third = || FilterFacts { asked_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
+        let advice = report(vec![third(), third(), third()]).advice(3_750);
+        let [top] = &advice.levels[..] else { panic!("{advice:?}") };
+        assert!((top.asked - 1.0).abs() < 1e-12 && top.keys == 3_000, "{top:?}");
+        assert!((top.fpr_now.unwrap() - 0.03).abs() < 1e-12, "{top:?}");
+        assert!((advice.fpr_even() - false_positive_rate(10_000)).abs() < 1e-12);
+        assert!((advice.fpr_divided() - advice.fpr_even()).abs() < 1e-9, "{advice:?}");
+    }
+
+    #[test]
+    fn little_memory_much_memory_and_nothing_to_filter() {
+        let tables = || vec![table(1, 1_000, Some(0.01)), table(2, 1_000_000, None)];
+        let little = report(tables()).advice(2_000);
+        assert_eq!(little.fpr_now(), None, "a policy that does not say");
+        assert_eq!((little.levels[1].bits_even, little.fpr_even()), (0.0, 2.0));
+        assert!(little.levels[0].bits_divided > 10.0 && little.levels[1].bits_divided == 0.0);
+        let much = report(tables()).advice(u64::MAX);
+        assert!(much.levels.iter().all(|level| level.bits_divided == 100.0));
+        let empty = report(Vec::new()).advice(1_000);
+        assert_eq!((empty.fpr_now(), empty.fpr_even(), empty.levels.len()), (Some(0.0), 0.0, 0));
+    }
+}

@@ -1,0 +1,379 @@
+//! What `Db::filter_report` answers: the filter of every table, and what the options ask for.
+//!
+//! Facts come from the tables' properties, counters from `stats`. Filters are read only to
+//! [check](crate::Db::check_filters) them for damage, and data indexes where level 0 overlaps.
+//! What may be wrong with them is said by `filter_doctor.rs`, from this report alone, so that it
+//! can be asked about any report, also one of counters [since](FilterReport::since) another moment.
+//!
+//! Counters are kept by level, not by table: a table comes and goes with compactions, and lookups
+//! of years would go with it. So a level whose tables have several kinds of filter has one bill.
+
+use crate::admin::asked_share::shares_of_level_0;
+use crate::admin::stats_report;
+use crate::base::error::{Error, Result};
+use crate::base::levels::LEVELS;
+use crate::base::stats::report::Stats;
+use crate::base::sync::Arc;
+use crate::state::shared::Shared;
+use crate::table::filter::layout::TableFilter;
+use crate::tree::handle::TableHandle;
+use crate::tree::runs::Runs;
+use crate::tree::version::Version;
+
+/// The filters of a database: what they are, what the options ask for, what they did.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FilterReport {
+    /// The tables, level by level in the order of a search.
+    pub tables: Vec<FilterFacts>,
+    /// One entry a level: what the options ask for in tables written now; `None` for no filter.
+    pub wanted: Vec<Option<WantedFilter>>,
+    /// The counters, and the memory of the cache.
+    pub stats: Stats,
+    /// Bytes of the cache's budget that filters and indexes may keep for good.
+    pub resident_bytes_max: u64,
+    /// Whether every filter was read to find damage: a report of
+    /// [`Db::check_filters`](crate::Db::check_filters).
+    pub were_read: bool,
+}
+
+/// The filter of one table.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FilterFacts {
+    /// Level of the table.
+    pub level: usize,
+    /// Number of its file.
+    pub table: u64,
+    /// Entries of the table, old versions and tombstones included.
+    pub entries: u64,
+    /// The share of lookups that ask this table, if they go where the stored keys are: at level 0
+    /// of those between its first and last key, deeper down of those that the level gets.
+    pub asked_share: f64,
+    /// The policy's name as persisted; empty without a filter.
+    pub policy: String,
+    /// The encoding's label; empty without a filter.
+    pub encoding: String,
+    /// The layout; empty without a filter.
+    pub layout: String,
+    /// Bits per key that were asked for; `None` without a filter, or where the policy decides.
+    pub asked_bits_per_key: Option<f64>,
+    /// Keys that the filter was built from.
+    pub keys: u64,
+    /// Keys that share one filter, on average: fewer than `keys` where it is partitioned.
+    pub keys_per_filter: u64,
+    /// Bytes of the filter, all partitions and their index included.
+    pub bytes: u64,
+    /// False-positive rate to expect; `None` without a filter, or where the policy decides.
+    pub expected_fpr: Option<f64>,
+    /// Whether lookups ask it. False without a filter, and for a policy, or a rule of prefixes,
+    /// that nobody brought.
+    pub is_asked: bool,
+    /// Whether it is another one than the options ask for at this level. Bits that come from a
+    /// budget (`Filter::monkey`) may be a quarter off.
+    pub differs: bool,
+    /// What is wrong with its bytes, as far as they were read; lookups do without it, or without
+    /// the damaged partition.
+    pub damage: Option<FilterDamage>,
+}
+
+/// Damage in the filter of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilterDamage {
+    /// Where in the table's file, in bytes from its start.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// What the options ask for at one level.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct WantedFilter {
+    /// The encoding's label.
+    pub encoding: String,
+    /// The layout.
+    pub layout: String,
+    /// Bits per key; `None` where the policy decides.
+    pub bits_per_key: Option<f64>,
+    /// False-positive rate to expect; `None` where the policy decides.
+    pub expected_fpr: Option<f64>,
+}
+
+/// Tables of one level with the same kind of filter.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FilterGroup {
+    /// What they share: policy, encoding, layout and bits; the rest is of the first of them.
+    pub like: FilterFacts,
+    /// How many tables.
+    pub tables: u64,
+    /// How many of them have a damaged filter.
+    pub damaged: u64,
+    /// Entries of those tables.
+    pub entries: u64,
+    /// Keys of their filters.
+    pub keys: u64,
+    /// Bytes of their filters.
+    pub bytes: u64,
+    /// The rate to expect, weighted by keys; `None` without a filter, or where the policy decides.
+    pub expected_fpr: Option<f64>,
+}
+
+impl FilterGroup {
+    /// Bits per key as stored, all overhead included; `None` without keys.
+    #[must_use]
+    pub fn bits_per_key(&self) -> Option<f64> {
+        (self.keys > 0).then(|| 8.0 * self.bytes as f64 / self.keys as f64)
+    }
+}
+
+impl FilterReport {
+    /// The same tables with the counters since `earlier`, from [`Db::stats`](crate::Db::stats).
+    #[must_use]
+    pub fn since(&self, earlier: &Stats) -> FilterReport {
+        FilterReport { stats: self.stats.since(earlier), ..self.clone() }
+    }
+
+    /// The tables of `level` by kind of filter, in the order in which they are first met.
+    #[must_use]
+    pub fn groups(&self, level: usize) -> Vec<FilterGroup> {
+        let mut groups: Vec<FilterGroup> = Vec::new();
+        for table in self.level(level) {
+            let place = groups.iter().position(|group| is_alike(&group.like, table));
+            let group = match place.and_then(|place| groups.get_mut(place)) {
+                Some(group) => group,
+                None => {
+                    groups.push(FilterGroup { like: table.clone(), ..FilterGroup::default() });
+                    let Some(last) = groups.last_mut() else { continue };
+                    last.expected_fpr = table.expected_fpr.map(|_| 0.0);
+                    last
+                }
+            };
+            let keys = (group.keys + table.keys).max(1) as f64;
+            group.expected_fpr = group
+                .expected_fpr
+                .zip(table.expected_fpr)
+                .map(|(sum, fpr)| (sum * group.keys as f64 + fpr * table.keys as f64) / keys);
+            group.tables += 1;
+            group.damaged += u64::from(table.damage.is_some());
+            group.entries += table.entries;
+            group.keys += table.keys;
+            group.bytes += table.bytes;
+        }
+        groups
+    }
+
+    /// The tables of `level`.
+    pub fn level(&self, level: usize) -> impl Iterator<Item = &FilterFacts> {
+        self.tables.iter().filter(move |table| table.level == level)
+    }
+}
+
+fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
+    one.policy == other.policy
+        && one.encoding == other.encoding
+        && one.layout == other.layout
+        && one.asked_bits_per_key == other.asked_bits_per_key
+}
+
+/// The report for `Db::filter_report`.
+#[must_use]
+pub fn filter_report(shared: &Shared) -> FilterReport {
+    if !shared.process.is_current() {
+        // Rates are reckoned once, and a thread that a forked child does not have may be at it.
+        return FilterReport::default();
+    }
+    report_of(shared, &shared.view.load().version)
+}
+
+/// The report for `Db::check_filters`.
+///
+/// # Errors
+/// `Closed`, `Forked`; a table cannot be opened or read for another reason than damage.
+pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
+    shared.check_open()?;
+    shared.process.check()?;
+    let version = Arc::clone(&shared.view.load().version);
+    let mut report = report_of(shared, &version);
+    let handles = (0..LEVELS).flat_map(|level| version.level(level));
+    for (facts, handle) in report.tables.iter_mut().zip(handles) {
+        facts.damage = damage_of(handle)?;
+    }
+    report.were_read = true;
+    Ok(report)
+}
+
+/// The tables in `version` whose filter cannot be read, by reading all filters.
+///
+/// # Errors
+/// As for [`check_filters`].
+pub fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for handle in (0..LEVELS).flat_map(|level| version.level(level)) {
+        if damage_of(handle)?.is_some() {
+            numbers.push(handle.meta.number);
+        }
+    }
+    Ok(numbers)
+}
+
+fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
+    let table = &handle.table;
+    match table.filter().blocks().check(table.file()) {
+        Ok(()) => Ok(None),
+        Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
+        // What the disk does not give back is as good as gone.
+        Err(Error::Io { op: "read", source, .. }) => {
+            Ok(Some(FilterDamage { offset: table.filter_offset(), what: source.to_string() }))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// All that is known without reading.
+fn report_of(shared: &Shared, version: &Version) -> FilterReport {
+    let wanted = wanted_filters(shared, version);
+    let mut tables = Vec::new();
+    let top = shares_of_level_0(version);
+    for (level, wanted) in wanted.iter().enumerate() {
+        let handles = version.level(level);
+        let entries: u64 = handles.iter().map(|handle| handle.meta.entries).sum();
+        for (place, handle) in handles.iter().enumerate() {
+            let asked_share = match level {
+                0 => top.get(place).copied().unwrap_or(1.0),
+                _ => handle.meta.entries as f64 / entries.max(1) as f64,
+            };
+            tables.push(FilterFacts { asked_share, ..facts_of(level, handle, wanted) });
+        }
+    }
+    let capacity = shared.cache.capacity_bytes() as f64;
+    FilterReport {
+        tables,
+        wanted: wanted.iter().map(|wanted| wanted.filter.as_ref().map(described)).collect(),
+        stats: stats_report::stats(shared),
+        resident_bytes_max: (capacity * shared.options.filter_resident_share) as u64,
+        were_read: false,
+    }
+}
+
+/// The numbers of the tables in `version` whose filter is not the wanted one.
+#[must_use]
+pub fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for (level, wanted) in wanted_filters(shared, version).iter().enumerate() {
+        let handles = version.level(level).iter().filter(|handle| wanted.differs_from(handle));
+        numbers.extend(handles.map(|handle| handle.meta.number));
+    }
+    numbers
+}
+
+/// The filter that a table of some level would get today.
+struct Wanted {
+    filter: Option<TableFilter>,
+    /// Bits come from a budget: they move a little with every flush and compaction.
+    is_of_budget: bool,
+}
+
+impl Wanted {
+    fn differs_from(&self, handle: &TableHandle) -> bool {
+        let properties = handle.table.properties();
+        let Some(filter) = &self.filter else { return !properties.filter_policy.is_empty() };
+        let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
+        let tolerance = if self.is_of_budget { wants / 4 } else { 0 };
+        !filter.is_alike(properties) || has.abs_diff(wants) > tolerance
+    }
+}
+
+/// One entry a level.
+fn wanted_filters(shared: &Shared, version: &Version) -> Vec<Wanted> {
+    let runs = Runs::of(&version.shape());
+    let wanted = (0..LEVELS).map(|level| Wanted {
+        filter: shared.options.table_filter(level, &runs),
+        is_of_budget: shared.options.filter_budget_bytes(level).is_some(),
+    });
+    wanted.collect()
+}
+
+fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts {
+    let properties = handle.table.properties();
+    let millibits = properties.filter_millibits_per_key;
+    FilterFacts {
+        level,
+        table: handle.meta.number,
+        entries: handle.meta.entries,
+        asked_share: 0.0,
+        policy: properties.filter_policy.clone(),
+        encoding: properties.filter_encoding.clone(),
+        layout: properties.filter_layout.clone(),
+        asked_bits_per_key: (millibits > 0).then(|| millibits as f64 / 1_000.0),
+        keys: properties.filter_entries,
+        keys_per_filter: properties.keys_per_filter(),
+        bytes: properties.filter_bytes,
+        expected_fpr: handle.table.expected_fpr(),
+        is_asked: is_asked(handle),
+        differs: wanted.differs_from(handle),
+        damage: handle.table.filter().blocks().is_known_damaged().then(|| FilterDamage {
+            offset: handle.table.filter_offset(),
+            what: "it was damaged when it was last read".into(),
+        }),
+    }
+}
+
+fn is_asked(handle: &TableHandle) -> bool {
+    let filter = handle.table.filter();
+    let holds_something_known = filter.holds_whole_keys() || filter.holds_prefixes();
+    filter.blocks().layout_name() != "none" && holds_something_known
+}
+
+fn described(filter: &TableFilter) -> WantedFilter {
+    WantedFilter {
+        encoding: filter.encoding.label().to_string(),
+        layout: filter.layout.to_string(),
+        bits_per_key: filter.encoding.bits_per_key(),
+        expected_fpr: filter.encoding.expected_fpr(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(level: usize, bits: f64, keys: u64, fpr: f64) -> FilterFacts {
+        FilterFacts {
+            level,
+            entries: keys + 1,
+            policy: "rocksdb.BuiltinBloomFilter".into(),
+            encoding: "fast-local-bloom".into(),
+            layout: "full".into(),
+            asked_bits_per_key: Some(bits),
+            keys,
+            bytes: keys * bits as u64 / 8,
+            expected_fpr: Some(fpr),
+            is_asked: true,
+            ..FilterFacts::default()
+        }
+    }
+
+    #[test]
+    fn tables_are_grouped_by_kind_and_rates_weighted_by_keys() {
+        let none = FilterFacts { level: 1, entries: 7, ..FilterFacts::default() };
+        let tables = vec![
+            table(0, 10.0, 50, 0.5),
+            table(1, 10.0, 1_000, 0.01),
+            table(1, 16.0, 500, 0.001),
+            table(1, 10.0, 3_000, 0.03),
+            none,
+        ];
+        let report = FilterReport { tables, ..FilterReport::default() };
+        let groups = report.groups(1);
+        let of = |group: &FilterGroup| (group.tables, group.keys, group.entries, group.bytes);
+        let [ten, sixteen, none] = &groups[..] else { panic!("{groups:?}") };
+        assert_eq!(of(ten), (2, 4_000, 4_002, 5_000));
+        assert!((ten.expected_fpr.unwrap() - 0.025).abs() < 1e-12);
+        assert_eq!((ten.bits_per_key(), sixteen.bits_per_key()), (Some(10.0), Some(16.0)));
+        assert_eq!((of(none), none.expected_fpr, none.bits_per_key()), ((1, 0, 7, 0), None, None));
+        assert!(report.groups(6).is_empty());
+    }
+}

@@ -1,0 +1,299 @@
+//! One way in for every kind of file that can be printed: `siftdb sst dump` and golden tests call
+//! [`dump()`].
+//!
+//! A file whose name is one of siftdb's is taken for what the name says, so that a damaged header
+//! is reported and not guessed around; any other name is judged by contents: tables by the magic
+//! number at their end, logs, manifests and CURRENT by how they begin.
+//!
+//! Invariants: any bytes are an answer or an error, never a panic; what could be printed before
+//! the first damage has been printed. LOCK is empty and STATS is for `siftdb stats`: neither is
+//! printed.
+
+use crate::admin::inspect::records::{dump_manifest, dump_wal};
+use crate::admin::inspect::tables::dump_table;
+use crate::admin::inspect::text::{DumpOptions, Printer, RecordSink};
+use crate::base::error::{Error, Result};
+use crate::base::filename::{FileName, parse};
+use crate::env::api::{Env, read_file};
+use crate::env::foreign::foreign_or;
+use crate::log::record::format::RecordFile;
+use crate::table::format::TABLE_MAGIC;
+use crate::tree::manifest::decode_current;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// `CURRENT` is one short line.
+const CURRENT_BYTES_MAX: u64 = 256;
+
+/// Prints the file at `path`: a table with layout and entries, a write-ahead log with its batches,
+/// a manifest with its edits, or `CURRENT`.
+///
+/// # Errors
+/// `Io`; `Corruption` and `UnsupportedFormat`, after what could be printed; `InvalidArgument` for
+/// a file that is none of these.
+pub fn dump(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let dumped = dump_ours(env, path, options, &mut Printer::new(out));
+    dumped.map_err(|error| foreign_or(&**env, path, error))
+}
+
+/// As [`dump()`], with each record as data instead of text: blocks and entries of a table, batches
+/// and entries of a log, edits of a manifest, the line of `CURRENT`. Values come whole.
+///
+/// # Errors
+/// As for [`dump()`].
+pub fn dump_records(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    sink: RecordSink<'_>,
+) -> Result<()> {
+    let dumped = dump_ours(env, path, options, &mut Printer::of_records(sink));
+    dumped.map_err(|error| foreign_or(&**env, path, error))
+}
+
+fn dump_ours(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+    match name {
+        Some(FileName::Table(_)) => dump_table(env, path, options, printer),
+        Some(FileName::Wal(number)) => dump_wal(&**env, path, Some(number), options, printer),
+        Some(FileName::Manifest(number)) => dump_manifest(&**env, path, Some(number), printer),
+        Some(FileName::Current) => dump_current(env, path, printer),
+        Some(FileName::Lock | FileName::Stats | FileName::Temporary(_)) | None => {
+            by_contents(env, path, options, printer)
+        }
+    }
+}
+
+fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
+    let bytes = read_file(&**env, path, CURRENT_BYTES_MAX)?;
+    let number = decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))?;
+    let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
+    printer.record("current", &[("manifest", number.into())], line)
+}
+
+/// For files that were renamed: by the magic numbers.
+fn by_contents(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let io = |op| move |error| Error::io(op, path, error);
+    let file = env.open_random(path).map_err(io("open"))?;
+    let bytes = file.len().map_err(io("len"))?;
+    let word = |offset: u64| -> Result<[u8; 8]> {
+        let mut word = [0; 8];
+        file.read_exact_at(offset, &mut word).map_err(io("read"))?;
+        Ok(word)
+    };
+    if let Some(last) = bytes.checked_sub(8) {
+        let first = word(0)?;
+        if word(last)? == TABLE_MAGIC.to_le_bytes() {
+            return dump_table(env, path, options, printer);
+        }
+        if first == RecordFile::Wal.magic() {
+            return dump_wal(&**env, path, None, options, printer);
+        }
+        if first == RecordFile::Manifest.magic() {
+            return dump_manifest(&**env, path, None, printer);
+        }
+        if first.starts_with(b"siftdb ") {
+            return dump_current(env, path, printer);
+        }
+    }
+    let what = format!(
+        "{}: neither table, write-ahead log, manifest nor CURRENT (counters: `siftdb stats`)",
+        path.display()
+    );
+    Err(Error::InvalidArgument { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::inspect::tables::{layout, verify_table};
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::env::mem::MemEnv;
+    use crate::filter::construction::Construction;
+    use crate::filter::registry::Encoding;
+    use crate::log::wal::evidence::CleanClose;
+    use crate::log::wal::format::WalStart;
+    use crate::log::wal::writer::WalWriter;
+    use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
+    use crate::table::format::Compression;
+    use crate::tree::edit::{COMPARATOR, FirstLog, VersionEdit};
+    use crate::tree::manifest::{ManifestWriter, set_current};
+
+    const FILTERS: [Option<FilterLayout>; 4] = [
+        None,
+        Some(FilterLayout::BlockBased { window_bytes: 128 }),
+        Some(FilterLayout::Full),
+        Some(FilterLayout::Partitioned { block_bytes: 64 }),
+    ];
+
+    fn table(env: &MemEnv, filter: Option<FilterLayout>) -> &'static Path {
+        let path = Path::new("/000007.sst");
+        let options = TableOptions {
+            block_bytes: 256,
+            restart_interval: 16,
+            hash_index: false,
+            compression: Compression::None,
+            filter: filter.map(|layout| TableFilter {
+                encoding: Encoding::FastLocalBloom { millibits: 10_000 },
+                layout,
+                members: FilterMembers::default(),
+            }),
+            construction: Construction::default(),
+            write_bytes: 64 << 10,
+        };
+        env.remove_file(path);
+        let file = env.create_new(path).unwrap();
+        let mut builder = TableBuilder::new(file, path.into(), 0x5175, options);
+        for i in 0..40u64 {
+            let kind = if i == 3 { ValueKind::Tombstone } else { ValueKind::Put };
+            let mut key = Vec::new();
+            put_internal_key(&mut key, format!("key{i:02}").as_bytes(), i + 1, kind);
+            let value: &[u8] = if i == 3 { b"" } else { b"some value\xff" };
+            builder.add(&key, value).unwrap();
+        }
+        builder.finish().unwrap();
+        path
+    }
+
+    fn records(env: &MemEnv) -> [&'static Path; 3] {
+        let root = Path::new("/");
+        let snapshot = VersionEdit {
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number: 3, flushed_through: 0 }),
+            next_file_number: Some(9),
+            last_sequence: Some(4),
+            ..VersionEdit::default()
+        };
+        let close = CleanClose { log: 3, log_bytes: 78, last_sequence: 2 };
+        let closed = VersionEdit { clean_close: Some(close), ..VersionEdit::default() };
+        ManifestWriter::create(env, root, 4, &snapshot).unwrap().append(&closed).unwrap();
+        set_current(env, root, 4, 5).unwrap();
+        let start = WalStart { first_sequence: 1, manifest_number: 4, ..WalStart::default() };
+        let mut wal = WalWriter::create(env, root, 3, &start, 1 << 20).unwrap();
+        let mut batch = crate::base::write_batch::WriteBatch::new();
+        batch.put("a\n", "1").delete("b");
+        wal.append(0, 1, 2, &[batch.entries()]).unwrap();
+        [Path::new("/MANIFEST-000004"), Path::new("/CURRENT"), Path::new("/000003.wal")]
+    }
+
+    fn dumped(env: &MemEnv, path: &Path) -> (String, Result<()>) {
+        let mut out = Vec::new();
+        let env: Arc<dyn Env> = Arc::new(env.clone());
+        let outcome = dump(&env, path, &DumpOptions::default(), &mut out);
+        (String::from_utf8(out).unwrap(), outcome)
+    }
+
+    #[test]
+    fn tables_print_their_layout_and_entries() {
+        let env = MemEnv::new();
+        for (filter, expected) in FILTERS.into_iter().zip([
+            "  properties ",
+            "    6 windows of 2^7 B, 3 of them empty",
+            "  filter             823..",
+            "    top-level index ",
+        ]) {
+            let path = table(&env, filter);
+            let (text, outcome) = dumped(&env, path);
+            outcome.unwrap();
+            assert!(text.contains(expected), "{expected}: {text}");
+            assert!(text.contains("entries     40 (1 tombstones), sequences 1..=40"), "{text}");
+            assert!(text.contains("  \"key02\" @3 = \"some value\\xff\"\n"), "{text}");
+            assert!(text.contains("  \"key03\" @4 deleted\n"), "{text}");
+            let shared: Arc<dyn Env> = Arc::new(env.clone());
+            let mut out = Vec::new();
+            layout(&shared, path, &mut out).unwrap();
+            assert!(text.starts_with(&String::from_utf8(out).unwrap()));
+            assert_eq!(verify_table(&shared, path).unwrap().entries, 40);
+        }
+    }
+
+    #[test]
+    fn one_block_and_few_entries_can_be_asked_for() {
+        let env = MemEnv::new();
+        let path = table(&env, None);
+        let shared: Arc<dyn Env> = Arc::new(env);
+        let options = DumpOptions { block: Some(1), entries_max: 2, value_bytes_max: 4 };
+        let mut out = Vec::new();
+        dump(&shared, path, &options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.starts_with("block 1 ") && text.ends_with("\"some\"... (11 B)\n"), "{text}");
+    }
+
+    #[test]
+    fn logs_manifests_and_current_print_record_by_record() {
+        let env = MemEnv::new();
+        let [manifest, current, wal] = records(&env);
+        let (text, outcome) = dumped(&env, manifest);
+        outcome.unwrap();
+        assert!(text.contains("edit 1: order siftdb.bytewise; logs from 3"), "{text}");
+        assert!(text.contains("edit 2: closed at sequence 2, log 3 at byte 78"), "{text}");
+        assert!(text.contains("in all: tables none; logs from 3; next file 9"), "{text}");
+        assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
+        let (text, outcome) = dumped(&env, wal);
+        outcome.unwrap();
+        assert!(text.contains("  \"a\\n\" @1 = \"1\"\n  \"b\" @2 deleted\n"), "{text}");
+    }
+
+    #[test]
+    fn renamed_files_are_known_by_their_contents_and_others_refused() {
+        let env = MemEnv::new();
+        let mut paths = records(&env).to_vec();
+        paths.push(table(&env, None));
+        for path in paths {
+            let renamed = Path::new("/renamed");
+            env.write_file(renamed, &env.read_file(path).unwrap());
+            let (text, outcome) = dumped(&env, renamed);
+            outcome.unwrap();
+            assert!(!text.is_empty());
+        }
+        for foreign in [&b""[..], b"short", b"something else altogether"] {
+            env.write_file(Path::new("/foreign"), foreign);
+            let refused = dumped(&env, Path::new("/foreign")).1;
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })));
+        }
+        assert!(matches!(dumped(&env, Path::new("/missing")).1, Err(Error::Io { .. })));
+    }
+
+    #[test]
+    fn no_flipped_byte_and_no_cut_makes_it_panic_or_go_unnoticed() {
+        let env = MemEnv::new();
+        let mut paths = records(&env).to_vec();
+        paths.push(table(&env, FILTERS[3]));
+        for path in paths {
+            let good = env.read_file(path).unwrap();
+            let whole = dumped(&env, path).0;
+            for place in 0..good.len() {
+                let mut flipped = good.clone();
+                flipped[place] ^= 0x21;
+                env.write_file(path, &flipped);
+                let (text, outcome) = dumped(&env, path);
+                // A damaged filter or the padding of a log is said in the text.
+                assert!(outcome.is_err() || text != whole, "{} byte {place}", path.display());
+            }
+            for cut in (0..good.len()).step_by(7) {
+                env.write_file(path, &good[..cut]);
+                let (text, outcome) = dumped(&env, path);
+                assert!(outcome.is_err() || text != whole, "{} cut {cut}", path.display());
+            }
+            env.write_file(path, &good);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Write-ahead logs and manifests: every record, and every place where one should be and is not.
+//!
+//! Files are read a piece at a time. A line begins with the bytes that the record
+//! takes up (`start..end`), then says what it is; entries of a batch follow, indented. A manifest
+//! ends with what its edits come to.
+//!
+//! Invariants: reading goes on behind damage as far as the framing allows, and the first damage is
+//! the error at the end. Torn is not damaged: a crash may leave it. What recovery would make of a
+//! log depends on the other logs and the manifest, and is not decided here.
+
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
+use crate::base::error::Result;
+use crate::base::key::user_key;
+use crate::base::write_batch::DecodedBatch;
+use crate::env::api::Env;
+use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::log::record::reader::RecordReader;
+use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::format::{self, WalBody, WalItem, WalStart};
+use crate::tree::edit::VersionEdit;
+use crate::tree::manifest;
+use std::path::Path;
+
+/// Opens a file of records by the number in its name, else by the one that its header claims.
+fn open(env: &dyn Env, path: &Path, named: Option<u64>) -> Result<(RecordReader, u64)> {
+    let mut reader = RecordReader::open(env, path, named.unwrap_or(0))?;
+    let number = match named {
+        Some(number) => number,
+        None => reader.claimed_number()?,
+    };
+    reader.renumber(number);
+    Ok((reader, number))
+}
+
+fn print_header(
+    kind: &str,
+    file: RecordFile,
+    number: u64,
+    reader: &mut RecordReader,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let state = match reader.header(file)? {
+        HeaderState::Good => "header ok".into(),
+        HeaderState::Torn => "header torn: a crash kept it from being written".into(),
+        HeaderState::Bad(bad) => reason(&bad),
+    };
+    let record = match file {
+        RecordFile::Wal => "log",
+        RecordFile::Manifest => "manifest",
+    };
+    let fields = [
+        ("number", number.into()),
+        ("bytes", reader.file_bytes().into()),
+        ("header", DumpValue::Text(&state)),
+    ];
+    let line = format_args!("{kind} {number}, {} B, {state}", reader.file_bytes());
+    printer.record(record, &fields, line)
+}
+
+/// The fields of a place where no record is.
+fn damage_fields<'a>(
+    offset: u64,
+    state: &'a str,
+    what: &'a str,
+) -> [(&'static str, DumpValue<'a>); 3] {
+    [("offset", offset.into()), ("state", DumpValue::Text(state)), ("what", DumpValue::Text(what))]
+}
+
+fn reason(bad: &Undecodable) -> String {
+    match bad {
+        Undecodable::Damaged(what) => format!("damaged: {what}"),
+        Undecodable::Unknown(what) => format!("unknown: {what}"),
+    }
+}
+
+/// Prints the log at `path`. What is damaged is printed as such; whether recovery would accept it
+/// depends on the other logs and the manifest.
+///
+/// # Errors
+/// Of the output; and the first damage, once all is printed.
+pub fn dump_wal(
+    env: &dyn Env,
+    path: &Path,
+    named: Option<u64>,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let (mut reader, number) = open(env, path, named)?;
+    print_header("write-ahead log", RecordFile::Wal, number, &mut reader, printer)?;
+    let mut left = options.entries_max;
+    let mut printed = Ok(());
+    let mut is_cut = false;
+    let mut damage = None;
+    let header = format::visit(&mut reader, &mut |start, end, item| {
+        match &item {
+            WalItem::Bad(bad) if !bad.torn => {
+                damage.get_or_insert((start, Undecodable::Damaged(bad.what.clone())));
+            }
+            WalItem::Undecodable(bad) => {
+                damage.get_or_insert((start, bad.clone()));
+            }
+            _ => {}
+        }
+        // The limit ends the text, but damage behind it is still the error at the end.
+        is_cut |= left == 0;
+        if printed.is_ok() && left > 0 {
+            printed = print_item(start, end, &item, options, &mut left, printer);
+        }
+    })?;
+    printed?;
+    if is_cut {
+        printer
+            .line(format_args!("the rest is left out: {} entries printed", options.entries_max))?;
+    }
+    if let HeaderState::Bad(bad) = header {
+        return Err(bad.into_error(path, 0));
+    }
+    damage.map_or(Ok(()), |(offset, bad)| Err(bad.into_error(path, offset)))
+}
+
+fn print_item(
+    start: u64,
+    end: u64,
+    item: &WalItem<'_>,
+    options: &DumpOptions,
+    left: &mut u64,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    match item {
+        WalItem::Bad(bad) => {
+            let state = if bad.torn { "torn" } else { "damaged" };
+            let line = format_args!("{start:>10}  {state}: {}", bad.what);
+            printer.record("damage", &damage_fields(start, state, &bad.what), line)
+        }
+        WalItem::Undecodable(bad) => {
+            let what = reason(bad);
+            let line = format_args!("{start:>10}..{end}  {what}");
+            printer.record("damage", &damage_fields(start, "damaged", &what), line)
+        }
+        WalItem::Record(record) => {
+            let synced = record.synced_through;
+            match record.body {
+                WalBody::Start(first) => print_start(start, end, &first, printer),
+                WalBody::Batch(batch) => {
+                    let fields = [
+                        ("offset", start.into()),
+                        ("entries", u64::from(batch.count).into()),
+                        ("sequence", batch.sequence.into()),
+                        ("synced_through", synced.into()),
+                    ];
+                    let line = format_args!(
+                        "{start:>10}..{end}  batch: {} entries from sequence {}; synced through \
+                         {synced}",
+                        batch.count, batch.sequence
+                    );
+                    printer.record("batch", &fields, line)?;
+                    print_batch(&batch, options, left, printer)
+                }
+            }
+        }
+    }
+}
+
+fn print_start(offset: u64, end: u64, first: &WalStart, printer: &mut Printer<'_>) -> Result<()> {
+    let fields = [
+        ("offset", offset.into()),
+        ("synced_through", first.synced_through.into()),
+        ("previous_log", first.previous_log.into()),
+        ("previous_last_sequence", first.previous_last_sequence.into()),
+        ("first_sequence", first.first_sequence.into()),
+        ("manifest", first.manifest_number.into()),
+        ("manifest_bytes", first.manifest_synced_bytes.into()),
+    ];
+    let line = format_args!(
+        "{offset:>10}..{end}  start: synced through {}; log {} before, to sequence {}; first \
+         sequence {}; manifest {} of {} B",
+        first.synced_through,
+        first.previous_log,
+        first.previous_last_sequence,
+        first.first_sequence,
+        first.manifest_number,
+        first.manifest_synced_bytes
+    );
+    printer.record("start", &fields, line)
+}
+
+fn print_batch(
+    batch: &DecodedBatch<'_>,
+    options: &DumpOptions,
+    left: &mut u64,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    for (place, entry) in (0u64..).zip(batch.iter()) {
+        if *left == 0 {
+            break;
+        }
+        *left -= 1;
+        let sequence = batch.sequence.saturating_add(place);
+        printer.entry(entry.key, sequence, entry.kind, entry.value, options)?;
+    }
+    Ok(())
+}
+
+/// Prints the manifest at `path`, edit by edit, and what they come to.
+///
+/// # Errors
+/// Of the output; and what replaying it says, once all is printed.
+pub fn dump_manifest(
+    env: &dyn Env,
+    path: &Path,
+    named: Option<u64>,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let (mut reader, number) = open(env, path, named)?;
+    print_header("manifest", RecordFile::Manifest, number, &mut reader, printer)?;
+    let mut printed = Ok(());
+    manifest::visit(env, path, number, &mut |offset, edit| {
+        if printed.is_ok() {
+            printed = match edit {
+                Ok(edit) => print_edit(offset, &edit, printer),
+                Err(what) => printer.record(
+                    "damage",
+                    &damage_fields(offset, "damaged", &what.to_string()),
+                    format_args!("{offset:>10}  not an edit: {what}"),
+                ),
+            };
+        }
+    })?;
+    printed?;
+    let state = manifest::replay_file(env, path, number)?;
+    let tables: Vec<String> = (0..)
+        .zip(&state.levels)
+        .filter(|(_, files)| !files.is_empty())
+        .map(|(level, files)| format!("L{level} {}", files.len()))
+        .collect();
+    let tables = if tables.is_empty() { "none".into() } else { tables.join(", ") };
+    let count = state.levels.iter().map(|files| files.len() as u64).sum::<u64>();
+    let fields = [
+        ("tables", count.into()),
+        ("first_log", state.log_number.into()),
+        ("next_file", state.next_file_number.into()),
+        ("last_sequence", state.last_sequence.into()),
+        ("flushed_through", state.flushed_through.into()),
+        ("synced_through", state.synced_through.into()),
+    ];
+    let line = format_args!(
+        "in all: tables {tables}; logs from {}; next file {}; last sequence {}; flushed through \
+         {}; synced through {}",
+        state.log_number,
+        state.next_file_number,
+        state.last_sequence,
+        state.flushed_through,
+        state.synced_through
+    );
+    printer.record("state", &fields, line)?;
+    match state.dropped {
+        Some(part) => {
+            let (offset, what) = (part.offset, part.what);
+            let line = format_args!("dropped at the end: byte {offset}: {what}");
+            printer.record("damage", &damage_fields(offset, "torn", &what), line)
+        }
+        None => Ok(()),
+    }
+}
+
+fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
+    let mut parts = Vec::new();
+    if let Some(name) = &edit.comparator {
+        parts.push(format!("order {}", name.escape_debug()));
+    }
+    if let Some(log) = edit.first_log {
+        parts.push(format!("logs from {}, flushed through {}", log.number, log.flushed_through));
+    }
+    for (name, value) in [
+        ("next file", edit.next_file_number),
+        ("last sequence", edit.last_sequence),
+        ("synced through", edit.synced_through),
+        ("session log", edit.session_log),
+    ] {
+        if let Some(value) = value {
+            parts.push(format!("{name} {value}"));
+        }
+    }
+    let close = edit.clean_close;
+    if let Some(close) = close {
+        let CleanClose { log, log_bytes, last_sequence } = close;
+        parts.push(format!("closed at sequence {last_sequence}, log {log} at byte {log_bytes}"));
+    }
+    let fields = [
+        ("offset", offset.into()),
+        ("ordinal", edit.ordinal.into()),
+        ("first_log", DumpValue::Number(edit.first_log.map(|log| log.number))),
+        ("flushed_through", DumpValue::Number(edit.first_log.map(|log| log.flushed_through))),
+        ("next_file", DumpValue::Number(edit.next_file_number)),
+        ("last_sequence", DumpValue::Number(edit.last_sequence)),
+        ("synced_through", DumpValue::Number(edit.synced_through)),
+        ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
+        ("closed_log", DumpValue::Number(close.map(|close| close.log))),
+        ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),
+    ];
+    let line = format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; "));
+    printer.record("edit", &fields, line)?;
+    for &(level, number) in &edit.deleted {
+        let fields = [("level", (level as u64).into()), ("table", number.into())];
+        printer.record("removed", &fields, format_args!("  - L{level} {number:06}"))?;
+    }
+    for (level, file) in &edit.added {
+        let fields = [
+            ("level", (*level as u64).into()),
+            ("table", file.number.into()),
+            ("bytes", file.bytes.into()),
+            ("entries", file.entries.into()),
+            ("smallest_sequence", file.smallest_sequence.into()),
+            ("largest_sequence", file.largest_sequence.into()),
+            ("smallest_key", DumpValue::Bytes(user_key(&file.smallest))),
+            ("largest_key", DumpValue::Bytes(user_key(&file.largest))),
+        ];
+        let line = format_args!(
+            "  + L{level} {:06}  {} B  id {:016x}  {} entries  sequences {}..={}  {} ..= {}",
+            file.number,
+            file.bytes,
+            file.table_id,
+            file.entries,
+            file.smallest_sequence,
+            file.largest_sequence,
+            quoted(user_key(&file.smallest)),
+            quoted(user_key(&file.largest))
+        );
+        printer.record("added", &fields, line)?;
+    }
+    Ok(())
+}

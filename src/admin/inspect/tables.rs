@@ -1,0 +1,383 @@
+//! Tables: what stands where, every entry, every filter.
+//!
+//! `dump` and `live` call this, and so does everyone who wants [`TableFacts`]. A table is opened
+//! the way the engine opens it, with a cache that keeps nothing, so what is printed is what a
+//! lookup would see; its blocks are then read in the order of the index.
+//!
+//! Invariants: a filter that cannot be read is said in its line and the rest is printed, since it
+//! costs reads and never answers; any other damage ends the text with an error. Custom filter
+//! policies are unknown here: their filters are named, never asked.
+
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, TableFacts, quoted};
+use crate::base::coding::get_u32;
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{split_internal_key, unpack_trailer, user_key};
+use crate::env::api::Env;
+use crate::env::foreign::foreign_or;
+use crate::table::block::block::Block;
+use crate::table::block::cursor::BlockCursor;
+use crate::table::cached_block::CachedBlock;
+use crate::table::fetch::TableIo;
+use crate::table::filter::layout::PARTITIONED_PREFIX;
+use crate::table::format::{
+    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, TABLE_MAGIC, TABLE_VERSION,
+};
+use crate::table::index::Index;
+use crate::table::reader::{Expect, Table};
+use crate::table::verify::TableCheck;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
+    TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() }
+}
+
+/// Opens a file that the caller takes for a table.
+fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Table> {
+    check(env).open(path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
+}
+
+/// Damage is a matter of tables: a file with our magic number at neither end is none.
+fn or_no_table(env: &dyn Env, path: &Path, error: Error) -> Error {
+    let has_magic = || -> std::io::Result<bool> {
+        let file = env.open_random(path)?;
+        let Some(last) = file.len()?.checked_sub(8) else { return Ok(false) };
+        let [mut first_word, mut last_word] = [[0; 8]; 2];
+        file.read_exact_at(0, &mut first_word)?;
+        file.read_exact_at(last, &mut last_word)?;
+        let magic = TABLE_MAGIC.to_le_bytes();
+        Ok(first_word == magic || last_word == magic)
+    };
+    match foreign_or(env, path, error) {
+        Error::Corruption { path, .. } if matches!(has_magic(), Ok(false)) => {
+            Error::UnsupportedFormat { path, what: "not a siftdb table".into() }
+        }
+        error => error,
+    }
+}
+
+/// What the table at `path` says of itself; footer, metaindex, properties and index are read.
+///
+/// # Errors
+/// `Io`, `Corruption` or `UnsupportedFormat`.
+pub fn table_facts(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
+    open(env, path).map(|table| facts_of(&table))
+}
+
+/// Checks every block, entry and filter of the table at `path` against everything else in it.
+///
+/// # Errors
+/// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
+pub fn verify_table(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
+    verify_expected(env, path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
+}
+
+/// [`verify_table`] for a table of which something is known.
+pub(crate) fn verify_expected(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    expect: Expect,
+) -> Result<TableFacts> {
+    let (table, _) = check(env).run(path, expect, &mut |_| {})?;
+    Ok(facts_of(&table))
+}
+
+fn facts_of(table: &Table) -> TableFacts {
+    let properties = table.properties();
+    TableFacts {
+        bytes: table.file().bytes(),
+        table_id: table.table_id(),
+        entries: properties.entries,
+        tombstones: properties.tombstones,
+        data_blocks: properties.data_blocks,
+        data_bytes: properties.data_bytes,
+        index_bytes: properties.index_bytes,
+        filter_bytes: properties.filter_bytes,
+        filter_partitions: properties.filter_partitions,
+        filter_policy: properties.filter_policy.clone(),
+        filter_encoding: properties.filter_encoding.clone(),
+        filter_layout: properties.filter_layout.clone(),
+        smallest_sequence: properties.smallest_sequence,
+        largest_sequence: properties.largest_sequence,
+    }
+}
+
+/// Prints what stands where in the table at `path`.
+///
+/// # Errors
+/// As for [`table_facts`], and of the output.
+pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()> {
+    print_layout(&open(env, path)?, &mut Printer::new(out))
+}
+
+/// Prints layout, filters and entries of the table at `path`.
+///
+/// # Errors
+/// As for [`layout`]; `InvalidArgument` for a block that the table does not have.
+pub fn dump_table(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let table = open(env, path)?;
+    if options.block.is_none() {
+        print_layout(&table, printer)?;
+    }
+    let index = data_index(&table)?;
+    if let Some(wanted) = options.block.filter(|wanted| *wanted >= index.len()) {
+        let blocks = index.len();
+        let what = format!("block {wanted} of {blocks} data blocks, counted from 0");
+        return Err(Error::InvalidArgument { what });
+    }
+    let mut left = options.entries_max;
+    for number in 0..index.len() {
+        if left == 0 {
+            break;
+        }
+        if options.block.is_none_or(|wanted| wanted == number)
+            && let Some(handle) = index.handle(number)
+        {
+            print_block(&table, number, handle, index.key(number), options, &mut left, printer)?;
+        }
+    }
+    Ok(())
+}
+
+fn data_index(table: &Table) -> Result<Index> {
+    table.file().read_index(table.footer().index, BlockKind::Index, &mut TableIo::default())
+}
+
+/// `from..to`, prefix and trailer of the block included. A damaged prefix is said: it costs a
+/// rescue, never an answer.
+fn place(table: &Table, handle: BlockHandle, kind: BlockKind) -> Result<String> {
+    let (start, end) = (handle.start().unwrap_or(0), handle.end().unwrap_or(u64::MAX));
+    match table.file().check_prefix(handle, kind) {
+        Ok(()) => Ok(format!("{start:>10}..{end}")),
+        Err(Error::Corruption { what, .. }) => Ok(format!("{start:>10}..{end} ({what})")),
+        Err(error) => Err(error),
+    }
+}
+
+fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
+    let properties = table.properties();
+    let name = table.path().file_name().unwrap_or_default().to_string_lossy();
+    printer.line(format_args!(
+        "{name}  {} B  format {TABLE_VERSION}  id {:016x}  {}",
+        table.file().bytes(),
+        table.table_id(),
+        properties.compression.name()
+    ))?;
+    printer.line(format_args!(
+        "  entries     {} ({} tombstones), sequences {}..={}",
+        properties.entries,
+        properties.tombstones,
+        properties.smallest_sequence,
+        properties.largest_sequence
+    ))?;
+    printer.line(format_args!(
+        "  keys        {} ..= {}",
+        quoted(user_key(&properties.smallest_key)),
+        quoted(user_key(&properties.largest_key))
+    ))?;
+    let header = match table.file().check_header() {
+        Ok(()) => "checksum ok".to_string(),
+        Err(Error::Corruption { what, .. }) => what,
+        Err(error) => return Err(error),
+    };
+    printer.line(format_args!(
+        "  header      {:>10}..{HEADER_BYTES}  {HEADER_BYTES} B, keyspace 0, {header}",
+        0
+    ))?;
+    printer.line(format_args!(
+        "  data        {:>10}..{}  {} blocks, {} B each on average; {} B of keys, {} B of values",
+        HEADER_BYTES,
+        (HEADER_BYTES as u64).saturating_add(properties.data_bytes),
+        properties.data_blocks,
+        properties.mean_block_bytes(),
+        properties.raw_key_bytes,
+        properties.raw_value_bytes
+    ))?;
+    for (name, handle) in table.metaindex()? {
+        if name == PROPERTIES_NAME {
+            let bytes = handle.stored_bytes();
+            let place = place(table, handle, BlockKind::Properties)?;
+            printer.line(format_args!("  properties  {place}  {bytes} B"))?;
+        } else {
+            print_filter(table, &name, handle, printer)?;
+        }
+    }
+    let metaindex = table.footer().metaindex;
+    let bytes = metaindex.stored_bytes();
+    let at = place(table, metaindex, BlockKind::Metaindex)?;
+    printer.line(format_args!("  metaindex   {at}  {bytes} B"))?;
+    let keys = if properties.index_key_is_user_key { "user keys" } else { "internal keys" };
+    let index = table.footer().index;
+    let entries = data_index(table)?.len();
+    printer.line(format_args!(
+        "  index       {}  {} B, {entries} entries, {keys}",
+        place(table, index, BlockKind::Index)?,
+        index.stored_bytes()
+    ))?;
+    let end = table.file().bytes();
+    let start = table.file().blocks_end();
+    printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
+}
+
+fn print_filter(
+    table: &Table,
+    name: &str,
+    handle: BlockHandle,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let properties = table.properties();
+    let bits = properties.filter_millibits_per_key as f64 / 1000.0;
+    let kind = match name.starts_with(PARTITIONED_PREFIX) {
+        true => BlockKind::FilterIndex,
+        false => BlockKind::Filter,
+    };
+    printer.line(format_args!(
+        "  filter      {}  {} {} {}, {} keys, {bits} bits a key, {} B",
+        place(table, handle, kind)?,
+        name.escape_debug(),
+        properties.filter_encoding.escape_debug(),
+        properties.filter_layout.escape_debug(),
+        properties.filter_entries,
+        properties.filter_bytes
+    ))?;
+    if properties.prefix_filtering {
+        let held =
+            if properties.whole_key_filtering { "whole keys and prefixes" } else { "prefixes" };
+        let id = properties.prefix_extractor.escape_debug();
+        printer.line(format_args!("    {held} by {id}"))?;
+    }
+    let blocks = table.filter().blocks();
+    if blocks.layout_name() == "none" {
+        let policy = blocks.name().unwrap_or_default().escape_debug();
+        return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
+    }
+    // A damaged filter costs reads, never answers: it is said and the rest is printed.
+    let damage = match blocks.layout_name() {
+        "partitioned" => print_partitions(table, handle, printer),
+        "block-based" => print_windows(table, handle, printer),
+        _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),
+    };
+    match damage {
+        Err(error) if error.is_corruption() => {
+            printer.line(format_args!("    not consulted: {error}"))
+        }
+        other => other,
+    }
+}
+
+fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
+    let mut io = TableIo::default();
+    let index = table.file().read_index(handle, BlockKind::FilterIndex, &mut io)?;
+    let bytes = handle.stored_bytes();
+    printer.line(format_args!("    top-level index {bytes} B, {} partitions", index.len()))?;
+    for number in 0..index.len() {
+        let Some(partition) = index.handle(number) else { continue };
+        let separator = separator_of(table, index.key(number));
+        printer.line(format_args!(
+            "    {number:>8}  {}  {} B  to {}",
+            place(table, partition, BlockKind::Filter)?,
+            partition.stored_bytes(),
+            quoted(separator)
+        ))?;
+        table.file().read_raw(partition, BlockKind::Filter, &mut io)?;
+    }
+    Ok(())
+}
+
+fn print_windows(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
+    let mut io = TableIo::default();
+    let contents = table.file().read_raw(handle, BlockKind::Filter, &mut io)?;
+    let Some((base_lg, offsets)) = window_offsets(&contents) else {
+        return Err(table.file().corruption(handle.offset, "a malformed block-based filter"));
+    };
+    let empty = offsets.windows(2).filter(|pair| matches!(pair, [from, to] if from == to)).count();
+    let windows = offsets.len().saturating_sub(1);
+    printer.line(format_args!(
+        "    {windows} windows of 2^{base_lg} B, {empty} of them empty: no data block starts there"
+    ))
+}
+
+/// The logarithm of the window and where each window's filter begins, the end of the last included:
+/// see `table/filter/block_based.rs`.
+fn window_offsets(contents: &[u8]) -> Option<(u8, Vec<u32>)> {
+    let (&base_lg, front) = contents.split_last()?;
+    let array = get_u32(front, front.len().checked_sub(4)?)? as usize;
+    let offsets = front.get(array..)?.chunks_exact(4).map(|word| get_u32(word, 0));
+    Some((base_lg, offsets.collect::<Option<Vec<u32>>>()?))
+}
+
+/// A separator's user key: of an index, the bytes as stored may be an internal key.
+fn separator_of<'k>(table: &Table, stored: &'k [u8]) -> &'k [u8] {
+    if table.properties().index_key_is_user_key { stored } else { user_key(stored) }
+}
+
+fn print_block(
+    table: &Table,
+    number: usize,
+    handle: BlockHandle,
+    separator: &[u8],
+    options: &DumpOptions,
+    left: &mut u64,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let mut io = TableIo::default();
+    let cached = table.file().fetch(handle, BlockKind::Data, false, &mut io)?;
+    let block: Option<&Block> = CachedBlock::data(&cached);
+    let Some(block) = block else {
+        return Err(table.file().corruption(handle.offset, "the data index names no data block"));
+    };
+    let separator = separator_of(table, separator);
+    let fields = [
+        ("number", (number as u64).into()),
+        ("offset", handle.offset.into()),
+        ("stored_bytes", handle.stored_bytes().into()),
+        ("bytes", (block.contents().len() as u64).into()),
+        ("separator", DumpValue::Bytes(separator)),
+    ];
+    let line = format_args!(
+        "block {number}  {}  {} B stored, {} B; to {}",
+        place(table, handle, BlockKind::Data)?,
+        handle.stored_bytes(),
+        block.contents().len(),
+        quoted(separator)
+    );
+    printer.record("block", &fields, line)?;
+    let mut cursor = BlockCursor::new(Direction::Forward);
+    cursor.seek(block, None);
+    while cursor.valid() && *left > 0 {
+        *left -= 1;
+        print_entry(cursor.key(), cursor.value(block), options, printer)?;
+        cursor.next(block);
+    }
+    Ok(())
+}
+
+fn print_entry(
+    internal_key: &[u8],
+    value: &[u8],
+    options: &DumpOptions,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let Some((key, trailer)) = split_internal_key(internal_key) else {
+        let fields =
+            [("what", DumpValue::Text("malformed key")), ("key", DumpValue::Bytes(internal_key))];
+        let line = format_args!("  malformed key {}", quoted(internal_key));
+        return printer.record("damage", &fields, line);
+    };
+    match unpack_trailer(trailer) {
+        Some((sequence, kind)) => printer.entry(key, sequence, kind, value, options),
+        None => {
+            let fields =
+                [("what", DumpValue::Text("unknown kind")), ("key", DumpValue::Bytes(key))];
+            let line = format_args!("  {} of an unknown kind {}", quoted(key), trailer as u8);
+            printer.record("damage", &fields, line)
+        }
+    }
+}

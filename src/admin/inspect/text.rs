@@ -1,0 +1,208 @@
+//! What the parts of `inspect` share: options, facts, and how bytes are written.
+//!
+//! [`DumpOptions`] and [`TableFacts`] are the public part; both may grow fields. `dump`, `tables`
+//! and `records` print through a [`Printer`], so that a failed output is told apart from a failed
+//! file. Keys and values are Rust's byte-string escapes in quotes: every byte has one spelling, in
+//! ASCII, so no key can break a line or a terminal.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::ValueKind;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// How much of a file to print.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DumpOptions {
+    /// Of a table, only the data block of this number, counted from 0. Default: all.
+    pub block: Option<usize>,
+    /// Entries at most. Default: all.
+    pub entries_max: u64,
+    /// Bytes of each value at most. Default: 64.
+    pub value_bytes_max: usize,
+}
+
+impl Default for DumpOptions {
+    fn default() -> Self {
+        DumpOptions { block: None, entries_max: u64::MAX, value_bytes_max: 64 }
+    }
+}
+
+/// What a table says of itself. Sizes are as stored, block trailers included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableFacts {
+    /// Length of the file.
+    pub bytes: u64,
+    /// The random number that ties its blocks and the manifest together.
+    pub table_id: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Entries that delete their key.
+    pub tombstones: u64,
+    /// Data blocks.
+    pub data_blocks: u64,
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes of the data index.
+    pub index_bytes: u64,
+    /// Bytes of the filter, all partitions and their index included.
+    pub filter_bytes: u64,
+    /// Partitions of the filter; 0 in the other layouts.
+    pub filter_partitions: u64,
+    /// The filter policy as persisted; empty without a filter.
+    pub filter_policy: String,
+    /// The encoding of the filter by its label; empty without a filter.
+    pub filter_encoding: String,
+    /// The layout of the filter; empty without a filter.
+    pub filter_layout: String,
+    /// Smallest sequence number.
+    pub smallest_sequence: u64,
+    /// Largest sequence number.
+    pub largest_sequence: u64,
+}
+
+/// A piece of a dumped file as data: what [`dump_records`](crate::inspect::dump_records)
+/// hands out.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpRecord<'a> {
+    /// What it is: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
+    /// `manifest`, `edit`, `removed`, `added`, `state` or `current`.
+    pub kind: &'static str,
+    /// Its fields by name.
+    pub fields: &'a [(&'static str, DumpValue<'a>)],
+}
+
+/// A field of a [`DumpRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DumpValue<'a> {
+    /// A number, or nothing.
+    Number(Option<u64>),
+    /// A key or value.
+    Bytes(&'a [u8]),
+    /// Words.
+    Text(&'a str),
+}
+
+impl From<u64> for DumpValue<'_> {
+    fn from(number: u64) -> Self {
+        DumpValue::Number(Some(number))
+    }
+}
+
+/// What is called with each record.
+pub type RecordSink<'a> = &'a mut dyn FnMut(&DumpRecord<'_>) -> io::Result<()>;
+
+enum Sink<'a> {
+    Text(&'a mut dyn Write),
+    Records(RecordSink<'a>),
+}
+
+/// Where a dump goes, as text or as records. A failed write is an `Io` error with the operation
+/// `print`.
+pub struct Printer<'a> {
+    sink: Sink<'a>,
+}
+
+impl<'a> Printer<'a> {
+    /// Prints text to `out`.
+    pub fn new(out: &'a mut dyn Write) -> Self {
+        Printer { sink: Sink::Text(out) }
+    }
+
+    /// Hands records to `sink`.
+    pub fn of_records(sink: RecordSink<'a>) -> Self {
+        Printer { sink: Sink::Records(sink) }
+    }
+
+    /// Prints one line that is in no record.
+    pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
+        match &mut self.sink {
+            Sink::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
+            Sink::Records(_) => Ok(()),
+        }
+    }
+
+    /// Hands out a record, or prints the line that says the same.
+    pub fn record(
+        &mut self,
+        kind: &'static str,
+        fields: &[(&'static str, DumpValue<'_>)],
+        line: fmt::Arguments<'_>,
+    ) -> Result<()> {
+        match &mut self.sink {
+            Sink::Text(_) => self.line(line),
+            Sink::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
+        }
+    }
+
+    /// One entry, or the deletion of its key.
+    pub fn entry(
+        &mut self,
+        key: &[u8],
+        sequence: u64,
+        kind: ValueKind,
+        value: &[u8],
+        options: &DumpOptions,
+    ) -> Result<()> {
+        let name = quoted(key);
+        let fields = [
+            ("key", DumpValue::Bytes(key)),
+            ("sequence", sequence.into()),
+            ("value", DumpValue::Bytes(value)),
+        ];
+        match kind {
+            ValueKind::Put => {
+                let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
+                self.record("entry", &fields, format_args!("  {name} @{sequence} = {value}"))
+            }
+            ValueKind::Tombstone => {
+                let line = format_args!("  {name} @{sequence} deleted");
+                self.record("deletion", &fields[..2], line)
+            }
+        }
+    }
+}
+
+fn printed(outcome: io::Result<()>) -> Result<()> {
+    outcome.map_err(|error| Error::io("print", Path::new("output"), error))
+}
+
+/// Bytes in quotes and escaped, cut after `bytes_max`.
+pub struct Quoted<'a> {
+    /// What to print.
+    pub bytes: &'a [u8],
+    /// How much of it.
+    pub bytes_max: usize,
+}
+
+/// All of `bytes` in quotes.
+pub fn quoted(bytes: &[u8]) -> Quoted<'_> {
+    Quoted { bytes, bytes_max: usize::MAX }
+}
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bytes.get(..self.bytes_max) {
+            Some(front) if front.len() < self.bytes.len() => {
+                write!(f, "\"{}\"... ({} B)", front.escape_ascii(), self.bytes.len())
+            }
+            _ => write!(f, "\"{}\"", self.bytes.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_quoted_and_cut() {
+        assert_eq!(quoted(b"a\"b\xff\n").to_string(), r#""a\"b\xff\n""#);
+        let cut = |bytes_max| Quoted { bytes: b"abc", bytes_max }.to_string();
+        assert_eq!(cut(3), "\"abc\"");
+        assert_eq!(cut(2), "\"ab\"... (3 B)");
+    }
+}

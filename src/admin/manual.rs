@@ -1,0 +1,126 @@
+//! What a caller asks for by hand: a flush, the compaction of a range, new filters.
+//!
+//! A flush is done by its worker, and the caller waits. A compaction runs on the caller's thread
+//! while no other one runs.
+
+use crate::admin::filter_report::{damaged_tables, differing_tables};
+use crate::base::error::{Error, Result};
+use crate::base::range::KeyBounds;
+use crate::base::sync::{Arc, Ordering};
+use crate::jobs::compact::filter_rebuild::{FilterRebuild, FilterRebuildWalk};
+use crate::jobs::compact::picker::CompactionCursors;
+use crate::jobs::compact::range::RangeCompaction;
+use crate::jobs::install::{compact_once, run_compaction};
+use crate::jobs::workers::{CompactionToken, run_job};
+use crate::memtable::memtable::Memtable;
+use crate::options::access::CompactRangeOptions;
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::tree::edit::FileMeta;
+use crate::write::commit;
+use std::collections::BTreeSet;
+
+/// Flushes all memtables and waits.
+///
+/// # Errors
+/// The failure of a write or flush; `Closed` if the database is closed meanwhile.
+pub fn flush(shared: &Shared) -> Result<()> {
+    commit::switch(shared)?;
+    let full: Vec<Arc<Memtable>> =
+        shared.view.load().immutables.iter().map(|full| Arc::clone(&full.memtable)).collect();
+    let waits = || {
+        let waiting = &shared.view.load().immutables;
+        waiting.iter().any(|other| full.iter().any(|one| Arc::ptr_eq(one, &other.memtable)))
+    };
+    if !full.is_empty() {
+        // What a clean opening left in memtables, with nothing written since.
+        session::activate(shared)?;
+    }
+    let mut jobs = shared.jobs.lock();
+    jobs.flush_wanted = true;
+    shared.work.ring();
+    while waits() {
+        shared.check_writable()?;
+        if jobs.stopping {
+            return Err(Error::Closed);
+        }
+        shared.done.wait(&mut jobs);
+    }
+    Ok(())
+}
+
+/// Compacts a range by hand: waits its turn, then runs on the caller's thread.
+///
+/// # Errors
+/// The failure of the flush or of a compaction.
+pub fn compact_range(
+    shared: &Shared,
+    bounds: &KeyBounds,
+    options: &CompactRangeOptions,
+) -> Result<()> {
+    session::activate(shared)?;
+    flush(shared)?;
+    let _token = CompactionToken::wait(shared)?;
+    let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
+    let range = (bounds.start.clone(), bounds.end.clone());
+    let levels = shared.view.load().version.shape();
+    let mut walk = RangeCompaction::new(&levels, range, next_file, options.force);
+    run_job(shared, &mut || {
+        let options = shared.options.compaction_options();
+        match walk.next_task(&shared.view.load().version.shape(), &options) {
+            Some(task) => run_compaction(shared, &task).map(|()| true),
+            None => Ok(false),
+        }
+    });
+    shared.check_writable()
+}
+
+/// Rewrites the tables whose filter is to be another one; answers how many there were.
+///
+/// # Errors
+/// The failure of a compaction; `Closed` if the database is closed meanwhile.
+pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
+    shared.process.check()?;
+    shared.check_writable()?;
+    // Read once: a number is never given to another table.
+    let damaged = match which {
+        FilterRebuild::Differing => damaged_tables(&Arc::clone(&shared.view.load().version))?,
+        FilterRebuild::All => Vec::new(),
+    };
+    let due = || {
+        let version = Arc::clone(&shared.view.load().version);
+        let numbers: BTreeSet<u64> = match which {
+            FilterRebuild::Differing => {
+                differing_tables(shared, &version).into_iter().chain(damaged.clone()).collect()
+            }
+            FilterRebuild::All => {
+                version.shape().iter().flatten().map(|meta| meta.number).collect()
+            }
+        };
+        (version, numbers)
+    };
+    let tables = due().1.len() as u64;
+    if tables == 0 {
+        return Ok(0);
+    }
+    session::activate(shared)?;
+    let _token = CompactionToken::wait(shared)?;
+    let mut walk = FilterRebuildWalk::new(shared.numbers.next_file.load(Ordering::Relaxed));
+    let (mut cursors, mut turn) = (CompactionCursors::default(), 0u64);
+    run_job(shared, &mut || {
+        // Every other turn belongs to what is due anyway: writers wait for level 0.
+        turn += 1;
+        if turn.is_multiple_of(2) && compact_once(shared, &mut cursors)? {
+            return Ok(true);
+        }
+        let (version, numbers) = due();
+        let options = shared.options.compaction_options();
+        let is_due = |meta: &FileMeta| numbers.contains(&meta.number);
+        match walk.next_task(&version.shape(), &options, is_due) {
+            Some(task) => run_compaction(shared, &task).map(|()| true),
+            None => Ok(false),
+        }
+    });
+    shared.check_writable()?;
+    Ok(tables)
+}

@@ -1,0 +1,245 @@
+//! New, sound tables: from what is left of a damaged one, from logs, from tables that overlap.
+//!
+//! Each step answers the descriptions of tables that are durable with their names, and none of
+//! them removes or changes what it reads. A step that fails leaves no file of its own. What an
+//! earlier step wrote stays until the repair ends, or until the next one finds it and takes it for
+//! what it is: another copy of the same entries, with the same sequences.
+
+use crate::base::error::Result;
+use crate::base::filename::FileName;
+use crate::base::iterator::api::Direction;
+use crate::base::key::{SequenceNumber, compare_internal, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64};
+use crate::cache::cache::Cache;
+use crate::env::handle::FilePool;
+use crate::jobs::compact::output::OutputTables;
+use crate::jobs::compact::retention::{KeysBelow, Retention};
+use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::task::{INDEX_BYTES_MAX, JobContext};
+use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::salvage::{SalvagedLogs, salvage};
+use crate::memtable::memtable::Memtable;
+use crate::options::database::Options;
+use crate::table::filter::pinned::FilterPinning;
+use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
+use crate::tree::edit::FileMeta;
+use crate::tree::handle::{Graveyard, TableHandle};
+use crate::tree::level_iter::LevelIter;
+use crate::tree::runs::Runs;
+use std::path::Path;
+
+/// Where tables are written, and how.
+pub struct Rebuild<'a> {
+    options: &'a Options,
+    directory: &'a Path,
+    /// The counter of file numbers.
+    pub next_file_number: AtomicU64,
+    /// Entries that each level will hold: what filters are sized by.
+    runs: Runs,
+    tables: TableContext,
+    never: AtomicBool,
+}
+
+/// Tables of one sorted level.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Those that stay as they are.
+    pub kept: Vec<FileMeta>,
+    /// Those that replace all others.
+    pub written: Vec<FileMeta>,
+}
+
+impl<'a> Rebuild<'a> {
+    /// `entries` by level are an upper bound of what will be there.
+    #[must_use]
+    pub fn new(
+        options: &'a Options,
+        directory: &'a Path,
+        next_file_number: u64,
+        levels: &[Vec<FileMeta>; LEVELS],
+    ) -> Self {
+        let shape = levels.each_ref().map(|metas| metas.iter().cloned().map(Arc::new).collect());
+        Rebuild {
+            options,
+            directory,
+            next_file_number: AtomicU64::new(next_file_number),
+            runs: Runs::of(&shape),
+            tables: TableContext {
+                files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
+                cache: Cache::new(options.block_cache_bytes, 1.0),
+                custom_policies: options.custom_policies(),
+                custom_prefixes: options.custom_prefixes(),
+                pinning: FilterPinning::default(),
+            },
+            never: AtomicBool::new(false),
+        }
+    }
+
+    fn context(&self, level: usize) -> JobContext<'_> {
+        JobContext {
+            env: &self.options.env,
+            directory: self.directory,
+            next_file_number: &self.next_file_number,
+            table_options: self.options.table_options(level, &self.runs),
+            index_bytes_max: INDEX_BYTES_MAX,
+            stop: &self.never,
+        }
+    }
+
+    fn open(&self, meta: &FileMeta) -> Result<Table> {
+        let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+        Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
+    }
+
+    /// What is sound of damaged table `number`, for `level`; and what is not. A block with a
+    /// sequence that is not expected is not sound: the table would not be as old as its place says.
+    /// At level 0 the expected sequences stay the recorded range of the new table.
+    ///
+    /// # Errors
+    /// The new table cannot be written, or nothing says which table the file is.
+    pub fn rescue(
+        &self,
+        number: u64,
+        expected: &Expected,
+        level: usize,
+    ) -> Result<(Vec<FileMeta>, Salvaged)> {
+        let context = self.context(level);
+        // At level 0 the range is the table's age, whatever is left of its entries.
+        let recorded = (level == 0).then(|| expected.sequences.clone());
+        let mut outputs = OutputTables::new(&context, recorded);
+        let mut last_key = Vec::new();
+        let path = FileName::Table(number).path(self.directory);
+        let salvaged = salvage_table(&self.options.env, &path, expected, &mut |key, value| {
+            // Never between two versions of a key.
+            if outputs.index_is_full() && user_key(key) != &last_key[..] {
+                outputs.cut()?;
+            }
+            last_key.clear();
+            last_key.extend_from_slice(user_key(key));
+            outputs.add(key, value, false)
+        })?;
+        Ok((outputs.finish(salvaged.entries)?, salvaged))
+    }
+
+    /// Tables of all that can be read from `logs`, oldest first, each newer than the one before.
+    ///
+    /// # Errors
+    /// A log cannot be read at all, or a table cannot be written.
+    pub fn tables_of_logs(
+        &self,
+        logs: &[u64],
+        facts: &ManifestFacts,
+        level: usize,
+    ) -> Result<(Vec<FileMeta>, SalvagedLogs)> {
+        let buffer_bytes = self.options.write_buffer_bytes;
+        let new = || Arc::new(Memtable::new(buffer_bytes, false));
+        let (mut memtable, mut tables) = (new(), Vec::new());
+        let env = &*self.options.env;
+        let found = salvage(env, self.directory, logs, facts, &mut |_, batch| {
+            memtable.apply(batch);
+            if memtable.bytes() >= buffer_bytes {
+                tables.extend(self.table_of(&std::mem::replace(&mut memtable, new()), level)?);
+            }
+            Ok(())
+        })?;
+        if !memtable.is_empty() {
+            tables.extend(self.table_of(&memtable, level)?);
+        }
+        Ok((tables, found))
+    }
+
+    fn table_of(&self, memtable: &Arc<Memtable>, level: usize) -> Result<Vec<FileMeta>> {
+        let context = self.context(level);
+        let rewrite = Rewrite {
+            sources: memtable.walks(Direction::Forward).collect(),
+            entries: memtable.entries() as u64,
+            bytes: memtable.bytes() as u64,
+            retention: Retention::new(&[], KeysBelow::default()),
+            sequences: None,
+            context: &context,
+        };
+        rewrite.run(|_, _| false).map(|outcome| outcome.tables)
+    }
+
+    /// Tables in any order, and of any age, as tables of one sorted level. Those that share user
+    /// keys with others are written anew, in the order of internal keys: so the newest version of
+    /// a key is the one with the highest sequence, whichever table it came from, and of several
+    /// copies of one entry one remains. A tombstone goes with what it hides, since every version
+    /// of its key is in the same merge.
+    ///
+    /// # Errors
+    /// A table cannot be read or written. Nothing is removed.
+    pub fn merge(
+        &self,
+        mut tables: Vec<FileMeta>,
+        level: usize,
+        last_sequence: SequenceNumber,
+    ) -> Result<Merged> {
+        tables.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
+        let mut groups: Vec<(Vec<u8>, Vec<FileMeta>)> = Vec::new();
+        for meta in tables {
+            let largest = user_key(&meta.largest).to_vec();
+            match groups.last_mut() {
+                Some((end, group)) if user_key(&meta.smallest) <= &end[..] => {
+                    if *end < largest {
+                        *end = largest;
+                    }
+                    group.push(meta);
+                }
+                _ => groups.push((largest, vec![meta])),
+            }
+        }
+        let mut merged = Merged::default();
+        for (_, mut group) in groups {
+            match group.pop() {
+                Some(alone) if group.is_empty() => merged.kept.push(alone),
+                Some(last) => {
+                    group.push(last);
+                    merged.written.extend(self.merge_group(group, level, last_sequence)?);
+                }
+                None => {}
+            }
+        }
+        Ok(merged)
+    }
+
+    fn merge_group(
+        &self,
+        group: Vec<FileMeta>,
+        level: usize,
+        last_sequence: SequenceNumber,
+    ) -> Result<Vec<FileMeta>> {
+        let context = self.context(level);
+        let graveyard = Arc::new(Graveyard::default());
+        let entries = group.iter().map(|meta| meta.entries).sum();
+        let bytes = group.iter().map(|meta| meta.bytes).sum();
+        // Few walks instead of one for each table: a run is a set of tables that share no keys.
+        let mut runs: Vec<Vec<Arc<TableHandle>>> = Vec::new();
+        for meta in group {
+            let table = Arc::new(self.open(&meta)?);
+            let follows = |run: &Vec<Arc<TableHandle>>| {
+                let last = run.last().map(|handle| user_key(&handle.meta.largest));
+                last.is_none_or(|last| last < user_key(&meta.smallest))
+            };
+            let place = runs.iter().position(follows);
+            let handle = TableHandle::new(Arc::new(meta.clone()), table, &graveyard);
+            match place.and_then(|place| runs.get_mut(place)) {
+                Some(run) => run.push(handle),
+                None => runs.push(vec![handle]),
+            }
+        }
+        let walks = runs.into_iter().map(|run| LevelIter::new(Direction::Forward, run, false));
+        let rewrite = Rewrite {
+            sources: walks.collect(),
+            entries,
+            bytes,
+            retention: Retention::new(&[last_sequence], KeysBelow::default()),
+            sequences: None,
+            context: &context,
+        };
+        let table_bytes = self.options.table_bytes;
+        rewrite.run(|_, open_bytes| open_bytes >= table_bytes).map(|outcome| outcome.tables)
+    }
+}

@@ -1,0 +1,503 @@
+//! The steps of a repair, and what is durable between them.
+//!
+//! 1. LOCK is taken; everything is read (`inventory`). A sound database is left as it is.
+//! 2. New tables are written (`rebuild`) under numbers that nothing ever had, and synced.
+//! 3. Every file that will not be part of the database, and whose contents were not taken over
+//!    whole, gets a second name in `lost`.
+//! 4. A new log and a new manifest are written and synced, then CURRENT is replaced.
+//! 5. What the new manifest does not name is removed: it has its copy in `lost`, or all of it is in
+//!    the new tables.
+//!
+//! A crash before step 4 leaves all that was there before, and perhaps new tables and second names
+//! beside it: another repair takes the tables for copies of what they are copies of, and opening,
+//! if that was possible before, for orphans. A crash after it leaves the repaired database and
+//! files that the next opening sweeps.
+
+use crate::admin::repair::history::History;
+use crate::admin::repair::inventory::{Inventory, TableFound, TableState};
+use crate::admin::repair::rebuild::Rebuild;
+use crate::admin::repair::report::{LostEntries, RepairReport, SetAside};
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::sync::Ordering;
+use crate::env::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
+use crate::env::foreign::refuse_foreign;
+use crate::env::sparing::SparingEnv;
+use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::writer::WalWriter;
+use crate::options::database::Options;
+use crate::table::salvage::Expected;
+use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::tree::manifest::{ManifestState, ManifestWriter, set_current};
+use std::io::{Error as IoError, ErrorKind};
+use std::ops::{Range, RangeInclusive};
+use std::path::Path;
+
+/// Of a table that is there and gives no entry.
+const UNREADABLE: &str = "nothing of the table can be read";
+
+/// The tables of the database to be, and what became of the files there are.
+#[derive(Debug, Default)]
+struct Outcome {
+    levels: [Vec<FileMeta>; LEVELS],
+    /// Files for `lost`, with the reason.
+    aside: Vec<(FileName, String)>,
+    report: RepairReport,
+    last_sequence: SequenceNumber,
+}
+
+/// Repairs the database in `directory`; see `Options::repair`.
+///
+/// # Errors
+/// As `Options::repair` says.
+pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
+    let env = SparingEnv::over(&options.env);
+    let options = &options.env(env);
+    options.validate()?;
+    let env = &*options.env;
+    refuse_foreign(env, directory)?;
+    if our_files(env, directory)?
+        .iter()
+        .all(|name| matches!(name, FileName::Lock | FileName::Stats))
+    {
+        let what = "no file of a siftdb database is here";
+        return Err(Error::io("repair", directory, IoError::new(ErrorKind::NotFound, what)));
+    }
+    let _lock = lock_to_write(env, directory)?;
+    let found = Inventory::take(options, directory)?;
+    let history = History::find(env, directory, &found)?;
+    if history.is_sound(&found) {
+        let tables = history.manifest.iter().flat_map(|state| state.levels.iter().flatten());
+        return Ok(RepairReport {
+            manifest_used: true,
+            tables_kept: tables.clone().count() as u64,
+            entries: tables.map(|meta| meta.entries).sum(),
+            last_sequence: found.last_sequence,
+            ..RepairReport::default()
+        });
+    }
+    let first = found.next_file_number.max(number_behind(&found.files));
+    let mut outcome = Outcome { last_sequence: found.last_sequence, ..Outcome::default() };
+    outcome.report.dropped.clone_from(&history.dropped);
+    let next = match &history.manifest {
+        Some(state) if history.newer.is_empty() => {
+            outcome.in_place(options, directory, &found, &history, state, first)?
+        }
+        _ => outcome.by_sequence(options, directory, &found, &history, first)?,
+    };
+    // What a table said of itself may have been less than what was found in it.
+    let tables = outcome.levels.iter().flatten().map(|meta| meta.largest_sequence);
+    outcome.last_sequence = tables.fold(outcome.last_sequence, u64::max);
+    outcome.set_aside(options, directory, &found, &history)?;
+    outcome.put_in_force(options, directory, next)?;
+    Ok(outcome.clear(options, directory, &found, first..next))
+}
+
+impl Outcome {
+    /// Every table where the manifest has it; of damaged ones, what is sound.
+    fn in_place(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+        state: &ManifestState,
+        next: u64,
+    ) -> Result<u64> {
+        self.report.manifest_used = true;
+        let rebuild = Rebuild::new(options, directory, next, &state.levels);
+        let mut used = Vec::new();
+        for (level, metas) in state.levels.iter().enumerate() {
+            for meta in metas {
+                // By its id: the files of two tables may have been exchanged.
+                let Some(file) = found.table_of(meta.table_id, meta.number) else {
+                    self.lose_named(directory, found, meta);
+                    continue;
+                };
+                // At level 0 they say which table is newer.
+                let sequences = match level {
+                    0 => meta.smallest_sequence..=meta.largest_sequence,
+                    _ => 0..=SEQUENCE_MAX,
+                };
+                let tables = self.take(&rebuild, directory, file, Some(meta), &sequences, level)?;
+                used.push(file.number);
+                self.levels[level].extend(tables);
+            }
+        }
+        self.leave_others(directory, found, history, &used);
+        // Newer than every table, and each newer than the one before.
+        let tables = self.tables_of_logs(&rebuild, directory, history, &[], 0)?;
+        self.levels[0].extend(tables);
+        Ok(rebuild.next_file_number.load(Ordering::Relaxed))
+    }
+
+    /// All that can be read, merged into one sorted level: of all tables, or of those that the
+    /// manifest names or may have named.
+    fn by_sequence(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+        next: u64,
+    ) -> Result<u64> {
+        self.report.manifest_used = history.manifest.is_some();
+        let files = match &history.manifest {
+            Some(state) => self.named_or_newer(directory, found, history, state),
+            None => {
+                for meta in &history.named_and_missing {
+                    self.lose_named(directory, found, meta);
+                }
+                self.every_table(directory, found, history)
+            }
+        };
+        let metas: Vec<FileMeta> = files.iter().filter_map(|file| file.meta()).cloned().collect();
+        let level = level_for(options, metas.iter().map(|meta| meta.bytes).sum());
+        let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
+        levels[level].clone_from(&metas);
+        let rebuild = Rebuild::new(options, directory, next, &levels);
+        let mut tables = Vec::new();
+        for file in &files {
+            let named = match (file.meta(), &history.manifest) {
+                // Nothing but the manifest can describe it.
+                (None, Some(state)) => state.levels.iter().flatten().find(|meta| {
+                    let file_of = found.table_of(meta.table_id, meta.number);
+                    file_of.is_some_and(|found| found.number == file.number)
+                }),
+                _ => None,
+            };
+            // Merged with all others, so that their sequences alone decide.
+            tables.extend(self.take(
+                &rebuild,
+                directory,
+                file,
+                named,
+                &(0..=SEQUENCE_MAX),
+                level,
+            )?);
+        }
+        // What a table was made of the logs for is not missing there.
+        let newer = files.iter().filter(|file| history.newer.contains(&file.number));
+        let covered: Vec<_> = match &history.manifest {
+            Some(_) => newer.filter_map(|file| file.meta()).map(sequences_of).collect(),
+            // What could be saved of a table says more than one that does not open.
+            None => {
+                let saved = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
+                vec![0..=saved.max(found.last_in_tables())]
+            }
+        };
+        tables.extend(self.tables_of_logs(&rebuild, directory, history, &covered, level)?);
+        let flushed = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
+        self.last_sequence = self.last_sequence.max(flushed);
+        let merged = rebuild.merge(tables, level, self.last_sequence)?;
+        self.levels[level] = [merged.kept, merged.written].concat();
+        Ok(rebuild.next_file_number.load(Ordering::Relaxed))
+    }
+
+    /// The tables that the manifest names, and those that it may have named.
+    fn named_or_newer<'f>(
+        &mut self,
+        directory: &Path,
+        found: &'f Inventory,
+        history: &History,
+        state: &ManifestState,
+    ) -> Vec<&'f TableFound> {
+        let named = state.levels.iter().flatten();
+        let missing =
+            named.clone().filter(|meta| found.table_of(meta.table_id, meta.number).is_none());
+        missing.for_each(|meta| self.lose_named(directory, found, meta));
+        let named = named.filter_map(|meta| found.table_of(meta.table_id, meta.number));
+        let is_newer = |table: &&TableFound| history.newer.contains(&table.number);
+        let files = named.chain(found.tables.iter().filter(is_newer)).collect();
+        let used: Vec<u64> = numbers(&files);
+        self.leave_others(directory, found, history, &used);
+        files
+    }
+
+    /// Every table whose id is known; of several copies of one that is sound, one.
+    fn every_table<'f>(
+        &mut self,
+        directory: &Path,
+        found: &'f Inventory,
+        history: &History,
+    ) -> Vec<&'f TableFound> {
+        let mut files = Vec::new();
+        for file in &found.tables {
+            let Some(table_id) = file.table_id else {
+                self.lose_table(directory, file.number, None, UNREADABLE);
+                continue;
+            };
+            let best = found.table_of(table_id, file.number).unwrap_or(file);
+            let is_copy = matches!(best.state, TableState::Sound(_)) && best.number != file.number;
+            if !is_copy {
+                files.push(file);
+            }
+        }
+        self.leave_others(directory, found, history, &numbers(&files));
+        files
+    }
+
+    /// Sets all tables aside but those of the numbers in `used`.
+    fn leave_others(
+        &mut self,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+        used: &[u64],
+    ) {
+        let known_through = history.manifest.as_ref().map_or(u64::MAX, |state| state.number);
+        for table in found.tables.iter().filter(|table| !used.contains(&table.number)) {
+            // Perhaps one that an edit which is missing named.
+            if history.misses_files && table.table_id.is_none() && table.number > known_through {
+                self.lose_table(directory, table.number, None, UNREADABLE);
+            }
+            let why = match &table.state {
+                TableState::Unusable(error) => error.to_string(),
+                _ => "the manifest does not name this table, or a copy of it is in use".into(),
+            };
+            self.aside.push((FileName::Table(table.number), why));
+        }
+    }
+
+    /// A table as it is, or what is sound of it. `named` is what the manifest says of it.
+    fn take(
+        &mut self,
+        rebuild: &Rebuild<'_>,
+        directory: &Path,
+        file: &TableFound,
+        named: Option<&FileMeta>,
+        sequences: &RangeInclusive<SequenceNumber>,
+        level: usize,
+    ) -> Result<Vec<FileMeta>> {
+        let fits = |meta: &FileMeta| {
+            [meta.smallest_sequence, meta.largest_sequence].iter().all(|s| sequences.contains(s))
+        };
+        let path = FileName::Table(file.number).path(directory);
+        let misplaced = Error::corruption(path, 0, "it is older or newer than the manifest says");
+        let error = match &file.state {
+            TableState::Sound(meta) if fits(meta) => return Ok(vec![meta.clone()]),
+            TableState::Sound(_) => &misplaced,
+            TableState::Damaged(_, error) | TableState::Unusable(error) => error,
+        };
+        let meta = named.or(file.meta());
+        let expected = Expected {
+            table_id: meta.map(|meta| meta.table_id),
+            sequences: sequences.clone(),
+            entries: meta.map(|meta| meta.entries),
+        };
+        let name = FileName::Table(file.number);
+        let (tables, salvaged) = match rebuild.rescue(file.number, &expected, level) {
+            Err(error @ Error::Corruption { .. }) => {
+                // It is another table, or nothing says which.
+                self.lose_table(directory, file.number, meta, UNREADABLE);
+                self.aside.push((name, error.to_string()));
+                return Ok(Vec::new());
+            }
+            rescued => rescued?,
+        };
+        let saved = salvaged.entries;
+        let expected = salvaged.expected_entries.unwrap_or(saved);
+        self.report.entries_lost += expected.saturating_sub(saved);
+        self.report.lost.extend(salvaged.lost.into_iter().map(|block| LostEntries {
+            path: name.path(directory),
+            from: block.from.or(meta.map(|meta| user_key(&meta.smallest).to_vec())),
+            to: block.to.or(meta.map(|meta| user_key(&meta.largest).to_vec())),
+            what: block.error.to_string(),
+        }));
+        self.aside.push((name, format!("{saved} entries were saved: {error}")));
+        Ok(tables)
+    }
+
+    /// A table that a manifest names and that cannot be read, or is not there.
+    fn lose_named(&mut self, directory: &Path, found: &Inventory, meta: &FileMeta) {
+        let name = FileName::Table(meta.number);
+        let what = match found.files.contains(&name) {
+            _ if found.no_files.contains(&name) => "no ordinary file is there",
+            true => UNREADABLE,
+            false => "the table is missing, and a manifest names it",
+        };
+        self.lose_table(directory, meta.number, Some(meta), what);
+    }
+
+    /// Nothing of a table can be had.
+    fn lose_table(&mut self, directory: &Path, number: u64, meta: Option<&FileMeta>, what: &str) {
+        self.report.entries_lost += meta.map_or(0, |meta| meta.entries);
+        self.report.lost.push(LostEntries {
+            path: FileName::Table(number).path(directory),
+            from: meta.map(|meta| user_key(&meta.smallest).to_vec()),
+            to: meta.map(|meta| user_key(&meta.largest).to_vec()),
+            what: what.into(),
+        });
+    }
+
+    /// Tables of what the logs hold. Sequences in `covered` are not missed: tables hold them.
+    fn tables_of_logs(
+        &mut self,
+        rebuild: &Rebuild<'_>,
+        directory: &Path,
+        history: &History,
+        covered: &[RangeInclusive<SequenceNumber>],
+        level: usize,
+    ) -> Result<Vec<FileMeta>> {
+        let (tables, logs) = rebuild.tables_of_logs(&history.logs, &history.facts, level)?;
+        self.report.log_entries = tables.iter().map(|meta| meta.entries).sum();
+        self.last_sequence = self.last_sequence.max(logs.highest_sequence);
+        let missing = logs.missing.into_iter().flat_map(|gap| without(gap, covered));
+        let missing: Vec<_> = missing.collect();
+        // Without a manifest a log may be gone because all of it was flushed.
+        let is_lost = history.manifest.is_some() || !missing.is_empty();
+        let mut dropped = logs.dropped;
+        for (number, why) in logs.missing_logs {
+            let path = FileName::Wal(number).path(directory);
+            dropped.retain(|part| part.path != path);
+            if is_lost {
+                let what = format!("the log is missing, and {why}");
+                self.report.lost.push(LostEntries { path, from: None, to: None, what });
+            }
+        }
+        let incomplete = !dropped.is_empty() || !missing.is_empty();
+        self.report.dropped.extend(dropped);
+        self.report.missing = missing;
+        if incomplete {
+            let why = "a part of the logs could not be used";
+            let names = history.logs.iter().map(|number| FileName::Wal(*number));
+            self.aside.extend(names.map(|name| (name, why.into())));
+        }
+        Ok(tables)
+    }
+
+    /// Second names in `lost` for what was not taken over whole.
+    fn set_aside(
+        &mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        history: &History,
+    ) -> Result<()> {
+        for name in &found.files {
+            let why = match name {
+                _ if found.no_files.contains(name) => "it is no ordinary file",
+                FileName::Current if !history.by_current => "what it names was not usable",
+                FileName::Manifest(number)
+                    if history.manifest.as_ref().is_none_or(|state| state.number != *number) =>
+                {
+                    "it was not in force, or not usable"
+                }
+                FileName::Wal(number) if !history.logs.contains(number) => {
+                    "its writes are in tables, by the manifest"
+                }
+                FileName::Temporary(_) => "it was on its way to be renamed",
+                _ => continue,
+            };
+            self.aside.push((*name, why.into()));
+        }
+        let names: Vec<FileName> = self.aside.iter().map(|(name, _)| *name).collect();
+        let places = keep_in_lost(&*options.env, directory, &names)?;
+        let reasons = self.aside.iter().map(|(_, why)| why.clone());
+        self.report.set_aside =
+            places.into_iter().zip(reasons).map(|(path, why)| SetAside { path, why }).collect();
+        Ok(())
+    }
+
+    /// Log, manifest, CURRENT, under the numbers from `next` on.
+    fn put_in_force(&self, options: &Options, directory: &Path, next: u64) -> Result<()> {
+        let env = &*options.env;
+        let last = self.last_sequence;
+        let (log, manifest, temporary) = (next, next + 1, next + 2);
+        let start = WalStart {
+            synced_through: last,
+            previous_log: 0,
+            previous_last_sequence: last,
+            first_sequence: last + 1,
+            manifest_number: manifest,
+            manifest_synced_bytes: 0,
+        };
+        let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
+        // Before CURRENT names what needs it: not even its beginning may be torn then.
+        wal.sync()?;
+        let levels = self.levels.iter().enumerate();
+        let snapshot = VersionEdit {
+            ordinal: 0,
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number: log, flushed_through: last }),
+            next_file_number: Some(next + 3),
+            last_sequence: Some(last),
+            synced_through: Some(last),
+            session_log: Some(log),
+            // The log is synced and takes no write.
+            clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
+            deleted: Vec::new(),
+            added: levels
+                .flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta.clone())))
+                .collect(),
+        };
+        ManifestWriter::create(env, directory, manifest, &snapshot)?;
+        set_current(env, directory, manifest, temporary)
+    }
+
+    /// Removes what the new manifest does not name: old files, and new tables that were merged.
+    fn clear(
+        mut self,
+        options: &Options,
+        directory: &Path,
+        found: &Inventory,
+        new: Range<u64>,
+    ) -> RepairReport {
+        let live: Vec<u64> = self.levels.iter().flatten().map(|meta| meta.number).collect();
+        for name in found.files.iter().copied().chain(new.map(FileName::Table)) {
+            let stays = match name {
+                FileName::Current | FileName::Lock | FileName::Stats => true,
+                FileName::Table(number) => live.contains(&number),
+                FileName::Manifest(_) | FileName::Wal(_) | FileName::Temporary(_) => false,
+            };
+            if !stays {
+                // What cannot be removed is an orphan, which the next opening sweeps.
+                let _ = options.env.remove(&name.path(directory));
+            }
+        }
+        let kept = found.tables.iter().filter(|table| live.contains(&table.number)).count();
+        self.report.changed = true;
+        self.report.tables_kept = kept as u64;
+        self.report.tables_written = (live.len() - kept) as u64;
+        self.report.entries = self.levels.iter().flatten().map(|meta| meta.entries).sum();
+        self.report.last_sequence = self.last_sequence;
+        self.report
+    }
+}
+
+fn numbers(files: &Vec<&TableFound>) -> Vec<u64> {
+    files.iter().map(|file| file.number).collect()
+}
+
+fn sequences_of(meta: &FileMeta) -> RangeInclusive<SequenceNumber> {
+    meta.smallest_sequence..=meta.largest_sequence
+}
+
+/// What of `gap` is in none of `covered`.
+fn without(
+    gap: RangeInclusive<SequenceNumber>,
+    covered: &[RangeInclusive<SequenceNumber>],
+) -> Vec<RangeInclusive<SequenceNumber>> {
+    let mut left = vec![gap];
+    for range in covered {
+        left = left
+            .into_iter()
+            .flat_map(|gap| {
+                let before = *gap.start()..=(*gap.end()).min(range.start().saturating_sub(1));
+                let after = (*gap.start()).max(range.end() + 1)..=*gap.end();
+                [before, after]
+            })
+            .filter(|gap| !gap.is_empty())
+            .collect();
+    }
+    left
+}
+
+/// The first sorted level that has room for this much.
+fn level_for(options: &Options, bytes: u64) -> usize {
+    let targets = options.compaction_options();
+    (1..LEVELS - 1).find(|level| targets.target_bytes(*level) >= bytes).unwrap_or(LEVELS - 1)
+}

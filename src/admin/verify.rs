@@ -1,0 +1,268 @@
+//! `Db::verify`: reads everything that the database is made of and holds it together.
+//!
+//! 1. The manifest in force is read again and must name the tables of the current version.
+//! 2. The levels are held against each other: in a sorted level no two tables share a key, and
+//!    in level 0 tables that share keys follow one another in time.
+//! 3. Each log of this session, and each that it took over, must hold nothing but whole records
+//!    as far as it was written. (Read-only, opening itself has judged all logs.)
+//! 4. Each table is opened anew, so that nothing comes from memory, and goes through
+//!    `table::verify`; then what it holds must be what the manifest says of it.
+//!
+//! Damage does not end the check: it is collected, at most one piece for each file. Locks are held
+//! for the manifest only; reads and writes go on meanwhile.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
+use crate::log::record::format::HeaderState;
+use crate::log::wal::evidence::{Log, missing_log};
+use crate::log::wal::format::{WalItem, visit};
+use crate::state::shared::Shared;
+use crate::table::reader::Expect;
+use crate::table::verify::{TableCheck, VerifyCounts};
+use crate::tree::edit::FileMeta;
+use crate::tree::manifest::{read_current, replay};
+use crate::tree::order::clashes;
+use crate::tree::version::Version;
+use std::fmt;
+
+/// How far [`Db::verify`](crate::Db::verify) is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyProgress {
+    /// Tables that are checked.
+    pub tables_done: u64,
+    /// All tables.
+    pub tables: u64,
+    /// Bytes of the tables that are checked, and of the data read in the one at hand.
+    pub bytes_done: u64,
+    /// Bytes of all tables.
+    pub bytes: u64,
+}
+
+/// What [`Db::verify`](crate::Db::verify) read and found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables read.
+    pub tables: u64,
+    /// Bytes of their files.
+    pub table_bytes: u64,
+    /// Entries in those that are in order.
+    pub entries: u64,
+    /// Data blocks in those that are in order.
+    pub data_blocks: u64,
+    /// Keys that passed their filter; 0 where there are no filters, or only such of policies that
+    /// the options do not name.
+    pub filter_probes: u64,
+    /// Logs read.
+    pub logs: u64,
+    /// Records in them.
+    pub log_records: u64,
+    /// Everything that is not as it should be. Each names a file; empty if all is in order.
+    pub damage: Vec<Error>,
+}
+
+impl VerifyReport {
+    /// True if nothing is damaged.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} tables, {} bytes: {} entries in {} data blocks, {} of them asked of filters; \
+             {} logs, {} records; {} damaged",
+            self.tables,
+            self.table_bytes,
+            self.entries,
+            self.data_blocks,
+            self.filter_probes,
+            self.logs,
+            self.log_records,
+            self.damage.len()
+        )
+    }
+}
+
+/// Checks everything.
+///
+/// # Errors
+/// `Closed`. Whatever else goes wrong is in the report.
+pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+    shared.process.check()?;
+    let _lock = shared.hold()?;
+    let mut report = VerifyReport::default();
+    let logs = logs_to_read(shared);
+    let version = check_manifest(shared, &mut report);
+    check_levels(shared, &version, &mut report);
+    for log in logs {
+        if let Err(error) = check_log(shared, &log, &mut report) {
+            report.damage.push(error);
+        }
+    }
+    let handles = || (0..LEVELS).flat_map(|level| version.level(level));
+    let mut done = VerifyProgress {
+        tables: handles().count() as u64,
+        bytes: handles().map(|handle| handle.meta.bytes).sum(),
+        ..VerifyProgress::default()
+    };
+    progress(&done);
+    for handle in handles() {
+        shared.check_open()?;
+        let before = done.bytes_done;
+        let checked = check_table(shared, &handle.meta, &mut |bytes| {
+            done.bytes_done += bytes;
+            progress(&done);
+        });
+        report.tables += 1;
+        report.table_bytes += handle.meta.bytes;
+        match checked {
+            Ok(counts) => {
+                report.entries += counts.entries;
+                report.data_blocks += counts.data_blocks;
+                report.filter_probes += counts.filter_probes;
+            }
+            Err(error) => report.damage.push(error),
+        }
+        done.bytes_done = before + handle.meta.bytes;
+        done.tables_done += 1;
+        progress(&done);
+    }
+    Ok(report)
+}
+
+/// The manifest on disk must say what the version is; answers that version.
+fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
+    let versions = shared.versions.lock();
+    let version = Arc::clone(versions.current());
+    if shared.failure.is_set() {
+        // A record that failed may stand there or not.
+        return version;
+    }
+    let (env, directory) = (&*shared.env, &shared.directory);
+    let read = read_current(env, directory).and_then(|current| match current {
+        Some(number) => replay(env, directory, number),
+        None => Err(Error::missing(FileName::Current.path(directory), "the database is open")),
+    });
+    match read {
+        Ok(state) => {
+            let same = (0..LEVELS).all(|level| {
+                let handles = version.level(level).iter();
+                let mut ours: Vec<&FileMeta> = handles.map(|handle| &*handle.meta).collect();
+                let mut named: Vec<&FileMeta> = state.levels[level].iter().collect();
+                ours.sort_by_key(|meta| meta.number);
+                named.sort_by_key(|meta| meta.number);
+                ours == named
+            });
+            if !same {
+                let path = FileName::Manifest(state.number).path(directory);
+                let what = "the manifest does not name the tables that are in use";
+                report.damage.push(Error::corruption(path, state.bytes, what));
+            }
+        }
+        Err(error) => report.damage.push(error),
+    }
+    version
+}
+
+/// Tables that share keys must be in an order that finds the newest version first.
+fn check_levels(shared: &Shared, version: &Version, report: &mut VerifyReport) {
+    for level in 0..LEVELS {
+        let tables = version.level(level).iter().map(|handle| &*handle.meta);
+        report.damage.extend(clashes(level, tables).into_iter().map(|clash| {
+            let path = FileName::Table(clash.left).path(&shared.directory);
+            Error::corruption(path, 0, clash.to_string())
+        }));
+    }
+}
+
+fn check_table(
+    shared: &Shared,
+    meta: &FileMeta,
+    progress: &mut dyn FnMut(u64),
+) -> Result<VerifyCounts> {
+    let path = FileName::Table(meta.number).path(&shared.directory);
+    let check = TableCheck {
+        env: &shared.env,
+        custom_policies: shared.options.custom_policies(),
+        custom_prefixes: shared.options.custom_prefixes(),
+    };
+    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+    let (table, counts) = check.run(&path, expect, progress)?;
+    let found = table.properties();
+    let same = found.entries == meta.entries
+        && found.smallest_key == meta.smallest
+        && found.largest_key == meta.largest
+        && found.smallest_sequence == meta.smallest_sequence
+        && found.largest_sequence == meta.largest_sequence;
+    if !same {
+        let what = "entries, keys or sequences are not those that the manifest says";
+        return Err(Error::corruption(path, 0, what));
+    }
+    Ok(counts)
+}
+
+/// A log and how much of it was written; all of it if that is not known.
+struct WrittenLog {
+    number: u64,
+    bytes: Option<u64>,
+}
+
+fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
+    if shared.read_only {
+        return Vec::new();
+    }
+    let log = shared.log.lock();
+    let writers = log.unsynced.iter().chain(&log.current);
+    let mut logs: Vec<WrittenLog> =
+        writers.map(|wal| WrittenLog { number: wal.number(), bytes: Some(wal.bytes()) }).collect();
+    for full in &shared.view.load().immutables {
+        if !logs.iter().any(|log| log.number == full.log_number) {
+            logs.push(WrittenLog { number: full.log_number, bytes: None });
+        }
+    }
+    logs
+}
+
+fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
+    let written = log.bytes.unwrap_or(u64::MAX);
+    let file = Log::new(&shared.directory, log.number);
+    let path = &file.path;
+    let Some(mut reader) = file.open(&*shared.env, written)? else {
+        let view = shared.view.load();
+        let numbers = view.immutables.iter().map(|full| full.log_number);
+        // A flush may have let it go meanwhile.
+        let needed = numbers.chain([view.active_log]).any(|number| number == log.number);
+        return match needed {
+            true => Err(missing_log(&shared.directory, log.number, "its writes are in no table")),
+            false => Ok(()),
+        };
+    };
+    if let Some(written) = log.bytes.filter(|written| reader.file_bytes() < *written) {
+        let what = format!("the log ends here, {written} bytes were written");
+        return Err(Error::corruption(path, reader.file_bytes(), what));
+    }
+    report.logs += 1;
+    let mut damage = None;
+    let header = visit(&mut reader, &mut |start, _, item| match item {
+        WalItem::Record(_) => report.log_records += 1,
+        WalItem::Undecodable(what) => {
+            damage.get_or_insert_with(|| what.into_error(path, start));
+        }
+        WalItem::Bad(bad) => {
+            damage.get_or_insert_with(|| Error::corruption(path, start, bad.what.clone()));
+        }
+    })?;
+    match (header, damage) {
+        (HeaderState::Bad(bad), _) => Err(bad.into_error(path, 0)),
+        (HeaderState::Torn, _) => Err(Error::corruption(path, 0, "the log has no beginning")),
+        (HeaderState::Good, Some(error)) => Err(error),
+        (HeaderState::Good, None) => Ok(()),
+    }
+}

@@ -1,0 +1,339 @@
+//! User keys, sequence numbers and the internal keys that the tree is sorted by.
+//!
+//! An *internal key* is the user key followed by 8 bytes, the *trailer*: the little-endian `u64`
+//! `sequence << 8 | kind`. Internal keys are ordered by user key ascending (bytewise, the only
+//! order there is), then by trailer descending, so that the newest version comes first.
+//!
+//! Two keys bound the versions of a user key: [`LookupKey`] with a sequence stands before every
+//! version that the sequence can see; trailer 0, which no entry has, stands after all of them.
+//! [`filter_key`] is the only way from an internal key to what a filter is built and asked with.
+
+use crate::base::value::Value;
+use std::cmp::Ordering;
+
+/// Counts writes, from 1. 56 bits.
+pub type SequenceNumber = u64;
+
+/// The largest sequence number.
+pub const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
+
+/// Bytes of sequence and kind behind the user key.
+pub const TRAILER_BYTES: usize = 8;
+
+/// Longest user key.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// Longest value: 1 GiB.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// What an entry says of its key. `2` is reserved for range tombstones; a reader refuses every
+/// kind it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ValueKind {
+    /// The key was deleted.
+    Tombstone = 0,
+    /// The key has a value.
+    Put = 1,
+}
+
+impl ValueKind {
+    /// The kind of a stored byte.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(ValueKind::Tombstone),
+            1 => Some(ValueKind::Put),
+            _ => None,
+        }
+    }
+}
+
+/// What one place (memtable or table) knows of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The newest visible version has this value.
+    Found(Value),
+    /// The newest visible version is a tombstone: older places must not be asked.
+    Deleted,
+    /// No visible version here.
+    Absent,
+}
+
+/// `sequence << 8 | kind`.
+#[inline]
+#[must_use]
+pub fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
+    sequence << 8 | u64::from(kind as u8)
+}
+
+/// Appends the internal key of `user_key`.
+pub fn put_internal_key(
+    dst: &mut Vec<u8>,
+    user_key: &[u8],
+    sequence: SequenceNumber,
+    kind: ValueKind,
+) {
+    put_key_with_trailer(dst, user_key, pack_trailer(sequence, kind));
+}
+
+/// Appends `user_key` and a trailer of any value.
+pub fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
+    dst.extend_from_slice(user_key);
+    dst.extend_from_slice(&trailer.to_le_bytes());
+}
+
+/// User key and trailer of an internal key; `None` if it is shorter than a trailer.
+#[inline]
+#[must_use]
+pub fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
+    let (user_key, trailer) = internal_key.split_last_chunk::<TRAILER_BYTES>()?;
+    Some((user_key, u64::from_le_bytes(*trailer)))
+}
+
+/// The user key of an internal key. Keys from files were checked when their block was loaded; a
+/// too short one is taken as a whole.
+#[inline]
+#[must_use]
+pub fn user_key(internal_key: &[u8]) -> &[u8] {
+    split_internal_key(internal_key).map_or(internal_key, |(key, _)| key)
+}
+
+/// The part of an internal key that filters are built from and asked with: the user key, no
+/// sequence, no kind. Every filter in siftdb gets its keys through this function.
+#[inline]
+#[must_use]
+pub fn filter_key(internal_key: &[u8]) -> &[u8] {
+    user_key(internal_key)
+}
+
+/// Sequence and kind of a trailer; `None` if the kind is unknown.
+#[inline]
+#[must_use]
+pub fn unpack_trailer(trailer: u64) -> Option<(SequenceNumber, ValueKind)> {
+    Some((trailer >> 8, ValueKind::from_byte(trailer as u8)?))
+}
+
+/// The order of internal keys: user key ascending, then trailer descending.
+#[inline]
+#[must_use]
+pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
+    match (split_internal_key(a), split_internal_key(b)) {
+        (Some((key_a, trailer_a)), Some((key_b, trailer_b))) => {
+            key_a.cmp(key_b).then(trailer_b.cmp(&trailer_a))
+        }
+        // Only a damaged block holds such a key, and that is refused when it is loaded.
+        _ => a.cmp(b),
+    }
+}
+
+/// The first eight bytes as a number that sorts like them; shorter keys as if zeros followed.
+/// Equal prefixes say nothing: the whole keys decide.
+#[inline]
+#[must_use]
+pub fn sort_prefix(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(head) => u64::from_le_bytes(*head).swap_bytes(),
+        None => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
+    }
+}
+
+/// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself where
+/// nothing shorter exists. Needs `a < b`.
+#[must_use]
+pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
+    let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    if let (Some(&x), Some(&y)) = (a.get(common), b.get(common))
+        && x < y.saturating_sub(1)
+        && common + 1 < a.len()
+    {
+        let mut short = a[..common].to_vec();
+        short.push(x + 1);
+        return short;
+    }
+    a.to_vec()
+}
+
+/// The smallest byte string greater than every string that starts with `prefix`; `None` when the
+/// prefix is empty or all 0xff, and so nothing lies beyond.
+#[must_use]
+pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor)
+}
+
+/// The key of one point lookup: the internal key before every version that `sequence` can see.
+/// Keys up to 56 bytes need no allocation.
+#[derive(Clone, Debug)]
+pub struct LookupKey {
+    inline: [u8; LookupKey::INLINE],
+    heap: Option<Box<[u8]>>,
+    len: usize,
+}
+
+impl LookupKey {
+    const INLINE: usize = 64;
+
+    /// The key that finds the newest version of `user_key` at or below `sequence`.
+    #[inline]
+    #[must_use]
+    pub fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
+        // 0xff is above every kind, so this sorts before all entries of the same sequence.
+        let trailer = (sequence << 8 | 0xff).to_le_bytes();
+        let len = user_key.len() + TRAILER_BYTES;
+        let mut inline = [0; Self::INLINE];
+        let mut heap = None;
+        if len <= Self::INLINE {
+            inline[..user_key.len()].copy_from_slice(user_key);
+            inline[user_key.len()..len].copy_from_slice(&trailer);
+        } else {
+            let mut bytes = Vec::with_capacity(len);
+            bytes.extend_from_slice(user_key);
+            bytes.extend_from_slice(&trailer);
+            heap = Some(bytes.into_boxed_slice());
+        }
+        LookupKey { inline, heap, len }
+    }
+
+    /// The internal key to seek with.
+    #[inline]
+    #[must_use]
+    pub fn internal_key(&self) -> &[u8] {
+        match &self.heap {
+            Some(bytes) => bytes,
+            None => &self.inline[..self.len],
+        }
+    }
+
+    /// The user key.
+    #[inline]
+    #[must_use]
+    pub fn user_key(&self) -> &[u8] {
+        let key = self.internal_key();
+        &key[..key.len() - TRAILER_BYTES]
+    }
+
+    /// The trailer to seek with; every visible version has a smaller one.
+    #[inline]
+    #[must_use]
+    pub fn trailer(&self) -> u64 {
+        split_internal_key(self.internal_key()).map_or(0, |(_, trailer)| trailer)
+    }
+
+    /// The sequence this lookup reads at.
+    #[inline]
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.trailer() >> 8
+    }
+}
+
+/// Length of the longest common prefix, eight bytes at a time.
+#[inline]
+#[must_use]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let (words_a, _) = a.as_chunks::<8>();
+    let (words_b, _) = b.as_chunks::<8>();
+    let mut common = 0;
+    for (word_a, word_b) in words_a.iter().zip(words_b) {
+        let difference = u64::from_le_bytes(*word_a) ^ u64::from_le_bytes(*word_b);
+        if difference != 0 {
+            return common + difference.trailing_zeros() as usize / 8;
+        }
+        common += 8;
+    }
+    let tails = a.iter().zip(b).skip(common);
+    common + tails.take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn internal(key: &[u8], sequence: u64, kind: ValueKind) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_internal_key(&mut bytes, key, sequence, kind);
+        bytes
+    }
+
+    #[test]
+    fn newer_versions_come_first_and_the_lookup_key_before_what_it_sees() {
+        let newer = internal(b"k", 9, ValueKind::Put);
+        let older = internal(b"k", 8, ValueKind::Tombstone);
+        let next = internal(b"k\0", 1, ValueKind::Put);
+        assert!(compare_internal(&newer, &older).is_lt());
+        assert!(compare_internal(&older, &next).is_lt());
+        let lookup = LookupKey::new(b"k", 8);
+        assert!(compare_internal(&newer, lookup.internal_key()).is_lt());
+        assert!(compare_internal(lookup.internal_key(), &older).is_lt());
+        assert_eq!(lookup.sequence(), 8);
+    }
+
+    #[test]
+    fn reserved_kind_is_refused() {
+        assert_eq!(ValueKind::from_byte(2), None);
+        assert_eq!(unpack_trailer(7 << 8 | 2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn sort_prefixes_sort_like_keys(
+            a in proptest::collection::vec(0u8..3, 0..12),
+            b in proptest::collection::vec(0u8..3, 0..12),
+        ) {
+            match sort_prefix(&a).cmp(&sort_prefix(&b)) {
+                Ordering::Equal => prop_assert!(
+                    a.iter().chain(&[0; 8]).take(8).eq(b.iter().chain(&[0; 8]).take(8))
+                ),
+                unequal => prop_assert_eq!(unequal, a.cmp(&b)),
+            }
+        }
+
+        #[test]
+        fn separators_separate(a: Vec<u8>, b: Vec<u8>) {
+            prop_assume!(a < b);
+            let s = separator(&a, &b);
+            prop_assert!(a <= s && s < b && s.len() <= a.len());
+        }
+
+        #[test]
+        fn prefix_successor_is_tight(prefix: Vec<u8>, tail: Vec<u8>, other: Vec<u8>) {
+            let mut inside = prefix.clone();
+            inside.extend_from_slice(&tail);
+            if let Some(end) = prefix_successor(&prefix) {
+                prop_assert!(inside < end);
+                if other > prefix && !other.starts_with(&prefix) {
+                    prop_assert!(other >= end);
+                }
+            } else {
+                prop_assert!(prefix.iter().all(|&byte| byte == 0xff));
+            }
+        }
+
+        #[test]
+        fn lookup_keys_of_any_length(key in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let lookup = LookupKey::new(&key, 77);
+            prop_assert_eq!(lookup.user_key(), &key[..]);
+            prop_assert_eq!(filter_key(lookup.internal_key()), &key[..]);
+        }
+    }
+
+    #[test]
+    fn common_prefixes_of_all_lengths() {
+        for a in 0..20 {
+            for b in 0..20 {
+                for at in 0..20 {
+                    let left = vec![7; a];
+                    let mut right = vec![7; b];
+                    if let Some(byte) = right.get_mut(at) {
+                        *byte = 9;
+                    }
+                    assert_eq!(common_prefix(&left, &right), a.min(b).min(at), "{a} {b} {at}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Ranges of keys as they are written in Rust: `..`, `"a".."n"`, `key..=key`, bounds.
+//!
+//! A trait of its own, because `impl RangeBounds<K>` cannot infer `K` for `..`. Sealed: the set of
+//! range types is closed. A range whose start lies behind its end is empty.
+
+use crate::base::key::prefix_successor;
+use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// Owned bounds of user keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyBounds {
+    /// Where the range begins.
+    pub start: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub end: Bound<Vec<u8>>,
+}
+
+impl KeyBounds {
+    /// The keys that start with `prefix`: exact, whatever bytes it has.
+    #[must_use]
+    pub fn of_prefix(prefix: &[u8]) -> Self {
+        KeyBounds {
+            start: Bound::Included(prefix.to_vec()),
+            end: prefix_successor(prefix).map_or(Bound::Unbounded, Bound::Excluded),
+        }
+    }
+
+    /// The same keys as a half-open range: from the first on, and below the second or all. Nothing
+    /// lies between a key and the same key with a zero byte behind it.
+    #[must_use]
+    pub fn half_open(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let above = |key: &Vec<u8>| [&key[..], &[0]].concat();
+        let start = match &self.start {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => above(key),
+        };
+        let end = match &self.end {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(above(key)),
+            Bound::Excluded(key) => Some(key.clone()),
+        };
+        (start, end)
+    }
+
+    /// True if no key can lie in the range.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match (&self.start, &self.end) {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(start), Bound::Included(end)) => start > end,
+            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
+            | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A range of keys: any of Rust's range types over anything that is bytes.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = siftdb::Db::open(directory.path().join("db"))?;
+/// db.put("b", "2")?;
+/// assert_eq!(db.range(..).count(), 1);
+/// assert_eq!(db.range("a".."b").count(), 0);
+/// assert_eq!(db.range(b"a".as_slice()..=b"b".as_slice()).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub trait KeyRange: sealed::Sealed {
+    /// The owned bounds.
+    #[doc(hidden)]
+    fn into_bounds(self) -> KeyBounds;
+}
+
+fn owned<T: AsRef<[u8]>>(key: T) -> Vec<u8> {
+    key.as_ref().to_vec()
+}
+
+macro_rules! key_range {
+    ($($range:ty, $value:ident => $start:expr, $end:expr;)*) => {$(
+        impl<T: AsRef<[u8]>> sealed::Sealed for $range {}
+
+        impl<T: AsRef<[u8]>> KeyRange for $range {
+            fn into_bounds(self) -> KeyBounds {
+                let $value = self;
+                KeyBounds { start: $start, end: $end }
+            }
+        }
+    )*};
+}
+
+key_range! {
+    Range<T>, r => Bound::Included(owned(r.start)), Bound::Excluded(owned(r.end));
+    RangeFrom<T>, r => Bound::Included(owned(r.start)), Bound::Unbounded;
+    RangeTo<T>, r => Bound::Unbounded, Bound::Excluded(owned(r.end));
+    RangeToInclusive<T>, r => Bound::Unbounded, Bound::Included(owned(r.end));
+    RangeInclusive<T>, r =>
+        Bound::Included(owned(r.start())), Bound::Included(owned(r.end()));
+    (Bound<T>, Bound<T>), r => r.0.map(owned), r.1.map(owned);
+}
+
+impl sealed::Sealed for RangeFull {}
+
+impl KeyRange for RangeFull {
+    fn into_bounds(self) -> KeyBounds {
+        KeyBounds { start: Bound::Unbounded, end: Bound::Unbounded }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::RangeBounds;
+
+    #[test]
+    fn ranges_that_hold_nothing_are_empty() {
+        assert!(("b".."a").into_bounds().is_empty());
+        assert!(("a".."a").into_bounds().is_empty());
+        assert!(!("a"..="a").into_bounds().is_empty());
+        assert!((Bound::Excluded("a"), Bound::Included("a")).into_bounds().is_empty());
+        assert!(!(..).into_bounds().is_empty());
+    }
+
+    #[test]
+    fn every_range_has_a_half_open_form() {
+        let keys: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"a\x01", b"b", b"\xff"];
+        let bounds = |key: &[u8]| {
+            [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec()), Bound::Unbounded]
+        };
+        for start in keys.iter().flat_map(|key| bounds(key)) {
+            for end in keys.iter().flat_map(|key| bounds(key)) {
+                let (from, below) =
+                    KeyBounds { start: start.clone(), end: end.clone() }.half_open();
+                for key in keys.map(<[u8]>::to_vec) {
+                    let within = (start.clone(), end.clone()).contains(&key);
+                    let half_open = key >= from && below.as_ref().is_none_or(|below| key < *below);
+                    assert_eq!(within, half_open, "{start:?} {end:?} {key:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_of_0xff_have_no_end() {
+        assert_eq!(KeyBounds::of_prefix(&[0xff, 0xff]).end, Bound::Unbounded);
+        assert_eq!(KeyBounds::of_prefix(b"").end, Bound::Unbounded);
+        assert_eq!(KeyBounds::of_prefix(b"a\xff").end, Bound::Excluded(b"b".to_vec()));
+    }
+}

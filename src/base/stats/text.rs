@@ -1,0 +1,165 @@
+//! The table that [`Stats`] print: a line for each level that has tables or was asked, then what
+//! was written, what writers waited for, and what takes memory.
+//!
+//! `siftdb stats` and whoever prints statistics get it through `Display`. For people: nothing here
+//! is meant to be parsed, and sizes are rounded. Programs take the numbers from `report`.
+
+use crate::base::stats::report::{LevelStats, Stats};
+use std::fmt;
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "level  tables       bytes    entries  filters    negative   true +  false +  \
+             unresolved  no filter      FPR  expected  blocks read  avoided"
+        )?;
+        for (number, level) in self.levels.iter().enumerate() {
+            let asked = level.negatives + level.not_consulted + level.prefix_checks();
+            let asked = asked + level.scan_tables + level.scan_checks();
+            if level.tables + level.data_blocks() + asked > 0 {
+                write_level(f, &format!("{number}"), level)?;
+            }
+        }
+        write_level(f, "all", &self.total())?;
+        write_prefixes(f, &self.levels)?;
+        write_scans(f, self.scans, &self.levels)?;
+        writeln!(
+            f,
+            "gets {} (found {}), answered by a memtable {}, memtables skipped by their filter {}",
+            self.gets, self.gets_found, self.memtable_hits, self.memtable_negatives
+        )?;
+        writeln!(
+            f,
+            "writes {} batches, {} entries, {} in {} groups; log {}, {} syncs",
+            self.batches,
+            self.entries,
+            bytes(self.entry_bytes),
+            self.write_groups,
+            bytes(self.wal_bytes),
+            self.wal_syncs
+        )?;
+        writeln!(
+            f,
+            "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {} entries), moves {}",
+            self.flushes,
+            bytes(self.flush_bytes),
+            self.compactions,
+            bytes(self.compaction_bytes_read),
+            bytes(self.compaction_bytes_written),
+            self.compaction_entries_dropped,
+            self.trivial_moves
+        )?;
+        writeln!(
+            f,
+            "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
+             slowed {} ({} ms), logs begun {} ({} ms)",
+            self.memtable_stalls,
+            self.memtable_stall_nanos / 1_000_000,
+            self.level0_stalls,
+            self.level0_stall_nanos / 1_000_000,
+            self.level0_slowdowns,
+            self.level0_slowdown_nanos / 1_000_000,
+            self.log_switches,
+            self.log_switch_nanos / 1_000_000
+        )?;
+        let (snapshots, filter_errors) = (self.snapshots, self.filter_errors);
+        let [memtables, cache, capacity] =
+            [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
+        let [resident, construction, pinned] =
+            [self.resident_bytes, self.construction_bytes, self.pinned_bytes].map(bytes);
+        write!(
+            f,
+            "memory: memtables {memtables}, cache {cache} of {capacity}, resident filters and \
+             indexes {resident}, filters being built {construction}, pinned {pinned}; \
+             {snapshots} snapshots, {filter_errors} filter errors"
+        )
+    }
+}
+
+/// One line, and only for who uses prefixes.
+fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
+    if levels.iter().all(|level| level.prefix_checks() == 0) {
+        return Ok(());
+    }
+    write!(f, "tables that lookups asked for a prefix, and passed by:")?;
+    for (number, level) in levels.iter().enumerate().filter(|(_, level)| level.prefix_checks() > 0)
+    {
+        write!(f, "  level {number} {}, {}", level.prefix_checks(), level.prefix_negatives)?;
+    }
+    writeln!(f)
+}
+
+/// A line for each level that scans came to.
+fn write_scans(f: &mut fmt::Formatter<'_>, scans: u64, levels: &[LevelStats]) -> fmt::Result {
+    if scans == 0 {
+        return Ok(());
+    }
+    writeln!(f, "scans {scans}; tables, and blocks in them:")?;
+    for (number, level) in levels.iter().enumerate() {
+        if level.scan_tables + level.scan_checks() == 0 {
+            continue;
+        }
+        write!(f, "  level {number} entered {}, ", level.scan_tables)?;
+        write!(f, "passed by {} of {} asked, ", level.scan_negatives, level.scan_checks())?;
+        write!(f, "read {} ", level.scan_data_blocks_read)?;
+        writeln!(f, "and found {} data blocks", level.scan_data_blocks_cached)?;
+    }
+    Ok(())
+}
+
+fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fmt::Result {
+    let observed = level.observed_fpr().map_or("-".into(), |fpr| format!("{:.3}%", 100.0 * fpr));
+    let expected = if level.filter_bytes == 0 {
+        "-".into()
+    } else {
+        format!("{:.3}%", 100.0 * level.expected_fpr)
+    };
+    writeln!(
+        f,
+        "{name:>5}  {:>6}  {:>10}  {:>9}  {:>7}  {:>10}  {:>7}  {:>7}  {:>10}  {:>9}  {:>7}  \
+         {:>8}  {:>11}  {:>7}",
+        level.tables,
+        bytes(level.bytes),
+        level.entries,
+        bytes(level.filter_bytes),
+        level.negatives,
+        level.true_positives,
+        level.false_positives,
+        level.unresolved,
+        level.not_consulted,
+        observed,
+        expected,
+        level.data_blocks_read,
+        level.data_blocks_avoided(),
+    )
+}
+
+/// A size for people: three digits and a unit.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 99.95 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_500), "1.5 kB");
+        assert_eq!(bytes(999_950_000), "1.0 GB");
+    }
+}

@@ -1,0 +1,239 @@
+//! Keys and values as they are handed out: owned, cheap to clone, without a lifetime.
+//!
+//! Up to [`INLINE_BYTES`] stand in the `Value` itself; point lookups copy up to [`COPY_BYTES`];
+//! larger ones, and whatever an iterator hands out, share what already holds them: the cached
+//! block, or a memtable's chunk of a few values (16 KiB, or one value), never a whole memtable. A
+//! shared value keeps its block or chunk in memory for as long as it lives, evicted or not;
+//! [`Value::detach`] ends that.
+
+use crate::base::sync::Arc;
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+
+/// Values up to this size need no allocation.
+pub const INLINE_BYTES: usize = 30;
+
+/// Point lookups copy values up to this size out of their block; larger ones share it. A lookup's
+/// value may outlive its block by far, and two threads that read one hot block would contend for
+/// its reference count. A scan has the block at hand and passes on: there sharing saves an
+/// allocation an entry (`benches/scan.rs`).
+pub const COPY_BYTES: usize = 256;
+
+/// A value, or the key of an iterated entry. Dereferences to `[u8]`.
+///
+/// ```
+/// let value = siftdb::Value::from(&b"1815"[..]);
+/// assert_eq!(&value[..], b"1815");
+/// assert_eq!(value.into_vec(), b"1815".to_vec());
+/// ```
+#[derive(Clone)]
+pub struct Value(Repr);
+
+/// The key of an iterated entry; the same type as [`Value`], with the same costs.
+pub type Key = Value;
+
+/// Bytes that a value may share: a block, kept alive by whoever still reads from it.
+type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+#[derive(Clone)]
+enum Repr {
+    Inline { len: u8, bytes: [u8; INLINE_BYTES] },
+    Owned(Arc<[u8]>),
+    Chunk { chunk: Arc<[u8]>, start: u32, len: u32 },
+    Shared { owner: SharedBytes, start: u32, len: u32 },
+}
+
+impl Value {
+    /// As `Value::from`, for what mostly fits inline: then without a call.
+    #[inline]
+    pub(crate) fn short(source: &[u8]) -> Self {
+        if source.len() > INLINE_BYTES {
+            return Value::from(source);
+        }
+        let mut bytes = [0; INLINE_BYTES];
+        copy_short(&mut bytes, source);
+        Value(Repr::Inline { len: source.len() as u8, bytes })
+    }
+
+    /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
+    /// not lie in `owner`.
+    #[inline]
+    pub(crate) fn from_shared<T>(owner: &Arc<T>, start: usize, len: usize) -> Option<Self>
+    where
+        T: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        let bytes = (**owner).as_ref().get(start..start.checked_add(len)?)?;
+        if len <= INLINE_BYTES {
+            return Some(Value::from(bytes));
+        }
+        let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
+        let owner: SharedBytes = Arc::<T>::clone(owner);
+        Some(Value(Repr::Shared { owner, start, len }))
+    }
+
+    /// The `len` bytes of a memtable's chunk from `start` on, which must lie in it: a copy when
+    /// they fit inline, else sharing the chunk.
+    pub(crate) fn from_chunk(chunk: &Arc<[u8]>, start: u32, len: u32) -> Self {
+        if len as usize <= INLINE_BYTES {
+            let start = start as usize;
+            return Value::from(&chunk[start..start + len as usize]);
+        }
+        Value(Repr::Chunk { chunk: Arc::clone(chunk), start, len })
+    }
+
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Owned(bytes) => bytes,
+            Repr::Chunk { chunk, start, len } => {
+                let start = *start as usize;
+                &chunk[start..start + *len as usize]
+            }
+            Repr::Shared { owner, start, len } => {
+                let start = *start as usize;
+                &(**owner).as_ref()[start..start + *len as usize]
+            }
+        }
+    }
+
+    /// The same bytes, sharing nothing with a block: for values that are kept for long.
+    #[must_use]
+    pub fn detach(self) -> Self {
+        match self.0 {
+            Repr::Shared { .. } | Repr::Chunk { .. } => Value::from(self.as_slice()),
+            other => Value(other),
+        }
+    }
+
+    /// The bytes as a vector of their own.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        self.as_slice().to_vec()
+    }
+}
+
+impl From<&[u8]> for Value {
+    #[inline]
+    fn from(source: &[u8]) -> Self {
+        if source.len() <= INLINE_BYTES {
+            let mut bytes = [0; INLINE_BYTES];
+            bytes[..source.len()].copy_from_slice(source);
+            return Value(Repr::Inline { len: source.len() as u8, bytes });
+        }
+        Value(Repr::Owned(Arc::from(source)))
+    }
+}
+
+/// Copies `source`, which is no longer than `to`. From eight bytes on in two pieces of one size,
+/// which may overlap: a copy of any length would be a call.
+#[inline]
+fn copy_short(to: &mut [u8; INLINE_BYTES], source: &[u8]) {
+    let len = source.len();
+    if let (Some(first), Some(last)) = (source.first_chunk::<16>(), source.last_chunk::<16>()) {
+        to[..16].copy_from_slice(first);
+        to[len - 16..len].copy_from_slice(last);
+    } else if let (Some(first), Some(last)) = (source.first_chunk::<8>(), source.last_chunk::<8>())
+    {
+        to[..8].copy_from_slice(first);
+        to[len - 8..len].copy_from_slice(last);
+    } else {
+        to.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
+
+impl std::hash::Hash for Value {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_slice().hash(state);
+    }
+}
+
+macro_rules! equals_bytes {
+    ($($other:ty),*) => {$(
+        impl PartialEq<$other> for Value {
+            fn eq(&self, other: &$other) -> bool {
+                self.as_slice() == AsRef::<[u8]>::as_ref(other)
+            }
+        }
+    )*};
+}
+
+equals_bytes!([u8], &[u8], Vec<u8>, str, &str);
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_slice().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_reads_the_same_and_only_large_ones_pin() {
+        let block: Vec<u8> = (0..2000u32).map(|i| i as u8).collect();
+        let owner = Arc::new(block.clone());
+        for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
+            let value = Value::from_shared(&owner, 7, len).unwrap();
+            assert_eq!(&value[..], &block[7..7 + len]);
+            assert_eq!(Value::short(&value), value);
+            assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
+            let kept = value.detach();
+            assert_eq!(Arc::strong_count(&owner), 1);
+            assert_eq!(kept.into_vec(), &block[7..7 + len]);
+        }
+        assert!(Value::from_shared(&owner, 1999, 2).is_none());
+        assert!(Value::from_shared(&owner, usize::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn a_value_is_four_words() {
+        assert_eq!(size_of::<Value>(), 32);
+        assert_eq!(size_of::<Option<Value>>(), 32);
+    }
+}

@@ -1,0 +1,27 @@
+//! The end of a session.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::jobs::obsolete::{remove_orphans, remove_tables};
+use crate::state::session;
+use crate::state::shared::Shared;
+
+/// The end of a session, after its workers: log synced and ended, counters saved, files that
+/// nobody needs removed.
+///
+/// # Errors
+/// The failure of the log, or the one that had made the database read-only.
+pub fn finish(shared: &Shared) -> Result<()> {
+    if let Some(cause) = shared.failure.get() {
+        return Err(Error::ReadOnly { cause: Arc::new(cause) });
+    }
+    if shared.read_only {
+        return Ok(());
+    }
+    shared.check_lock().and_then(|()| session::finish_log(shared)).map_err(|e| shared.latch(e))?;
+    shared.retired.lock().clear();
+    remove_orphans(shared);
+    remove_tables(shared);
+    shared.save_stats();
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Is this directory a LevelDB or RocksDB database? Asked before anything in it is touched.
+//!
+//! Opening, repairing and inspecting a directory begin with [`refuse_foreign`]. Both programs use
+//! names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`), so a repair that went by
+//! names would take their databases over.
+//!
+//! Signs of a foreign database: a `CURRENT` that holds the name of a manifest and nothing else, a
+//! file `*.ldb`, `IDENTITY` or `OPTIONS-*`, a manifest that does not begin with siftdb's magic
+//! number. They count only where no file has a magic number of siftdb: a database of ours with a
+//! stray file in it opens.
+//!
+//! At most [`FILES_READ_MAX`] files are read, [`MAGIC_BYTES`] at each end. LOCK is not even opened:
+//! closing it would release the lock of an owner in this process.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::{FileName, parse};
+use crate::env::api::{DirectoryEntry, Env, FileKind};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// What every magic number of siftdb begins with, and the line in `CURRENT` too.
+const OURS: &[u8] = b"siftdb";
+
+/// Bytes of a magic number.
+const MAGIC_BYTES: usize = 8;
+
+/// A `CURRENT` of LevelDB or RocksDB is not longer than this.
+const FOREIGN_CURRENT_BYTES_MAX: u64 = 64;
+
+/// How many files are looked into. A database of ours has its magic number in nearly all of its
+/// files, so more would not tell more.
+const FILES_READ_MAX: usize = 100;
+
+/// Refuses a directory that holds a LevelDB or RocksDB database. Changes nothing.
+///
+/// # Errors
+/// `UnsupportedFormat` for such a directory; `Io` if it cannot be listed or a file in it cannot be
+/// opened.
+pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
+    let current = FileName::Current.path(directory);
+    // The usual case costs one small read.
+    if has_our_magic(env, &current)? {
+        return Ok(());
+    }
+    let entries = match env.list(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        listed => listed.map_err(|error| Error::io("list", directory, error))?,
+    };
+    let Some(sign) = foreign_sign(env, directory, &entries)? else { return Ok(()) };
+    if any_file_is_ours(env, directory, &entries)? {
+        return Ok(());
+    }
+    let what = format!("a LevelDB or RocksDB database ({sign}), which siftdb leaves alone");
+    Err(Error::UnsupportedFormat { path: directory.to_path_buf(), what })
+}
+
+/// What to answer where the file at `path` is not what it should be: that it belongs to a foreign
+/// database, if it does, else `error`.
+#[must_use]
+pub fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
+    let is_strange = error.is_corruption() || matches!(error, Error::InvalidArgument { .. });
+    let directory = path.parent().filter(|_| is_strange);
+    let refused = directory.map_or(Ok(()), |directory| refuse_foreign(env, directory));
+    refused.err().filter(Error::is_corruption).unwrap_or(error)
+}
+
+/// The first sign of a foreign database.
+fn foreign_sign(
+    env: &dyn Env,
+    directory: &Path,
+    entries: &[DirectoryEntry],
+) -> Result<Option<String>> {
+    if let Some(contents) = foreign_current(env, &FileName::Current.path(directory))? {
+        return Ok(Some(format!("its CURRENT says {contents:?}")));
+    }
+    for entry in entries.iter().filter(|entry| entry.kind == FileKind::File) {
+        let name = &entry.name;
+        let by_name = name == "IDENTITY"
+            || name.strip_prefix("OPTIONS-").is_some_and(is_number)
+            || name.strip_suffix(".ldb").is_some_and(is_number);
+        if by_name {
+            return Ok(Some(format!("it has a file {name}")));
+        }
+        let is_manifest = name.strip_prefix("MANIFEST-").is_some_and(is_number);
+        if is_manifest && front_is_foreign(env, &directory.join(name))? {
+            return Ok(Some(format!("its {name} is none of siftdb")));
+        }
+    }
+    Ok(None)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The contents of a CURRENT of the form `MANIFEST-000002`.
+fn foreign_current(env: &dyn Env, path: &Path) -> Result<Option<String>> {
+    let Some(Ends { bytes, front, .. }) = ends(env, path, FOREIGN_CURRENT_BYTES_MAX as usize)?
+    else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&front);
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let names_manifest = line.strip_prefix("MANIFEST-").is_some_and(is_number);
+    let is_short = bytes <= FOREIGN_CURRENT_BYTES_MAX;
+    Ok((is_short && names_manifest).then(|| line.to_string()))
+}
+
+/// True for a manifest that siftdb did not begin. A crash can leave one of ours without its first
+/// sector, as zeros or cut off: that is no sign.
+fn front_is_foreign(env: &dyn Env, path: &Path) -> Result<bool> {
+    let Some(Ends { bytes, front, .. }) = ends(env, path, MAGIC_BYTES)? else { return Ok(false) };
+    let is_torn = bytes < MAGIC_BYTES as u64 || front.iter().all(|byte| *byte == 0);
+    Ok(!is_torn && !front.starts_with(OURS))
+}
+
+fn any_file_is_ours(env: &dyn Env, directory: &Path, entries: &[DirectoryEntry]) -> Result<bool> {
+    let files = entries.iter().filter(|entry| entry.kind == FileKind::File);
+    let mut names: Vec<FileName> = files
+        .filter_map(|entry| parse(&entry.name))
+        .filter(|name| name.number().is_some())
+        .collect();
+    // Manifests first, then logs: the order of `FileName`.
+    names.sort_unstable();
+    for name in names.iter().take(FILES_READ_MAX) {
+        if has_our_magic(env, &name.path(directory))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True if the file begins or ends with a magic number of siftdb.
+fn has_our_magic(env: &dyn Env, path: &Path) -> Result<bool> {
+    let found = ends(env, path, MAGIC_BYTES)?;
+    Ok(found.is_some_and(|ends| ends.front.starts_with(OURS) || ends.back.starts_with(OURS)))
+}
+
+/// The first and the last bytes of a file.
+struct Ends {
+    /// The length of the file.
+    bytes: u64,
+    front: Vec<u8>,
+    back: Vec<u8>,
+}
+
+/// The ends of a file, `limit` bytes each or what there is. `None` if it is not there, is no
+/// ordinary file, or cannot be read: then it says nothing.
+fn ends(env: &dyn Env, path: &Path, limit: usize) -> Result<Option<Ends>> {
+    let file = match env.open_random(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
+            return Ok(None);
+        }
+        // The name of a directory that is none.
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(None),
+        opened => opened.map_err(|error| Error::io("open", path, error))?,
+    };
+    let bytes = file.len().map_err(|error| Error::io("metadata", path, error))?;
+    let mut front = vec![0; limit.min(usize::try_from(bytes).unwrap_or(limit))];
+    let mut back = front.clone();
+    let behind = bytes.saturating_sub(back.len() as u64);
+    let read = file.read_exact_at(0, &mut front).and(file.read_exact_at(behind, &mut back));
+    // A bad sector is damage, and other files may tell. Whoever needs this file meets the error.
+    Ok(read.is_ok().then_some(Ends { bytes, front, back }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+
+    fn judged(files: &[(&str, &[u8])]) -> bool {
+        let env = MemEnv::without_log();
+        let home = Path::new("/db");
+        env.create_dir(home).unwrap();
+        for (name, bytes) in files {
+            env.write_file(&home.join(name), bytes);
+        }
+        match refuse_foreign(&env, home) {
+            Ok(()) => false,
+            Err(Error::UnsupportedFormat { path, what }) => {
+                assert!(path == home && what.contains("a LevelDB or RocksDB database"), "{what}");
+                true
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn each_foreign_sign_counts() {
+        let signs: [(&str, &[u8]); 7] = [
+            ("CURRENT", b"MANIFEST-000002\n"),
+            ("CURRENT", b"MANIFEST-2"),
+            ("000005.ldb", b""),
+            ("IDENTITY", b"5a1f"),
+            ("OPTIONS-000007", b"[Version]"),
+            ("MANIFEST-000002", b"V\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb"),
+            ("MANIFEST-2", b"V\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb"),
+        ];
+        for sign in signs {
+            assert!(judged(&[sign]), "{sign:?}");
+            assert!(judged(&[("LOCK", b""), ("000004.log", b""), sign]), "{sign:?}");
+            // A file of ours, whichever it is, outweighs the sign.
+            for ours in [
+                ("CURRENT", &b"siftdb 1 MANIFEST-000007 0a163b71\n"[..]),
+                ("MANIFEST-000009", b"siftdbMF\x01\0\0\0"),
+                ("000009.wal", b"siftdbWL\x01\0\0\0"),
+                ("000009.sst", b"data and footer siftdbST"),
+            ] {
+                assert!(!judged(&[sign, ours]), "{sign:?} {ours:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_ours_can_look_like_is_not_foreign() {
+        let harmless: [(&str, &[u8]); 10] = [
+            ("CURRENT", b""),
+            ("CURRENT", b"no line of siftdb"),
+            ("CURRENT", b"MANIFEST-"),
+            ("CURRENT", b"MANIFEST-000002 and more"),
+            // An interrupted creation.
+            ("MANIFEST-000001", b""),
+            ("MANIFEST-000001", b"siftd"),
+            ("MANIFEST-000001", &[0; 600]),
+            ("name.ldb", b"a file of someone else"),
+            ("OPTIONS-old", b""),
+            ("000005.sst", b"no table"),
+        ];
+        for file in harmless {
+            assert!(!judged(&[file]), "{file:?}");
+        }
+        assert!(!judged(&[]));
+        let env = MemEnv::without_log();
+        refuse_foreign(&env, Path::new("/missing")).unwrap();
+    }
+}

@@ -1,0 +1,508 @@
+//! [`FaultEnv`]: another Env, one of whose calls fails.
+//!
+//! A test runs once to count the calls, then once for each of them with [`FaultEnv::fail_at`],
+//! and looks at what the engine answers and what a reopening finds. Calls are told apart by
+//! name, those of [`READS`] and [`CHANGES`]; each is counted whether it fails or not. Dropping a
+//! file or a lock is no call. What came after the failure, and on which files, the record of
+//! [`FaultEnv::changes`] says.
+//!
+//! There is one fault at a time. What an implementation of Env must hide (`EINTR`, the system
+//! writing less than it was asked to) never shows here either: `EINTR` as a fault lets the call
+//! pass, as the loop around the interrupted call would, and a short write is one that fails after
+//! its first half, as when the disk fills up.
+
+use crate::base::sync::{Arc, Mutex};
+use crate::env::api::{
+    DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// `EINTR`: interrupted, which every Env answers by doing it again.
+pub const EINTR: i32 = 4;
+/// `EIO`: the device failed.
+pub const EIO: i32 = 5;
+/// `EMFILE`: the process has too many open files.
+pub const EMFILE: i32 = 24;
+/// `ENOSPC`: the disk is full.
+pub const ENOSPC: i32 = 28;
+
+/// The calls that leave the disk as it is.
+pub const READS: [&str; 5] = ["open_random", "read_exact_at", "len", "list", "metadata"];
+
+/// The calls that change the disk, make changes durable or lock.
+pub const CHANGES: [&str; 11] = [
+    "create_new",
+    "write_at",
+    "allocate_zeroed",
+    "sync_data",
+    "sync_all",
+    "sync_dir",
+    "rename",
+    "remove",
+    "hard_link",
+    "create_dir",
+    "lock",
+];
+
+/// Some of the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Every call.
+    All,
+    /// Those of [`READS`].
+    Reads,
+    /// Those of [`CHANGES`].
+    Changes,
+    /// Those of one name.
+    Named(&'static str),
+}
+
+impl Calls {
+    fn includes(self, operation: &str) -> bool {
+        match self {
+            Calls::All => true,
+            Calls::Reads => READS.contains(&operation),
+            Calls::Changes => CHANGES.contains(&operation),
+            Calls::Named(name) => name == operation,
+        }
+    }
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// It does nothing and answers this error of the system.
+    Error(i32),
+    /// It does its work and answers this error all the same.
+    ErrorAfter(i32),
+    /// A write writes the first half of its bytes and answers [`ENOSPC`]; any other call does
+    /// nothing and answers that.
+    ShortWrite,
+    /// It and every later call of any name do nothing and answer [`EIO`]. What the disk holds
+    /// then is for the test to take: `MemEnv::power_cut`.
+    PowerCut,
+}
+
+/// Which calls fail, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    kind: FaultKind,
+    from_then_on: bool,
+    among: Calls,
+}
+
+impl Fault {
+    /// One call fails.
+    #[must_use]
+    pub fn once(kind: FaultKind) -> Self {
+        Fault { kind, from_then_on: false, among: Calls::All }
+    }
+
+    /// One call fails, and so does every later one.
+    #[must_use]
+    pub fn from_then_on(kind: FaultKind) -> Self {
+        Fault { kind, from_then_on: true, among: Calls::All }
+    }
+
+    /// Only these calls count, and only they fail.
+    #[must_use]
+    pub fn among(self, among: Calls) -> Self {
+        Fault { among, ..self }
+    }
+}
+
+/// A call of [`CHANGES`] that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub operation: &'static str,
+    /// The file or directory; of a rename or link the new name.
+    pub path: PathBuf,
+    /// How it was made to fail, if it was.
+    pub fault: Option<FaultKind>,
+}
+
+/// An Env that passes calls on to another and lets some fail. Clones share the fault.
+///
+/// ```
+/// use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+/// use siftdb::env::{Env, MemEnv};
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// let env = FaultEnv::new(Arc::new(MemEnv::new()));
+/// let mut file = env.create_new(Path::new("/file"))?;
+/// // The second sync from the start, counted from 0.
+/// env.fail_at(1, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_data")));
+/// file.sync_data()?;
+/// assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(EIO));
+/// file.sync_data()?;
+/// assert_eq!(env.calls(), 4);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultEnv {
+    inner: Arc<dyn Env>,
+    switch: Switch,
+}
+
+impl FaultEnv {
+    /// Passes on every call, until told otherwise.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Env>) -> Self {
+        FaultEnv { inner, switch: Switch::default() }
+    }
+
+    /// Calls so far, reads included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls_of(Calls::All)
+    }
+
+    /// Calls of that kind so far.
+    #[must_use]
+    pub fn calls_of(&self, calls: Calls) -> u64 {
+        self.switch.0.lock().count(calls)
+    }
+
+    /// Lets call `n` fail, counted from 0 among the calls that the fault is about, from the
+    /// making of this Env on. It takes the place of an earlier fault; power comes back.
+    pub fn fail_at(&self, n: u64, fault: Fault) {
+        let mut state = self.switch.0.lock();
+        state.fault = Some((n, fault));
+        state.fired = false;
+        state.power_off = false;
+        state.changes.clear();
+    }
+
+    /// Lets no further call fail.
+    pub fn heal(&self) {
+        let mut state = self.switch.0.lock();
+        state.fault = None;
+        state.power_off = false;
+    }
+
+    /// The calls of [`CHANGES`] since the fault was set, in order.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        self.switch.0.lock().changes.clone()
+    }
+
+    /// True once a call has failed by the fault set last.
+    #[must_use]
+    pub fn has_fired(&self) -> bool {
+        self.switch.0.lock().fired
+    }
+}
+
+/// Counts calls and decides about each; an Env and its files share it.
+#[derive(Clone, Debug, Default)]
+struct Switch(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    counts: BTreeMap<&'static str, u64>,
+    fault: Option<(u64, Fault)>,
+    fired: bool,
+    power_off: bool,
+    changes: Vec<Change>,
+}
+
+impl State {
+    fn count(&self, calls: Calls) -> u64 {
+        self.counts.iter().filter(|(name, _)| calls.includes(name)).map(|(_, count)| count).sum()
+    }
+
+    /// How the call of that name that was just counted fails.
+    fn fault_of(&mut self, operation: &str) -> Option<FaultKind> {
+        if self.power_off {
+            return Some(FaultKind::PowerCut);
+        }
+        let (n, fault) = self.fault?;
+        if !fault.among.includes(operation) {
+            return None;
+        }
+        let index = self.count(fault.among) - 1;
+        if index != n && !(fault.from_then_on && index > n) {
+            return None;
+        }
+        self.fired = true;
+        self.power_off = fault.kind == FaultKind::PowerCut;
+        Some(fault.kind)
+    }
+}
+
+impl Switch {
+    /// Counts a call on `path` and says how it fails, if it does.
+    fn decide(&self, operation: &'static str, path: &Path) -> Option<FaultKind> {
+        let mut state = self.0.lock();
+        *state.counts.entry(operation).or_insert(0) += 1;
+        let fault = state.fault_of(operation);
+        if CHANGES.contains(&operation) {
+            state.changes.push(Change { operation, path: path.to_path_buf(), fault });
+        } else {
+            debug_assert!(READS.contains(&operation));
+        }
+        fault
+    }
+
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        run: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        perform(self.decide(operation, path), run)
+    }
+}
+/// Makes a call, or fails it.
+fn perform<T>(fault: Option<FaultKind>, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let code = match fault {
+        None | Some(FaultKind::Error(EINTR) | FaultKind::ErrorAfter(EINTR)) => return run(),
+        Some(FaultKind::Error(code)) => code,
+        Some(FaultKind::ErrorAfter(code)) => run().map(|_| code)?,
+        Some(FaultKind::ShortWrite) => ENOSPC,
+        Some(FaultKind::PowerCut) => EIO,
+    };
+    Err(io::Error::from_raw_os_error(code))
+}
+
+impl Env for FaultEnv {
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let inner = self.switch.call("open_random", path, || self.inner.open_random(path))?;
+        let path = path.to_path_buf();
+        Ok(Arc::new(FaultRandom { inner, path, switch: self.switch.clone() }))
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let inner = self.switch.call("create_new", path, || self.inner.create_new(path))?;
+        let path = path.to_path_buf();
+        Ok(Box::new(FaultWritable { inner, path, switch: self.switch.clone() }))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.switch.call("sync_dir", path, || self.inner.sync_dir(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.switch.call("rename", to, || self.inner.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.switch.call("remove", path, || self.inner.remove(path))
+    }
+
+    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
+        self.switch.call("hard_link", new, || self.inner.hard_link(existing, new))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.switch.call("create_dir", path, || self.inner.create_dir(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        self.switch.call("list", path, || self.inner.list(path))
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.switch.call("metadata", path, || self.inner.metadata(path))
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
+        self.switch.call("lock", path, || self.inner.lock(path, mode))
+    }
+}
+
+#[derive(Debug)]
+struct FaultRandom {
+    inner: Arc<dyn RandomFile>,
+    path: PathBuf,
+    switch: Switch,
+}
+
+impl RandomFile for FaultRandom {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.switch.call("read_exact_at", &self.path, || self.inner.read_exact_at(offset, buffer))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.switch.call("len", &self.path, || self.inner.len())
+    }
+}
+
+#[derive(Debug)]
+struct FaultWritable {
+    inner: Box<dyn WritableFile>,
+    path: PathBuf,
+    switch: Switch,
+}
+
+impl WritableFile for FaultWritable {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let fault = self.switch.decide("write_at", &self.path);
+        if fault == Some(FaultKind::ShortWrite) {
+            self.inner.write_at(offset, &data[..data.len() / 2])?;
+        }
+        perform(fault, || self.inner.write_at(offset, data))
+    }
+
+    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
+        let fault = self.switch.decide("allocate_zeroed", &self.path);
+        if fault == Some(FaultKind::ShortWrite) {
+            self.inner.allocate_zeroed(offset, bytes / 2)?;
+        }
+        perform(fault, || self.inner.allocate_zeroed(offset, bytes))
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.switch.call("sync_data", &self.path, || self.inner.sync_data())
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.switch.call("sync_all", &self.path, || self.inner.sync_all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+
+    /// Every name of call once, in the order of this list; answers how each went.
+    fn script(env: &dyn Env) -> Vec<(&'static str, Option<i32>)> {
+        let path = Path::new;
+        let mut outcomes = Vec::new();
+        let mut note = |name, error: Option<io::Error>| {
+            outcomes.push((name, error.map(|error| error.raw_os_error().unwrap_or(0))));
+        };
+        note("lock", env.lock(path("/LOCK"), LockMode::Exclusive).err());
+        note("create_dir", env.create_dir(path("/d")).err());
+        match env.create_new(path("/a")) {
+            Ok(mut file) => {
+                note("create_new", None);
+                note("write_at", file.write_at(0, b"12345678").err());
+                note("allocate_zeroed", file.allocate_zeroed(8, 8).err());
+                note("sync_data", file.sync_data().err());
+                note("sync_all", file.sync_all().err());
+            }
+            Err(error) => note("create_new", Some(error)),
+        }
+        note("sync_dir", env.sync_dir(path("/")).err());
+        note("hard_link", env.hard_link(path("/a"), path("/b")).err());
+        note("rename", env.rename(path("/b"), path("/c")).err());
+        note("list", env.list(path("/")).err());
+        note("metadata", env.metadata(path("/a")).err());
+        match env.open_random(path("/a")) {
+            Ok(file) => {
+                note("open_random", None);
+                note("len", file.len().err());
+                note("read_exact_at", file.read_exact_at(0, &mut [0; 1]).err());
+            }
+            Err(error) => note("open_random", Some(error)),
+        }
+        note("remove", env.remove(path("/a")).err());
+        outcomes
+    }
+
+    fn fresh() -> (MemEnv, FaultEnv) {
+        let mem = MemEnv::new();
+        (mem.clone(), FaultEnv::new(Arc::new(mem)))
+    }
+
+    #[test]
+    fn every_call_is_counted_by_name() {
+        let (_, env) = fresh();
+        assert!(script(&env).iter().all(|(_, error)| error.is_none()));
+        assert_eq!(env.calls(), 16);
+        assert_eq!(env.calls_of(Calls::Reads), READS.len() as u64);
+        assert_eq!(env.calls_of(Calls::Changes), CHANGES.len() as u64);
+        for name in READS.iter().chain(&CHANGES) {
+            assert_eq!(env.calls_of(Calls::Named(name)), 1, "{name}");
+        }
+        assert!(!env.has_fired());
+    }
+
+    #[test]
+    fn each_call_can_be_the_one_that_fails() {
+        for n in 0..16 {
+            let (_, env) = fresh();
+            env.fail_at(n, Fault::once(FaultKind::Error(EMFILE)));
+            let outcomes = script(&env);
+            assert_eq!(outcomes[n as usize].1, Some(EMFILE), "{n}");
+            assert!(env.has_fired());
+            assert!(outcomes[..n as usize].iter().all(|(_, error)| error.is_none()));
+            let injected = outcomes.iter().filter(|(_, error)| *error == Some(EMFILE));
+            assert_eq!(injected.count(), 1, "once");
+        }
+    }
+
+    #[test]
+    fn from_then_on_is_for_all_that_the_fault_is_about() {
+        let (_, env) = fresh();
+        let changes = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Changes);
+        env.fail_at(6, changes);
+        for (at, (name, error)) in script(&env).into_iter().enumerate() {
+            let fails = at >= 6 && CHANGES.contains(&name);
+            assert_eq!(error, fails.then_some(ENOSPC), "{name}");
+        }
+        env.heal();
+        env.remove(Path::new("/a")).unwrap();
+    }
+
+    #[test]
+    fn a_power_cut_stops_every_call_and_the_disk_stays_as_it_was() {
+        let (mem, env) = fresh();
+        env.fail_at(0, Fault::once(FaultKind::PowerCut).among(Calls::Named("sync_all")));
+        let outcomes = script(&env);
+        let cut = outcomes.iter().position(|(name, _)| *name == "sync_all").unwrap();
+        assert!(outcomes[..cut].iter().all(|(_, error)| error.is_none()));
+        assert!(outcomes[cut..].iter().all(|(_, error)| *error == Some(EIO)));
+        assert_eq!(mem.list_files(), [Path::new("/LOCK"), Path::new("/a")]);
+        assert!(mem.power_cut().list_files().is_empty());
+    }
+
+    #[test]
+    fn a_short_write_leaves_its_first_half() {
+        let (mem, env) = fresh();
+        env.fail_at(0, Fault::once(FaultKind::ShortWrite).among(Calls::Named("write_at")));
+        let mut file = env.create_new(Path::new("/f")).unwrap();
+        assert_eq!(file.write_at(0, b"12345").unwrap_err().raw_os_error(), Some(ENOSPC));
+        assert_eq!(mem.read_file(Path::new("/f")).unwrap(), b"12");
+        env.fail_at(0, Fault::once(FaultKind::ShortWrite).among(Calls::Named("allocate_zeroed")));
+        assert_eq!(file.allocate_zeroed(2, 6).unwrap_err().raw_os_error(), Some(ENOSPC));
+        assert_eq!(mem.read_file(Path::new("/f")).unwrap(), b"12\0\0\0");
+    }
+
+    #[test]
+    fn changes_are_recorded_since_the_fault_was_set() {
+        let (_, env) = fresh();
+        env.create_dir(Path::new("/before")).unwrap();
+        env.fail_at(0, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_all")));
+        script(&env);
+        let changes = env.changes();
+        assert_eq!(changes.len(), CHANGES.len());
+        let failed: Vec<_> = changes.iter().filter(|change| change.fault.is_some()).collect();
+        let (path, fault) = ("/a".into(), Some(FaultKind::Error(EIO)));
+        assert_eq!(failed, [&Change { operation: "sync_all", path, fault }]);
+    }
+
+    #[test]
+    fn an_error_after_the_work_leaves_the_work() {
+        let (mem, env) = fresh();
+        mem.write_file(Path::new("/a"), b"a");
+        env.fail_at(0, Fault::once(FaultKind::ErrorAfter(EIO)));
+        let error = env.rename(Path::new("/a"), Path::new("/b")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(EIO));
+        assert_eq!(mem.list_files(), [Path::new("/b")]);
+    }
+
+    #[test]
+    fn an_interrupted_call_is_begun_again() {
+        let (_, env) = fresh();
+        env.fail_at(0, Fault::from_then_on(FaultKind::Error(EINTR)));
+        assert!(script(&env).iter().all(|(_, error)| error.is_none()));
+        assert!(env.has_fired());
+    }
+}

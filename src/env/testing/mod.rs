@@ -1,0 +1,5 @@
+//! Environments that fail on purpose.
+
+pub mod fault;
+
+pub use fault::FaultEnv;

@@ -1,0 +1,174 @@
+//! Keys to load and keys to miss, the same for the same seed.
+//!
+//! An absent key is a near neighbour of a present one (a changed last byte, or one byte more), so
+//! that it lies inside the key range of tables and only a filter, or a data block, can tell that
+//! it is not there. Each is checked against the set.
+
+use crate::base::key::KEY_BYTES_MAX;
+use std::collections::BTreeSet;
+
+/// The splitmix64 generator: one step from `state`, which it moves on.
+pub(crate) fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A number below `bound`, which is at least 1. The bias is below 2^-32 for any set that fits
+/// memory.
+pub(crate) fn below(state: &mut u64, bound: usize) -> usize {
+    ((u128::from(splitmix64(state)) * bound as u128) >> 64) as usize
+}
+
+/// Different keys, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySet {
+    keys: Vec<Vec<u8>>,
+}
+
+impl KeySet {
+    /// Bytes of the longest key that a database takes; loading a longer one fails.
+    pub const KEY_BYTES_MAX: usize = KEY_BYTES_MAX;
+
+    /// The different ones among `keys`.
+    pub fn new(keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let mut keys: Vec<Vec<u8>> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        KeySet { keys }
+    }
+
+    /// `count` different keys of 16 bytes, such as `user:07364129880`.
+    #[must_use]
+    pub fn generate(count: usize, seed: u64) -> Self {
+        let mut state = seed;
+        let mut numbers = BTreeSet::new();
+        // A share of one in two of the numbers there are, so that this ends for every count.
+        let span = (2 * count as u64).max(100_000_000_000);
+        while numbers.len() < count {
+            numbers.insert(splitmix64(&mut state) % span);
+        }
+        KeySet::new(numbers.iter().map(|number| format!("user:{number:011}").into_bytes()))
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True without keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Bytes of all keys.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.keys.iter().map(|key| key.len() as u64).sum()
+    }
+
+    /// True if `key` is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.keys.binary_search_by(|other| other.as_slice().cmp(key)).is_ok()
+    }
+
+    /// The keys, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(Vec::as_slice)
+    }
+
+    /// The places of all keys in an order that looks random: the order of loading.
+    #[must_use]
+    pub(crate) fn shuffled(&self, seed: u64) -> Vec<u32> {
+        let mut places: Vec<u32> = (0..self.keys.len() as u32).collect();
+        let mut state = seed;
+        for last in (1..places.len()).rev() {
+            places.swap(last, below(&mut state, last + 1));
+        }
+        places
+    }
+
+    pub(crate) fn key(&self, place: usize) -> &[u8] {
+        self.keys.get(place).map_or(&[], Vec::as_slice)
+    }
+
+    /// `count` keys of the set, each drawn from all.
+    #[must_use]
+    pub fn present(&self, count: usize, seed: u64) -> Vec<Vec<u8>> {
+        let mut state = seed;
+        if self.keys.is_empty() {
+            return Vec::new();
+        }
+        (0..count).map(|_| self.key(below(&mut state, self.keys.len())).to_vec()).collect()
+    }
+
+    /// `count` keys that are not in the set, each a neighbour of one that is.
+    #[must_use]
+    pub fn absent(&self, count: usize, seed: u64) -> Vec<Vec<u8>> {
+        let mut state = seed;
+        if self.keys.is_empty() {
+            return Vec::new();
+        }
+        (0..count)
+            .map(|_| {
+                let mut key = self.key(below(&mut state, self.keys.len())).to_vec();
+                let draw = splitmix64(&mut state);
+                match key.last_mut() {
+                    // Within a nibble: a digit stays near the digits, a letter near the letters.
+                    Some(last) if draw & 1 == 0 => *last ^= (draw >> 1) as u8 & 15 | 1,
+                    _ => key.push(b'0' + ((draw >> 1) % 10) as u8),
+                }
+                while self.contains(&key) {
+                    key.push(b'0' + (splitmix64(&mut state) % 10) as u8);
+                }
+                key
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitmix64_gives_its_published_numbers() {
+        let mut state = 1_234_567;
+        assert_eq!(splitmix64(&mut state), 6_457_827_717_110_365_317);
+        assert_eq!(splitmix64(&mut state), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn keys_are_different_sorted_and_the_same_for_a_seed() {
+        let keys = KeySet::generate(5_000, 7);
+        assert_eq!(keys, KeySet::generate(5_000, 7));
+        assert_ne!(keys, KeySet::generate(5_000, 8));
+        assert_eq!(keys.len(), 5_000);
+        assert!(keys.iter().all(|key| key.len() == 16));
+        assert!(keys.iter().zip(keys.iter().skip(1)).all(|(a, b)| a < b));
+        let mut order = keys.shuffled(1);
+        assert!(!order.is_sorted());
+        order.sort_unstable();
+        assert!(order.iter().zip(0..).all(|(a, b)| *a == b));
+    }
+
+    #[test]
+    fn absent_keys_are_absent_and_within_the_range() {
+        // Dense on purpose: many neighbours are in the set.
+        let keys = KeySet::new((0..2_000u32).map(|i| format!("{i:04}").into_bytes()));
+        let absent = keys.absent(3_000, 5);
+        assert_eq!(absent.len(), 3_000);
+        assert!(absent.iter().all(|key| !keys.contains(key)));
+        let inside = absent.iter().filter(|key| key.as_slice() < b"1999".as_slice()).count();
+        assert!(inside > 2_900, "{inside}");
+        assert!(keys.present(100, 5).iter().all(|key| keys.contains(key)));
+        let lone = KeySet::new([Vec::new()]);
+        assert!(lone.absent(10, 1).iter().all(|key| !key.is_empty()));
+        assert!(KeySet::default().absent(10, 1).is_empty());
+    }
+}

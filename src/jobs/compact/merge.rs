@@ -1,0 +1,439 @@
+//! A compaction: the tables of a task become new ones of its output level.
+//!
+//! Called by the background with a task from a picker and the version it was picked from. The
+//! inputs are read with every checksum verified and without filling the cache (a damaged block
+//! would otherwise be written anew with a good checksum), and every table must yield the number of
+//! entries that the manifest says.
+//!
+//! An output ends where it is full or where it overlaps too much of the level after the next, and
+//! never between two versions of one user key: so sorted levels are disjoint by user key. At level
+//! 0 it does not end.
+
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
+use crate::base::key::{SequenceNumber, user_key};
+use crate::base::sync::Arc;
+use crate::jobs::compact::retention::{KeysBelow, Retention};
+use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::task::{CompactionTask, JobContext, JobOutcome};
+use crate::tree::edit::FileMeta;
+use crate::tree::handle::TableHandle;
+use crate::tree::level_iter::LevelIter;
+use crate::tree::targets::CompactionOptions;
+use crate::tree::version::Version;
+
+/// What to compact.
+#[derive(Debug)]
+pub struct MergeJob<'a> {
+    /// The task; not a trivial move.
+    pub task: &'a CompactionTask,
+    /// The version it was picked from, or a later one.
+    pub version: &'a Version,
+    /// The live snapshots in ascending order, then the published sequence: taken together, before
+    /// the compaction.
+    pub snapshots: Vec<SequenceNumber>,
+    /// How large a table may get.
+    pub options: CompactionOptions,
+}
+
+/// Writes the tables that replace those of the task.
+///
+/// # Errors
+/// Inputs that cannot be read or are damaged, outputs that cannot be written, or
+/// [`Error::Closed`] when stopped. No output file remains.
+pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> {
+    let MergeJob { task, version, snapshots, options } = job;
+    let find = |level, metas| find_tables(version, level, metas, context);
+    let upper = find(task.input_level, &task.inputs)?;
+    let lower = find(task.output_level, &task.overlapping)?;
+    let mut runs = match task.input_level {
+        // Newest first, each a walk of its own.
+        0 => upper.into_iter().map(|table| vec![table]).collect(),
+        _ => vec![upper],
+    };
+    runs.push(lower);
+    let rewrite = Rewrite {
+        sources: runs
+            .into_iter()
+            .map(|tables| LevelIter::new(Direction::Forward, tables, false))
+            .collect(),
+        entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
+        bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
+        retention: Retention::new(&snapshots, KeysBelow::new(&task.below, &task.older)),
+        sequences: task.recorded_sequences(),
+        context,
+    };
+    let mut grandparents = Grandparents::new(task.grandparents());
+    rewrite.run(|key, open_bytes| {
+        if task.output_level == 0 {
+            // Each table of level 0 is one more to ask: there it stays one.
+            return false;
+        }
+        let passed = grandparents.pass(key);
+        let full = open_bytes >= options.table_bytes || passed > options.grandparent_bytes_max();
+        if full {
+            grandparents.passed_bytes = 0;
+        }
+        full
+    })
+}
+
+fn find_tables(
+    version: &Version,
+    level: usize,
+    metas: &[Arc<FileMeta>],
+    context: &JobContext<'_>,
+) -> Result<Vec<Arc<TableHandle>>> {
+    let find = |meta: &Arc<FileMeta>| {
+        let mut handles = version.level(level).iter();
+        let handle = handles.find(|handle| handle.meta.number == meta.number);
+        handle.cloned().ok_or_else(|| {
+            let what = format!("compaction of table {}, not at level {level}", meta.number);
+            Error::corruption(context.directory, 0, what)
+        })
+    };
+    metas.iter().map(find).collect()
+}
+
+/// How much of the level under the output the open table spans.
+struct Grandparents<'t> {
+    /// Those not yet passed.
+    tables: &'t [Arc<FileMeta>],
+    passed_bytes: u64,
+}
+
+impl<'t> Grandparents<'t> {
+    fn new(tables: &'t [Arc<FileMeta>]) -> Self {
+        Grandparents { tables, passed_bytes: 0 }
+    }
+
+    /// Bytes of the tables that lie before `key` and behind where the open table began.
+    fn pass(&mut self, key: &[u8]) -> u64 {
+        while let Some((first, rest)) = self.tables.split_first()
+            && user_key(&first.largest) < key
+        {
+            self.passed_bytes += first.bytes;
+            self.tables = rest;
+        }
+        self.passed_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::levels::LEVELS;
+    use crate::base::sync::{AtomicBool, Ordering};
+    use crate::jobs::compact::picker::{CompactionCursors, pick, score};
+    use crate::jobs::compact::range::RangeCompaction;
+    use crate::jobs::compact::task::sequences;
+    use crate::jobs::testing::{Tree, path_of};
+    use crate::tree::order::clashes;
+    use proptest::prelude::*;
+    use std::ops::Bound;
+
+    const OPTIONS: CompactionOptions = CompactionOptions {
+        level0_tables: 3,
+        level_base_bytes: 6000,
+        level_multiplier: 3,
+        table_bytes: 2000,
+    };
+
+    fn run_with(
+        tree: &Tree,
+        task: &CompactionTask,
+        options: CompactionOptions,
+    ) -> Result<JobOutcome> {
+        let (version, snapshots) = (&tree.version, tree.needed());
+        merge(&tree.context(), MergeJob { task, version, snapshots, options })
+    }
+
+    fn run(tree: &Tree, task: &CompactionTask) -> Result<JobOutcome> {
+        run_with(tree, task, OPTIONS)
+    }
+
+    /// Here most tables are small: they join, also within level 0.
+    const WIDE: CompactionOptions = CompactionOptions {
+        level0_tables: 3,
+        level_base_bytes: 30_000,
+        level_multiplier: 3,
+        table_bytes: 40_000,
+    };
+
+    fn apply(tree: &mut Tree, task: &CompactionTask, options: &CompactionOptions) {
+        let output = match task.trivial_move {
+            true => JobOutcome::default(),
+            false => run_with(tree, task, options.clone()).unwrap(),
+        };
+        tree.install(task.edit(output.tables));
+        check_shape(tree, options);
+    }
+
+    /// Every level is in its order, tables are bounded, files are those of the tree.
+    fn check_shape(tree: &Tree, options: &CompactionOptions) {
+        for level in 0..LEVELS {
+            let metas = tree.version.level(level).iter().map(|handle| &*handle.meta);
+            assert_eq!(clashes(level, metas), []);
+        }
+        for level in 1..LEVELS {
+            let tables = tree.version.level(level);
+            for handle in tables {
+                // A block, index, properties and the versions of the last key beyond the limit.
+                assert!(handle.meta.bytes <= 2 * options.table_bytes + 2000);
+            }
+        }
+        let (present, live) = tree.files();
+        assert_eq!(present, live);
+    }
+
+    fn settle(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
+        let oldest = |tree: &Tree| tree.needed()[0];
+        while let Some(task) = pick(&tree.version.shape(), options, cursors, oldest(tree)) {
+            cursors.advance(&task);
+            apply(tree, &task, options);
+        }
+        let shape = tree.version.shape();
+        assert!((0..LEVELS - 1).all(|level| score(&shape, level, options) < 1.0));
+    }
+
+    fn compact_range(
+        tree: &mut Tree,
+        range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        options: &CompactionOptions,
+    ) {
+        let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
+        let mut walk = RangeCompaction::new(&tree.version.shape(), range, next_file_number, false);
+        while let Some(task) = walk.next_task(&tree.version.shape(), options) {
+            apply(tree, &task, options);
+        }
+    }
+
+    /// Keys in the order of their numbers, many of them a prefix of the next: there the order of
+    /// internal keys is not the order of their bytes.
+    fn key(number: u16) -> Vec<u8> {
+        let mut key = format!("{:03}", number / 4).into_bytes();
+        key.extend(std::iter::repeat_n(0, usize::from(number % 4)));
+        key
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
+        Flush,
+        Seal,
+        TakeSnapshot,
+        DropSnapshot,
+        Settle,
+        CompactRange(u16, u16),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let value_bytes = prop_oneof![2 => any::<u8>().prop_map(Some), 1 => Just(None)];
+        let write = (0u16..200, 1u16..9, 1u16..40, value_bytes).prop_map(
+            |(first, step, count, value_bytes)| Step::Write { first, step, count, value_bytes },
+        );
+        let step = prop_oneof![
+            12 => write,
+            5 => Just(Step::Flush),
+            1 => Just(Step::Seal),
+            2 => Just(Step::TakeSnapshot),
+            2 => Just(Step::DropSnapshot),
+            3 => Just(Step::Settle),
+            1 => (0u16..250, 0u16..250).prop_map(|(a, b)| Step::CompactRange(a.min(b), a.max(b))),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did;
+        /// and once all is deleted and no snapshot is left, nothing remains.
+        #[test]
+        fn any_history_reads_like_the_model(steps in steps(), wide in any::<bool>()) {
+            let options = if wide { &WIDE } else { &OPTIONS };
+            let mut tree = Tree::new();
+            let mut cursors = CompactionCursors::default();
+            for step in steps {
+                match step {
+                    Step::Write { first, step, count, value_bytes } => {
+                        for i in 0..count {
+                            let stamp = tree.sequence as u8;
+                            let value = value_bytes.map(|bytes| vec![stamp; usize::from(bytes)]);
+                            tree.write(key(first + i * step), value);
+                        }
+                        continue;
+                    }
+                    Step::Flush => { tree.flush(); }
+                    Step::Seal => tree.seal(),
+                    Step::TakeSnapshot => { tree.snapshots.insert(tree.sequence); }
+                    Step::DropSnapshot => { tree.snapshots.pop_first(); }
+                    Step::Settle => settle(&mut tree, &mut cursors, options),
+                    Step::CompactRange(first, last) => {
+                        tree.flush();
+                        let range = (Bound::Included(key(first)), Bound::Excluded(key(last)));
+                        compact_range(&mut tree, range, options);
+                    }
+                }
+                tree.check();
+            }
+            tree.snapshots.clear();
+            for number in 0..600 {
+                tree.write(key(number), None);
+            }
+            tree.flush();
+            compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), options);
+            tree.check();
+            prop_assert_eq!(tree.files().0.len(), 0);
+        }
+    }
+
+    /// Level 0 with two tables over a level 1, and the task that merges them.
+    fn tree_with_task() -> (Tree, CompactionTask) {
+        let mut tree = Tree::new();
+        for round in 0..3u8 {
+            for number in 0..100 {
+                tree.write(key(number * u16::from(round + 1)), Some(vec![round; 50]));
+            }
+            tree.flush();
+            if round == 0 {
+                compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), &OPTIONS);
+            }
+        }
+        let shape = tree.version.shape();
+        let task = CompactionTask::down(&shape, 0, shape[0].clone(), &OPTIONS);
+        assert_eq!(task.inputs.len(), 2);
+        assert!(task.overlapping.len() > 1);
+        (tree, task)
+    }
+
+    #[test]
+    fn counts_come_out() {
+        let (tree, task) = tree_with_task();
+        let JobOutcome { tables, counts } = run(&tree, &task).unwrap();
+        assert!(tables.len() > 3);
+        assert_eq!(counts.entries_in, 300);
+        assert_eq!(counts.entries_out + counts.entries_dropped, 300);
+        assert_eq!(counts.entries_out, tables.iter().map(|meta| meta.entries).sum::<u64>());
+        assert_eq!(counts.bytes_written, tables.iter().map(|meta| meta.bytes).sum::<u64>());
+        assert_eq!(counts.bytes_read, task.replaced().map(|(_, meta)| meta.bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn a_merge_within_level_0_hides_what_it_hid() {
+        let options = &CompactionOptions { level_base_bytes: 100_000, ..WIDE };
+        let mut tree = Tree::new();
+        for number in 0..400 {
+            tree.write(key(number), Some(vec![1; 150]));
+        }
+        tree.flush();
+        compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), options);
+        // Deleted, and some of it written again; every table spans all keys.
+        for round in 0..3u16 {
+            for number in [0, 50 + round, 60, 399] {
+                tree.write(key(number), (number + round == 61).then(|| vec![2]));
+            }
+            tree.flush();
+        }
+        let shape = tree.version.shape();
+        let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence).unwrap();
+        assert_eq!((task.inputs.len(), task.output_level), (3, 0));
+        let ages = sequences(&shape[0]).unwrap();
+        apply(&mut tree, &task, options);
+        tree.check();
+        let [merged] = tree.version.level(0) else { panic!() };
+        let recorded = merged.meta.smallest_sequence..=merged.meta.largest_sequence;
+        assert_eq!(recorded, ages, "although the oldest entries are gone");
+        assert_eq!(merged.meta.entries, 6);
+
+        // Above an older table of level 0 a tombstone stays, above nothing it goes.
+        let mut tree = Tree::new();
+        for value in [Some(vec![1]), None, None] {
+            tree.write(key(7), value);
+            tree.flush();
+        }
+        let newer = tree.version.shape()[0][..2].to_vec();
+        let task = CompactionTask::rewrite(&tree.version.shape(), 0, newer);
+        apply(&mut tree, &task, &WIDE);
+        tree.check();
+        let all = tree.version.shape()[0].clone();
+        assert_eq!(all.len(), 2);
+        let task = CompactionTask::rewrite(&tree.version.shape(), 0, all);
+        apply(&mut tree, &task, &WIDE);
+        tree.check();
+        assert!(tree.version.level(0).is_empty());
+    }
+
+    #[test]
+    fn outputs_end_where_they_would_overlap_much_of_the_level_after_the_next() {
+        let (tree, task) = tree_with_task();
+        let options = CompactionOptions { table_bytes: 1 << 20, ..OPTIONS };
+        let outputs =
+            |task: &CompactionTask| run_with(&tree, task, options.clone()).unwrap().tables;
+        assert_eq!(outputs(&task).len(), 1);
+        let large = |first: u16, last: u16| {
+            let mut meta = (*task.inputs[0]).clone();
+            meta.smallest.clear();
+            meta.largest.clear();
+            put_internal_key(&mut meta.smallest, &key(first), 1, ValueKind::Put);
+            put_internal_key(&mut meta.largest, &key(last), 1, ValueKind::Put);
+            meta.bytes = 6 << 20;
+            Arc::new(meta)
+        };
+        let below = vec![vec![large(0, 19), large(20, 49), large(60, 89), large(100, 120)]];
+        let task = CompactionTask { below, ..task.clone() };
+        let ends: Vec<Vec<u8>> =
+            outputs(&task).iter().map(|meta| user_key(&meta.largest).to_vec()).collect();
+        assert_eq!(ends, [key(49), key(120), key(297)]);
+    }
+
+    #[test]
+    fn a_stopped_or_failed_job_leaves_no_file() {
+        let (tree, task) = tree_with_task();
+        let (version, snapshots, stop) = (&tree.version, tree.needed(), AtomicBool::new(true));
+        let context = JobContext { stop: &stop, ..tree.context() };
+        let job = MergeJob { task: &task, version, snapshots, options: OPTIONS };
+        assert!(matches!(merge(&context, job), Err(Error::Closed)));
+        check_shape(&tree, &OPTIONS);
+        // An input that yields another number of entries than the manifest says.
+        let mut wrong = task.clone();
+        let mut meta = (*wrong.inputs[0]).clone();
+        meta.entries += 1;
+        wrong.inputs[0] = Arc::new(meta);
+        assert!(run(&tree, &wrong).unwrap_err().is_corruption());
+        check_shape(&tree, &OPTIONS);
+    }
+
+    #[test]
+    fn a_flipped_byte_in_any_input_is_never_written_anew() {
+        let (tree, task) = tree_with_task();
+        for (_, meta) in task.replaced() {
+            let path = path_of(meta.number);
+            let bytes = tree.disk.read_file(&path).unwrap();
+            for at in (0..bytes.len()).step_by(bytes.len() / 20) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x10;
+                tree.disk.write_file(&path, &damaged);
+                // A byte of a filter or of the properties does no harm to the entries.
+                match run(&tree, &task) {
+                    Ok(outcome) => {
+                        assert_eq!(outcome.counts.entries_in, 300);
+                        tree.remove(&outcome);
+                    }
+                    Err(error) => assert!(error.is_corruption(), "{error}"),
+                }
+                check_shape(&tree, &OPTIONS);
+            }
+            tree.disk.write_file(&path, &bytes);
+        }
+    }
+
+    #[test]
+    fn a_task_of_another_version_is_refused() {
+        let (mut tree, task) = tree_with_task();
+        apply(&mut tree, &task, &OPTIONS);
+        assert!(run(&tree, &task).unwrap_err().to_string().contains("not at level 0"));
+        check_shape(&tree, &OPTIONS);
+    }
+}

@@ -1,0 +1,148 @@
+//! The tables that a job writes: numbered, cut, durable at the end, or gone.
+//!
+//! Legal calls: `(add | cut)* finish`. The keys of all tables together must ascend. After
+//! [`OutputTables::finish`] the files and their names are durable, so an edit may name them (an
+//! edit that names a file that a power cut can take away makes the database unreadable). Dropped
+//! without it, whether by an error, a stop or a panic, the job's files are removed again; what
+//! cannot be removed is an orphan that the next opening sweeps up.
+//!
+//! Numbers come from the counter all files share and are never used twice, failed job or not.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Ordering;
+use crate::jobs::compact::task::{JobContext, new_table_id};
+use crate::table::builder::TableBuilder;
+use crate::tree::edit::FileMeta;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// The tables of one job.
+pub struct OutputTables<'a> {
+    context: &'a JobContext<'a>,
+    sequences: Option<RangeInclusive<SequenceNumber>>,
+    open: Option<OpenTable>,
+    finished: Vec<FileMeta>,
+    /// Files to remove unless `finish` succeeds.
+    provisional: Vec<PathBuf>,
+}
+
+struct OpenTable {
+    builder: TableBuilder,
+    number: u64,
+    garbage: u64,
+}
+
+impl<'a> OutputTables<'a> {
+    /// No table yet: the first entry creates one. Each records `sequences` as its range if given;
+    /// else the range of what it holds.
+    #[must_use]
+    pub fn new(
+        context: &'a JobContext<'a>,
+        sequences: Option<RangeInclusive<SequenceNumber>>,
+    ) -> Self {
+        let (finished, provisional) = (Vec::new(), Vec::new());
+        OutputTables { context, sequences, open: None, finished, provisional }
+    }
+
+    /// Adds an entry to the open table; `garbage` as [`FileMeta::garbage`] counts it.
+    ///
+    /// # Errors
+    /// The file cannot be created or written, or the keys do not ascend.
+    pub fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let mut open = OpenTable::create(self.context, &mut self.provisional)?;
+                if let Some(sequences) = &self.sequences {
+                    open.builder.record_sequences(sequences);
+                }
+                none.insert(open)
+            }
+        };
+        open.garbage += u64::from(garbage);
+        open.builder.add(internal_key, value)
+    }
+
+    /// Bytes of the open table so far; 0 without one.
+    #[must_use]
+    pub fn open_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.builder.file_bytes())
+    }
+
+    /// True if the index of the open table is as large as one may get.
+    #[must_use]
+    pub fn index_is_full(&self) -> bool {
+        let limit = self.context.index_bytes_max;
+        self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
+    }
+
+    /// Ends the open table, if there is one; the next entry starts another.
+    ///
+    /// # Errors
+    /// The file cannot be written or synced.
+    pub fn cut(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let summary = open.builder.finish()?;
+        self.finished.push(FileMeta {
+            number: open.number,
+            table_id: summary.table_id,
+            bytes: summary.bytes,
+            smallest: summary.smallest,
+            largest: summary.largest,
+            entries: summary.entries,
+            garbage: open.garbage,
+            smallest_sequence: summary.smallest_sequence,
+            largest_sequence: summary.largest_sequence,
+        });
+        Ok(())
+    }
+
+    /// Ends the last table and makes the names of all of them durable. `entries` is how many
+    /// were to be written.
+    ///
+    /// # Errors
+    /// The last file cannot be written or synced, the directory cannot be synced, or the tables
+    /// hold another number of entries.
+    pub fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
+        self.cut()?;
+        let written: u64 = self.finished.iter().map(|meta| meta.entries).sum();
+        if written != entries {
+            let what = format!("new tables hold {written} entries instead of {entries}");
+            return Err(Error::corruption(self.context.directory, 0, what));
+        }
+        if !self.finished.is_empty() {
+            let directory = self.context.directory;
+            let synced = self.context.env.sync_dir(directory);
+            synced.map_err(|error| Error::io("sync_dir", directory, error))?;
+        }
+        self.provisional.clear();
+        Ok(std::mem::take(&mut self.finished))
+    }
+}
+
+impl OpenTable {
+    /// A new table; its file goes with the job unless the job succeeds.
+    fn create(context: &JobContext<'_>, provisional: &mut Vec<PathBuf>) -> Result<Self> {
+        let number = context.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let path = FileName::Table(number).path(context.directory);
+        let file = context.env.create_new(&path);
+        let file = file.map_err(|error| Error::io("create_new", &path, error))?;
+        provisional.push(path.clone());
+        let options = context.table_options.clone();
+        let builder = TableBuilder::new(file, path, new_table_id(), options);
+        Ok(OpenTable { builder, number, garbage: 0 })
+    }
+}
+
+impl Drop for OutputTables<'_> {
+    fn drop(&mut self) {
+        // The file is closed before its name goes.
+        self.open = None;
+        for path in &self.provisional {
+            // The error that brought us here is the one to report.
+            let _ = self.context.env.remove(path);
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Which compaction the tree needs next: a pure function of its shape.
+//!
+//! 1. Every level but the last has a score: level 0 its tables over their trigger, since each is
+//!    one more place to search; the others their bytes over their target. The highest score of at
+//!    least 1 wins, the upper level on a tie.
+//! 2. Level 0 gives its oldest table with all that overlap it, through others too. A deeper level
+//!    gives the next table behind its cursor, so that compactions go round the key space. Small
+//!    tables are taken together with the next ones of their level. Where little data would rewrite
+//!    much at level 1, tables of level 0 that are consecutive in age become one there instead.
+//! 3. Without a level that is due, a table of which half is garbage (tombstones, covered versions)
+//!    goes down, or is rewritten in place where nothing lies below, so that deleted data gives
+//!    back its space and scans do not pass it. Not while a snapshot may keep the garbage: that
+//!    could repeat for ever. At level 0 only where the garbage is worth what it rewrites.
+//!
+//! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
+//! `range.rs` is the other picker, for compactions that a user asks for.
+
+use crate::base::key::{SequenceNumber, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
+use crate::jobs::compact::task::{
+    CompactionTask, overlap, overlap_closure, sequences, span, total_bytes,
+};
+use crate::tree::edit::FileMeta;
+use crate::tree::targets::CompactionOptions;
+use crate::tree::version::LevelShape;
+
+/// Small inputs that would rewrite more than this many times their bytes stay at level 0.
+const REWRITE_FACTOR: u64 = 8;
+
+/// A tombstone at level 0 is worth rewriting this many entries of level 1 at once. So a queue that
+/// is popped from the front is compacted every few thousand pops, and few deletions all over a
+/// large database wait until level 0 is due.
+const GARBAGE_WORTH: u64 = 256;
+
+/// How far the rounds through the levels have come. Kept in memory only: after a restart they
+/// begin anew.
+#[derive(Clone, Debug, Default)]
+pub struct CompactionCursors {
+    /// For each level the largest user key that the last compaction took from it.
+    largest: [Option<Vec<u8>>; LEVELS],
+}
+
+impl CompactionCursors {
+    /// Notes that `task` was done.
+    pub fn advance(&mut self, task: &CompactionTask) {
+        if let Some((_, largest)) = span(&task.inputs) {
+            self.largest[task.input_level] = Some(largest.to_vec());
+        }
+    }
+}
+
+/// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
+/// the published sequence without one.
+#[must_use]
+pub fn pick(
+    levels: &LevelShape,
+    options: &CompactionOptions,
+    cursors: &CompactionCursors,
+    oldest_sequence_needed: SequenceNumber,
+) -> Option<CompactionTask> {
+    let mut due = None;
+    let mut highest = 1.0;
+    for level in 0..LEVELS - 1 {
+        let score = score(levels, level, options);
+        if score > highest || (score >= 1.0 && due.is_none()) {
+            highest = score;
+            due = Some(level);
+        }
+    }
+    let Some(level) = due else {
+        return pick_garbage(levels, options, oldest_sequence_needed);
+    };
+    let tables = &levels[level];
+    let chosen = match level {
+        0 => tables.last(),
+        _ => next_behind(tables, cursors.largest[level].as_deref()),
+    };
+    let inputs = overlap_closure(tables, vec![Arc::clone(chosen?)]);
+    let down = CompactionTask::down(levels, level, inputs, options);
+    let down = with_next_tables(levels, down, options);
+    Some(match level {
+        0 => merge_within_level0(levels, &down, options).unwrap_or(down),
+        _ => down,
+    })
+}
+
+/// `task` with the tables that follow its inputs at their level, by age at level 0 and by key at
+/// others, as long as all of it is small, or as long as the inputs are and rewrite nothing more.
+fn with_next_tables(
+    levels: &LevelShape,
+    mut task: CompactionTask,
+    options: &CompactionOptions,
+) -> CompactionTask {
+    let level = task.input_level;
+    let tables = &levels[level];
+    while options.is_small(total_bytes(&task.inputs)) {
+        let is_input = |meta: &Arc<FileMeta>| task.inputs.iter().any(|i| i.number == meta.number);
+        let next = match level {
+            // From the oldest on.
+            0 => tables.iter().rev().find(|meta| !is_input(meta)),
+            _ => tables.iter().skip_while(|meta| !is_input(meta)).find(|meta| !is_input(meta)),
+        };
+        let Some(next) = next else { break };
+        let inputs = overlap_closure(tables, [&task.inputs[..], &[Arc::clone(next)]].concat());
+        let wider = CompactionTask::down(levels, level, inputs, options);
+        let rewritten = total_bytes(&wider.overlapping);
+        if !options.is_small(total_bytes(&wider.inputs) + rewritten)
+            && (!options.is_small(next.bytes) || rewritten > total_bytes(&task.overlapping))
+        {
+            break;
+        }
+        task = wider;
+    }
+    task
+}
+
+/// One table of several of level 0 instead of `down`, if that would rewrite many times its inputs.
+/// Of all runs of consecutive age that bring level 0 below its trigger the one that rewrites least
+/// for each table that goes.
+fn merge_within_level0(
+    levels: &LevelShape,
+    down: &CompactionTask,
+    options: &CompactionOptions,
+) -> Option<CompactionTask> {
+    let bytes = total_bytes(&down.inputs);
+    let rewrites_much = total_bytes(&down.overlapping) > REWRITE_FACTOR * bytes;
+    if !rewrites_much || !options.is_small(bytes) {
+        return None;
+    }
+    let tables = &levels[0];
+    let shortest = (tables.len() + 2).saturating_sub(options.level0_tables).max(2);
+    // Longer ones first: on a tie they win.
+    let runs = (shortest..=tables.len()).rev().flat_map(|length| tables.windows(length));
+    let cost = |run: &[Arc<FileMeta>]| total_bytes(run) as f64 / (run.len() - 1) as f64;
+    let runs = runs.filter(|run| stays_in_order(tables, run));
+    let run = runs.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    options.is_small(total_bytes(run)).then(|| CompactionTask::rewrite(levels, 0, run.to_vec()))
+}
+
+/// True if one table of `run` would be older or newer than each other table of level 0 that it
+/// shares keys with.
+fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
+    let (Some((smallest, largest)), Some(ages)) = (span(run), sequences(run)) else { return false };
+    let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
+    let beside = overlap(tables, smallest, largest);
+    beside
+        .iter()
+        .filter(stays)
+        .all(|meta| meta.largest_sequence < *ages.start() || meta.smallest_sequence > *ages.end())
+}
+
+/// How far over its limit a level is; from 1 on it is due.
+#[must_use]
+pub fn score(levels: &LevelShape, level: usize, options: &CompactionOptions) -> f64 {
+    let tables = &levels[level];
+    if level == 0 {
+        return tables.len() as f64 / options.level0_tables.max(1) as f64;
+    }
+    let bytes: u64 = tables.iter().map(|meta| meta.bytes).sum();
+    bytes as f64 / options.target_bytes(level).max(1) as f64
+}
+
+/// The first table that begins behind the cursor, or the first of all.
+fn next_behind<'t>(
+    tables: &'t [Arc<FileMeta>],
+    cursor: Option<&[u8]>,
+) -> Option<&'t Arc<FileMeta>> {
+    let place = match cursor {
+        Some(key) => tables.partition_point(|meta| user_key(&meta.smallest) <= key),
+        None => 0,
+    };
+    tables.get(place).or_else(|| tables.first())
+}
+
+fn pick_garbage(
+    levels: &LevelShape,
+    options: &CompactionOptions,
+    oldest_sequence_needed: SequenceNumber,
+) -> Option<CompactionTask> {
+    for level in 0..LEVELS {
+        let mostly_garbage = levels[level].iter().find(|meta| {
+            meta.is_mostly_garbage() && meta.largest_sequence <= oldest_sequence_needed
+        });
+        let Some(meta) = mostly_garbage else { continue };
+        let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
+        if level == 0 {
+            let down = CompactionTask::down(levels, level, inputs, options);
+            let garbage: u64 = down.inputs.iter().map(|meta| meta.garbage).sum();
+            let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
+            match rewritten <= GARBAGE_WORTH.saturating_mul(garbage) {
+                // Moved as it is, it would be found again one level further down.
+                true => return Some(CompactionTask { trivial_move: false, ..down }),
+                false => continue,
+            }
+        }
+        let in_place = CompactionTask::rewrite(levels, level, inputs);
+        return Some(match in_place.below.iter().all(Vec::is_empty) {
+            true => in_place,
+            false => CompactionTask::down(levels, level, in_place.inputs, options),
+        });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::compact::task::tests::{OPTIONS, after, described};
+    use crate::tree::order::{clashes, search_order};
+    use crate::tree::testing::drawn_levels;
+    use proptest::prelude::*;
+
+    fn picked(drawing: &str, cursors: &CompactionCursors) -> String {
+        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10).as_ref())
+    }
+
+    #[test]
+    fn drawings_and_what_is_picked() {
+        let golden = [
+            ("", "nothing"),
+            ("L0: 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..b]:299", "nothing"),
+            // All of level 0 overlaps.
+            ("L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]", "L0 4 3 2 1 -> L1"),
+            // 1 and 3 overlap through 2, 4 stands alone and stays.
+            ("L0: 4[x..z] 3[e..g] 2[c..f] 1[a..d]", "L0 3 2 1 -> L1"),
+            ("L0: 4[d..e] 3[x..z] 2[a..b] 1[c..d]\nL1: 9[e..f]", "L0 4 1 + L1 9 -> L1"),
+            // Touching at one user key is overlap.
+            ("L0: 4[c..d] 3[x..z] 2[a..b] 1[d..e]\nL1: 8[a..b] 9[e..f]", "L0 4 1 + L1 9 -> L1"),
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[a..b]\nL1: 9[c..z]", "L0 1 -> L1, a move"),
+            // A large one is cut on its way.
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[a..b]:202", "L0 1 -> L1"),
+            // Level 1 is at its target; the first table goes.
+            ("L1: 1[a..c] 2[d..f] 3[g..i]", "L1 1 -> L2, a move"),
+            ("L1: 1[a..c] 2[d..f] 3[g..i]\nL2: 4[b..b] 5[c..e] 6[f..f]", "L1 1 + L2 4 5 -> L2"),
+            // Both are due: the higher score wins, the upper level on a tie.
+            ("L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..c]:301", "L1 9 -> L2, a move"),
+            ("L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..c]:300", "L0 4 3 2 1 + L1 9 -> L1"),
+            // The target of level 2 is ten times that of level 1; the last level is never due.
+            ("L2: 1[a..c]:2999", "nothing"),
+            ("L2: 1[a..c]:3000", "L2 1 -> L3, a move"),
+            ("L6: 1[a..c]:9000000000000", "nothing"),
+            // No move where the next compaction would be a long one.
+            ("L1: 1[a..c]:300\nL3: 5[a..b]:900 6[c..d]", "L1 1 -> L2, a move"),
+            ("L1: 1[a..c]:300\nL3: 5[a..b]:900 6[c..d]:101", "L1 1 -> L2"),
+        ];
+        for (drawing, expected) in golden {
+            assert_eq!(picked(drawing, &CompactionCursors::default()), expected, "{drawing}");
+        }
+    }
+
+    #[test]
+    fn rounds_go_on_behind_the_last_table_and_wrap() {
+        let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]";
+        let levels = drawn_levels(drawing);
+        let mut cursors = CompactionCursors::default();
+        let mut inputs = Vec::new();
+        for _ in 0..4 {
+            let task = pick(&levels, &OPTIONS, &cursors, 10).unwrap();
+            inputs.push(task.inputs[0].number);
+            cursors.advance(&task);
+        }
+        assert_eq!(inputs, [1, 2, 3, 1]);
+        // The table behind the cursor may be another one by now.
+        assert_eq!(picked("L1: 1[a..b] 4[aa..h]:150 3[i..j]", &cursors), "L1 3 -> L2, a move");
+    }
+
+    #[test]
+    fn garbage_goes_down_and_away() {
+        let golden = [
+            ("L1: 1[a..c]g49\nL2: 2[a..c]", "nothing"),
+            ("L1: 1[a..c]g50\nL2: 2[a..c]", "L1 1 + L2 2 -> L2"),
+            ("L1: 1[a..c]g50\nL4: 2[a..c]", "L1 1 -> L2, a move"),
+            ("L1: 1[a..c]g50\nL4: 2[d..e]", "L1 1 -> L1"),
+            ("L6: 1[a..c] 2[d..e]g70", "L6 2 -> L6"),
+            // A snapshot may hold it: rewriting could change nothing.
+            ("L6: 1[a..c] 2[d..e]g70@11", "nothing"),
+            ("L6: 1[a..c]g70@11 2[d..e]g70", "L6 2 -> L6"),
+            ("L1: 1[a..c]g70@11\nL2: 2[a..c]", "nothing"),
+            // A scan would pass it at level 0, too; unless that rewrites much for little.
+            ("L0: 1[a..c]g90\nL2: 2[a..c]", "L0 1 -> L1"),
+            ("L0: 2[a..c] 1[a..c]g50\nL1: 3[a..c]", "L0 2 1 + L1 3 -> L1"),
+            ("L0: 1[a..c]g50@11\nL1: 2[a..c]", "nothing"),
+            ("L0: 1[a..c]g1e1\nL1: 2[a..c]e257", "nothing"),
+            ("L0: 1[a..c]g1e1\nL1: 2[a..c]e256", "L0 1 + L1 2 -> L1"),
+        ];
+        for (drawing, expected) in golden {
+            assert_eq!(picked(drawing, &CompactionCursors::default()), expected, "{drawing}");
+        }
+    }
+
+    #[test]
+    fn small_tables_go_down_together_and_join_their_neighbours() {
+        let golden = [
+            // Below an eighth of a full table, which has 100 bytes.
+            ("L0: 4[g..h]:3 3[e..f]:3 2[c..d]:3 1[a..b]:3", "L0 4 3 2 1 -> L1"),
+            ("L0: 4[g..h]:3 3[e..f]:90 2[c..d]:3 1[a..b]:3", "L0 2 1 -> L1"),
+            ("L0: 4[g..h]:9 3[e..f]:9 2[c..d]:9 1[a..b]:9", "L0 2 1 -> L1"),
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[a..b]:12", "L0 1 -> L1, a move"),
+            // A neighbour of at most twice their bytes; then the next one.
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[x..z]:4\nL1: 9[a..b]:8", "L0 1 + L1 9 -> L1"),
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[x..z]:4\nL1: 9[a..b]:9", "L0 1 -> L1, a move"),
+            (
+                "L0: 4[g..h] 3[e..f] 2[c..d] 1[k..l]:3\nL1: 7[a..b]:12 8[i..j]:2 9[x..y]:5",
+                "L0 1 + L1 8 9 -> L1",
+            ),
+            ("L0: 4[g..h] 3[e..f] 2[c..d] 1[x..z]:4\nL1: 8[a..b]:1 9[p..q]", "L0 1 -> L1, a move"),
+            // Far apart, they would rewrite all that lies between them.
+            ("L0: 4[g..h] 3[e..f] 2[y..z]:3 1[a..b]:3\nL1: 9[k..l]", "L0 1 -> L1, a move"),
+            ("L1: 1[a..b]:5 2[c..d]:5 3[e..f]:290", "L1 1 2 -> L2"),
+        ];
+        for (drawing, expected) in golden {
+            assert_eq!(picked(drawing, &CompactionCursors::default()), expected, "{drawing}");
+        }
+    }
+
+    #[test]
+    fn little_data_over_much_becomes_one_table_of_level_0() {
+        let below = "\nL1: 9[a..z]:200";
+        let golden = [
+            ("L0: 4[a..z]^7@8:2 3[a..z]^5@6:2 2[a..z]^3@4:2 1[a..z]^1@2:2", "L0 4 3 2 1 -> L0"),
+            // The cheapest run that brings the level below its trigger.
+            ("L0: 4[a..z]^7@8:1 3[a..z]^5@6:1 2[a..z]^3@4:1 1[a..z]^1@2:8", "L0 4 3 2 -> L0"),
+            (
+                "L0: 5[a..z]^9@9:1 4[a..z]^7@8:1 3[a..z]^5@6:1 2[a..z]^3@4:1 1[a..z]^1@2:7",
+                "L0 5 4 3 2 -> L0",
+            ),
+            // More than an eighth of 200 bytes, or of a full table.
+            (
+                "L0: 4[a..z]^7@8:7 3[a..z]^5@6:7 2[a..z]^3@4:7 1[a..z]^1@2:7",
+                "L0 4 3 2 1 + L1 9 -> L1",
+            ),
+            // 3 and 2 alone would be older than 4 by one sequence, and newer by another.
+            ("L0: 4[a..b]^7@9:1 3[c..z]^6@8:1 2[a..d]^3@4:1 1[a..z]^1@2:7", "L0 4 3 2 -> L0"),
+            // 3 and 2 are parts of one age.
+            ("L0: 5[a..k]^8@9:1 3[a..k]^6@7:1 2[l..z]^4@7:1 1[a..z]^1@2:7", "L0 5 3 2 -> L0"),
+            // 3 and 2 would be cheapest; but 4 is as old as 3, and shares keys with 2.
+            ("L0: 4[a..b]^7@9:5 3[c..z]^6@8:1 2[a..z]^3@4:1 1[a..z]^1@2:3", "L0 4 3 2 1 -> L0"),
+        ];
+        for (drawing, expected) in golden {
+            let drawing = format!("{drawing}{below}");
+            assert_eq!(picked(&drawing, &CompactionCursors::default()), expected, "{drawing}");
+        }
+    }
+
+    /// A tree whose level 0 was flushed table by table: some in several parts of one age.
+    fn grown(flushes: &[Vec<(u8, u8, u16)>], deeper: &[(usize, u8, u8, u16)]) -> LevelShape {
+        let mut drawing = String::new();
+        let (mut number, mut sequence) = (1, 100);
+        for flush in flushes {
+            let mut end = 0;
+            for &(gap, width, bytes) in flush {
+                let first = end + gap;
+                end = first + width + 1;
+                let last = end - 1;
+                let text =
+                    format!(" {number}[{first:03}..{last:03}]^{sequence}@{}:{bytes}", sequence + 9);
+                drawing = format!("{text}{drawing}");
+                number += 1;
+            }
+            sequence += 10;
+        }
+        drawing = format!("L0:{drawing}");
+        for level in 1..LEVELS {
+            drawing += &format!("\nL{level}:");
+            let mut end = 0;
+            for &(_, gap, width, bytes) in deeper.iter().filter(|table| table.0 == level) {
+                let first = end + u16::from(gap);
+                end = first + u16::from(width) + 1;
+                drawing += &format!(" {number}[{first:03}..{:03}]@9:{bytes}", end - 1);
+                number += 1;
+            }
+        }
+        let mut levels = drawn_levels(&drawing);
+        levels[0].sort_by(|a, b| search_order(0, a, b));
+        levels
+    }
+
+    proptest! {
+        /// Whatever the tree, tasks bring it to rest, and after each one every level is in order:
+        /// no table is older and newer than another one that it shares keys with.
+        #[test]
+        fn levels_stay_in_order_until_the_tree_rests(
+            flushes in proptest::collection::vec(
+                proptest::collection::vec((0u8..20, 0u8..40, 1u16..9), 1..4), 0..12),
+            deeper in proptest::collection::vec((1usize..4, 0u8..30, 0u8..30, 1u16..600), 0..12),
+        ) {
+            let mut levels = grown(&flushes, &deeper);
+            prop_assert!((0..LEVELS).all(|l| clashes(l, levels[l].iter().map(|m| &**m)).is_empty()));
+            let mut cursors = CompactionCursors::default();
+            let mut steps = 0;
+            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000) {
+                let text = described(Some(&task));
+                steps += 1;
+                prop_assert!(steps < 200, "{}", text);
+                if task.output_level > task.input_level {
+                    // None that stays may be older than what overtakes it.
+                    let stay = levels[task.input_level].iter();
+                    let stay = stay.filter(|m| task.inputs.iter().all(|i| i.number != m.number));
+                    for meta in stay {
+                        let own = [Arc::clone(meta)];
+                        let (smallest, largest) = span(&own).unwrap();
+                        prop_assert!(overlap(&task.inputs, smallest, largest).is_empty(), "{}", text);
+                    }
+                }
+                let next = after(&levels, &task, 1000 + steps);
+                for (level, tables) in next.iter().enumerate() {
+                    let found = clashes(level, tables.iter().map(|m| &**m));
+                    prop_assert!(found.is_empty(), "{}: {:?}", text, found);
+                }
+                cursors.advance(&task);
+                levels = next;
+            }
+            prop_assert!((0..LEVELS - 1).all(|level| score(&levels, level, &OPTIONS) < 1.0));
+        }
+    }
+
+    #[test]
+    fn ascending_tables_of_one_entry_become_few() {
+        let mut levels = LevelShape::default();
+        let options =
+            CompactionOptions { table_bytes: 64 << 20, level_base_bytes: 256 << 20, ..OPTIONS };
+        let mut cursors = CompactionCursors::default();
+        let (mut written, mut most) = (0, 0);
+        for flush in 0..3000u64 {
+            let table =
+                format!("L0: {}[{flush:05}..{flush:05}]^{flush}@{flush}:1000", 2 * flush + 1);
+            levels[0].insert(0, Arc::clone(&drawn_levels(&table)[0][0]));
+            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX) {
+                cursors.advance(&task);
+                if !task.trivial_move {
+                    written += task.replaced().map(|(_, meta)| meta.bytes).sum::<u64>();
+                }
+                levels = after(&levels, &task, 2 * flush + 2);
+            }
+            most = most.max(levels.iter().map(Vec::len).sum());
+        }
+        assert!(most <= 12, "{most} tables at once");
+        // Each entry is written a logarithmic number of times.
+        assert!(written < 20 * 3000 * 1000, "{written} bytes");
+    }
+
+    #[test]
+    fn every_tree_comes_to_rest() {
+        let mut levels = drawn_levels(
+            "L0: 9[a..m]g80 8[c..d] 7[x..z]:5000 6[k..l] 5[m..x]
+             L1: 11[a..e]:4000 12[f..j]g100@99 13[k..p]
+             L2: 21[a..b]:9000 22[c..k] 23[l..z]:40000g60
+             L6: 61[a..k]:700000g99 62[l..z]:900000g50@77",
+        );
+        let mut cursors = CompactionCursors::default();
+        let mut steps = 0;
+        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10) {
+            cursors.advance(&task);
+            steps += 1;
+            assert!(steps < 100, "{}", described(Some(&task)));
+            levels = after(&levels, &task, 1000 + steps);
+        }
+        assert!((0..LEVELS - 1).all(|level| score(&levels, level, &OPTIONS) < 1.0));
+    }
+}

@@ -1,0 +1,414 @@
+//! What a compaction is to do, as plain data: which tables merge into which level.
+//!
+//! Made by `picker.rs` and `range.rs`, run by `merge.rs`, logged by the caller as
+//! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
+//! sorted by key, and no user key lies in two of its tables.
+//!
+//! Invariants of a task that leads down: of the tables that stay at the input level none shares a
+//! user key with the inputs, so no version of a key is overtaken by an older one; `overlapping`
+//! holds every table of the output level that the inputs touch, so that level stays disjoint;
+//! `below` holds every table deeper than the output that may hold a key of the task.
+//!
+//! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
+//! than all of them, or shares no key with them (`tree::order`).
+//!
+//! Small tables are not moved beside one another: a level of many small tables costs an opening a
+//! file each. What goes down takes the small neighbours of its place with it, as long as they are
+//! not far larger than itself, so that an entry is rewritten a logarithmic number of times.
+
+use crate::base::key::{SequenceNumber, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
+use crate::env::api::Env;
+use crate::table::builder::TableOptions;
+use crate::table::format::BLOCK_BYTES_MAX;
+use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::tree::runs::Runs;
+use crate::tree::targets::CompactionOptions;
+use crate::tree::version::LevelShape;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// A small neighbour is joined if it has at most this many times the bytes that come to it. Each
+/// time an entry is rewritten for this, its table grows by half; and in a row of small tables each
+/// is more than twice as large as all that came after it.
+const NEIGHBOUR_FACTOR: u64 = 2;
+
+/// Size of a data index at which a job starts another table. An index is one block, and a quarter
+/// of what a block may have leaves room for the versions of the last key. Only very long keys in
+/// very small blocks ever get there.
+pub const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
+
+/// What a job did, for the statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Bytes of the input tables; for a flush the bytes of the memtables.
+    pub bytes_read: u64,
+    /// Bytes of the new tables.
+    pub bytes_written: u64,
+    /// Entries read.
+    pub entries_in: u64,
+    /// Entries written.
+    pub entries_out: u64,
+    /// Entries that no read can see any more, left out.
+    pub entries_dropped: u64,
+}
+
+/// Where a job works, and how its tables are made.
+#[derive(Debug)]
+pub struct JobContext<'a> {
+    /// The file system.
+    pub env: &'a Arc<dyn Env>,
+    /// The database directory.
+    pub directory: &'a Path,
+    /// The counter of file numbers.
+    pub next_file_number: &'a AtomicU64,
+    /// The settings of tables at the output level.
+    pub table_options: TableOptions,
+    /// Size of a table's data index at which another table is started.
+    pub index_bytes_max: u64,
+    /// Set when the database closes: the job ends soon, with [`Error::Closed`].
+    ///
+    /// [`Error::Closed`]: crate::base::error::Error::Closed
+    pub stop: &'a AtomicBool,
+}
+
+/// What a job made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOutcome {
+    /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
+    pub tables: Vec<FileMeta>,
+    /// What it took.
+    pub counts: JobCounts,
+}
+
+/// One compaction.
+#[derive(Clone, Debug)]
+pub struct CompactionTask {
+    /// Where the inputs are.
+    pub input_level: usize,
+    /// Where the outputs go; the input level itself when it is only cleaned.
+    pub output_level: usize,
+    /// Tables of the input level.
+    pub inputs: Vec<Arc<FileMeta>>,
+    /// Tables of the output level that share keys with the inputs, and small neighbours of those.
+    pub overlapping: Vec<Arc<FileMeta>>,
+    /// For each level under the output, the tables that share keys with the task.
+    pub below: Vec<Vec<Arc<FileMeta>>>,
+    /// Tables of level 0 that stay there and are older than the inputs; for tasks within level 0.
+    pub older: Vec<Arc<FileMeta>>,
+    /// True if the one input can go down as it is: the caller only logs the edit.
+    pub trivial_move: bool,
+}
+
+impl CompactionTask {
+    /// The task that merges `inputs` into the level under theirs. The inputs must already be
+    /// closed under overlap at their own level, and that must not be the last one.
+    #[must_use]
+    pub fn down(
+        levels: &LevelShape,
+        level: usize,
+        inputs: Vec<Arc<FileMeta>>,
+        options: &CompactionOptions,
+    ) -> Self {
+        let output_level = level + 1;
+        let overlapping = with_small_neighbours(&levels[output_level], &inputs, options);
+        let mut task = CompactionTask {
+            input_level: level,
+            output_level,
+            below: tables_below(levels, output_level, &inputs, &overlapping),
+            inputs,
+            overlapping,
+            older: Vec::new(),
+            trivial_move: false,
+        };
+        let grandparent_bytes = total_bytes(task.grandparents());
+        // What a large memtable left is cut into tables of the usual size on its way down.
+        let oversized =
+            level == 0 && task.inputs.iter().any(|meta| meta.bytes / 2 > options.table_bytes);
+        task.trivial_move = task.inputs.len() == 1
+            && task.overlapping.is_empty()
+            && !oversized
+            && grandparent_bytes <= options.grandparent_bytes_max();
+        task
+    }
+
+    /// The task that writes tables anew where they are, to be rid of what no read can see, and to
+    /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
+    /// level they must be neighbours.
+    #[must_use]
+    pub fn rewrite(levels: &LevelShape, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
+        let oldest = inputs.iter().map(|meta| meta.smallest_sequence).min().unwrap_or(0);
+        let is_older = |meta: &&Arc<FileMeta>| meta.largest_sequence < oldest;
+        let older = match level {
+            0 => levels[0].iter().filter(is_older).cloned().collect(),
+            _ => Vec::new(),
+        };
+        CompactionTask {
+            input_level: level,
+            output_level: level,
+            below: tables_below(levels, level, &inputs, &[]),
+            inputs,
+            overlapping: Vec::new(),
+            older,
+            trivial_move: false,
+        }
+    }
+
+    /// What the outputs record as their range of sequences: at level 0 that of all inputs, which
+    /// is their age; elsewhere that of their entries.
+    #[must_use]
+    pub fn recorded_sequences(&self) -> Option<RangeInclusive<SequenceNumber>> {
+        match self.output_level {
+            0 => sequences(&self.inputs),
+            _ => None,
+        }
+    }
+
+    /// The tables one level under the output that share keys with the task.
+    #[must_use]
+    pub fn grandparents(&self) -> &[Arc<FileMeta>] {
+        self.below.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// All tables that the task replaces, with their levels.
+    pub fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> + Clone {
+        let upper = self.inputs.iter().map(|meta| (self.input_level, meta));
+        upper.chain(self.overlapping.iter().map(|meta| (self.output_level, meta)))
+    }
+
+    /// The runs of the tree once this task is done.
+    #[must_use]
+    pub fn runs_after(&self, levels: &LevelShape) -> Runs {
+        Runs::after_rewrite(levels, self.replaced(), self.output_level)
+    }
+
+    /// The edit that puts `added` in the place of the inputs. For a trivial move the input itself
+    /// is what is added, and `added` is not looked at.
+    #[must_use]
+    pub fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
+        let added = match self.inputs.first() {
+            Some(moved) if self.trivial_move => vec![(**moved).clone()],
+            _ => added,
+        };
+        VersionEdit {
+            deleted: self.replaced().map(|(level, meta)| (level, meta.number)).collect(),
+            added: added.into_iter().map(|meta| (self.output_level, meta)).collect(),
+            ..VersionEdit::default()
+        }
+    }
+}
+
+/// The bytes of some tables.
+#[must_use]
+pub fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
+    tables.iter().map(|meta| meta.bytes).sum()
+}
+
+/// From the smallest to the largest sequence that some tables record.
+#[must_use]
+pub fn sequences(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
+    let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
+    let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
+    Some(smallest..=largest)
+}
+
+/// The tables of a sorted level that share keys with `inputs`; and while all that is small, the
+/// small tables beside it.
+fn with_small_neighbours(
+    tables: &[Arc<FileMeta>],
+    inputs: &[Arc<FileMeta>],
+    options: &CompactionOptions,
+) -> Vec<Arc<FileMeta>> {
+    let Some((smallest, largest)) = span(inputs) else { return Vec::new() };
+    let mut first = tables.partition_point(|meta| user_key(&meta.largest) < smallest);
+    let mut end = tables.partition_point(|meta| user_key(&meta.smallest) <= largest).max(first);
+    let mut bytes = total_bytes(inputs) + total_bytes(&tables[first..end]);
+    let joins = |meta: Option<&Arc<FileMeta>>, bytes: u64| {
+        let small = meta.map(|meta| meta.bytes).filter(|own| options.is_small(*own));
+        small.filter(|own| options.is_small(bytes) && *own <= NEIGHBOUR_FACTOR * bytes)
+    };
+    loop {
+        let before = first.checked_sub(1).and_then(|before| tables.get(before));
+        if let Some(own) = joins(before, bytes) {
+            first -= 1;
+            bytes += own;
+        } else if let Some(own) = joins(tables.get(end), bytes) {
+            end += 1;
+            bytes += own;
+        } else {
+            return tables[first..end].to_vec();
+        }
+    }
+}
+
+/// The smallest and the largest user key of some tables.
+#[must_use]
+pub fn span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
+    let smallest = tables.iter().map(|meta| user_key(&meta.smallest)).min()?;
+    let largest = tables.iter().map(|meta| user_key(&meta.largest)).max()?;
+    Some((smallest, largest))
+}
+
+/// Those of `tables` that may hold a user key from `smallest` to `largest`, both included.
+#[must_use]
+pub fn overlap(tables: &[Arc<FileMeta>], smallest: &[u8], largest: &[u8]) -> Vec<Arc<FileMeta>> {
+    let touching = tables
+        .iter()
+        .filter(|meta| user_key(&meta.smallest) <= largest && user_key(&meta.largest) >= smallest);
+    touching.cloned().collect()
+}
+
+/// `chosen` and all tables of the same level that share user keys with it, directly or through
+/// another one, in the order of the level: what must go down together.
+#[must_use]
+pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> Vec<Arc<FileMeta>> {
+    let mut closure = chosen;
+    loop {
+        let Some((smallest, largest)) = span(&closure) else { return closure };
+        let wider = overlap(tables, smallest, largest);
+        if wider.len() <= closure.len() {
+            return wider;
+        }
+        closure = wider;
+    }
+}
+
+fn tables_below(
+    levels: &LevelShape,
+    output_level: usize,
+    inputs: &[Arc<FileMeta>],
+    overlapping: &[Arc<FileMeta>],
+) -> Vec<Vec<Arc<FileMeta>>> {
+    let all = [inputs, overlapping].concat();
+    let Some((smallest, largest)) = span(&all) else { return Vec::new() };
+    let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
+    deeper.map(|tables| overlap(tables, smallest, largest)).collect()
+}
+
+/// An id for a new table, which its blocks are tied to. Drawn at random, so that a table of
+/// another database, or of an earlier life of this one, has another.
+#[must_use]
+pub fn new_table_id() -> u64 {
+    static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
+    // The state is seeded from the system's randomness once a thread and counted up after that.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    hasher.write_u128(now.map_or(0, |since| since.as_nanos()));
+    hasher.finish()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    use crate::tree::order::search_order;
+    use crate::tree::testing::drawn_levels;
+
+    /// Limits that fit drawn trees, whose tables have some hundred bytes.
+    pub const OPTIONS: CompactionOptions = CompactionOptions {
+        level0_tables: 4,
+        level_base_bytes: 300,
+        level_multiplier: 10,
+        table_bytes: 100,
+    };
+
+    /// A task as text: `L0 5 4 + L1 2 -> L1`, with a note for moves.
+    pub fn described(task: Option<&CompactionTask>) -> String {
+        let Some(task) = task else { return "nothing".to_string() };
+        let numbers = |tables: &[Arc<FileMeta>]| {
+            tables.iter().map(|meta| format!(" {}", meta.number)).collect::<String>()
+        };
+        let mut text = format!("L{}{}", task.input_level, numbers(&task.inputs));
+        if !task.overlapping.is_empty() {
+            text += &format!(" + L{}{}", task.output_level, numbers(&task.overlapping));
+        }
+        text += &format!(" -> L{}", task.output_level);
+        if task.trivial_move {
+            text += ", a move";
+        }
+        text
+    }
+
+    /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys and
+    /// sequences.
+    pub fn after(levels: &LevelShape, task: &CompactionTask, number: u64) -> LevelShape {
+        let mut next = levels.clone();
+        let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
+        let all: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
+        for tables in &mut next {
+            tables.retain(|meta| !gone.contains(&meta.number));
+        }
+        let mut output = (*all[0]).clone();
+        output.smallest = all.iter().map(|meta| meta.smallest.clone()).min().unwrap();
+        output.largest = all.iter().map(|meta| meta.largest.clone()).max().unwrap();
+        let ages = sequences(&all).unwrap();
+        (output.smallest_sequence, output.largest_sequence) = (*ages.start(), *ages.end());
+        if !task.trivial_move {
+            output.number = number;
+            output.bytes = all.iter().map(|meta| meta.bytes).sum();
+            output.garbage = 0;
+        }
+        next[task.output_level].push(Arc::new(output));
+        next[task.output_level].sort_by(|a, b| search_order(task.output_level, a, b));
+        next
+    }
+
+    #[test]
+    fn targets_grow_by_the_multiplier_and_never_wrap() {
+        let mut options = CompactionOptions {
+            level0_tables: 4,
+            level_base_bytes: 256,
+            level_multiplier: 10,
+            table_bytes: 64,
+        };
+        let targets: Vec<u64> = (1..5).map(|level| options.target_bytes(level)).collect();
+        assert_eq!(targets, [256, 2560, 25_600, 256_000]);
+        options.level_base_bytes = u64::MAX / 2;
+        options.table_bytes = u64::MAX / 2;
+        assert_eq!(options.target_bytes(6), u64::MAX);
+        assert_eq!(options.grandparent_bytes_max(), u64::MAX);
+    }
+
+    #[test]
+    fn table_ids_do_not_repeat() {
+        let mut ids: Vec<u64> = (0..1000).map(|_| new_table_id()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1000);
+    }
+
+    #[test]
+    fn entries_stand_where_the_job_will_have_put_them() {
+        // Every drawn table has 100 entries.
+        let levels = drawn_levels(
+            "L0: 5[x..z] 4[a..d] 3[a..d]\nL1: 9[b..c] 8[x..y]\nL3: 7[a..b] 6[c..d] 2[e..f]",
+        );
+        let runs = Runs::after_flush(&levels, 7);
+        assert_eq!(runs.level(0), [7, 100, 100, 100]);
+        assert_eq!(
+            (runs.level(1), runs.level(2), runs.level(3)),
+            (&[200][..], &[][..], &[300][..])
+        );
+        assert_eq!((0..7).filter(|&level| runs.is_last(level)).collect::<Vec<_>>(), [3, 4, 5, 6]);
+
+        let down = CompactionTask::down(&levels, 0, levels[0][1..].to_vec(), &OPTIONS);
+        let runs = down.runs_after(&levels);
+        assert_eq!(
+            (runs.level(0), runs.level(1), runs.level(3)),
+            (&[100][..], &[400][..], &[300][..])
+        );
+        assert!(!runs.is_last(0) && !runs.is_last(1));
+        // All of the last level goes on: the level under it is the last one then.
+        let down = CompactionTask::down(&levels, 3, levels[3].clone(), &OPTIONS);
+        let runs = down.runs_after(&levels);
+        assert_eq!((runs.level(3), runs.level(4)), (&[][..], &[300][..]));
+        assert!(!runs.is_last(3) && runs.is_last(4) && !runs.is_last(1));
+        let rewrite = CompactionTask::rewrite(&levels, 1, levels[1][..1].to_vec());
+        assert_eq!(rewrite.runs_after(&levels).level(1), [200]);
+    }
+}

@@ -1,0 +1,239 @@
+//! A tree without log and manifest, beside a model that forgets nothing: the tests of the jobs run
+//! on it.
+
+use crate::base::error::Result;
+use crate::base::filename::FileName;
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::{
+    SequenceNumber, ValueKind, compare_internal, split_internal_key, unpack_trailer,
+};
+use crate::base::levels::LEVELS;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64};
+use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::cache::cache::Cache;
+use crate::env::api::Env;
+use crate::env::handle::FilePool;
+use crate::env::mem::MemEnv;
+use crate::filter::construction::Construction;
+use crate::jobs::compact::task::{INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome};
+use crate::jobs::flush::{FlushJob, flush};
+use crate::memtable::memtable::Memtable;
+use crate::table::builder::TableOptions;
+use crate::table::filter::pinned::FilterPinning;
+use crate::table::format::Compression;
+use crate::table::reader::{Expect, Table, TableContext};
+use crate::tree::edit::VersionEdit;
+use crate::tree::handle::{Graveyard, TableHandle};
+use crate::tree::level_iter::LevelIter;
+use crate::tree::version::Version;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+pub const DIRECTORY: &str = "/db";
+
+pub fn table_options() -> TableOptions {
+    TableOptions {
+        block_bytes: 256,
+        restart_interval: 4,
+        hash_index: true,
+        compression: Compression::None,
+        filter: None,
+        construction: Construction::default(),
+        write_bytes: 64 << 10,
+    }
+}
+
+/// A database without log and manifest, beside a model that forgets nothing.
+pub struct Tree {
+    pub env: Arc<dyn Env>,
+    /// The files under `env`.
+    pub disk: MemEnv,
+    pub next_file_number: AtomicU64,
+    tables: TableContext,
+    graveyard: Arc<Graveyard>,
+    pub version: Arc<Version>,
+    /// Oldest first; the last one takes the writes.
+    pub memtables: Vec<Arc<Memtable>>,
+    pub sequence: SequenceNumber,
+    pub snapshots: BTreeSet<SequenceNumber>,
+    pub index_bytes_max: u64,
+    model: BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>,
+}
+
+impl Tree {
+    pub fn new() -> Self {
+        let disk = MemEnv::new();
+        Tree::on(disk.clone(), Arc::new(disk))
+    }
+
+    /// `env` is `disk`, or something in front of it.
+    pub fn on(disk: MemEnv, env: Arc<dyn Env>) -> Self {
+        env.create_dir(Path::new(DIRECTORY)).unwrap();
+        Tree {
+            next_file_number: AtomicU64::new(1),
+            tables: TableContext {
+                files: FilePool::new(Arc::clone(&env), 100),
+                cache: Cache::new(1 << 20, 0.5),
+                custom_policies: Vec::new(),
+                custom_prefixes: Vec::new(),
+                pinning: FilterPinning::default(),
+            },
+            env,
+            disk,
+            graveyard: Arc::default(),
+            version: Arc::new(Version::new(Default::default())),
+            memtables: vec![Arc::new(Memtable::new(1 << 16, false))],
+            sequence: 0,
+            snapshots: BTreeSet::new(),
+            index_bytes_max: INDEX_BYTES_MAX,
+            model: BTreeMap::new(),
+        }
+    }
+
+    pub fn write(&mut self, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {
+        let key = key.into();
+        let mut batch = WriteBatch::new();
+        match &value {
+            Some(value) => batch.put(&key, value),
+            None => batch.delete(&key),
+        };
+        self.sequence += 1;
+        let batch = DecodedBatch::trusted(self.sequence, 1, batch.entries());
+        self.memtables.last().unwrap().apply(&batch);
+        self.model.entry(key).or_default().insert(self.sequence, value);
+    }
+
+    pub fn seal(&mut self) {
+        self.memtables.push(Arc::new(Memtable::new(1 << 16, false)));
+    }
+
+    /// Live snapshots, then the published sequence.
+    pub fn needed(&self) -> Vec<SequenceNumber> {
+        self.snapshots.iter().copied().chain([self.sequence]).collect()
+    }
+
+    pub fn context(&self) -> JobContext<'_> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        JobContext {
+            stop: &NEVER,
+            env: &self.env,
+            directory: Path::new(DIRECTORY),
+            next_file_number: &self.next_file_number,
+            table_options: table_options(),
+            index_bytes_max: self.index_bytes_max,
+        }
+    }
+
+    pub fn run_flush(&self) -> Result<JobOutcome> {
+        let memtables = self.memtables[..self.memtables.len() - 1].to_vec();
+        let (snapshots, levels) = (self.needed(), self.version.shape());
+        flush(&self.context(), FlushJob { memtables, snapshots, levels })
+    }
+
+    /// Writes all memtables out.
+    pub fn flush(&mut self) -> JobCounts {
+        self.seal();
+        let output = self.run_flush().unwrap();
+        assert!(output.tables.len() <= 1 || self.index_bytes_max < INDEX_BYTES_MAX);
+        self.memtables.drain(..self.memtables.len() - 1);
+        let added = output.tables.into_iter().map(|meta| (0, meta)).collect();
+        self.install(VersionEdit { added, ..VersionEdit::default() });
+        output.counts
+    }
+
+    pub fn install(&mut self, edit: VersionEdit) {
+        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
+            std::array::from_fn(|level| self.version.level(level).to_vec());
+        let mut removed = Vec::new();
+        for (level, number) in edit.deleted {
+            let place = levels[level].iter().position(|h| h.meta.number == number).unwrap();
+            removed.push(levels[level].remove(place));
+        }
+        for (level, meta) in edit.added {
+            removed.retain(|handle| handle.meta.number != meta.number);
+            let path = path_of(meta.number);
+            let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+            let table = Arc::new(Table::open(&self.tables, &path, expect).unwrap());
+            let handle = TableHandle::new(Arc::new(meta), table, &self.graveyard);
+            levels[level].push(handle);
+        }
+        for handle in removed {
+            self.env.remove(&path_of(handle.meta.number)).unwrap();
+        }
+        self.version = Arc::new(Version::new(levels));
+    }
+
+    /// Removes the tables of a job that is not to be installed.
+    pub fn remove(&self, outcome: &JobOutcome) {
+        for meta in &outcome.tables {
+            self.env.remove(&path_of(meta.number)).unwrap();
+        }
+    }
+
+    /// The names of all table files there are, and of those the tree knows.
+    pub fn files(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let listed = self.env.list(Path::new(DIRECTORY)).unwrap();
+        let shape = self.version.shape();
+        let live = shape.iter().flatten().map(|meta| FileName::Table(meta.number).to_string());
+        (listed.into_iter().map(|entry| entry.name).collect(), live.collect())
+    }
+
+    /// Every version of every key that there is, in order, gathered by walks in `direction`.
+    fn entries(&self, direction: Direction) -> Vec<(Vec<u8>, u64, ValueKind, Vec<u8>)> {
+        let mut gathered: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut gather = |source: &mut dyn InternalIterator| {
+            let first = gathered.len();
+            source.seek(None);
+            while source.valid() {
+                gathered.push((source.key().to_vec(), source.value().to_vec()));
+                source.next();
+            }
+            source.status().unwrap();
+            if direction == Direction::Reverse {
+                gathered[first..].reverse();
+            }
+            assert!(gathered[first..].is_sorted_by(|a, b| compare_internal(&a.0, &b.0).is_lt()));
+        };
+        for memtable in &self.memtables {
+            memtable.walks(direction).for_each(|mut walk| gather(&mut walk));
+        }
+        for handle in self.version.level(0) {
+            gather(&mut LevelIter::new(direction, vec![handle.clone()], true));
+        }
+        for level in 1..LEVELS {
+            gather(&mut LevelIter::new(direction, self.version.level(level).to_vec(), true));
+        }
+        gathered.sort_by(|a, b| compare_internal(&a.0, &b.0));
+        let parts = gathered.into_iter().map(|(internal_key, value)| {
+            let (key, trailer) = split_internal_key(&internal_key).unwrap();
+            let (sequence, kind) = unpack_trailer(trailer).unwrap();
+            (key.to_vec(), sequence, kind, value)
+        });
+        parts.collect()
+    }
+
+    /// Every needed sequence reads what the model says, and both directions agree.
+    pub fn check(&self) {
+        let entries = self.entries(Direction::Forward);
+        assert_eq!(entries, self.entries(Direction::Reverse));
+        for at in self.needed() {
+            let mut found: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+            for (key, sequence, kind, value) in &entries {
+                if *sequence <= at {
+                    let value = (*kind == ValueKind::Put).then_some(&value[..]);
+                    found.entry(key).or_insert(value);
+                }
+            }
+            let found: Vec<_> = found.into_iter().filter(|(_, value)| value.is_some()).collect();
+            let newest = self.model.iter().filter_map(|(key, versions)| {
+                let (_, value) = versions.range(..=at).next_back()?;
+                Some((&key[..], Some(value.as_deref()?)))
+            });
+            assert_eq!(found, newest.collect::<Vec<_>>(), "at sequence {at}");
+        }
+    }
+}
+
+pub fn path_of(number: u64) -> PathBuf {
+    FileName::Table(number).path(Path::new(DIRECTORY))
+}

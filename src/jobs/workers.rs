@@ -1,0 +1,200 @@
+//! The workers: one flushes memtables, one compacts; and what a caller asks for by hand.
+//!
+//! A failed or panicking job is latched: the database reads on and takes no writes (I8). At most
+//! one flush and one compaction run at a time: flushes belong to their worker, compactions to
+//! whoever holds the token in `jobs`. A worker owns the shared state, never a handle: the last
+//! `Db` stops and joins them.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::thread::{Builder, JoinHandle};
+use crate::base::sync::{Arc, Ordering};
+use crate::jobs::compact::picker::CompactionCursors;
+use crate::jobs::install::{compact_once, flush_pending};
+use crate::jobs::obsolete::{free_memtables, remove_orphans, remove_tables};
+use crate::state::session;
+use crate::state::shared::Shared;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Starts the workers of a database that was just opened.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
+    let spawn = |name: &str, worker: fn(&Shared)| {
+        let owned = Arc::clone(shared);
+        let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
+        thread.map_err(|error| Error::io("spawn", &shared.directory, error))
+    };
+    flush_if_much(shared);
+    let flusher = spawn("siftdb-flush", flush_worker)?;
+    match spawn("siftdb-compact", compaction_worker) {
+        Ok(compactor) => Ok(vec![flusher, compactor]),
+        Err(error) => {
+            let mut workers = vec![flusher];
+            let _ = stop(shared, &mut workers);
+            Err(error)
+        }
+    }
+}
+
+/// What recovery left in memtables is to be flushed if it is a good part of the write buffer: a
+/// program that only reads would read the same logs at every opening. Less stays where it is, so
+/// that opening a small database writes nothing.
+fn flush_if_much(shared: &Shared) {
+    let bytes: usize = shared.view.load().immutables.iter().map(|full| full.memtable.bytes()).sum();
+    if bytes > shared.options.write_buffer_bytes / 4 {
+        shared.want(true, false);
+    }
+}
+
+/// Marks the database closed, joins its workers and waits for a caller's own compaction; a
+/// running job ends early.
+///
+/// # Errors
+/// A worker panicked outside of its jobs.
+pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    shared.closed.store(true, Ordering::SeqCst);
+    {
+        let mut jobs = shared.jobs.lock();
+        jobs.stopping = true;
+        shared.work.ring();
+        shared.done.notify_all();
+    }
+    let mut outcome = Ok(());
+    for worker in workers.drain(..) {
+        if worker.join().is_err() {
+            let cause = std::io::Error::other("a background thread panicked");
+            outcome = Err(Error::io("join", &shared.directory, cause));
+        }
+    }
+    // A `compact_range` on another thread must not log edits once the directory is unlocked.
+    let mut jobs = shared.jobs.lock();
+    while jobs.compacting {
+        shared.done.wait(&mut jobs);
+    }
+    outcome
+}
+
+/// The right to compact; given back even if the compaction unwinds.
+pub struct CompactionToken<'a>(&'a Shared);
+
+impl<'a> CompactionToken<'a> {
+    /// Waits until nobody else compacts.
+    ///
+    /// # Errors
+    /// `Closed` if the database is closed meanwhile.
+    pub fn wait(shared: &'a Shared) -> Result<Self> {
+        let mut jobs = shared.jobs.lock();
+        while jobs.compacting && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+        if jobs.stopping {
+            return Err(Error::Closed);
+        }
+        jobs.compacting = true;
+        Ok(CompactionToken(shared))
+    }
+}
+
+impl Drop for CompactionToken<'_> {
+    fn drop(&mut self) {
+        self.0.jobs.lock().compacting = false;
+        self.0.work.ring();
+        self.0.done.notify_all();
+    }
+}
+
+fn flush_worker(shared: &Shared) {
+    loop {
+        // Before the look for work: what comes after it rings beyond this.
+        let rings = shared.work.rings();
+        let mut flush_wanted = {
+            let mut jobs = shared.jobs.lock();
+            if jobs.stopping {
+                return;
+            }
+            std::mem::take(&mut jobs.flush_wanted) || !jobs.orphans.is_empty()
+        };
+        // A failure is latched; here it means that there is nothing to flush.
+        flush_wanted |= session::switch_for_tombstones(shared).unwrap_or(false);
+        if flush_wanted {
+            remove_orphans(shared);
+            run_job(shared, &mut || {
+                if !shared.view.load().immutables.is_empty() {
+                    // Recovery may have left them; then the session begins with this flush.
+                    session::activate(shared)?;
+                }
+                flush_pending(shared)
+            });
+        } else if !shared.graveyard.is_empty() {
+            // The last reader of an obsolete table went.
+            clear_up(shared);
+        } else {
+            shared.work.wait_beyond(rings);
+        }
+    }
+}
+
+fn compaction_worker(shared: &Shared) {
+    let mut cursors = CompactionCursors::default();
+    loop {
+        let rings = shared.work.rings();
+        let begins = {
+            let mut jobs = shared.jobs.lock();
+            if jobs.stopping {
+                return;
+            }
+            let begins = jobs.compaction_wanted && !jobs.compacting;
+            jobs.compaction_wanted &= !begins;
+            jobs.compacting |= begins;
+            begins
+        };
+        if begins {
+            let _token = CompactionToken(shared);
+            run_job(shared, &mut || compact_once(shared, &mut cursors));
+        } else {
+            shared.work.wait_beyond(rings);
+        }
+    }
+}
+
+/// Runs `job` until it says that nothing is left. A failure or panic is latched, unless the
+/// database is closing.
+pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
+    let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
+        if shared.jobs.lock().stopping || shared.failure.is_set() {
+            return Ok(false);
+        }
+        job()
+    };
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| more(job))) {
+            // Between two jobs, too: under a steady load there is always a next one.
+            Ok(Ok(true)) => clear_up(shared),
+            Ok(Ok(false)) => break,
+            Ok(Err(Error::Closed)) => break,
+            Ok(Err(error)) => {
+                shared.latch(error);
+                break;
+            }
+            Err(panic) => {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+                let what = format!("a background job panicked: {}", said.unwrap_or("no message"));
+                let cause = std::io::Error::other(what);
+                shared.latch(Error::io("background job", &shared.directory, cause));
+                break;
+            }
+        }
+    }
+    clear_up(shared);
+}
+
+/// Behind a job: lets go of what it replaced, memtables and files of tables, and tells those who
+/// wait for it.
+fn clear_up(shared: &Shared) {
+    free_memtables(shared);
+    remove_tables(shared);
+    let _jobs = shared.jobs.lock();
+    shared.done.notify_all();
+}

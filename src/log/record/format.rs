@@ -1,0 +1,194 @@
+//! The numbers of the record format and the header that every record file begins with.
+//!
+//! Shared by reader and writer; the format itself stands in the module above. A header is written
+//! together with the first record, in one sector, so a crash leaves it whole, cut or all zeros;
+//! any other difference is damage.
+
+use crate::base::checksum::masked;
+use crate::base::coding::{get_u32, put_u32};
+use crate::base::error::Error;
+use std::path::Path;
+
+/// Bytes of a page; no fragment crosses the end of one.
+pub const PAGE_BYTES: usize = 32 << 10;
+
+/// The unit that a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Bytes before the payload of a fragment.
+pub const FRAGMENT_HEADER_BYTES: usize = 11;
+
+/// Bytes before the first fragment of a file.
+pub const FILE_HEADER_BYTES: usize = 20;
+
+/// The format version this siftdb writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A whole record.
+pub const TYPE_FULL: u8 = 1;
+/// The first fragment of several.
+pub const TYPE_FIRST: u8 = 2;
+/// Neither first nor last.
+pub const TYPE_MIDDLE: u8 = 3;
+/// The last fragment of several.
+pub const TYPE_LAST: u8 = 4;
+
+/// The files that hold records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFile {
+    /// A write-ahead log.
+    Wal,
+    /// A manifest.
+    Manifest,
+}
+
+impl RecordFile {
+    /// The first 8 bytes of such a file.
+    #[must_use]
+    pub fn magic(self) -> [u8; 8] {
+        match self {
+            RecordFile::Wal => *b"siftdbWL",
+            RecordFile::Manifest => *b"siftdbMF",
+        }
+    }
+
+    /// The header of file `number`.
+    #[must_use]
+    pub fn header(self, number: u64) -> Vec<u8> {
+        header_of_version(self, number, FORMAT_VERSION)
+    }
+
+    /// Compares the front of a file with the header that `number` must have.
+    #[must_use]
+    pub fn check_header(self, number: u64, bytes: &[u8]) -> HeaderState {
+        let expected = self.header(number);
+        let found = bytes.get(..FILE_HEADER_BYTES).unwrap_or(bytes);
+        if found == expected {
+            return HeaderState::Good;
+        }
+        let first_sector = bytes.get(..SECTOR_BYTES).unwrap_or(bytes);
+        let cut = found.len() < FILE_HEADER_BYTES && expected.starts_with(found);
+        if cut || first_sector.iter().all(|&byte| byte == 0) {
+            return HeaderState::Torn;
+        }
+        if !found.starts_with(&self.magic()) {
+            return HeaderState::Bad(Undecodable::Damaged(format!(
+                "the file does not begin with {:?}",
+                String::from_utf8_lossy(&self.magic())
+            )));
+        }
+        let sum = found.get(..FILE_HEADER_BYTES - 4).map(masked);
+        let (Some(version), Some(low)) = (get_u32(found, 8), get_u32(found, 12)) else {
+            return HeaderState::Bad(Undecodable::Damaged("the file header is cut off".into()));
+        };
+        HeaderState::Bad(if sum != get_u32(found, FILE_HEADER_BYTES - 4) {
+            Undecodable::Damaged("the file header fails its checksum".into())
+        } else if version != FORMAT_VERSION {
+            Undecodable::Unknown(format!("format version {version}; known is {FORMAT_VERSION}"))
+        } else {
+            Undecodable::Damaged(format!("the header is that of file number {low}"))
+        })
+    }
+}
+
+fn header_of_version(file: RecordFile, number: u64, version: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(FILE_HEADER_BYTES);
+    bytes.extend_from_slice(&file.magic());
+    put_u32(&mut bytes, version);
+    put_u32(&mut bytes, low_half(number));
+    let sum = masked(&bytes);
+    put_u32(&mut bytes, sum);
+    bytes
+}
+
+/// The part of a file number that stands in every fragment.
+#[must_use]
+pub fn low_half(number: u64) -> u32 {
+    number as u32
+}
+
+/// The low half of the file number that a header claims, checked or not: for printing files whose
+/// name says nothing.
+#[must_use]
+pub fn claimed_number(bytes: &[u8]) -> u64 {
+    u64::from(get_u32(bytes, 12).unwrap_or(0))
+}
+
+/// What stands at the front of a record file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderState {
+    /// The header it must have.
+    Good,
+    /// A header that a crash kept from being written whole: cut off, or zeros.
+    Torn,
+    /// Anything else.
+    Bad(Undecodable),
+}
+
+/// Bytes whose checksum holds, or that no crash can have left, and that still cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undecodable {
+    /// They are not what siftdb writes.
+    Damaged(String),
+    /// They are of a version or kind that this siftdb does not know.
+    Unknown(String),
+}
+
+impl Undecodable {
+    /// As the error of a file.
+    #[must_use]
+    pub fn into_error(self, path: &Path, offset: u64) -> Error {
+        match self {
+            Undecodable::Damaged(what) => Error::corruption(path, offset, what),
+            Undecodable::Unknown(what) => Error::UnsupportedFormat {
+                path: path.to_path_buf(),
+                what: format!("{what} (at byte {offset})"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cut_of_a_header_is_torn_and_every_flip_is_bad() {
+        for file in [RecordFile::Wal, RecordFile::Manifest] {
+            let header = file.header(7);
+            assert_eq!(header.len(), FILE_HEADER_BYTES);
+            assert_eq!(file.check_header(7, &header), HeaderState::Good);
+            for cut in 0..header.len() {
+                assert_eq!(file.check_header(7, &header[..cut]), HeaderState::Torn);
+            }
+            for at in 0..header.len() {
+                for bit in 0..8 {
+                    let mut flipped = header.clone();
+                    flipped[at] ^= 1 << bit;
+                    let state = file.check_header(7, &flipped);
+                    assert!(matches!(state, HeaderState::Bad(Undecodable::Damaged(_))), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_numbers_versions_and_kinds_are_told_apart() {
+        let wal = RecordFile::Wal;
+        let damaged = |state| matches!(state, HeaderState::Bad(Undecodable::Damaged(_)));
+        assert!(damaged(wal.check_header(7, &wal.header(8))));
+        assert!(damaged(wal.check_header(7, &RecordFile::Manifest.header(7))));
+        let newer = header_of_version(wal, 7, 2);
+        let state = wal.check_header(7, &newer);
+        assert!(matches!(state, HeaderState::Bad(Undecodable::Unknown(_))), "{state:?}");
+        assert_eq!(claimed_number(&newer), 7);
+    }
+
+    #[test]
+    fn zeros_are_torn_only_through_the_first_sector() {
+        let mut bytes = vec![0; 600];
+        assert_eq!(RecordFile::Wal.check_header(7, &bytes), HeaderState::Torn);
+        bytes[511] = 1;
+        assert!(matches!(RecordFile::Wal.check_header(7, &bytes), HeaderState::Bad(_)));
+    }
+}

@@ -1,0 +1,229 @@
+//! Appends records to a new file.
+//!
+//! Calls: [`RecordWriter::create`], then appends and syncs in any order. The file header goes out
+//! with the first record. All fragments of a record are composed in one reused buffer and written
+//! by one call; only a record beyond 1 MiB takes more, so that the buffer stays small.
+//!
+//! After a failed write or sync nobody knows what the file holds: the failure is kept and answers
+//! every later call. Space ahead of the tail is allocated only when asked for, and is a favour:
+//! if the file system refuses, records are appended without.
+
+use crate::base::checksum::masked;
+use crate::base::error::{Error, Result};
+use crate::env::api::{Env, WritableFile};
+use crate::log::record::format::{
+    FRAGMENT_HEADER_BYTES, PAGE_BYTES, RecordFile, TYPE_FIRST, TYPE_FULL, TYPE_LAST, TYPE_MIDDLE,
+    low_half,
+};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The buffer is written out when it holds this much.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes one record file from its front.
+#[derive(Debug)]
+pub struct RecordWriter {
+    file: Box<dyn WritableFile>,
+    path: PathBuf,
+    number: u32,
+    /// Bytes written; what is in `buffer` comes behind.
+    end: u64,
+    buffer: Vec<u8>,
+    /// Zero bytes are part of the file up to here.
+    allocated: u64,
+    /// How far to allocate at a time; 0 is not at all.
+    allocation_step: u64,
+    failure: Option<Error>,
+}
+
+impl RecordWriter {
+    /// Creates file `number`. Nothing is written before the first record.
+    pub fn create(env: &dyn Env, path: &Path, kind: RecordFile, number: u64) -> Result<Self> {
+        let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
+        Ok(RecordWriter {
+            file,
+            path: path.to_path_buf(),
+            number: low_half(number),
+            end: 0,
+            buffer: kind.header(number),
+            allocated: 0,
+            allocation_step: 0,
+            failure: None,
+        })
+    }
+
+    /// Appends one record whose payload is `parts` in order. Answers the bytes that took.
+    pub fn append<'p>(&mut self, mut parts: impl Iterator<Item = &'p [u8]> + Clone) -> Result<u64> {
+        self.check()?;
+        let before = self.end;
+        let mut left: usize = parts.clone().map(<[u8]>::len).sum();
+        let mut part: &[u8] = &[];
+        let mut first = true;
+        loop {
+            let used = (self.end + self.buffer.len() as u64) % PAGE_BYTES as u64;
+            let room = PAGE_BYTES - used as usize;
+            if room <= FRAGMENT_HEADER_BYTES {
+                self.buffer.resize(self.buffer.len() + room, 0);
+                continue;
+            }
+            let length = left.min(room - FRAGMENT_HEADER_BYTES);
+            let kind = match (first, length == left) {
+                (true, true) => TYPE_FULL,
+                (true, false) => TYPE_FIRST,
+                (false, false) => TYPE_MIDDLE,
+                (false, true) => TYPE_LAST,
+            };
+            let at = self.buffer.len();
+            self.buffer.extend_from_slice(&[0; 4]);
+            self.buffer.extend_from_slice(&(length as u16).to_le_bytes());
+            self.buffer.push(kind);
+            self.buffer.extend_from_slice(&self.number.to_le_bytes());
+            let full = self.buffer.len() + length;
+            while self.buffer.len() < full {
+                if part.is_empty() {
+                    let Some(next) = parts.next() else { break };
+                    part = next;
+                }
+                let (taken, rest) = part.split_at(part.len().min(full - self.buffer.len()));
+                self.buffer.extend_from_slice(taken);
+                part = rest;
+            }
+            let sum = masked(&self.buffer[at + 4..]);
+            self.buffer[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+            left -= length;
+            first = false;
+            if left == 0 {
+                break;
+            }
+            if self.buffer.len() >= BUFFER_BYTES {
+                self.write_out()?;
+            }
+        }
+        debug_assert_ne!(self.buffer.last(), Some(&0), "a payload must not end in a zero byte");
+        self.write_out()?;
+        Ok(self.end - before)
+    }
+
+    /// Makes all appended records durable.
+    pub fn sync_data(&mut self) -> Result<()> {
+        self.check()?;
+        let result = self.file.sync_data();
+        self.keep_failure("sync_data", result)
+    }
+
+    /// Makes all appended records and the file's metadata durable.
+    pub fn sync_all(&mut self) -> Result<()> {
+        self.check()?;
+        let result = self.file.sync_all();
+        self.keep_failure("sync_all", result)
+    }
+
+    /// From now on keeps zero-filled space ahead of the tail, `step` bytes at a time.
+    pub fn allocate_ahead(&mut self, step: u64) {
+        self.allocation_step = step;
+    }
+
+    /// Bytes of the file up to the end of its last record.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        let end = self.end + self.buffer.len() as u64;
+        if self.allocation_step > 0 && end > self.allocated {
+            let from = self.allocated.max(self.end);
+            let bytes = (end - from).next_multiple_of(self.allocation_step);
+            match self.file.allocate_zeroed(from, bytes) {
+                Ok(()) => self.allocated = from + bytes,
+                Err(_) => self.allocation_step = 0,
+            }
+        }
+        let result = self.file.write_at(self.end, &self.buffer);
+        self.keep_failure("write_at", result)?;
+        self.end = end;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn keep_failure(&mut self, op: &'static str, result: io::Result<()>) -> Result<()> {
+        result.map_err(|source| {
+            let error = Error::io(op, &self.path, source);
+            self.failure = Some(error.clone());
+            error
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+    use std::iter;
+
+    fn writer(env: &MemEnv) -> RecordWriter {
+        RecordWriter::create(env, Path::new("/file"), RecordFile::Wal, 0x0102_0304).unwrap()
+    }
+
+    #[test]
+    fn a_small_file_is_these_bytes() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        assert_eq!(writer.append([&b"a re"[..], b"", b"cord"].into_iter()).unwrap(), 39);
+        let bytes = env.read_file(Path::new("/file")).unwrap();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Magic, version, number, checksum; then checksum, length, type, number, payload.
+        let expected = [
+            "73696674646257",
+            "4c",
+            "01000000",
+            "04030201",
+            "45b3b1e7",
+            "305660f3",
+            "0800",
+            "01",
+            "04030201",
+            "61207265636f7264",
+        ];
+        assert_eq!(hex, expected.concat());
+    }
+
+    #[test]
+    fn a_record_is_one_write() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        let before = env.log_len();
+        writer.append(iter::once(&[1; 100_000][..])).unwrap();
+        assert_eq!(env.log_len(), before + 1);
+        writer.append(iter::once(&[1; 3 << 20][..])).unwrap();
+        assert!(env.log_len() <= before + 5);
+    }
+
+    #[test]
+    fn space_ahead_grows_by_steps_and_reads_as_zeros() {
+        let env = MemEnv::new();
+        let mut writer = writer(&env);
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        let length = |env: &MemEnv| env.read_file(Path::new("/file")).unwrap().len() as u64;
+        assert_eq!(length(&env), writer.bytes());
+        writer.allocate_ahead(4096);
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        let first = length(&env);
+        assert!(first >= writer.bytes() && first < writer.bytes() + 4096);
+        let calls = env.log_len();
+        writer.append(iter::once(&[1; 100][..])).unwrap();
+        assert_eq!((length(&env), env.log_len()), (first, calls + 1));
+        writer.append(iter::once(&[1; 10_000][..])).unwrap();
+        assert!(length(&env) >= writer.bytes() && length(&env) < writer.bytes() + 4096);
+        let bytes = env.read_file(Path::new("/file")).unwrap();
+        assert!(bytes[writer.bytes() as usize..].iter().all(|&byte| byte == 0));
+    }
+}

@@ -1,0 +1,243 @@
+//! The payloads of a log's records, both ways, and a walk over one log for printing it.
+//!
+//! Used by writer and recovery, and by inspection, which prints logs of any name and state. The
+//! layout stands in the module above. Decoding checks each record by itself; how records follow
+//! one another is recovery's matter.
+
+use crate::base::coding::{Decoder, put_varint};
+use crate::base::error::Error;
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
+use crate::base::write_batch::DecodedBatch;
+use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::log::record::reader::{BadPlace, RecordReader, Step};
+
+/// The kind of a log's first record.
+pub const KIND_START: u8 = 1;
+/// The kind of a write batch.
+pub const KIND_BATCH: u8 = 2;
+
+/// What the first record of a log says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStart {
+    /// The last sequence known to be durable when the log was created.
+    pub synced_through: SequenceNumber,
+    /// The number of the log before, 0 if there is none.
+    pub previous_log: u64,
+    /// The last sequence that is in the logs before.
+    pub previous_last_sequence: SequenceNumber,
+    /// The number of this log's first write: above `previous_last_sequence`, and by more than one
+    /// only if numbers were used up that are in no log.
+    pub first_sequence: SequenceNumber,
+    /// The manifest in force; of a log that opening creates, the one about to be.
+    pub manifest_number: u64,
+    /// How much of that manifest was durable.
+    pub manifest_synced_bytes: u64,
+}
+
+/// A decoded record of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct WalRecord<'a> {
+    /// The last sequence known to be durable when the record was written.
+    pub synced_through: SequenceNumber,
+    /// What it is.
+    pub body: WalBody<'a>,
+}
+
+/// What a record of a log is.
+#[derive(Clone, Copy, Debug)]
+pub enum WalBody<'a> {
+    /// The first record.
+    Start(WalStart),
+    /// Writes.
+    Batch(DecodedBatch<'a>),
+}
+
+/// What a walk over one log meets.
+#[derive(Debug)]
+pub enum WalItem<'a> {
+    /// A record that decodes.
+    Record(WalRecord<'a>),
+    /// A record that does not.
+    Undecodable(Undecodable),
+    /// No record.
+    Bad(&'a BadPlace),
+}
+
+/// Appends the payload of a start record.
+pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
+    for field in [
+        start.synced_through,
+        start.previous_log,
+        start.previous_last_sequence,
+        start.first_sequence,
+        start.manifest_number,
+        start.manifest_synced_bytes,
+    ] {
+        put_varint(dst, field);
+    }
+    dst.push(KIND_START);
+}
+
+/// Decodes the payload of a record and checks all of it.
+pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
+    let damaged = |what: &str| Undecodable::Damaged(what.into());
+    let Some((&kind, front)) = payload.split_last() else {
+        return Err(damaged("an empty log record"));
+    };
+    let mut decoder = Decoder::new(front);
+    let Some(synced_through) = decoder.varint() else {
+        return Err(damaged("a log record without its synced-through sequence"));
+    };
+    let body = match kind {
+        KIND_START => {
+            let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
+                varints(&mut decoder).ok_or_else(|| damaged("a malformed log start record"))?;
+            // A log that begins when all numbers are used up names the one behind the last.
+            if synced_through > previous_last_sequence
+                || previous_last_sequence >= first_sequence
+                || first_sequence > SEQUENCE_MAX + 1
+            {
+                return Err(damaged("a log start record whose sequences are out of order"));
+            }
+            WalBody::Start(WalStart {
+                synced_through,
+                previous_log,
+                previous_last_sequence,
+                first_sequence,
+                manifest_number: number,
+                manifest_synced_bytes: bytes,
+            })
+        }
+        KIND_BATCH => {
+            let batch = DecodedBatch::decode(decoder.rest()).map_err(Undecodable::Damaged)?;
+            if last_sequence(&batch).is_none() || synced_through >= batch.sequence {
+                return Err(damaged("a write batch whose sequences are impossible"));
+            }
+            WalBody::Batch(batch)
+        }
+        other => return Err(Undecodable::Unknown(format!("a log record of kind {other}"))),
+    };
+    Ok(WalRecord { synced_through, body })
+}
+
+/// The number of a batch's last entry; `None` for a batch of none or beyond all numbers.
+#[must_use]
+pub fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
+    let further = u64::from(batch.count).checked_sub(1)?;
+    batch.sequence.checked_add(further).filter(|&last| batch.sequence > 0 && last <= SEQUENCE_MAX)
+}
+
+fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
+    let mut fields = [0; N];
+    for field in &mut fields {
+        *field = decoder.varint()?;
+    }
+    decoder.is_empty().then_some(fields)
+}
+
+/// Calls `visit` with start, end and contents of everything in a log, bad places included. The
+/// answer is what is wrong with the file's header, if anything is.
+///
+/// # Errors
+/// `Io`.
+pub fn visit(
+    reader: &mut RecordReader,
+    visit: &mut dyn FnMut(u64, u64, WalItem<'_>),
+) -> Result<HeaderState, Error> {
+    loop {
+        match reader.step()? {
+            Step::Record(record) => {
+                let item = match decode(record.payload) {
+                    Ok(decoded) => WalItem::Record(decoded),
+                    Err(undecodable) => WalItem::Undecodable(undecodable),
+                };
+                visit(record.start, record.end, item);
+            }
+            Step::Bad(bad) => visit(bad.offset, bad.offset, WalItem::Bad(&bad)),
+            Step::End => return reader.header(RecordFile::Wal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::write_batch::{WriteBatch, put_batch_header};
+    use proptest::prelude::*;
+
+    const START: WalStart = WalStart {
+        synced_through: 300,
+        previous_log: 4,
+        previous_last_sequence: 301,
+        first_sequence: 303,
+        manifest_number: 2,
+        manifest_synced_bytes: 1000,
+    };
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn batch_payload(synced_through: u64, sequence: u64, batch: &WriteBatch) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, synced_through);
+        put_batch_header(&mut bytes, sequence, batch.len() as u32);
+        bytes.extend_from_slice(batch.entries());
+        bytes.push(KIND_BATCH);
+        bytes
+    }
+
+    #[test]
+    fn payloads_are_these_bytes_and_come_back() {
+        let mut start = Vec::new();
+        put_start(&mut start, &START);
+        assert_eq!(hex(&start), "ac0204ad02af0202e80701");
+        let record = decode(&start).unwrap();
+        assert!(matches!(record.body, WalBody::Start(back) if back == START));
+        assert_eq!(record.synced_through, 300);
+
+        let mut batch = WriteBatch::new();
+        batch.put("ada", "1815").delete("x");
+        let payload = batch_payload(300, 303, &batch);
+        assert_eq!(
+            hex(&payload),
+            "ac022f01000000000000020000000001036164610431383135000178 02".replace(' ', "")
+        );
+        let record = decode(&payload).unwrap();
+        let WalBody::Batch(back) = record.body else { panic!("{record:?}") };
+        assert_eq!((back.sequence, last_sequence(&back)), (303, Some(304)));
+    }
+
+    #[test]
+    fn impossible_records_are_refused() {
+        let mut one = WriteBatch::new();
+        one.put("key", "value");
+        let damaged = |bytes: &[u8]| matches!(decode(bytes), Err(Undecodable::Damaged(_)));
+        assert!(damaged(&[]) && damaged(&[KIND_BATCH]) && damaged(&[KIND_START]));
+        assert!(damaged(&batch_payload(5, 5, &one)), "durable before it was written");
+        assert!(damaged(&batch_payload(0, 0, &one)), "sequences begin at 1");
+        assert!(damaged(&batch_payload(0, SEQUENCE_MAX + 1, &one)));
+        assert!(damaged(&batch_payload(0, 1, &WriteBatch::new())), "no entries");
+        let mut backwards = Vec::new();
+        put_start(&mut backwards, &WalStart { first_sequence: 301, ..START });
+        assert!(damaged(&backwards));
+        let mut claims = Vec::new();
+        put_start(&mut claims, &WalStart { synced_through: 302, ..START });
+        assert!(damaged(&claims), "nobody wrote what it says is durable");
+        let mut longer = Vec::new();
+        put_start(&mut longer, &START);
+        longer.insert(0, 1);
+        assert!(damaged(&longer));
+        for kind in [0, 3, 255] {
+            assert!(matches!(decode(&[1, 1, kind]), Err(Undecodable::Unknown(_))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_payloads_never_panic(mut bytes: Vec<u8>, kind in 0u8..5) {
+            bytes.push(kind);
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,946 @@
+//! Reads the logs back: where history ends, and whether anything that was durable is missing.
+//!
+//! Opening goes over the logs twice, from the manifest's first on, in order, a piece at a time.
+//! [`survey`] decides where history ends, and every refusal; nothing has happened then.
+//! [`replay`] hands out the batches of that history.
+//!
+//! Let S be the first sequence that is missing or bad. If the manifest, or any valid record behind
+//! S, says that S was durable, the files are damaged. Otherwise history ends before S if a crash
+//! can have left it so: the log ends there, is torn there (see `log::record::reader`), or the next
+//! log begins later than it ends. Everything behind is dropped, later logs included. Any other bad
+//! place is damage. After a clean close nothing may be missing: the manifest says where the logs
+//! end.
+//!
+//! A log whose start continues exactly where good records ended settles that nothing is missing
+//! there: an earlier recovery judged what stands between. A log of an opening that did not finish
+//! names a manifest that is not in force yet; it holds no writes and is passed over.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::write_batch::DecodedBatch;
+use crate::env::api::Env;
+use crate::log::record::format::{HeaderState, RecordFile};
+use crate::log::record::reader::{Record, RecordReader, Step};
+use crate::log::recovery::DroppedPart;
+use crate::log::wal::evidence::{CleanClose, Log, ManifestFacts, missing_log};
+use crate::log::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
+use std::path::Path;
+
+/// How much is looked at behind the end of a log that was closed cleanly. No log is allocated
+/// further ahead, and what else was added, a sparse file of gigabytes say, is nobody's.
+const BEHIND_CLOSE: u64 = 2 << 20;
+
+/// What the logs hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveredLogs {
+    /// The last sequence of the history that was recovered, tables included.
+    pub last_sequence: SequenceNumber,
+    /// The last sequence seen anywhere, dropped records and the manifest included: new writes are
+    /// numbered from behind it.
+    pub highest_sequence: SequenceNumber,
+    /// The last log that is part of the history; the predecessor of the next one. 0 if none.
+    pub last_log: u64,
+    /// The session before was closed and nothing was dropped: opening need not write anything.
+    pub clean: bool,
+    /// Where history ends too early, if it does: what was dropped from there on. A crash is the
+    /// only cause.
+    pub dropped: Option<DroppedPart>,
+    /// The logs that hold writes of the history, in order.
+    pub parts: Vec<LogPart>,
+}
+
+/// What a log contributes to the history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPart {
+    /// The log's number.
+    pub log: u64,
+    /// Where its last record of the history ends.
+    pub end: u64,
+    /// The last sequence in it.
+    pub last_sequence: SequenceNumber,
+}
+
+/// Receives each batch with the number of its log, in order.
+pub type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
+
+/// Reads `logs`, which must be sorted and start at the manifest's first log, once over, then hands
+/// out what is part of the history. If the answer is an error, what was applied must be thrown
+/// away.
+///
+/// # Errors
+/// As for [`survey`] and [`replay`].
+pub fn recover(
+    env: &dyn Env,
+    directory: &Path,
+    logs: &[u64],
+    facts: &ManifestFacts,
+    apply: Apply<'_>,
+) -> Result<RecoveredLogs> {
+    let recovered = survey(env, directory, logs, facts)?;
+    replay(env, directory, &recovered.parts, apply)?;
+    Ok(recovered)
+}
+
+/// Decides where the history in `logs` ends; they must be sorted and start at the manifest's first
+/// log.
+///
+/// # Errors
+/// Damage: something that was durable is missing, or a place is bad that no crash can have left so.
+pub fn survey(
+    env: &dyn Env,
+    directory: &Path,
+    logs: &[u64],
+    facts: &ManifestFacts,
+) -> Result<RecoveredLogs> {
+    if let Some((number, why)) = facts.missing_from(logs) {
+        return Err(missing_log(directory, number, why));
+    }
+    let mut survey = Survey {
+        directory,
+        logs,
+        facts,
+        last: facts.flushed_through,
+        next: facts.flushed_through + 1,
+        highest: facts.last_sequence.max(facts.flushed_through),
+        last_log: 0,
+        end: 0,
+        closed: false,
+        bad: None,
+        gap: false,
+        proof: Proof::default(),
+        parts: Vec::new(),
+    };
+    for &number in logs {
+        let log = Log::new(directory, number);
+        let close = facts.clean_close.filter(|close| close.log == number);
+        let bytes_max =
+            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(BEHIND_CLOSE));
+        let Some(reader) = log.open(env, bytes_max)? else {
+            return Err(missing_log(directory, number, "it is needed"));
+        };
+        survey.read_log(&log, reader)?;
+    }
+    survey.finish()
+}
+
+/// Hands out the batches of `parts`, which a survey found, in order.
+///
+/// # Errors
+/// Those of `apply`; `Corruption` if the logs are not any more what the survey saw.
+pub fn replay(env: &dyn Env, directory: &Path, parts: &[LogPart], apply: Apply<'_>) -> Result<()> {
+    for part in parts {
+        let log = Log::new(directory, part.log);
+        let Some(mut reader) = log.open(env, part.end)? else {
+            return Err(missing_log(directory, part.log, "it was there a moment ago"));
+        };
+        let mut last = 0;
+        loop {
+            match reader.step()? {
+                Step::Record(record) => {
+                    let decoded = decode(record.payload)
+                        .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
+                    if let WalBody::Batch(batch) = &decoded.body {
+                        last = last_sequence(batch).unwrap_or(last);
+                        apply(part.log, batch)?;
+                    }
+                }
+                Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
+                Step::End => break,
+            }
+        }
+        if last != part.last_sequence {
+            return Err(log.corruption(part.end, "the log changed while it was read"));
+        }
+    }
+    Ok(())
+}
+
+/// The strongest claim of durability among the records behind the end of history.
+#[derive(Default)]
+struct Proof {
+    synced_through: SequenceNumber,
+    place: String,
+}
+
+struct Survey<'a> {
+    directory: &'a Path,
+    logs: &'a [u64],
+    facts: &'a ManifestFacts,
+    /// The last sequence of the history so far.
+    last: SequenceNumber,
+    /// The first sequence behind it; above `last + 1` only where a log says that it skips some.
+    next: SequenceNumber,
+    highest: SequenceNumber,
+    last_log: u64,
+    /// Where the last record of the history ends in that log.
+    end: u64,
+    /// A record ends where the mark of a clean close says that the last one does.
+    closed: bool,
+    /// Set where the last log ends badly, until a later log settles that nothing is missing.
+    bad: Option<DroppedPart>,
+    /// What is bad is that the next log begins later than the last one ends.
+    gap: bool,
+    proof: Proof,
+    parts: Vec<LogPart>,
+}
+
+impl Survey<'_> {
+    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        match reader.header(RecordFile::Wal)? {
+            HeaderState::Bad(bad) => return Err(bad.into_error(&log.path, 0)),
+            HeaderState::Torn => return self.end_badly(log, reader, 0, "the log has no beginning"),
+            HeaderState::Good => {}
+        }
+        let file_bytes = reader.file_bytes();
+        let (body, begins, ends) = match reader.step()? {
+            Step::Record(first) => (self.decode(log, &first)?.body, first.start, first.end),
+            Step::End => {
+                return self.end_badly(log, reader, file_bytes, "the log has no start record");
+            }
+            Step::Bad(bad) if bad.torn => {
+                return self.end_badly(log, reader, bad.offset, &bad.what);
+            }
+            Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
+        };
+        let WalBody::Start(start) = body else {
+            return Err(log.corruption(begins, "the first record is no start record"));
+        };
+        if start.manifest_number > self.facts.number {
+            return self.pass_over(log, begins, reader);
+        }
+        if self.facts.clean_close.is_some_and(|close| close.log < log.number) {
+            let what = "the log is newer than the last one at the last close";
+            return Err(log.corruption(begins, what));
+        }
+        if self.follows(log, begins, &start)? {
+            (self.bad, self.gap) = (None, false);
+            self.next = start.first_sequence;
+            self.last_log = log.number;
+            self.end_of_record(log, ends, None);
+            self.read_batches(log, reader)
+        } else {
+            reader.rewind();
+            self.read_dropped(log, reader)
+        }
+    }
+
+    /// True if `log` begins where history ends so far, false if sequences are missing between.
+    fn follows(&mut self, log: &Log, begins: u64, start: &WalStart) -> Result<bool> {
+        let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
+        if Some(&log.number) == self.logs.first() {
+            if begins_after <= self.last && self.last < first {
+                return Ok(true);
+            }
+            return Err(log.corruption(
+                begins,
+                format!(
+                    "the log begins with sequence {first} and the tables end with {}",
+                    self.last
+                ),
+            ));
+        }
+        if (self.last..self.next).contains(&begins_after) {
+            return Ok(true);
+        }
+        if begins_after < self.last {
+            return Err(log.corruption(
+                begins,
+                format!("the log follows sequence {begins_after} and {} was read", self.last),
+            ));
+        }
+        let previous = start.previous_log;
+        if previous >= self.facts.log_number && !self.logs.contains(&previous) {
+            // Names are durable before a log is written to, so no crash takes one.
+            return Err(missing_log(self.directory, previous, "a later log follows it"));
+        }
+        if self.bad.is_none() {
+            self.gap = true;
+            self.bad = Some(DroppedPart {
+                path: log.path.clone(),
+                offset: begins,
+                what: format!("sequences {} to {begins_after} are missing", self.next),
+            });
+        }
+        Ok(false)
+    }
+
+    fn read_batches(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        loop {
+            let (end, last) = match reader.step()? {
+                Step::Record(record) => (record.end, self.read_batch(log, &record)?),
+                Step::End => return Ok(()),
+                // Nothing was written behind the mark of a clean close, so nothing is lost there.
+                Step::Bad(bad) if bad.torn || self.closed => {
+                    return self.end_badly(log, reader, bad.offset, &bad.what);
+                }
+                Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
+            };
+            self.end_of_record(log, end, Some(last));
+        }
+    }
+
+    /// The last sequence of the batch that `record` must be.
+    fn read_batch(&mut self, log: &Log, record: &Record<'_>) -> Result<SequenceNumber> {
+        let offset = record.start;
+        if self.closed {
+            return Err(log.corruption(offset, "a record stands where the last close ended"));
+        }
+        match self.decode(log, record)?.body {
+            WalBody::Start(_) => Err(log.corruption(offset, "a second start record")),
+            WalBody::Batch(batch) if batch.sequence == self.next => {
+                Ok(last_sequence(&batch).unwrap_or(self.next))
+            }
+            WalBody::Batch(batch) => {
+                let (found, expected) = (batch.sequence, self.next);
+                let what = format!("sequence {found} stands where {expected} belongs");
+                Err(log.corruption(offset, what))
+            }
+        }
+    }
+
+    /// A record of the history ends here: a start, or a batch through sequence `last`.
+    fn end_of_record(&mut self, log: &Log, end: u64, last: Option<SequenceNumber>) {
+        self.end = end;
+        let closed = self.facts.clean_close;
+        self.closed = closed.is_some_and(|close| (close.log, close.log_bytes) == (log.number, end));
+        let Some(last) = last else { return };
+        (self.last, self.next) = (last, last + 1);
+        let part = LogPart { log: log.number, end, last_sequence: last };
+        match self.parts.last_mut().filter(|part| part.log == log.number) {
+            Some(open) => *open = part,
+            None => self.parts.push(part),
+        }
+    }
+
+    /// History ends in this log unless a later one follows on; what is behind can only prove that
+    /// it must not.
+    fn end_badly(
+        &mut self,
+        log: &Log,
+        reader: RecordReader,
+        offset: u64,
+        what: &str,
+    ) -> Result<()> {
+        if self.bad.is_none() {
+            self.bad = Some(DroppedPart { path: log.path.clone(), offset, what: what.into() });
+        }
+        self.read_dropped(log, reader)
+    }
+
+    /// Looks through records that are not part of history, for what they prove.
+    fn read_dropped(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        loop {
+            let record = match reader.step()? {
+                Step::Record(record) => record,
+                Step::Bad(_) => continue,
+                Step::End => return Ok(()),
+            };
+            let synced_through = self.decode(log, &record)?.synced_through;
+            if synced_through > self.proof.synced_through {
+                let place = format!("{} at byte {}", log.path.display(), record.start);
+                self.proof = Proof { synced_through, place };
+            }
+        }
+    }
+
+    /// A log of an opening that did not finish has nothing but its start record.
+    fn pass_over(&mut self, log: &Log, begins: u64, mut reader: RecordReader) -> Result<()> {
+        if log.number == self.facts.log_number {
+            return Err(log.of_newer_manifest(begins));
+        }
+        match reader.step()? {
+            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
+            Step::Bad(_) | Step::End => Ok(()),
+        }
+    }
+
+    /// Decodes a record and checks what any valid record proves, wherever it stands.
+    fn decode<'r>(&mut self, log: &Log, record: &Record<'r>) -> Result<WalRecord<'r>> {
+        let decoded = decode(record.payload)
+            .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
+        if let WalBody::Batch(batch) = &decoded.body {
+            self.highest = self.highest.max(last_sequence(batch).unwrap_or(0));
+        }
+        self.facts.check(self.directory, &decoded.body)?;
+        Ok(decoded)
+    }
+
+    /// Refuses logs that end elsewhere than the mark of a clean close says.
+    fn check_closed(&self, close: &CleanClose) -> Result<()> {
+        if self.closed && (self.last..self.next).contains(&close.last_sequence) {
+            return Ok(());
+        }
+        let CleanClose { log, log_bytes, last_sequence } = close;
+        Err(self.ends_too_early(&format!(
+            "the last close left log {log} with {log_bytes} bytes, through sequence {last_sequence}"
+        )))
+    }
+
+    /// History must not end where it does, as `why` tells.
+    fn ends_too_early(&self, why: &str) -> Error {
+        let last = self.last;
+        let what = |here: &str| format!("{here}; history ends with sequence {last}; {why}");
+        match &self.bad {
+            Some(bad) if !self.gap => Error::corruption(&bad.path, bad.offset, what(&bad.what)),
+            // The log that ends before a later one begins, or the last one.
+            _ => {
+                let number = if self.last_log == 0 { self.facts.log_number } else { self.last_log };
+                let path = FileName::Wal(number).path(self.directory);
+                Error::corruption(path, self.end, what("the log ends here"))
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<RecoveredLogs> {
+        if let Some(close) = &self.facts.clean_close {
+            self.check_closed(close)?;
+        }
+        if self.facts.synced_through > self.proof.synced_through {
+            let synced_through = self.facts.synced_through;
+            self.proof = Proof { synced_through, place: "the manifest".into() };
+        }
+        let last = self.last;
+        if self.proof.synced_through >= self.next {
+            let Proof { synced_through, place } = &self.proof;
+            let why = format!("{place} says that {synced_through} was durable");
+            return Err(self.ends_too_early(&why));
+        }
+        Ok(RecoveredLogs {
+            last_sequence: last,
+            highest_sequence: self.highest.max(last),
+            last_log: self.last_log,
+            clean: self.closed && self.bad.is_none(),
+            dropped: self.bad,
+            parts: self.parts,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::write_batch::WriteBatch;
+    use crate::env::mem::{CrashModel, MemEnv};
+    use crate::log::record::format::SECTOR_BYTES;
+    use crate::log::wal::writer::WalWriter;
+    use std::path::PathBuf;
+
+    const MANIFEST: u64 = 2;
+    const MANIFEST_BYTES: u64 = 100;
+
+    fn directory() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn path_of(log: u64) -> PathBuf {
+        FileName::Wal(log).path(directory())
+    }
+
+    fn facts() -> ManifestFacts {
+        ManifestFacts {
+            number: MANIFEST,
+            bytes: MANIFEST_BYTES,
+            log_number: 3,
+            ..ManifestFacts::default()
+        }
+    }
+
+    fn new_env() -> MemEnv {
+        let env = MemEnv::new();
+        env.create_dir(directory()).unwrap();
+        env.sync_dir(Path::new("/")).unwrap();
+        env
+    }
+
+    fn start_of(synced_through: u64, previous_log: u64, previous_last: u64) -> WalStart {
+        WalStart {
+            synced_through,
+            previous_log,
+            previous_last_sequence: previous_last,
+            first_sequence: previous_last + 1,
+            manifest_number: MANIFEST,
+            manifest_synced_bytes: MANIFEST_BYTES,
+        }
+    }
+
+    fn create(env: &MemEnv, log: u64, start: &WalStart) -> WalWriter {
+        WalWriter::create(env, directory(), log, start, 1 << 16).unwrap()
+    }
+
+    /// Writes one batch of `count` entries; the value of each is as long as `bytes`.
+    fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64, count: u32, bytes: usize) {
+        let mut batch = WriteBatch::new();
+        for i in 0..u64::from(count) {
+            batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
+        }
+        wal.append(synced_through, sequence, count, &[batch.entries()]).unwrap();
+    }
+
+    /// Recovers and checks that what comes is consecutive: the keys are the sequences.
+    fn recover_in(env: &dyn Env, logs: &[u64], facts: &ManifestFacts) -> Result<RecoveredLogs> {
+        let mut last = 0;
+        let recovered = recover(env, directory(), logs, facts, &mut |_, batch| {
+            for (entry, sequence) in batch.iter().zip(batch.sequence..) {
+                assert!(sequence > last);
+                assert_eq!(entry.key, format!("{sequence:05}").as_bytes());
+                last = sequence;
+            }
+            Ok(())
+        })?;
+        assert_eq!(last.max(facts.flushed_through), recovered.last_sequence);
+        Ok(recovered)
+    }
+
+    /// A record of the sample history.
+    #[derive(Clone, Debug)]
+    struct Written {
+        log: u64,
+        start: u64,
+        end: u64,
+        synced_through: u64,
+        /// First and last sequence; 0 and 0 for a start or end record.
+        sequences: (u64, u64),
+    }
+
+    /// Three logs, the second of them allocated ahead, all records in them, and what the manifest
+    /// says.
+    fn sample(closed: bool) -> (MemEnv, Vec<Written>, ManifestFacts) {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 2, 40);
+        log3.sync().unwrap();
+        put(&mut log3, 2, 3, 1, 600);
+        put(&mut log3, 2, 4, 1, 10);
+        let mut log4 = create(&env, 4, &start_of(2, 3, 4));
+        put(&mut log4, 2, 5, 1, 700);
+        log3.sync().unwrap();
+        log4.sync().unwrap();
+        put(&mut log4, 5, 6, 3, 500);
+        put(&mut log4, 5, 9, 1, 0);
+        put(&mut log4, 5, 10, 1, 300);
+        let mut log6 = create(&env, 6, &start_of(5, 4, 10));
+        put(&mut log6, 5, 11, 1, 40_000);
+        put(&mut log6, 5, 12, 2, 100);
+        if closed {
+            log4.sync().unwrap();
+            log6.sync().unwrap();
+            put(&mut log6, 13, 14, 1, 5);
+            log6.sync().unwrap();
+        }
+        let close = CleanClose { log: 6, log_bytes: log6.bytes(), last_sequence: 14 };
+        let facts = ManifestFacts { clean_close: closed.then_some(close), ..facts() };
+        let mut written = Vec::new();
+        for log in [3, 4, 6] {
+            let mut bytes = env.read_file(&path_of(log)).unwrap();
+            // A shorter zero tail makes shorter loops.
+            let data = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+            bytes.truncate(data + 600);
+            env.write_file(&path_of(log), &bytes);
+            let mut reader = RecordReader::open(&env, &path_of(log), log).unwrap();
+            while let Step::Record(record) = reader.step().unwrap() {
+                let decoded = decode(record.payload).unwrap();
+                let sequences = match decoded.body {
+                    WalBody::Batch(batch) => (batch.sequence, last_sequence(&batch).unwrap()),
+                    _ => (0, 0),
+                };
+                let (start, end) = (record.start, record.end);
+                let synced_through = decoded.synced_through;
+                written.push(Written { log, start, end, synced_through, sequences });
+            }
+        }
+        (env, written, facts)
+    }
+
+    /// What recovery makes of the sample when only `lost` records are gone: the last sequence that
+    /// comes back, or `None` for damage.
+    fn expected(
+        written: &[Written],
+        facts: &ManifestFacts,
+        lost: impl Fn(&Written) -> bool,
+    ) -> Option<u64> {
+        if facts.clean_close.is_some() && written.iter().any(&lost) {
+            return None;
+        }
+        let unreadable = |w: &Written| {
+            // Without its start record nothing says where a log belongs.
+            lost(w) || written.iter().find(|start| start.log == w.log).is_some_and(&lost)
+        };
+        let mut batches = written.iter().filter(|w| w.sequences.0 > 0);
+        let Some(first) = batches.clone().find(|w| unreadable(w)) else {
+            return batches.next_back().map(|w| w.sequences.1);
+        };
+        let missing = first.sequences.0;
+        let proven = written.iter().any(|w| !lost(w) && w.synced_through >= missing);
+        (!proven).then_some(missing - 1)
+    }
+
+    fn check(env: &MemEnv, facts: &ManifestFacts, expected: Option<u64>, what: &str) {
+        match (recover_in(env, &[3, 4, 6], facts), expected) {
+            (Ok(recovered), Some(last)) => assert_eq!(recovered.last_sequence, last, "{what}"),
+            (Err(error), None) => assert!(error.is_corruption(), "{what}: {error}"),
+            (result, expected) => panic!("{what}: {result:?}, expected {expected:?}"),
+        }
+    }
+
+    /// Every offset of a log where records are small, and some of the large record.
+    fn offsets(bytes: &[u8]) -> impl Iterator<Item = usize> {
+        let stride = if bytes.len() > 10_000 { 37 } else { 1 };
+        (0..bytes.len()).filter(move |at| at % stride == 0 || (32_700..32_800).contains(at))
+    }
+
+    #[test]
+    fn every_cut_gives_the_right_prefix_or_corruption() {
+        for closed in [false, true] {
+            let (env, written, facts) = sample(closed);
+            for log in [3, 4, 6] {
+                let bytes = env.read_file(&path_of(log)).unwrap();
+                for cut in offsets(&bytes) {
+                    env.write_file(&path_of(log), &bytes[..cut]);
+                    let lost = |w: &Written| w.log == log && w.end > cut as u64;
+                    check(
+                        &env,
+                        &facts,
+                        expected(&written, &facts, lost),
+                        &format!("log {log} cut at {cut}"),
+                    );
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_zeroed_sector_gives_the_right_prefix_or_corruption() {
+        for closed in [false, true] {
+            let (env, written, facts) = sample(closed);
+            for log in [3, 4, 6] {
+                let bytes = env.read_file(&path_of(log)).unwrap();
+                for sector in (0..bytes.len()).step_by(SECTOR_BYTES) {
+                    let end = (sector + SECTOR_BYTES).min(bytes.len());
+                    let mut zeroed = bytes.clone();
+                    zeroed[sector..end].fill(0);
+                    env.write_file(&path_of(log), &zeroed);
+                    let lost =
+                        |w: &Written| w.log == log && w.start < end as u64 && w.end > sector as u64;
+                    check(
+                        &env,
+                        &facts,
+                        expected(&written, &facts, lost),
+                        &format!("log {log} zero at {sector}"),
+                    );
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_corruption_or_hits_no_record() {
+        for closed in [false, true] {
+            let (env, written, facts) = sample(closed);
+            let last = written.iter().map(|w| w.sequences.1).max().unwrap();
+            for log in [3, 4, 6] {
+                let mut bytes = env.read_file(&path_of(log)).unwrap();
+                let data = written.iter().filter(|w| w.log == log).map(|w| w.end).max().unwrap();
+                for at in offsets(&bytes.clone()) {
+                    for flip in [1 << (at % 8), 0xff] {
+                        bytes[at] ^= flip;
+                        env.write_file(&path_of(log), &bytes);
+                        match recover_in(&env, &[3, 4, 6], &facts) {
+                            Ok(found) => {
+                                assert_eq!(found.last_sequence, last, "log {log} at {at}");
+                                assert!(at as u64 >= data, "log {log} at {at} by {flip:#x}");
+                            }
+                            Err(error) => assert!(error.is_corruption(), "{error}"),
+                        }
+                        bytes[at] ^= flip;
+                    }
+                }
+                env.write_file(&path_of(log), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn every_crash_keeps_what_was_synced() {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        // What is durable once that many calls were made.
+        let mut durable = vec![(env.log_len(), 0)];
+        put(&mut log3, 0, 1, 2, 40);
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 2));
+        for sequence in 3..9 {
+            put(&mut log3, 2, sequence, 1, 150 * sequence as usize % 1100);
+        }
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 8));
+        put(&mut log3, 8, 9, 1, 900);
+        let mut log4 = create(&env, 4, &start_of(8, 3, 9));
+        put(&mut log4, 8, 10, 1, 40);
+        put(&mut log4, 8, 11, 1, 40);
+        log3.sync().unwrap();
+        durable.push((env.log_len(), 9));
+        log4.sync().unwrap();
+        durable.push((env.log_len(), 11));
+        for sequence in 12..18 {
+            put(&mut log4, 11, sequence, 1, 170 * sequence as usize % 1300);
+        }
+        log4.sync().unwrap();
+        durable.push((env.log_len(), 17));
+        put(&mut log4, 17, 18, 1, 5);
+        log4.sync().unwrap();
+        durable.push((env.log_len(), 18));
+        let mut dropped = 0;
+        for upto in durable[0].0..=env.log_len() {
+            let synced = durable.iter().rfind(|(calls, _)| *calls <= upto).unwrap().1;
+            for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+                for seed in 0..if model == CrashModel::Kill { 1 } else { 3 } {
+                    let crashed = env.replay(upto, model, seed);
+                    let exists = |log: &u64| crashed.read_file(&path_of(*log)).is_some();
+                    let logs: Vec<u64> = [3, 4].into_iter().filter(exists).collect();
+                    let recovered = recover_in(&crashed, &logs, &facts())
+                        .unwrap_or_else(|e| panic!("{upto} {model:?} {seed}: {e}"));
+                    assert!(recovered.last_sequence >= synced, "{upto} {model:?} {seed}");
+                    dropped += usize::from(recovered.dropped.is_some());
+                }
+            }
+        }
+        assert!(dropped > 15, "the crashes must tear something: {dropped}");
+    }
+
+    #[test]
+    fn a_closed_log_comes_back_clean() {
+        let (env, _, facts) = sample(true);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
+        assert_eq!(
+            recovered,
+            RecoveredLogs {
+                last_sequence: 14,
+                highest_sequence: 14,
+                last_log: 6,
+                clean: true,
+                dropped: None,
+                parts: recovered.parts.clone(),
+            }
+        );
+        let ends = recovered.parts.iter().map(|part| (part.log, part.last_sequence));
+        assert!(ends.eq([(3, 4), (4, 10), (6, 14)]));
+        let (env, _, facts) = sample(false);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
+        assert_eq!((recovered.clean, recovered.dropped), (false, None));
+    }
+
+    #[test]
+    fn what_the_manifest_knows_to_be_durable_must_be_there() {
+        let (env, _, facts) = sample(false);
+        let knows = |synced_through| ManifestFacts { synced_through, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &knows(13)).is_ok());
+        let error = recover_in(&env, &[3, 4, 6], &knows(14)).unwrap_err();
+        assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    }
+
+    #[test]
+    fn durable_but_missing_is_judged_to_the_sequence() {
+        // 2 to 7 were given up by an earlier recovery, 8 is torn.
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 1, 10);
+        let mut log5 = create(&env, 5, &WalStart { first_sequence: 8, ..start_of(1, 3, 1) });
+        put(&mut log5, 1, 8, 1, 10);
+        put(&mut log5, 1, 9, 1, 10);
+        put(&mut log5, 8, 10, 1, 600);
+        let bytes = env.read_file(&path_of(5)).unwrap();
+        let mut ends = Vec::new();
+        let mut reader = RecordReader::open(&env, &path_of(5), 5).unwrap();
+        while let Step::Record(record) = reader.step().unwrap() {
+            ends.push(record.end as usize);
+        }
+        let knows = |synced_through| ManifestFacts { synced_through, ..facts() };
+        for (kept, last) in [(1, 1), (2, 8), (3, 9), (4, 10)] {
+            env.write_file(&path_of(5), &bytes[..ends[kept - 1]]);
+            let next = if last == 1 { 8 } else { last + 1 };
+            for known in [last, next - 1] {
+                let recovered = recover_in(&env, &[3, 5], &knows(known)).unwrap();
+                assert_eq!(recovered.last_sequence, last, "{known} is known");
+            }
+            let error = recover_in(&env, &[3, 5], &knows(next)).unwrap_err();
+            assert!(error.is_corruption(), "{error}");
+        }
+    }
+
+    #[test]
+    fn dropped_records_are_reported_and_their_numbers_are_not_given_again() {
+        let (env, _, facts) = sample(false);
+        let mut bytes = env.read_file(&path_of(4)).unwrap();
+        bytes[1024..1536].fill(0);
+        env.write_file(&path_of(4), &bytes);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.highest_sequence), (5, 13));
+        assert!(recovered.dropped.unwrap().to_string().contains("000004.wal at byte"));
+        let known = ManifestFacts { last_sequence: 99, ..facts };
+        assert_eq!(recover_in(&env, &[3, 4, 6], &known).unwrap().highest_sequence, 99);
+    }
+
+    #[test]
+    fn a_missing_log_is_corruption_that_names_it() {
+        let (env, _, facts) = sample(false);
+        let named = |logs: &[u64], name: &str| {
+            let error = recover_in(&env, logs, &facts).unwrap_err();
+            assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with(name)));
+        };
+        named(&[], "000003.wal");
+        named(&[4, 6], "000003.wal");
+        named(&[3, 6], "000004.wal");
+        named(&[3, 5], "000005.wal");
+        // The newest log is missing, of a session that was closed or one that was killed.
+        let closed = sample(true).2;
+        let begun = ManifestFacts { session_log: 6, ..facts };
+        for facts in [closed, begun] {
+            let error = recover_in(&env, &[3, 4], &facts).unwrap_err();
+            assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with("000006.wal")));
+        }
+        let long_ago = ManifestFacts { session_log: 2, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &long_ago).is_ok());
+    }
+
+    #[test]
+    fn the_logs_know_how_long_the_manifest_was() {
+        let (env, _, facts) = sample(true);
+        let short = ManifestFacts { bytes: MANIFEST_BYTES - 1, ..facts };
+        let error = recover_in(&env, &[3, 4, 6], &short).unwrap_err();
+        assert!(
+            matches!(&error, Error::Corruption { path, .. } if path.ends_with("MANIFEST-000002"))
+        );
+        let newer = ManifestFacts { number: MANIFEST + 5, bytes: 1, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &newer).is_ok());
+        let older = ManifestFacts { number: MANIFEST - 1, ..facts };
+        assert!(recover_in(&env, &[3, 4, 6], &older).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn a_log_of_an_unfinished_opening_is_passed_over() {
+        let (env, _, facts) = sample(false);
+        let start = WalStart {
+            first_sequence: 100,
+            manifest_number: MANIFEST + 1,
+            manifest_synced_bytes: 1,
+            ..start_of(13, 6, 13)
+        };
+        let mut log9 = create(&env, 9, &start);
+        let recovered = recover_in(&env, &[3, 4, 6, 9], &facts).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.last_log), (13, 6));
+        // The same where history ends before it.
+        let log4 = env.read_file(&path_of(4)).unwrap();
+        let mut torn = log4.clone();
+        torn[1024..1536].fill(0);
+        env.write_file(&path_of(4), &torn);
+        assert_eq!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap().last_sequence, 5);
+        env.write_file(&path_of(4), &log4);
+        // Writes in it mean that its manifest was in force.
+        put(&mut log9, 99, 100, 1, 1);
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap_err().is_corruption());
+        env.write_file(&path_of(4), &torn);
+        assert!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn a_recovered_tail_does_not_hide_the_log_behind_it() {
+        let env = new_env();
+        let mut log3 = create(&env, 3, &start_of(0, 0, 0));
+        put(&mut log3, 0, 1, 1, 10);
+        put(&mut log3, 0, 2, 1, 10);
+        let bytes = env.read_file(&path_of(3)).unwrap();
+        env.write_file(&path_of(3), &bytes[..bytes.len() - 1]);
+        // An opening saw the torn tail, gave sequence 2 up and went on from 8.
+        let start = WalStart { first_sequence: 8, ..start_of(1, 3, 1) };
+        let mut log5 = create(&env, 5, &start);
+        let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.dropped), (1, None));
+        put(&mut log5, 7, 8, 1, 10);
+        let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.last_log), (8, 5));
+        // Nor does a log that was dropped with that tail.
+        let mut log4 = create(&env, 4, &start_of(1, 3, 2));
+        put(&mut log4, 1, 3, 1, 10);
+        let recovered = recover_in(&env, &[3, 4], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.highest_sequence), (1, 3));
+        assert!(recovered.dropped.is_some());
+        let recovered = recover_in(&env, &[3, 4, 5], &facts()).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.dropped), (8, None));
+    }
+
+    #[test]
+    fn other_logs_under_a_logs_name_are_refused() {
+        let (env, _, facts) = sample(false);
+        let log3 = env.read_file(&path_of(3)).unwrap();
+        env.write_file(&path_of(4), &log3);
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+        // Records of another log behind those of a recycled file.
+        let (env, _, facts) = sample(false);
+        let mut log6 = env.read_file(&path_of(6)).unwrap();
+        let tail = log6.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        log6.truncate(tail);
+        log6.extend_from_slice(&log3[20..]);
+        env.write_file(&path_of(6), &log6);
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn junk_after_a_clean_close_loses_nothing() {
+        let (env, _, facts) = sample(true);
+        let mut log6 = env.read_file(&path_of(6)).unwrap();
+        log6.extend_from_slice(&[0x5a; 3000]);
+        env.write_file(&path_of(6), &log6);
+        let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
+        assert_eq!((recovered.last_sequence, recovered.clean), (14, false));
+        assert!(recovered.dropped.is_some());
+    }
+
+    #[test]
+    fn a_log_that_contradicts_the_tables_is_corruption() {
+        let (env, _, facts) = sample(false);
+        let flushed = |flushed_through, log_number| ManifestFacts {
+            flushed_through,
+            log_number,
+            last_sequence: flushed_through,
+            ..facts
+        };
+        assert!(recover_in(&env, &[4, 6], &flushed(4, 4)).is_ok());
+        for flushed_through in [3, 5] {
+            let error = recover_in(&env, &[4, 6], &flushed(flushed_through, 4)).unwrap_err();
+            assert!(error.is_corruption());
+        }
+    }
+
+    #[test]
+    fn records_after_a_clean_close_are_corruption() {
+        let (env, written, facts) = sample(true);
+        let before = written.iter().rev().nth(1).unwrap();
+        let (log_bytes, last_sequence) = (before.end, before.sequences.1);
+        let close = CleanClose { log: 6, log_bytes, last_sequence };
+        let facts = ManifestFacts { clean_close: Some(close), ..facts };
+        let error = recover_in(&env, &[3, 4, 6], &facts).unwrap_err();
+        assert!(error.to_string().contains("where the last close ended"), "{error}");
+        // So is a log that nobody had opened then.
+        let mut log9 = create(&env, 9, &start_of(13, 6, 14));
+        put(&mut log9, 13, 15, 1, 1);
+        let closed = sample(true).2;
+        let error = recover_in(&env, &[3, 4, 6, 9], &closed).unwrap_err();
+        assert!(error.to_string().contains("newer than the last one"), "{error}");
+        let elsewhere = CleanClose { log_bytes: 1, ..closed.clean_close.unwrap() };
+        let facts = ManifestFacts { clean_close: Some(elsewhere), ..closed };
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+        let other = CleanClose { last_sequence: 13, ..closed.clean_close.unwrap() };
+        let facts = ManifestFacts { clean_close: Some(other), ..closed };
+        assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn an_error_of_the_caller_ends_recovery() {
+        let (env, _, facts) = sample(false);
+        let result = recover(&env, directory(), &[3, 4, 6], &facts, &mut |_, _| Err(Error::Closed));
+        assert!(matches!(result, Err(Error::Closed)));
+    }
+}

@@ -1,0 +1,427 @@
+//! Reads every write that can still be read from damaged logs, and says which cannot.
+//!
+//! Called where `recover` refused: by opening under `Recovery::Salvage`, and by a repair. Nothing
+//! is written. Records are taken wherever their checksum holds; the history that comes out may have
+//! holes, and each is reported. Two things are not taken: what an earlier recovery already gave up,
+//! which the start record of the log behind it tells (it names the last sequence that it follows),
+//! and sequences that go back, which no sound log has.
+//!
+//! The logs are read twice, a piece at a time: once to find out what is taken, then to hand it out
+//! in the order of its sequences. A log or record of a format that is not known is refused, since
+//! it is no damage; so is what shows that the manifest is (see `evidence`).
+
+use crate::base::error::Result;
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::write_batch::DecodedBatch;
+use crate::env::api::Env;
+use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::log::record::reader::{Record, RecordReader, Step};
+use crate::log::recovery::DroppedPart;
+use crate::log::wal::evidence::{Log, ManifestFacts, missing_log};
+use crate::log::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
+use crate::log::wal::recover::Apply;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// What could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SalvagedLogs {
+    /// The last sequence that came back, tables included.
+    pub last_sequence: SequenceNumber,
+    /// The last sequence seen or heard of anywhere: new writes are numbered from behind it.
+    pub highest_sequence: SequenceNumber,
+    /// What was not used.
+    pub dropped: Vec<DroppedPart>,
+    /// Logs that are not there and held a part of the history, each with what says so.
+    pub missing_logs: Vec<(u64, String)>,
+    /// Sequences that belong to the history and were not found.
+    pub missing: Vec<RangeInclusive<SequenceNumber>>,
+}
+
+/// Reads `logs`, which must be sorted.
+///
+/// # Errors
+/// A log that cannot be read at all, of an unknown format, or that belongs to another manifest.
+pub fn salvage(
+    env: &dyn Env,
+    directory: &Path,
+    logs: &[u64],
+    facts: &ManifestFacts,
+    apply: Apply<'_>,
+) -> Result<SalvagedLogs> {
+    let mut salvage = Salvage {
+        directory,
+        logs,
+        facts,
+        kept: Vec::new(),
+        seen_through: facts.flushed_through,
+        synced_through: facts.synced_through,
+        found: SalvagedLogs {
+            highest_sequence: facts.last_sequence.max(facts.flushed_through),
+            ..SalvagedLogs::default()
+        },
+    };
+    let mut known = logs.to_vec();
+    while let Some((number, why)) = facts.missing_from(&known) {
+        salvage.miss_log(number, why);
+        known.push(number);
+    }
+    for &number in logs {
+        let log = Log::new(directory, number);
+        match log.open(env, u64::MAX)? {
+            Some(reader) => salvage.read_log(&log, reader)?,
+            None => salvage.drop_part(&log.path, 0, "it is missing"),
+        }
+    }
+    salvage.finish(env, apply)
+}
+
+/// Batches of one log that are taken, without a gap.
+struct Kept {
+    log: u64,
+    sequences: RangeInclusive<SequenceNumber>,
+}
+
+struct Salvage<'a> {
+    directory: &'a Path,
+    logs: &'a [u64],
+    facts: &'a ManifestFacts,
+    kept: Vec<Kept>,
+    /// The sequence up to which every number is in tables, kept, missing or in no log at all.
+    seen_through: SequenceNumber,
+    /// The strongest claim of durability.
+    synced_through: SequenceNumber,
+    found: SalvagedLogs,
+}
+
+impl Salvage<'_> {
+    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+        match reader.header(RecordFile::Wal)? {
+            HeaderState::Good => {}
+            HeaderState::Torn => self.drop_part(&log.path, 0, "the log has no beginning"),
+            HeaderState::Bad(Undecodable::Damaged(what)) => self.drop_part(&log.path, 0, &what),
+            HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
+        }
+        let mut end = 0;
+        loop {
+            match reader.step()? {
+                Step::Record(record) => {
+                    end = record.end;
+                    if self.read_record(log, &record)? == Next::Log {
+                        return match reader.step()? {
+                            // A log of an opening that did not finish has nothing but its start.
+                            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
+                            Step::Bad(_) | Step::End => Ok(()),
+                        };
+                    }
+                }
+                Step::Bad(bad) => self.drop_part(&log.path, bad.offset, &bad.what),
+                Step::End => break,
+            }
+        }
+        let close = self.facts.clean_close.filter(|close| close.log == log.number);
+        if let Some(close) = close.filter(|close| close.log_bytes != end) {
+            let left = close.log_bytes;
+            let what = format!("the last record ends here; the last close left {left} bytes");
+            self.drop_part(&log.path, end, &what);
+        }
+        Ok(())
+    }
+
+    fn read_record(&mut self, log: &Log, record: &Record<'_>) -> Result<Next> {
+        let decoded = match decode(record.payload) {
+            Ok(decoded) => decoded,
+            Err(Undecodable::Damaged(what)) => {
+                self.drop_part(&log.path, record.start, &what);
+                return Ok(Next::Record);
+            }
+            Err(unknown) => return Err(unknown.into_error(&log.path, record.start)),
+        };
+        if let WalBody::Start(start) = &decoded.body
+            && start.manifest_number > self.facts.number
+        {
+            return Ok(Next::Log);
+        }
+        self.facts.check(self.directory, &decoded.body)?;
+        self.synced_through = self.synced_through.max(decoded.synced_through);
+        match &decoded.body {
+            WalBody::Start(start) => self.settle(start),
+            WalBody::Batch(batch) => {
+                let last = last_sequence(batch).unwrap_or(batch.sequence);
+                self.found.highest_sequence = self.found.highest_sequence.max(last);
+                if last <= self.facts.flushed_through {
+                    return Ok(Next::Record);
+                }
+                if batch.sequence <= self.seen_through {
+                    let (first, seen) = (batch.sequence, self.seen_through);
+                    let what = format!("sequence {first} stands behind {seen}");
+                    self.drop_part(&log.path, record.start, &what);
+                    return Ok(Next::Record);
+                }
+                self.expect_through(batch.sequence - 1);
+                self.seen_through = last;
+                self.keep(log.number, batch.sequence, last);
+            }
+        }
+        Ok(Next::Record)
+    }
+
+    fn keep(&mut self, log: u64, first: SequenceNumber, last: SequenceNumber) {
+        let follows = |kept: &&mut Kept| kept.log == log && *kept.sequences.end() + 1 == first;
+        match self.kept.last_mut().filter(follows) {
+            Some(kept) => kept.sequences = *kept.sequences.start()..=last,
+            None => self.kept.push(Kept { log, sequences: first..=last }),
+        }
+    }
+
+    /// What stands behind the sequence that a log says it follows is no part of the history.
+    fn settle(&mut self, start: &WalStart) {
+        let follows = start.previous_last_sequence;
+        // A batch of which only a part would stay does not.
+        self.kept.retain(|kept| *kept.sequences.start() <= follows);
+        if let Some(kept) = self.kept.last_mut().filter(|kept| *kept.sequences.end() > follows) {
+            kept.sequences = *kept.sequences.start()..=follows;
+        }
+        let missing = std::mem::take(&mut self.found.missing).into_iter();
+        let cut = missing.map(|range| *range.start()..=follows.min(*range.end()));
+        self.found.missing = cut.filter(|range| !range.is_empty()).collect();
+        let previous = start.previous_log;
+        let is_needed = previous != 0 && previous >= self.facts.log_number;
+        if is_needed && follows > self.seen_through && !self.logs.contains(&previous) {
+            self.miss_log(previous, "a later log follows it");
+        }
+        self.expect_through(follows);
+        self.seen_through = self.facts.flushed_through.max(start.first_sequence - 1);
+    }
+
+    /// Whatever is not accounted for up to `sequence` is missing.
+    fn expect_through(&mut self, sequence: SequenceNumber) {
+        if sequence > self.seen_through {
+            self.found.missing.push(self.seen_through + 1..=sequence);
+            self.seen_through = sequence;
+        }
+    }
+
+    /// Nothing is left of a log; `why` says that it was there.
+    fn miss_log(&mut self, number: u64, why: &str) {
+        if self.found.missing_logs.iter().all(|(known, _)| *known != number) {
+            self.found.missing_logs.push((number, why.into()));
+            let path = FileName::Wal(number).path(self.directory);
+            self.drop_part(&path, 0, &format!("it is missing, and {why}"));
+        }
+    }
+
+    fn drop_part(&mut self, path: &Path, offset: u64, what: &str) {
+        let (path, what) = (path.to_path_buf(), what.to_string());
+        self.found.dropped.push(DroppedPart { path, offset, what });
+    }
+
+    fn finish(mut self, env: &dyn Env, apply: Apply<'_>) -> Result<SalvagedLogs> {
+        let closed = self.facts.clean_close.map_or(0, |close| close.last_sequence);
+        self.expect_through(self.synced_through.max(closed));
+        let mut last = self.facts.flushed_through;
+        for of_one_log in self.kept.chunk_by(|left, right| left.log == right.log) {
+            last = self.hand_out(env, of_one_log, last, apply)?;
+        }
+        self.found.last_sequence = last;
+        self.found.highest_sequence = self.found.highest_sequence.max(self.seen_through);
+        Ok(self.found)
+    }
+
+    /// Hands out what is kept of one log. Answers the last sequence so far.
+    fn hand_out(
+        &self,
+        env: &dyn Env,
+        kept: &[Kept],
+        mut last: SequenceNumber,
+        apply: &mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>,
+    ) -> Result<SequenceNumber> {
+        let Some(number) = kept.first().map(|kept| kept.log) else { return Ok(last) };
+        let log = Log::new(self.directory, number);
+        let Some(mut reader) = log.open(env, u64::MAX)? else {
+            return Err(missing_log(self.directory, number, "it was there a moment ago"));
+        };
+        loop {
+            let record = match reader.step()? {
+                Step::Record(record) => record,
+                Step::Bad(_) => continue,
+                Step::End => return Ok(last),
+            };
+            let Ok(WalRecord { body: WalBody::Batch(batch), .. }) = decode(record.payload) else {
+                continue;
+            };
+            let end = last_sequence(&batch).unwrap_or(batch.sequence);
+            let is_kept = |kept: &Kept| {
+                kept.sequences.contains(&batch.sequence) && kept.sequences.contains(&end)
+            };
+            // A second record of the same sequence was not taken.
+            if batch.sequence > last && kept.iter().any(is_kept) {
+                last = end;
+                apply(number, &batch)?;
+            }
+        }
+    }
+}
+
+/// Where reading goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Record,
+    Log,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::write_batch::WriteBatch;
+    use crate::env::mem::MemEnv;
+    use crate::log::wal::evidence::CleanClose;
+    use crate::log::wal::writer::WalWriter;
+
+    fn home() -> &'static Path {
+        Path::new("/")
+    }
+
+    fn create(env: &MemEnv, log: u64, follows: u64, first: u64) -> WalWriter {
+        let start = WalStart {
+            previous_log: log - 1,
+            previous_last_sequence: follows,
+            first_sequence: first,
+            ..WalStart::default()
+        };
+        WalWriter::create(env, home(), log, &start, 1 << 16).unwrap()
+    }
+
+    fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64) {
+        let mut batch = WriteBatch::new();
+        batch.put(sequence.to_string(), vec![7; 50]);
+        wal.append(synced_through, sequence, 1, &[batch.entries()]).unwrap();
+    }
+
+    /// Makes the record of `sequence` unreadable.
+    fn damage(env: &MemEnv, log: u64, sequence: u64) {
+        let path = FileName::Wal(log).path(home());
+        let mut bytes = env.read_file(&path).unwrap();
+        let mut reader = RecordReader::open(env, &path, log).unwrap();
+        let at = loop {
+            let step = reader.step().unwrap();
+            let Step::Record(record) = step else { panic!("no sequence {sequence}") };
+            let WalBody::Batch(batch) = decode(record.payload).unwrap().body else { continue };
+            if batch.sequence == sequence {
+                break record.end as usize - 3;
+            }
+        };
+        bytes[at] ^= 1;
+        env.write_file(&path, &bytes);
+    }
+
+    fn run(env: &MemEnv, logs: &[u64], facts: &ManifestFacts) -> (Vec<u64>, SalvagedLogs) {
+        let mut came = Vec::new();
+        let found = salvage(env, home(), logs, facts, &mut |_, batch| {
+            came.push(batch.sequence);
+            Ok(())
+        });
+        (came, found.unwrap())
+    }
+
+    /// Logs 3 and 4 of one session with the sequences 1 to 4 and 5 to 7.
+    fn two_logs() -> MemEnv {
+        let env = MemEnv::new();
+        let mut log3 = create(&env, 3, 0, 1);
+        (1..5).for_each(|sequence| put(&mut log3, 0, sequence));
+        let mut log4 = create(&env, 4, 4, 5);
+        (5..8).for_each(|sequence| put(&mut log4, 0, sequence));
+        env
+    }
+
+    #[test]
+    fn every_sound_record_comes_back_and_the_others_are_named() {
+        let facts = ManifestFacts::default();
+        let (came, found) = run(&two_logs(), &[3, 4], &facts);
+        assert_eq!((came, found.last_sequence), ((1..8).collect(), 7));
+        assert!(found.dropped.is_empty() && found.missing.is_empty());
+        // Nothing says that there was more than 6 if 7 is broken.
+        for broken in 1..7 {
+            let env = two_logs();
+            damage(&env, if broken < 5 { 3 } else { 4 }, broken);
+            let (came, found) = run(&env, &[3, 4], &facts);
+            assert_eq!(came, (1..8).filter(|number| *number != broken).collect::<Vec<_>>());
+            assert_eq!((found.missing, found.dropped.len()), (vec![broken..=broken], 1));
+            assert_eq!(found.highest_sequence, 7);
+        }
+        let (came, found) = run(&two_logs(), &[4], &facts);
+        assert_eq!((came, found.missing), (vec![5, 6, 7], vec![1..=4]));
+        assert_eq!(found.missing_logs, [(3, "a later log follows it".to_string())]);
+        let needs = ManifestFacts { log_number: 3, ..facts };
+        let (_, found) = run(&two_logs(), &[4], &needs);
+        assert_eq!(found.missing_logs, [(3, "the manifest needs it".to_string())]);
+        assert_eq!((found.missing, found.dropped.len()), (vec![1..=4], 1));
+        let (came, found) = run(&two_logs(), &[3, 5], &facts);
+        assert_eq!((came, found.dropped.len()), (vec![1, 2, 3, 4], 1));
+        // What is in tables is not taken again.
+        let flushed = ManifestFacts { flushed_through: 4, ..facts };
+        let (came, found) = run(&two_logs(), &[3, 4], &flushed);
+        assert_eq!((came, found.missing.len()), (vec![5, 6, 7], 0));
+        let synced = ManifestFacts { synced_through: 9, ..facts };
+        assert_eq!(run(&two_logs(), &[3, 4], &synced).1.missing, [8..=9]);
+    }
+
+    #[test]
+    fn a_log_that_ends_before_the_last_close_is_named() {
+        let env = two_logs();
+        let path = FileName::Wal(4).path(home());
+        let bytes = env.read_file(&path).unwrap();
+        let close = CleanClose { log: 4, log_bytes: bytes.len() as u64, last_sequence: 7 };
+        let facts = ManifestFacts { clean_close: Some(close), ..ManifestFacts::default() };
+        let (_, found) = run(&env, &[3, 4], &facts);
+        assert!(found.dropped.is_empty() && found.missing.is_empty());
+        let mut reader = RecordReader::open(&two_logs(), &path, 4).unwrap();
+        let mut last = 4;
+        while let Step::Record(record) = reader.step().unwrap() {
+            env.write_file(&path, &bytes[..record.end as usize]);
+            let (came, found) = run(&env, &[3, 4], &facts);
+            assert_eq!((came.len(), found.dropped.len()), (last, usize::from(last < 7)));
+            assert!(last == 7 || found.missing == [last as u64 + 1..=7], "{:?}", found.missing);
+            last += 1;
+        }
+        for logs in [&[3][..], &[3, 4]] {
+            env.write_file(&path, &vec![0; bytes.len()]);
+            let (came, found) = run(&env, logs, &facts);
+            assert_eq!((came, found.missing), (vec![1, 2, 3, 4], vec![5..=7]));
+            assert!(
+                found.dropped.iter().all(|part| part.path == path) && !found.dropped.is_empty()
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_recovery_gave_up_stays_given_up() {
+        let env = two_logs();
+        // That recovery saw 3 damaged, ended history at 2 and went on from 20.
+        let mut log6 = create(&env, 6, 2, 20);
+        put(&mut log6, 2, 20);
+        damage(&env, 3, 3);
+        let (came, found) = run(&env, &[3, 4, 6], &ManifestFacts::default());
+        assert_eq!((came, found.missing), (vec![1, 2, 20], vec![]));
+        assert_eq!((found.last_sequence, found.highest_sequence), (20, 20));
+    }
+
+    #[test]
+    fn a_log_under_another_manifest_and_an_unknown_format_are_refused() {
+        let env = two_logs();
+        let start = WalStart { manifest_number: 9, first_sequence: 8, ..WalStart::default() };
+        let mut log9 = WalWriter::create(&env, home(), 9, &start, 1 << 16).unwrap();
+        let facts = ManifestFacts { number: 2, ..ManifestFacts::default() };
+        assert_eq!(run(&env, &[3, 4, 9], &facts).0.len(), 7);
+        put(&mut log9, 7, 8);
+        let refused = salvage(&env, home(), &[3, 4, 9], &facts, &mut |_, _| Ok(()));
+        assert!(refused.unwrap_err().is_corruption());
+        let path = FileName::Wal(3).path(home());
+        let mut bytes = env.read_file(&path).unwrap();
+        bytes.truncate(7);
+        env.write_file(&path, &bytes);
+        let (came, found) = run(&env, &[3, 4], &facts);
+        assert_eq!((came, found.missing), (vec![5, 6, 7], vec![1..=4]));
+    }
+}

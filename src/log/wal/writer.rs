@@ -1,0 +1,214 @@
+//! Appends write batches to a new log.
+//!
+//! Called by the leader of a write group: [`WalWriter::create`] at a switch of the memtable,
+//! [`WalWriter::append`] per group, [`WalWriter::sync`] when asked for and at a clean close.
+//! Sequences must follow one another. An old log is never appended to: there is no way to open one
+//! for writing.
+//!
+//! The first sync turns on allocation ahead of the tail, so that later syncs need not write the
+//! file's length; a log that is never synced stays as long as its records. How far ahead is for
+//! the caller to say: a log of a small memtable must not be mostly empty space.
+
+use crate::base::coding::put_varint;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::write_batch::put_batch_header;
+use crate::env::api::Env;
+use crate::log::record::format::RecordFile;
+use crate::log::record::writer::RecordWriter;
+use crate::log::wal::format::{KIND_BATCH, WalStart, put_start};
+use std::iter;
+use std::path::Path;
+
+/// Writes one log.
+#[derive(Debug)]
+pub struct WalWriter {
+    records: RecordWriter,
+    number: u64,
+    allocation_step_bytes: u64,
+    /// What stands before the entries of a record; reused.
+    front: Vec<u8>,
+}
+
+impl WalWriter {
+    /// Creates log `number` with its start record and makes its name durable. The start record
+    /// itself is durable with the first sync. Space ahead of the tail will be allocated
+    /// `allocation_step_bytes` at a time. A log that cannot be begun is removed: nothing names it.
+    pub fn create(
+        env: &dyn Env,
+        directory: &Path,
+        number: u64,
+        start: &WalStart,
+        allocation_step_bytes: u64,
+    ) -> Result<Self> {
+        let path = FileName::Wal(number).path(directory);
+        let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number)?;
+        let mut front = Vec::new();
+        put_start(&mut front, start);
+        let begun = records
+            .append(iter::once(&front[..]))
+            .and_then(|_| env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e)));
+        if let Err(error) = begun {
+            let _ = env.remove(&path);
+            return Err(error);
+        }
+        Ok(WalWriter { records, number, allocation_step_bytes, front })
+    }
+
+    /// Appends `count` entries, numbered from `sequence`, whose encodings are `entries` in order,
+    /// as one record: all of them come back or none. `synced_through` is the last sequence known
+    /// to be durable. Answers the bytes the log grew by.
+    pub fn append(
+        &mut self,
+        synced_through: SequenceNumber,
+        sequence: SequenceNumber,
+        count: u32,
+        entries: &[&[u8]],
+    ) -> Result<u64> {
+        debug_assert!(count > 0 && synced_through < sequence);
+        self.front.clear();
+        put_varint(&mut self.front, synced_through);
+        put_batch_header(&mut self.front, sequence, count);
+        let front = iter::once(&self.front[..]);
+        self.records
+            .append(front.chain(entries.iter().copied()).chain(iter::once(&[KIND_BATCH][..])))
+    }
+
+    /// Makes everything appended durable.
+    pub fn sync(&mut self) -> Result<()> {
+        self.records.sync_data()?;
+        self.records.allocate_ahead(self.allocation_step_bytes);
+        Ok(())
+    }
+
+    /// How much was written: what lies behind is space allocated ahead.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.records.bytes()
+    }
+
+    /// The number in the log's name.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sync::Arc;
+    use crate::env::mem::MemEnv;
+    use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+    use crate::log::record::reader::RecordReader;
+    use crate::log::wal::format::{WalBody, WalItem, visit};
+
+    const LOG: u64 = 7;
+    const STEP: u64 = 1 << 16;
+
+    fn start() -> WalStart {
+        WalStart { first_sequence: 1, ..WalStart::default() }
+    }
+
+    fn contents(env: &MemEnv) -> Vec<u8> {
+        env.read_file(&FileName::Wal(LOG).path(Path::new("/"))).unwrap()
+    }
+
+    fn reader(env: &MemEnv) -> RecordReader {
+        RecordReader::open(env, &FileName::Wal(LOG).path(Path::new("/")), LOG).unwrap()
+    }
+
+    /// An entry with a key of one byte and an empty value.
+    const ENTRY: &[u8] = &[1, 1, b'k', 0];
+
+    #[test]
+    fn only_syncs_turn_on_space_ahead() {
+        let env = MemEnv::new();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        for sequence in 1..50 {
+            wal.append(0, sequence, 1, &[ENTRY]).unwrap();
+        }
+        assert_eq!(contents(&env).len() as u64, wal.records.bytes());
+        wal.sync().unwrap();
+        let before = wal.records.bytes();
+        let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
+        assert_eq!(wal.records.bytes(), before + grown);
+        assert!(contents(&env).len() as u64 >= STEP);
+        let mut kinds = String::new();
+        visit(&mut reader(&env), &mut |_, _, item| {
+            kinds.push(match item {
+                WalItem::Record(record) => match record.body {
+                    WalBody::Start(_) => 's',
+                    WalBody::Batch(_) => 'b',
+                },
+                WalItem::Undecodable(_) | WalItem::Bad(_) => '!',
+            });
+        })
+        .unwrap();
+        assert_eq!(kinds, format!("s{}", "b".repeat(50)));
+    }
+
+    #[test]
+    fn the_name_is_durable_before_the_first_append_and_the_records_after_a_sync() {
+        let env = MemEnv::new();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        assert_eq!(env.power_cut().list_files().len(), 1);
+        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        wal.sync().unwrap();
+        assert_eq!(contents(&env.power_cut()), contents(&env));
+    }
+
+    #[test]
+    fn a_failure_answers_every_later_call() {
+        for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+            env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
+            let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
+            env.heal();
+            let after = contents(&memory);
+            for later in [wal.append(0, 2, 1, &[ENTRY]).map(|_| ()), wal.sync()] {
+                assert_eq!(later.unwrap_err().to_string(), first.to_string());
+            }
+            assert_eq!(contents(&memory), after);
+        }
+    }
+
+    #[test]
+    fn refused_space_ahead_is_no_failure() {
+        let env = FaultEnv::new(Arc::new(MemEnv::new()));
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        wal.sync().unwrap();
+        let calls = Calls::Named("allocate_zeroed");
+        env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
+        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        assert!(env.has_fired());
+        wal.append(0, 2, 1, &[ENTRY]).unwrap();
+        wal.sync().unwrap();
+    }
+
+    #[test]
+    fn half_a_write_is_torn_with_and_without_space_ahead() {
+        for synced in [false, true] {
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+            if synced {
+                wal.sync().unwrap();
+                wal.append(0, 1, 1, &[ENTRY]).unwrap();
+            }
+            let calls = Calls::Named("write_at");
+            let fault = Fault::once(FaultKind::ShortWrite).among(calls);
+            env.fail_at(env.calls_of(calls), fault);
+            wal.append(0, 2, 1, &[ENTRY]).unwrap_err();
+            let mut torn = Vec::new();
+            visit(&mut reader(&memory), &mut |_, _, item| {
+                torn.push(matches!(item, WalItem::Bad(bad) if bad.torn));
+            })
+            .unwrap();
+            assert_eq!(torn.iter().position(|&torn| torn), Some(torn.len() - 1), "{synced}");
+        }
+    }
+}

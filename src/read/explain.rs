@@ -1,0 +1,321 @@
+//! One lookup in words: [`Explain`], made of the trace that the real read path leaves behind.
+//!
+//! `explain` runs `point::get` itself, with a trace, so it can neither drift from the lookup nor
+//! flatter it; it counts in the statistics and warms the cache like any other lookup.
+
+use crate::base::error::Result;
+use crate::base::key::Lookup;
+use crate::base::levels::LEVELS;
+use crate::base::stats::text::bytes;
+use crate::base::value::Value;
+use crate::options::access::ReadOptions;
+use crate::read::point::{self, LookupTrace, MemtableStep};
+use crate::state::shared::Shared;
+use crate::table::fetch::TableIo;
+use crate::table::filter::layout::FilterVerdict;
+use std::fmt;
+
+/// What one lookup touched, place by place. Print it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explain {
+    /// The key that was looked up.
+    pub key: Vec<u8>,
+    /// The sequence the lookup read at.
+    pub sequence: u64,
+    /// The value that was found.
+    pub value: Option<Value>,
+    /// Places in the order they were asked.
+    pub steps: Vec<ExplainStep>,
+    /// Tables by level that were not asked: their key range does not cover the key, or the answer
+    /// was found above them.
+    pub out_of_range: Vec<u64>,
+    /// Data blocks looked at.
+    pub data_blocks: u64,
+    /// Bytes read from files: data, index and filter blocks.
+    pub bytes_read: u64,
+    /// Data blocks that the same lookup would look at without filters.
+    pub data_blocks_without_filters: u64,
+}
+
+/// One place that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainStep {
+    /// Where it looked.
+    pub place: ExplainPlace,
+    /// What the filter said, and where it was.
+    pub filter: ExplainFilter,
+    /// Blocks touched.
+    pub touched: ExplainTouched,
+    /// What was found.
+    pub outcome: ExplainOutcome,
+}
+
+/// Where a step looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExplainPlace {
+    /// A memtable: 0 is the one that takes the writes, larger numbers are older.
+    Memtable(usize),
+    /// A table.
+    Table {
+        /// Its level.
+        level: usize,
+        /// The number in its file's name.
+        number: u64,
+    },
+}
+
+/// What the filter of a place said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainFilter {
+    /// Its answer.
+    pub answer: FilterAnswer,
+    /// Where the filter of a table was; `None` where none was asked.
+    pub source: Option<FilterSource>,
+    /// Bytes of the filter that were read from the file.
+    pub bytes_read: u64,
+}
+
+/// The answer of a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterAnswer {
+    /// There is none, or the lookup asks none.
+    #[default]
+    NotAsked,
+    /// It is damaged, so that the place was searched without it.
+    Damaged,
+    /// The key is certainly not there.
+    No,
+    /// The key may be there.
+    Maybe,
+}
+
+/// Where a filter was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterSource {
+    /// In memory for as long as its table is open.
+    Resident,
+    /// In the block cache.
+    Cached,
+    /// In the file.
+    File,
+}
+
+/// Blocks that a step touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainTouched {
+    /// Searches in a data index.
+    pub index_seeks: u64,
+    /// Bytes of the index that were read from the file.
+    pub index_bytes_read: u64,
+    /// Data blocks found in the cache.
+    pub data_blocks_cached: u64,
+    /// Data blocks read from the file.
+    pub data_blocks_read: u64,
+    /// Bytes of those.
+    pub data_bytes_read: u64,
+}
+
+/// What a step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExplainOutcome {
+    /// The value.
+    Found,
+    /// A tombstone: the key is deleted.
+    Deleted,
+    /// Nothing.
+    Absent,
+    /// Nothing, although the filter said "maybe".
+    FalsePositive,
+    /// The filter said no: nothing was searched.
+    Skipped,
+    /// The memtable is empty.
+    Empty,
+}
+
+/// Looks `key` up and says what that did.
+///
+/// # Errors
+/// As the lookup itself.
+pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Explain> {
+    let mut trace = LookupTrace::default();
+    let value = point::get(shared, key, None, options, Some(&mut trace))?;
+    let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
+        let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
+        let (answer, outcome) = match step {
+            MemtableStep::Empty => (FilterAnswer::NotAsked, ExplainOutcome::Empty),
+            MemtableStep::Skipped => (FilterAnswer::No, ExplainOutcome::Skipped),
+            MemtableStep::Searched(lookup) => (asked, outcome(lookup)),
+        };
+        ExplainStep {
+            place: ExplainPlace::Memtable(age),
+            filter: ExplainFilter { answer, ..ExplainFilter::default() },
+            touched: ExplainTouched::default(),
+            outcome,
+        }
+    });
+    let mut steps: Vec<_> = memtables.collect();
+    let (mut data_blocks, mut bytes_read, mut avoided) = (0, 0, 0);
+    for table in &trace.tables {
+        let io = &table.io;
+        data_blocks += u64::from(io.data_cached + io.data_read);
+        bytes_read += io.data_bytes + io.index_bytes + io.filter_bytes;
+        avoided += u64::from(table.verdict == FilterVerdict::No);
+        steps.push(ExplainStep {
+            place: ExplainPlace::Table { level: table.level, number: table.number },
+            filter: filter_of(table.verdict, io),
+            touched: touched_of(io),
+            outcome: match (table.verdict, outcome(&table.lookup)) {
+                (FilterVerdict::No, _) => ExplainOutcome::Skipped,
+                (FilterVerdict::Maybe, ExplainOutcome::Absent) => ExplainOutcome::FalsePositive,
+                (_, outcome) => outcome,
+            },
+        });
+    }
+    let mut out_of_range = vec![0; LEVELS];
+    if let Some(view) = &trace.view {
+        for (level, count) in out_of_range.iter_mut().enumerate() {
+            let asked = trace.tables.iter().filter(|table| table.level == level).count();
+            *count = (view.version.level(level).len() - asked) as u64;
+        }
+    }
+    Ok(Explain {
+        key: key.to_vec(),
+        sequence: trace.sequence,
+        value,
+        steps,
+        out_of_range,
+        data_blocks,
+        bytes_read,
+        data_blocks_without_filters: data_blocks + avoided,
+    })
+}
+
+fn outcome(lookup: &Lookup) -> ExplainOutcome {
+    match lookup {
+        Lookup::Found(_) => ExplainOutcome::Found,
+        Lookup::Deleted => ExplainOutcome::Deleted,
+        Lookup::Absent => ExplainOutcome::Absent,
+    }
+}
+
+fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
+    let answer = match verdict {
+        FilterVerdict::NotConsulted if io.filter_errors > 0 => FilterAnswer::Damaged,
+        FilterVerdict::NotConsulted => FilterAnswer::NotAsked,
+        FilterVerdict::No => FilterAnswer::No,
+        FilterVerdict::Maybe => FilterAnswer::Maybe,
+    };
+    let source = match verdict {
+        FilterVerdict::NotConsulted => None,
+        _ if io.filter_read > 0 => Some(FilterSource::File),
+        _ if io.filter_cached > 0 => Some(FilterSource::Cached),
+        _ => Some(FilterSource::Resident),
+    };
+    ExplainFilter { answer, source, bytes_read: io.filter_bytes }
+}
+
+fn touched_of(io: &TableIo) -> ExplainTouched {
+    ExplainTouched {
+        index_seeks: io.index_seeks.into(),
+        index_bytes_read: io.index_bytes,
+        data_blocks_cached: io.data_cached.into(),
+        data_blocks_read: io.data_read.into(),
+        data_bytes_read: io.data_bytes,
+    }
+}
+
+impl fmt::Display for ExplainPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&match self {
+            ExplainPlace::Memtable(0) => "memtable".to_string(),
+            ExplainPlace::Memtable(age) => format!("memtable, {age} older"),
+            ExplainPlace::Table { level, number } => format!("L{level} {number:06}"),
+        })
+    }
+}
+
+impl fmt::Display for ExplainFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answer = match self.answer {
+            FilterAnswer::NotAsked => "none asked",
+            FilterAnswer::Damaged => "damaged, not asked",
+            FilterAnswer::No => "NO",
+            FilterAnswer::Maybe => "MAYBE",
+        };
+        f.pad(&match self.source {
+            None => answer.to_string(),
+            Some(FilterSource::Resident) => format!("{answer} (resident)"),
+            Some(FilterSource::Cached) => format!("{answer} (cached)"),
+            Some(FilterSource::File) => format!("{answer} (read, {})", bytes(self.bytes_read)),
+        })
+    }
+}
+
+impl fmt::Display for ExplainTouched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.index_bytes_read > 0 {
+            parts.push(format!("index (read, {})", bytes(self.index_bytes_read)));
+        } else if self.index_seeks > 0 {
+            parts.push("index".to_string());
+        }
+        let (read, size) = (self.data_blocks_read, bytes(self.data_bytes_read));
+        if read > 0 {
+            parts.push(format!("{read} data block (read, {size})"));
+        }
+        if self.data_blocks_cached > 0 {
+            parts.push(format!("{} data block (cached)", self.data_blocks_cached));
+        }
+        f.pad(&parts.join(", "))
+    }
+}
+
+impl fmt::Display for ExplainOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ExplainOutcome::Found => "FOUND",
+            ExplainOutcome::Deleted => "tombstone",
+            ExplainOutcome::Absent => "not there",
+            ExplainOutcome::FalsePositive => "not there  <- false positive",
+            ExplainOutcome::Skipped => "skipped",
+            ExplainOutcome::Empty => "empty",
+        })
+    }
+}
+
+impl fmt::Display for Explain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.key.escape_ascii();
+        let result = match &self.value {
+            Some(value) => format!("found, {} B", value.len()),
+            None => "not found".into(),
+        };
+        writeln!(f, "get \"{key}\" at sequence {}: {result}\n", self.sequence)?;
+        for step in &self.steps {
+            let ExplainStep { place, filter, touched, outcome } = step;
+            writeln!(f, "  {place:<17}  filter {filter:<20}  {touched:<44}  {outcome}")?;
+        }
+        for (level, count) in self.out_of_range.iter().enumerate().filter(|(_, count)| **count > 0)
+        {
+            writeln!(
+                f,
+                "  L{level} {count:>6} tables not asked: out of range, or below the answer"
+            )?;
+        }
+        write!(
+            f,
+            "\n  looked at {} data blocks, read {} from files; without filters: {} data blocks",
+            self.data_blocks,
+            bytes(self.bytes_read),
+            self.data_blocks_without_filters
+        )
+    }
+}

@@ -1,0 +1,107 @@
+//! Many point lookups at one moment: the walk of `read::get`, taken by all keys together.
+//!
+//! Called by `Db::multi_get` and `Snapshot::multi_get`. The keys are sorted and hashed once; those
+//! that are still open go to each place in turn, memtables newest first, then the tables. Sorted
+//! keys meet the tables, partitions and blocks in order, so that each of these is fetched once, and
+//! filters are asked in windows whose cache misses overlap (`table/filter/batch.rs`).
+//!
+//! One view and one sequence serve the whole batch, in the order of I3. Memory is some 200 bytes a
+//! key, and of the cache no more is held at a time than by one lookup. A key counts as one lookup;
+//! the first error ends the call.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Lookup, SequenceNumber, sort_prefix};
+use crate::base::stats::counters::{Counter, Stripe};
+use crate::base::value::Value;
+use crate::memtable::memtable::Memtable;
+use crate::options::access::ReadOptions;
+use crate::read::point::published;
+use crate::state::shared::{ReadView, Shared};
+use crate::table::filter::batch::{Wanted, ask, set_all};
+use crate::table::filter::layout::FilterVerdict;
+use crate::tree::version::VersionRead;
+
+/// The newest version of each key at or below `sequence`, or below the published one, in the order
+/// of `keys`.
+///
+/// # Errors
+/// The first one on the way of any key; `Closed`.
+pub fn multi_get<K: AsRef<[u8]>>(
+    shared: &Shared,
+    keys: impl IntoIterator<Item = K>,
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+) -> Result<Vec<Option<Value>>> {
+    let keys: Vec<K> = keys.into_iter().collect();
+    search(shared, keys.iter().map(AsRef::as_ref).collect(), sequence, options)
+}
+
+fn search(
+    shared: &Shared,
+    keys: Vec<&[u8]>,
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+) -> Result<Vec<Option<Value>>> {
+    let view = shared.view.load_full();
+    let sequence = match sequence {
+        Some(sequence) => sequence,
+        None if view.lock.is_none() => return Err(Error::Closed),
+        None => published(shared, &view),
+    };
+    let mut batch = sorted(keys, sequence);
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Gets, batch.len() as u64);
+
+    let mut open: Vec<_> = batch.iter_mut().collect();
+    search_memtables(&view, &mut open, options, &stripe);
+    let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
+    view.version.multi_get(&mut open, read, &shared.counters)?;
+
+    let mut values = vec![None; batch.len()];
+    for wanted in batch {
+        if let Lookup::Found(value) = wanted.answer {
+            stripe.add(Counter::GetsFound, 1);
+            values[wanted.place] = Some(value);
+        }
+    }
+    Ok(values)
+}
+
+/// The keys as the places will meet them. Equal ones stay beside each other and are looked up each
+/// by itself, in blocks that are at hand already.
+fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<Wanted<'_>> {
+    let places = keys.into_iter().enumerate();
+    let mut order: Vec<_> = places.map(|(place, key)| (sort_prefix(key), key, place)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, key, place)| Wanted::new(key, sequence, place)).collect()
+}
+
+fn search_memtables(
+    view: &ReadView,
+    open: &mut Vec<&mut Wanted<'_>>,
+    options: &ReadOptions,
+    stripe: &Stripe<'_>,
+) {
+    let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
+    for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
+        if memtable.is_empty() {
+            continue;
+        }
+        match options.use_filters {
+            true => ask(open, |hash| memtable.prefetch(hash), |hash| memtable.may_contain(hash)),
+            false => set_all(open, FilterVerdict::NotConsulted),
+        }
+        for wanted in &mut *open {
+            match wanted.may_be_here() {
+                true => {
+                    let hash = options.use_filters.then_some(&wanted.hash);
+                    wanted.answer = memtable.get(&wanted.key, hash);
+                }
+                false => stripe.add(Counter::MemtableNegatives, 1),
+            }
+        }
+        let before = open.len();
+        open.retain(|wanted| wanted.is_open());
+        stripe.add(Counter::MemtableHits, (before - open.len()) as u64);
+    }
+}

@@ -1,0 +1,153 @@
+//! The whole point lookup, top to bottom: memtables newest first, then the tables.
+//!
+//! Called by `Db`, `Snapshot` and `explain`, which is the same walk with a trace. Takes no lock and
+//! writes nothing that another core reads: the view is loaded from an `ArcSwap`, the sequence from
+//! one atomic, and counters stand in the thread's own stripe.
+//!
+//! Order, an invariant (I3): the view first, then the published sequence, then the memtables'
+//! filters. A view that was replaced in between still holds everything up to the switch that
+//! replaced it, so the answer is that of the switch, which happened during the read. The other
+//! order is wrong: a compaction may end between the two loads, and the view that is then loaded
+//! lacks the versions that an older sequence needs.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber};
+use crate::base::stats::counters::{Counter, Stripe};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::filter::hash::KeyHash;
+use crate::memtable::memtable::Memtable;
+use crate::options::access::ReadOptions;
+use crate::state::shared::{ReadView, Shared};
+use crate::tree::version::{TableStep, VersionRead};
+
+/// What one lookup did in a memtable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemtableStep {
+    /// There is nothing in it.
+    Empty,
+    /// Its filter said that it does not have the key.
+    Skipped,
+    /// It was searched, with this result.
+    Searched(Lookup),
+}
+
+/// What one lookup did, step by step: filled by the walk when `explain` asks for it.
+#[derive(Debug, Default)]
+pub struct LookupTrace {
+    /// The sequence it read at.
+    pub sequence: SequenceNumber,
+    /// Memtables, newest first.
+    pub memtables: Vec<MemtableStep>,
+    /// Tables whose key range covers the key, in the order they were asked.
+    pub tables: Vec<TableStep>,
+    /// The view that was read, to say which tables were out of range.
+    pub view: Option<Arc<ReadView>>,
+}
+
+/// The newest version of `key` at or below `sequence`, or below the published one. Who names a
+/// sequence holds the directory's lock; without one, the view does.
+///
+/// # Errors
+/// The first error on the way of the key; `Closed`.
+pub fn get(
+    shared: &Shared,
+    key: &[u8],
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+    mut trace: Option<&mut LookupTrace>,
+) -> Result<Option<Value>> {
+    let view = shared.view.load();
+    let sequence = match sequence {
+        Some(sequence) => sequence,
+        None if view.lock.is_none() => return Err(Error::Closed),
+        None => published(shared, &view),
+    };
+    let lookup_key = LookupKey::new(key, sequence);
+    let hash = KeyHash::new(key);
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Gets, 1);
+    if let Some(trace) = trace.as_deref_mut() {
+        trace.sequence = sequence;
+        trace.view = Some(Arc::clone(&view));
+    }
+    let mut found = search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace);
+    if found == Lookup::Absent {
+        let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
+        let steps = trace.map(|trace| &mut trace.tables);
+        found = view.version.get(&lookup_key, &hash, read, stripe, steps)?;
+    } else {
+        stripe.add(Counter::MemtableHits, 1);
+    }
+    Ok(match found {
+        Lookup::Found(value) => {
+            stripe.add(Counter::GetsFound, 1);
+            Some(value)
+        }
+        Lookup::Deleted | Lookup::Absent => None,
+    })
+}
+
+/// The published sequence, for reads in `view`, which was loaded before (I3).
+#[inline]
+pub fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
+    let sequence = shared.published.visible();
+    // A full memtable enters a view only after all of it was published.
+    let full = view.immutables.first();
+    debug_assert!(full.is_none_or(|newest| newest.last_sequence <= sequence), "I3");
+    sequence
+}
+
+#[inline]
+fn search_memtables(
+    view: &ReadView,
+    key: &LookupKey,
+    hash: &KeyHash<'_>,
+    options: &ReadOptions,
+    stripe: &Stripe<'_>,
+    trace: &mut Option<&mut LookupTrace>,
+) -> Lookup {
+    let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
+    for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
+        // An empty memtable is not worth a look at its filter's cold cache line.
+        let step = if memtable.is_empty() {
+            MemtableStep::Empty
+        } else if options.use_filters && !memtable.may_contain(hash) {
+            stripe.add(Counter::MemtableNegatives, 1);
+            MemtableStep::Skipped
+        } else {
+            MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash)))
+        };
+        if let Some(trace) = trace.as_deref_mut() {
+            trace.memtables.push(step.clone());
+        }
+        let MemtableStep::Searched(lookup) = step else { continue };
+        if lookup != Lookup::Absent {
+            return lookup;
+        }
+    }
+    Lookup::Absent
+}
+
+/// False only if memtables, fences and resident filters prove that `key` is not there now. Reads
+/// no file.
+///
+/// # Errors
+/// `Closed`.
+pub fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
+    let view = shared.view.load();
+    if view.lock.is_none() {
+        return Err(Error::Closed);
+    }
+    let sequence = published(shared, &view);
+    let hash = KeyHash::new(key);
+    let mut trace = None;
+    let stripe = shared.counters.stripe();
+    let lookup_key = LookupKey::new(key, sequence);
+    let options = ReadOptions::new();
+    Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
+        Lookup::Found(_) => true,
+        Lookup::Deleted => false,
+        Lookup::Absent => view.version.may_contain(key, &hash),
+    })
+}

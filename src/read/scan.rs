@@ -1,0 +1,443 @@
+//! The iterators that users see: a range of keys, newest visible versions only, from both ends.
+//!
+//! Front and back are two one-way merges over one read view; no merge ever turns round. The back
+//! one is built at the first `next_back`. Each end narrows the range by what it has handed out, so
+//! they meet without handing out a key twice.
+//!
+//! An iterator owns its view (and so every memtable and table in it) and the shared state, hence
+//! `'static`. It reads at the sequence that was published when it was made. After an error it is
+//! over: going on would silently leave keys out.
+//!
+//! Tables whose filter proves that they hold no key of the range are not entered: see
+//! `tree::range_filter`.
+
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::iterator::merging::MergingIter;
+use crate::base::key::{
+    SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
+};
+use crate::base::levels::LEVELS;
+use crate::base::range::KeyBounds;
+use crate::base::stats::counters::Counter;
+use crate::base::sync::Arc;
+use crate::base::value::{Key, Value};
+use crate::env::directory_lock::DirectoryLock;
+use crate::memtable::memtable::MemtableIter;
+use crate::options::access::ReadOptions;
+use crate::read::point::published;
+use crate::state::shared::{ReadView, Shared, TOMBSTONES_PASSED_MAX};
+use crate::tree::handle::TableHandle;
+use crate::tree::level_iter::LevelIter;
+use crate::tree::range_filter::RangeFilter;
+use std::fmt;
+use std::ops::Bound;
+
+/// The entries of a range of keys, ascending; `rev()` and `next_back` go from the end.
+///
+/// Items are `Result`s: an unreadable block ends the iteration with its error.
+#[must_use = "iterators do nothing until they are asked for entries"]
+pub struct Iter {
+    shared: Arc<Shared>,
+    view: Arc<ReadView>,
+    sequence: SequenceNumber,
+    fill_cache: bool,
+    use_filters: bool,
+    bounds: KeyBounds,
+    front: Option<Forward>,
+    back: Option<Backward>,
+    refused: Option<Error>,
+    over: bool,
+    /// Keeps the directory locked while files are read. Last, so that it goes after all of them.
+    _lock: Option<Arc<DirectoryLock>>,
+}
+
+impl Iter {
+    /// An iterator over what is there now. Of a closed database its only item is `Closed`: the
+    /// methods that make iterators cannot fail.
+    pub(crate) fn new(shared: &Arc<Shared>, bounds: KeyBounds, options: &ReadOptions) -> Self {
+        // View first, sequence second: see `read/point.rs`.
+        let view = shared.view.load_full();
+        let sequence = published(shared, &view);
+        // The view that is read holds the lock, or the database was closed before.
+        let lock = view.lock.clone().ok_or(Error::Closed);
+        Iter::over(shared, view, sequence, lock, bounds, options)
+    }
+
+    /// An iterator over what was there at `sequence`, for one who holds the directory's lock since
+    /// then, or who was refused.
+    pub(crate) fn at(
+        shared: &Arc<Shared>,
+        sequence: SequenceNumber,
+        lock: Result<Arc<DirectoryLock>>,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+    ) -> Self {
+        Iter::over(shared, shared.view.load_full(), sequence, lock, bounds, options)
+    }
+
+    fn over(
+        shared: &Arc<Shared>,
+        view: Arc<ReadView>,
+        sequence: SequenceNumber,
+        lock: Result<Arc<DirectoryLock>>,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+    ) -> Self {
+        let lock = lock.and_then(|lock| shared.process.check().map(|()| lock));
+        let refused = lock.as_ref().err().cloned();
+        Iter {
+            // An empty range of a closed database is refused, too.
+            over: bounds.is_empty() && refused.is_none(),
+            shared: Arc::clone(shared),
+            view,
+            _lock: lock.ok(),
+            sequence,
+            fill_cache: options.fill_cache,
+            use_filters: options.use_filters,
+            bounds,
+            front: None,
+            back: None,
+            refused,
+        }
+    }
+
+    /// The tables of a level that may hold keys of the range: no other is touched.
+    fn overlapping(&self, level: usize) -> impl Iterator<Item = &Arc<TableHandle>> {
+        let handles = self.view.version.level(level).iter();
+        handles.filter(|handle| overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest))
+    }
+
+    /// What to ask the tables of the range before they are entered, if it is worth asking any.
+    fn range_filter(&self) -> Option<Arc<RangeFilter>> {
+        if !self.use_filters || !self.view.version.holds_prefixes() {
+            return None;
+        }
+        let (start, end) = self.bounds.half_open();
+        Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.shared.counters)))
+    }
+
+    fn merge(&self, direction: Direction) -> MergingIter<Source> {
+        let range = self.range_filter();
+        let immutables = self.view.immutables.iter().map(|immutable| &immutable.memtable);
+        let memtables = std::iter::once(&self.view.active).chain(immutables);
+        let walks = memtables.flat_map(|memtable| memtable.walks(direction));
+        let mut sources: Vec<_> = walks.map(Source::Memtable).collect();
+        let mut add_tables = |level, tables| {
+            let walk = LevelIter::new(direction, tables, self.fill_cache);
+            let walk = walk.counted(&self.shared.counters, level);
+            sources.push(Source::Tables(match &range {
+                Some(range) => walk.within(Arc::clone(range), level),
+                None => walk,
+            }));
+        };
+        for handle in self.overlapping(0) {
+            add_tables(0, vec![Arc::clone(handle)]);
+        }
+        for level in 1..LEVELS {
+            let tables: Vec<_> = self.overlapping(level).cloned().collect();
+            if !tables.is_empty() {
+                add_tables(level, tables);
+            }
+        }
+        MergingIter::new(direction, sources)
+    }
+
+    /// A merge at its first entry, or the error that refused this iterator.
+    #[cold]
+    fn start(&mut self, direction: Direction) -> Result<MergingIter<Source>> {
+        self.refused.take().map_or(Ok(()), Err)?;
+        if self.front.is_none() && self.back.is_none() {
+            self.shared.counters.add(Counter::Scans, 1);
+        }
+        let mut merge = self.merge(direction);
+        let bound = match direction {
+            Direction::Forward => start_bound(&self.bounds.start),
+            Direction::Reverse => end_bound(&self.bounds.end),
+        };
+        merge.seek(bound.as_deref());
+        Ok(merge)
+    }
+
+    #[inline]
+    fn next_front(&mut self) -> Option<Result<(Key, Value)>> {
+        if self.front.is_none() {
+            match self.start(Direction::Forward) {
+                Ok(merge) => self.front = Some(Forward { merge, passed: 0 }),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
+        let front = self.front.as_mut()?;
+        let item = front.next(self.sequence, |key| {
+            within_end(&self.bounds.end, key) && end.is_none_or(|end| key < end)
+        });
+        if front.passed > TOMBSTONES_PASSED_MAX {
+            self.shared.note_passed_tombstones();
+        }
+        item
+    }
+
+    fn next_last(&mut self) -> Option<Result<(Key, Value)>> {
+        if self.back.is_none() {
+            match self.start(Direction::Reverse) {
+                Ok(merge) => self.back = Some(Backward { merge, handed_out: None, passed: 0 }),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let front = self.front.as_ref().map(|front| &front.merge);
+        if let Some(error) = front.and_then(|front| front.status().err()) {
+            return Some(Err(error));
+        }
+        let back = self.back.as_mut()?;
+        let item = back.next(self.sequence, |key| {
+            let above = |front: &MergingIter<_>| front.valid() && key >= user_key(front.key());
+            within_start(&self.bounds.start, key) && front.is_none_or(above)
+        });
+        if back.passed > TOMBSTONES_PASSED_MAX {
+            self.shared.note_passed_tombstones();
+        }
+        item
+    }
+}
+
+impl Iterator for Iter {
+    type Item = Result<(Key, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let item = self.next_front();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let item = self.next_last();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl std::iter::FusedIterator for Iter {}
+
+impl fmt::Debug for Iter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter")
+            .field("bounds", &self.bounds)
+            .field("sequence", &self.sequence)
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is merged. An enum, so that a step from entry to entry is one chain of direct calls; of
+/// different sizes, since there are few of them.
+#[allow(clippy::large_enum_variant)]
+enum Source {
+    Memtable(MemtableIter),
+    /// Tables of a sorted level, or one of level 0.
+    Tables(LevelIter),
+}
+
+/// Calls a method of whichever iterator it is.
+macro_rules! each {
+    ($source:expr, $iter:ident => $call:expr) => {
+        match $source {
+            Source::Memtable($iter) => $call,
+            Source::Tables($iter) => $call,
+        }
+    };
+}
+
+impl InternalIterator for Source {
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        each!(self, iter => iter.seek(bound));
+    }
+
+    #[inline]
+    fn next(&mut self) -> bool {
+        each!(self, iter => iter.next())
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, iter => iter.valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, iter => iter.key())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        each!(self, iter => iter.value())
+    }
+
+    #[inline]
+    fn value_owned(&self) -> Value {
+        each!(self, iter => iter.value_owned())
+    }
+
+    fn status(&self) -> Result<()> {
+        each!(self, iter => iter.status())
+    }
+}
+
+/// Ascending: the first visible version of a user key is its newest.
+struct Forward {
+    /// Between two calls at an entry of a user key that was not looked at: the back end must not
+    /// come down below it.
+    merge: MergingIter<Source>,
+    /// Tombstones on the way to the last entry.
+    passed: usize,
+}
+
+impl Forward {
+    #[inline]
+    fn next(
+        &mut self,
+        sequence: SequenceNumber,
+        within: impl Fn(&[u8]) -> bool,
+    ) -> Option<Result<(Key, Value)>> {
+        self.passed = 0;
+        while let Some(source) = self.merge.current() {
+            let Some((key, trailer)) = split_internal_key(source.key()) else { break };
+            let visible = unpack_trailer(trailer).filter(|(written, _)| *written <= sequence);
+            let Some((_, kind)) = visible else {
+                self.merge.next();
+                continue;
+            };
+            if !within(key) {
+                return None;
+            }
+            // Both are made before the step, and handed out as they stand behind it: who reads at
+            // once what was just written in pieces waits for the pieces.
+            let key = Key::short(key);
+            let value = (kind == ValueKind::Put).then(|| source.value_owned());
+            self.pass(&key);
+            if let Some(value) = value {
+                return Some(Ok((key, value)));
+            }
+            self.passed += 1;
+        }
+        self.merge.status().err().map(Err)
+    }
+
+    /// Goes to the next user key: the other versions of this one are older.
+    #[inline]
+    fn pass(&mut self, key: &[u8]) {
+        while self.merge.next() && same_key(user_key(self.merge.key()), key) {}
+    }
+}
+
+/// Descending: the last visible version of a user key is its newest.
+struct Backward {
+    merge: MergingIter<Source>,
+    /// The user key last handed out: the front end must stay below it.
+    handed_out: Option<Key>,
+    /// Tombstones on the way to the last entry.
+    passed: usize,
+}
+
+impl Backward {
+    fn next(
+        &mut self,
+        sequence: SequenceNumber,
+        within: impl Fn(&[u8]) -> bool,
+    ) -> Option<Result<(Key, Value)>> {
+        // The newest visible version so far of the user key being looked at; `None` in its second
+        // place is a tombstone.
+        let mut candidate: Option<(Key, Option<Value>)> = None;
+        self.passed = 0;
+        while self.merge.valid() {
+            let Some((key, trailer)) = split_internal_key(self.merge.key()) else { break };
+            if let Some((current, value)) = &candidate
+                && **current != *key
+            {
+                if value.is_some() {
+                    break;
+                }
+                candidate = None;
+                self.passed += 1;
+            }
+            if !within(key) {
+                break;
+            }
+            match unpack_trailer(trailer) {
+                Some((written, kind)) if written <= sequence => {
+                    let value = (kind == ValueKind::Put).then(|| self.merge.value_owned());
+                    match &mut candidate {
+                        Some((_, newest)) => *newest = value,
+                        None => candidate = Some((Key::from(key), value)),
+                    }
+                }
+                _ => {}
+            }
+            self.merge.next();
+        }
+        if let Err(error) = self.merge.status() {
+            return Some(Err(error));
+        }
+        let Some((key, Some(value))) = candidate else { return None };
+        self.handed_out = Some(key.clone());
+        Some(Ok((key, value)))
+    }
+}
+
+/// Equality of neighbours in sorted order: those that differ mostly do so in the last byte, too.
+#[inline]
+fn same_key(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
+}
+
+/// Before every version of a key, or after all of them: see `base/key.rs`.
+fn internal_bound(key: &[u8], before_versions: bool) -> Vec<u8> {
+    let mut bound = Vec::with_capacity(key.len() + 8);
+    put_key_with_trailer(&mut bound, key, if before_versions { u64::MAX } else { 0 });
+    bound
+}
+
+fn start_bound(start: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
+    match start {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(internal_bound(key, true)),
+        Bound::Excluded(key) => Some(internal_bound(key, false)),
+    }
+}
+
+fn end_bound(end: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
+    match end {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(internal_bound(key, false)),
+        Bound::Excluded(key) => Some(internal_bound(key, true)),
+    }
+}
+
+fn within_start(start: &Bound<Vec<u8>>, key: &[u8]) -> bool {
+    match start {
+        Bound::Unbounded => true,
+        Bound::Included(start) => key >= &start[..],
+        Bound::Excluded(start) => key > &start[..],
+    }
+}
+
+fn within_end(end: &Bound<Vec<u8>>, key: &[u8]) -> bool {
+    match end {
+        Bound::Unbounded => true,
+        Bound::Included(end) => key <= &end[..],
+        Bound::Excluded(end) => key < &end[..],
+    }
+}
+
+/// True if a table with these internal keys as fences may hold keys of the range.
+fn overlaps(bounds: &KeyBounds, smallest: &[u8], largest: &[u8]) -> bool {
+    within_end(&bounds.end, user_key(smallest)) && within_start(&bounds.start, user_key(largest))
+}

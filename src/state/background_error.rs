@@ -1,0 +1,58 @@
+//! The background error: the first failure of a write, flush or compaction, which every later write
+//! answers (I8).
+//!
+//! It stays until the database is reopened, unless all that failed was for want of space: then
+//! `resume` clears it. So a failure that is not of that kind is kept too, if it comes later.
+
+use crate::base::error::Error;
+use crate::base::sync::{AtomicBool, Mutex, Ordering};
+
+/// No failure yet, or the first one.
+#[derive(Debug, Default)]
+pub struct BackgroundError {
+    is_set: AtomicBool,
+    failures: Mutex<Failures>,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    first: Option<Error>,
+    /// The first that only reopening can get over.
+    lasting: Option<Error>,
+}
+
+impl BackgroundError {
+    /// Takes note of a failure; the first one is what writes answer.
+    pub fn set(&self, error: &Error) {
+        let mut failures = self.failures.lock();
+        failures.first.get_or_insert_with(|| error.clone());
+        if !error.is_out_of_space() {
+            failures.lasting.get_or_insert_with(|| error.clone());
+        }
+        self.is_set.store(true, Ordering::Release);
+    }
+
+    /// True after a failure.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// The first failure.
+    #[must_use]
+    pub fn get(&self) -> Option<Error> {
+        if self.is_set() { self.failures.lock().first.clone() } else { None }
+    }
+
+    /// The first failure that only reopening can get over.
+    #[must_use]
+    pub fn lasting(&self) -> Option<Error> {
+        self.failures.lock().lasting.clone()
+    }
+
+    /// Forgets them. What they left behind was set right.
+    pub fn clear(&self) {
+        *self.failures.lock() = Failures::default();
+        self.is_set.store(false, Ordering::Release);
+    }
+}

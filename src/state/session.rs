@@ -1,0 +1,254 @@
+//! A session's log and manifest: when they begin, when a new log begins, and how they end.
+//!
+//! A session is the time from an opening to its close. It has no log and no manifest of its own
+//! until the first write or the first edit, so that opening a database writes nothing. Every
+//! switch gives the active memtable a new log. The leader of the write queue and the jobs call
+//! these functions with the `log` lock held.
+//!
+//! A sync covers every write before it: older logs with unsynced writes are synced first, so that
+//! there is no hole between logs (I13).
+
+use crate::base::error::Result;
+use crate::base::filename::FileName;
+use crate::base::stats::counters::Counter;
+use crate::base::sync::{Arc, Ordering};
+use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::writer::WalWriter;
+use crate::state::shared::{ImmutableMemtable, LogState, ReadView, Shared};
+use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::set::{ManifestPosition, VersionSet};
+use std::time::Instant;
+
+/// How far ahead of its tail a log is allocated, at most.
+const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
+
+/// Makes sure that this session has a manifest and a log of its own: before the first write is
+/// acknowledged, before the first edit, and not before, so that opening writes nothing.
+///
+/// # Errors
+/// The failure of either file; it is latched.
+pub fn activate(shared: &Shared) -> Result<()> {
+    shared.process.check()?;
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    session_log(shared, &mut log).map(drop).map_err(|error| shared.latch(error))
+}
+
+/// Begins the session of a database whose logs were written forward into `tables`.
+///
+/// # Errors
+/// The failure of the log or the manifest.
+pub fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
+    let mut log = shared.log.lock();
+    let wal = start_session(shared, &log, Some(tables))?;
+    log.current = Some(wal);
+    // In tables, all of it.
+    log.synced_through = log.last_sequence;
+    Ok(())
+}
+
+/// The first log after a restart, which names the manifest to come.
+///
+/// # Errors
+/// The failure of the log.
+pub fn begin_log(
+    shared: &Shared,
+    log: &mut LogState,
+    number: u64,
+    manifest: u64,
+) -> Result<WalWriter> {
+    if let Some(old) = &log.current {
+        log.previous_log = old.number();
+    }
+    create_log(shared, log, number, ManifestPosition { number: manifest, synced_bytes: 0 })
+}
+
+/// Switches a memtable that is to be flushed for its tombstones; answers whether there was one.
+///
+/// # Errors
+/// The failure of the new log; it is latched.
+pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
+    if !shared.tombstones_pile_up() {
+        return Ok(false);
+    }
+    // Whoever holds it stands in the place of a leader.
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    if log.current.is_none() || !shared.tombstones_pile_up() {
+        return Ok(false);
+    }
+    shared.scans_pass_tombstones.store(false, Ordering::Relaxed);
+    switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+    Ok(true)
+}
+
+/// A new memtable and its log; the old memtable waits for its flush.
+pub fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
+    let number = shared.numbers.take_file_number();
+    if let Some(old) = &log.current {
+        log.previous_log = old.number();
+    }
+    // The log first: an edit may name it as soon as it is in the view, and a log that an edit
+    // names must be there after a crash.
+    let started = Instant::now();
+    let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+    shared.counters.add(Counter::LogSwitches, 1);
+    shared.counters.add(Counter::LogSwitchNanos, nanos(started));
+    let last_sequence = log.last_sequence;
+    // I3: a memtable is full only when all of it is published. Readers of the new view count on it.
+    debug_assert_eq!(shared.published.visible(), last_sequence);
+    shared.update_view(|view| {
+        let old = ImmutableMemtable {
+            memtable: Arc::clone(&view.active),
+            log_number: view.active_log,
+            last_sequence,
+        };
+        ReadView {
+            active: Shared::new_memtable(&shared.options),
+            active_log: number,
+            immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
+            ..view.clone()
+        }
+    });
+    if let Some(old) = log.current.replace(wal)
+        && log.synced_through < log.last_sequence
+    {
+        log.unsynced.push(old);
+    }
+    shared.want(true, false);
+    Ok(())
+}
+
+/// The log of this session; its first use begins the session.
+pub fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
+    // Taken out and put back, so that no path leads on without a log.
+    let wal = match log.current.take() {
+        Some(wal) => wal,
+        None => start_session(shared, log, None)?,
+    };
+    Ok(log.current.insert(wal))
+}
+
+/// Creates the first log of this session, and its manifest where it has none. Everything that was
+/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
+fn start_session(
+    shared: &Shared,
+    log: &LogState,
+    recovered: Option<Vec<FileMeta>>,
+) -> Result<WalWriter> {
+    let number = shared.numbers.take_file_number();
+    let mut versions = shared.versions.lock();
+    let wal = if versions.is_active() {
+        // The session that created the database: from now on a missing log is damage.
+        let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+        let first_log = FirstLog { number, flushed_through: log.last_sequence };
+        let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
+        versions.apply(edit, log.last_sequence)?;
+        wal
+    } else {
+        // The log first, naming the manifest to come: should a crash come between, recovery sees
+        // a log of a session that never began.
+        let manifest = shared.numbers.take_file_number();
+        let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
+        let wal = create_log(shared, log, number, coming)?;
+        let first_log = FirstLog { number, flushed_through: log.last_sequence };
+        let edit = VersionEdit {
+            first_log: recovered.is_some().then_some(first_log),
+            added: recovered.into_iter().flatten().map(|meta| (0, meta)).collect(),
+            ..VersionEdit::default()
+        };
+        if let Err(error) = versions.activate_with(manifest, Some(number), &edit, log.last_sequence)
+        {
+            remove_abandoned(shared, &versions, number);
+            return Err(error);
+        }
+        // Now, while every table that anyone may read is in the version; removed in the background.
+        let orphans = versions.orphans()?;
+        shared.jobs.lock().orphans = orphans;
+        wal
+    };
+    // Before the lock goes: a flush that waits for it writes down which logs are still needed.
+    let version = Arc::clone(versions.current());
+    shared.update_view(|view| ReadView { active_log: number, version, ..view.clone() });
+    drop(versions);
+    // What recovery left as immutable memtables can now be flushed.
+    shared.want(true, true);
+    Ok(wal)
+}
+
+/// The files of a session that never began: nothing names them, and each further attempt would
+/// leave as many. Where the new manifest may be in force they stay.
+fn remove_abandoned(shared: &Shared, versions: &VersionSet, log: u64) {
+    let abandoned = versions.abandoned();
+    let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
+    for name in abandoned.iter().copied().chain(log) {
+        let _ = shared.env.remove(&name.path(&shared.directory));
+    }
+}
+
+fn create_log(
+    shared: &Shared,
+    log: &LogState,
+    number: u64,
+    manifest: ManifestPosition,
+) -> Result<WalWriter> {
+    shared.check_lock()?;
+    let start = WalStart {
+        synced_through: log.synced_through,
+        previous_log: log.previous_log,
+        previous_last_sequence: log.last_sequence,
+        first_sequence: log.next_sequence,
+        manifest_number: manifest.number,
+        manifest_synced_bytes: manifest.synced_bytes,
+    };
+    // An eighth of what the log is to hold, so that a small store has small logs.
+    let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
+    WalWriter::create(&*shared.env, &shared.directory, number, &start, step)
+}
+
+fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+    for wal in &mut log.unsynced {
+        wal.sync()?;
+        shared.counters.add(Counter::WalSyncs, 1);
+    }
+    log.unsynced.clear();
+    Ok(())
+}
+
+/// Syncs every log with unsynced writes, oldest first.
+pub fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+    sync_older_logs(shared, log)?;
+    if let Some(wal) = log.current.as_mut()
+        && log.synced_through < log.last_sequence
+    {
+        wal.sync()?;
+        shared.counters.add(Counter::WalSyncs, 1);
+    }
+    // I13: this log was synced after every older one.
+    debug_assert!(log.unsynced.is_empty() && log.synced_through <= log.last_sequence);
+    log.synced_through = log.last_sequence;
+    Ok(())
+}
+
+/// Ends the session: everything synced, then the mark of a clean close in the manifest. A session
+/// that wrote nothing has no log and leaves the mark of the one before.
+///
+/// # Errors
+/// The failure of a sync or of the mark.
+pub fn finish_log(shared: &Shared) -> Result<()> {
+    let mut log = shared.log.lock();
+    sync_older_logs(shared, &mut log)?;
+    let Some(mut wal) = log.current.take() else { return Ok(()) };
+    wal.sync()?;
+    shared.versions.lock().mark_closed(CleanClose {
+        log: wal.number(),
+        log_bytes: wal.bytes(),
+        last_sequence: log.last_sequence,
+    })
+}
+
+/// Nanoseconds since `started`.
+fn nanos(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
+}

@@ -1,0 +1,328 @@
+//! What everything in `db` shares, and the order of its locks.
+//!
+//! | lock | guards | held during I/O |
+//! |---|---|---|
+//! | `queue` (its own) | who leads | no |
+//! | `flushes` | nothing: one flush at a time | yes |
+//! | `log` | the logs being written; taken by the leader | yes |
+//! | `versions` | manifest and current version | yes |
+//! | `view_update` | replacing the read view | no |
+//! | `snapshots` | live snapshots | no |
+//! | `jobs` | what background work is wanted or running | no |
+//!
+//! Locks are taken in this order; none is taken by a point lookup. A lookup loads `view`, then
+//! `published`; a writer applies, then publishes with `Release`; a switch stores the new view
+//! before the first write into the new memtable (I3; `read` says why this order is right).
+//!
+//! The view also holds the directory's lock, so loading it is the one step that decides whether a
+//! read meets an open database. `close` stores a view without the lock; what still reads the one
+//! before keeps the directory locked (I20).
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::process::Process;
+use crate::base::stats::counters::Counters;
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, Bell, Condvar, Mutex, Ordering};
+use crate::env::api::Env;
+use crate::env::directory_lock::DirectoryLock;
+use crate::log::recovery::RecoveryReport;
+use crate::log::wal::writer::WalWriter;
+use crate::memtable::memtable::Memtable;
+use crate::memtable::published::Published;
+use crate::options::database::Options;
+use crate::state::background_error::BackgroundError;
+use crate::state::stats_file::{SavedStats, save};
+use crate::state::write_queue::WriteQueue;
+use crate::table::cached_block::BlockCache;
+use crate::tree::handle::Graveyard;
+use crate::tree::set::{SharedNumbers, VersionSet};
+use crate::tree::version::Version;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
+/// a flush of the memtable.
+pub const TOMBSTONES_PASSED_MAX: usize = 1024;
+
+/// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
+/// less than a millisecond.
+pub const TOMBSTONES_MAX: usize = 4096;
+
+/// A full memtable and the log that holds its writes.
+#[derive(Clone, Debug)]
+pub struct ImmutableMemtable {
+    /// The memtable; nothing writes to it any more.
+    pub memtable: Arc<Memtable>,
+    /// Its log.
+    pub log_number: u64,
+    /// The last sequence in it: with its table durable, everything up to here is.
+    pub last_sequence: SequenceNumber,
+}
+
+/// Where a read looks: one consistent set of places.
+#[derive(Clone, Debug)]
+pub struct ReadView {
+    /// Takes the writes.
+    pub active: Arc<Memtable>,
+    /// The log of the active memtable; 0 before its first write.
+    pub active_log: u64,
+    /// Memtables that wait for their flush, newest first.
+    pub immutables: Vec<ImmutableMemtable>,
+    /// The tables.
+    pub version: Arc<Version>,
+    /// A share in the directory's lock; `None` once the database is closed. Last, so that it goes
+    /// when the tables are gone.
+    pub lock: Option<Arc<DirectoryLock>>,
+}
+
+/// The logs that are being written; belongs to the leader of the write queue.
+#[derive(Debug, Default)]
+pub struct LogState {
+    /// The log of the active memtable; none before the first write.
+    pub current: Option<WalWriter>,
+    /// Logs of immutable memtables with writes that were never synced, oldest first.
+    pub unsynced: Vec<WalWriter>,
+    /// The last sequence of the history: the last one written.
+    pub last_sequence: SequenceNumber,
+    /// What the next entry gets: above `last_sequence`, and by more than one only where recovery
+    /// saw numbers that are not part of the history.
+    pub next_sequence: SequenceNumber,
+    /// The last sequence known to be synced.
+    pub synced_through: SequenceNumber,
+    /// Number of the log before the current one, or of the last one that was recovered; 0 if
+    /// there was none.
+    pub previous_log: u64,
+}
+
+/// What background work is wanted or running.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    /// A memtable waits for its flush.
+    pub flush_wanted: bool,
+    /// The tree may need a compaction.
+    pub compaction_wanted: bool,
+    /// Someone compacts: the worker or a caller of `compact_range`.
+    pub compacting: bool,
+    /// Files that earlier sessions left behind, to be removed.
+    pub orphans: Vec<FileName>,
+    /// Workers end as soon as they can.
+    pub stopping: bool,
+}
+
+/// Live snapshots and how many hold each sequence.
+#[derive(Debug, Default)]
+pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
+
+impl SnapshotList {
+    /// Reads the published sequence and registers it, in one step.
+    pub fn register(&self, published: &Published) -> SequenceNumber {
+        let mut live = self.0.lock();
+        let sequence = published.visible();
+        *live.entry(sequence).or_insert(0) += 1;
+        sequence
+    }
+
+    /// Takes one registration back.
+    pub fn release(&self, sequence: SequenceNumber) {
+        let mut live = self.0.lock();
+        if let Some(count) = live.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&sequence);
+            }
+        }
+    }
+
+    /// The sequences at which a reader may look from now on, ascending: every snapshot's, and the
+    /// published one. Taken under the lock that registers, before a job reads its input.
+    pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
+        let live = self.0.lock();
+        let mut needed: Vec<_> = live.keys().copied().collect();
+        let published = published.visible();
+        if needed.last() != Some(&published) {
+            needed.push(published);
+        }
+        needed
+    }
+
+    /// Number of snapshots.
+    pub fn len(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+}
+
+/// What everything in `db` shares. Owned by handles, workers, iterators and snapshots.
+pub struct Shared {
+    /// How the database was opened.
+    pub options: Options,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// The file system.
+    pub env: Arc<dyn Env>,
+    /// All counters.
+    pub counters: Arc<Counters>,
+    /// When counting began, seconds since 1970.
+    pub counting_since: u64,
+    /// Blocks, filters, indexes.
+    pub cache: Arc<BlockCache>,
+    /// Where reads look.
+    pub view: ArcSwap<ReadView>,
+    /// Serializes replacements of `view`.
+    pub view_update: Mutex<()>,
+    /// The last sequence that reads may see.
+    pub published: Published,
+    /// Live snapshots.
+    pub snapshots: SnapshotList,
+    /// Writers in line.
+    pub queue: WriteQueue,
+    /// The logs being written.
+    pub log: Mutex<LogState>,
+    /// Manifest and current version.
+    pub versions: Mutex<VersionSet>,
+    /// File numbers and the manifest's position.
+    pub numbers: Arc<SharedNumbers>,
+    /// Background work.
+    pub jobs: Mutex<Jobs>,
+    /// Rings when `jobs` wants work or stops, and when a file can be removed.
+    pub work: Arc<Bell>,
+    /// Tables whose files wait to be removed.
+    pub graveyard: Arc<Graveyard>,
+    /// A scan passed many tombstones since a memtable was last switched for that.
+    pub scans_pass_tombstones: AtomicBool,
+    /// Signalled when background work was done, or failed.
+    pub done: Condvar,
+    /// Replaced memtables: freed by the background once nobody reads them.
+    pub retired: Mutex<Vec<Arc<Memtable>>>,
+    /// `close` was called: no more writes and jobs. Reads end when the view is closed.
+    pub closed: AtomicBool,
+    /// Set by the first failure of a write, flush or compaction.
+    pub failure: BackgroundError,
+    /// Held by whoever flushes: one flush at a time.
+    pub flushes: Mutex<()>,
+    /// The process that opened it.
+    pub process: Process,
+    /// Opened to look: no file may be written, renamed or removed.
+    pub read_only: bool,
+    /// What opening found in manifest and logs.
+    pub recovery: Mutex<RecoveryReport>,
+}
+
+/// One line: what the fields hold would be pages.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Latches `error`: from now on the database takes no writes, until `resume` or reopening
+    /// (I8). Answers the error.
+    pub fn latch(&self, error: Error) -> Error {
+        self.failure.set(&error);
+        // Under the lock, so that nobody checks before the latch and waits after this signal.
+        let _jobs = self.jobs.lock();
+        self.work.ring();
+        self.done.notify_all();
+        error
+    }
+
+    /// `Closed`, `ReadOnly` or `OpenedReadOnly` if writes are not taken.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if self.read_only {
+            return Err(Error::OpenedReadOnly);
+        }
+        match self.failure.get() {
+            Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause) }),
+            None => Ok(()),
+        }
+    }
+
+    /// `Closed` once `close` was called.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Replaces the read view by what `change` makes of the current one.
+    pub fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
+        let _one_at_a_time = self.view_update.lock();
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    /// The share in the directory's lock that whatever reads must hold until it has read.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn hold(&self) -> Result<Arc<DirectoryLock>> {
+        self.view.load().lock.clone().ok_or(Error::Closed)
+    }
+
+    /// Checks that no other process can have the directory open to write: before a log is begun,
+    /// the manifest is changed, or a file is removed at the end.
+    ///
+    /// # Errors
+    /// `LockLost`; latched by those who call this.
+    pub fn check_lock(&self) -> Result<()> {
+        self.hold()?.check(&*self.env)
+    }
+
+    /// Takes the view's share in the directory's lock away: this is the step that closes the
+    /// database to reads. Reads that hold the view of before go on, and keep the lock.
+    pub fn close_view(&self) {
+        if let Some(lock) = &self.view.load().lock {
+            lock.close();
+        }
+        self.update_view(|view| ReadView { lock: None, ..view.clone() });
+    }
+
+    /// Asks the workers for a flush, a compaction, or both.
+    pub fn want(&self, flush: bool, compaction: bool) {
+        let mut jobs = self.jobs.lock();
+        jobs.flush_wanted |= flush;
+        jobs.compaction_wanted |= compaction;
+        self.work.ring();
+    }
+
+    /// Called by a scan that passed many tombstones on its way to one entry. The worker looks
+    /// whether the memtable has them; the scan itself keeps nothing of what it passed.
+    #[cold]
+    pub fn note_passed_tombstones(&self) {
+        self.scans_pass_tombstones.store(true, Ordering::Relaxed);
+        if self.tombstones_pile_up() {
+            self.work.ring();
+        }
+    }
+
+    /// True if the active memtable should be flushed for its tombstones, although it is not full:
+    /// scans pass them, or it has little else. Only one such memtable at a time: the next one waits
+    /// until the tree has compacted the one before. So deletes cost as many flushes as there is
+    /// time for compactions, not as many as there are deletes.
+    #[must_use]
+    pub fn tombstones_pile_up(&self) -> bool {
+        let view = self.view.load();
+        let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
+        let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {
+            true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
+            false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
+        };
+        many && self.options.auto_compaction
+            && view.immutables.is_empty()
+            && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage())
+    }
+
+    /// A new active memtable.
+    #[must_use]
+    pub fn new_memtable(options: &Options) -> Arc<Memtable> {
+        Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))
+    }
+
+    /// Saves the counters for the next session.
+    pub fn save_stats(&self) {
+        let totals = self.counters.totals();
+        let stats = SavedStats { since_unix_seconds: self.counting_since, totals };
+        save(&*self.env, &self.directory, self.numbers.take_file_number(), &stats);
+    }
+}

@@ -1,0 +1,102 @@
+//! The file `STATS`: counters kept from one opening to the next.
+//!
+//! ```text
+//! magic: 8 bytes  version: u32  since: u64  count: u32  count * u64  checksum: u32
+//! ```
+//!
+//! Advisory: it is replaced at flush and close, without syncs, and when it is absent, damaged or
+//! of another version, counting starts at zero. It is never a reason to refuse or delay anything.
+
+use crate::base::checksum::masked;
+use crate::base::coding::{Decoder, put_u32, put_u64};
+use crate::base::filename::FileName;
+use crate::env::api::Env;
+use std::path::Path;
+
+const MAGIC: &[u8; 8] = b"siftstat";
+const VERSION: u32 = 1;
+
+/// More than any version of this file ever holds.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// Saved counters and when counting began, in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedStats {
+    /// When counting began.
+    pub since_unix_seconds: u64,
+    /// What `Counters::totals` gave.
+    pub totals: Vec<u64>,
+}
+
+fn encode(stats: &SavedStats) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    put_u32(&mut bytes, VERSION);
+    put_u64(&mut bytes, stats.since_unix_seconds);
+    put_u32(&mut bytes, stats.totals.len() as u32);
+    stats.totals.iter().for_each(|&total| put_u64(&mut bytes, total));
+    let checksum = masked(&bytes);
+    put_u32(&mut bytes, checksum);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<SavedStats> {
+    let (body, stored) = bytes.split_last_chunk::<4>()?;
+    if masked(body) != u32::from_le_bytes(*stored) {
+        return None;
+    }
+    let mut decoder = Decoder::new(body);
+    if decoder.bytes(8)? != MAGIC || decoder.u32()? != VERSION {
+        return None;
+    }
+    let since_unix_seconds = decoder.u64()?;
+    let count = decoder.u32()? as usize;
+    if decoder.rest().len() != count.checked_mul(8)? {
+        return None;
+    }
+    let totals = (0..count).map_while(|_| decoder.u64()).collect();
+    Some(SavedStats { since_unix_seconds, totals })
+}
+
+/// What the last session saved, if it can be used.
+pub fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
+    let path = FileName::Stats.path(directory);
+    let file = env.open_random(&path).ok()?;
+    let length = file.len().ok().filter(|length| *length <= BYTES_MAX)?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(0, &mut bytes).ok()?;
+    decode(&bytes)
+}
+
+/// Replaces what is saved; a failure leaves the old counters, or none.
+pub fn save(env: &dyn Env, directory: &Path, temporary: u64, stats: &SavedStats) {
+    let temporary = FileName::Temporary(temporary).path(directory);
+    let written = env.create_new(&temporary).and_then(|mut file| {
+        file.write_at(0, &encode(stats))?;
+        drop(file);
+        env.rename(&temporary, &FileName::Stats.path(directory))
+    });
+    if written.is_err() {
+        // Advisory: nothing is lost but the counters. The leftover is swept as an orphan.
+        let _ = env.remove(&temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_and_other_versions_mean_no_counters() {
+        let stats = SavedStats { since_unix_seconds: 1_800_000_000, totals: vec![1, 2, u64::MAX] };
+        let good = encode(&stats);
+        assert_eq!(decode(&good), Some(stats));
+        for cut in 0..good.len() {
+            assert_eq!(decode(&good[..cut]), None);
+        }
+        for place in 0..good.len() {
+            let mut bad = good.clone();
+            bad[place] ^= 1;
+            assert_eq!(decode(&bad), None, "byte {place}");
+        }
+    }
+}

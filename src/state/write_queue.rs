@@ -1,0 +1,313 @@
+//! The write queue: who leads the next group, who waits, who is woken with which answer.
+//!
+//! Legal order for a writer: `join` answers either "lead" or, later, the result of the group that
+//! took its request along. A leader calls `take_group`, commits it, calls `complete`, does the same
+//! for each group of `take_next_group`, and drops its [`Leadership`]; that hands the lead to the
+//! first waiter. A leader that unwinds answers its group, and everyone who waits, with an error:
+//! nobody is left waiting (I12).
+//!
+//! Without sync a group takes less time than a sleeping thread to wake. So who waits gives way a
+//! few times before it sleeps, and who leads goes on for those who came meanwhile.
+//!
+//! Nothing here knows logs or memtables.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
+use crate::base::write_batch::WriteBatch;
+use std::collections::VecDeque;
+
+/// Requests of one group stop being added beyond this many bytes, so that the first of them does
+/// not wait for a gigabyte of others.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// Groups that one leader commits behind its own, while its caller waits.
+const GROUPS_AFTER_OWN_MAX: usize = 4;
+
+/// What a writer wants.
+#[derive(Debug)]
+pub struct Request {
+    /// Entries to write; may be empty.
+    pub batch: WriteBatch,
+    /// Sync the log before answering.
+    pub sync: bool,
+    /// Switch to a new memtable, so that the old one is flushed.
+    pub switch: bool,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Waiting(Option<Request>),
+    Lead(Option<Request>),
+    Done(Result<()>),
+}
+
+#[derive(Debug)]
+struct Waiter {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+    /// Whether `turn` was set: a hint that needs no lock.
+    has_turn: AtomicBool,
+}
+
+impl Waiter {
+    fn set(&self, turn: Turn) {
+        *self.turn.lock() = turn;
+        self.has_turn.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    fn take_request(&self) -> Option<Request> {
+        match &mut *self.turn.lock() {
+            Turn::Waiting(request) | Turn::Lead(request) => request.take(),
+            Turn::Done(_) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    waiter: Arc<Waiter>,
+    bytes: usize,
+    /// Wants neither a sync nor a switch.
+    quick: bool,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    led: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+/// The queue of one database.
+#[derive(Debug, Default)]
+pub struct WriteQueue {
+    line: Mutex<Line>,
+}
+
+/// What `join` answers.
+pub enum Joined<'a> {
+    /// This thread leads the next group, which begins with its own request.
+    Lead(Leadership<'a>, Request),
+    /// Another thread wrote the request along with its own.
+    Done(Result<()>),
+}
+
+/// The right to commit a group. One exists at a time.
+pub struct Leadership<'a> {
+    queue: &'a WriteQueue,
+    group: Vec<Arc<Waiter>>,
+    groups_after_own: usize,
+}
+
+impl WriteQueue {
+    /// Lines up with `request`; returns when it is this thread's turn to lead, or when its request
+    /// was committed by another.
+    pub fn join(&self, request: Request) -> Joined<'_> {
+        let mut line = self.line.lock();
+        if !line.led {
+            line.led = true;
+            return Joined::Lead(Leadership::new(self), request);
+        }
+        let (bytes, quick) = (request.batch.bytes(), !request.sync && !request.switch);
+        let turn = Mutex::new(Turn::Waiting(Some(request)));
+        let has_turn = AtomicBool::new(false);
+        let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
+        line.waiting.push_back(Waiting { waiter: Arc::clone(&waiter), bytes, quick });
+        drop(line);
+        if quick {
+            yield_until(|| waiter.has_turn.load(Ordering::Acquire));
+        }
+        let mut turn = waiter.turn.lock();
+        loop {
+            match &mut *turn {
+                Turn::Waiting(_) => waiter.changed.wait(&mut turn),
+                Turn::Done(result) => return Joined::Done(result.clone()),
+                Turn::Lead(request) => {
+                    let leadership = Leadership::new(self);
+                    return match request.take() {
+                        Some(request) => Joined::Lead(leadership, request),
+                        None => Joined::Done(Err(abandoned())),
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Leadership<'a> {
+    fn new(queue: &'a WriteQueue) -> Self {
+        Leadership { queue, group: Vec::new(), groups_after_own: 0 }
+    }
+
+    /// The requests that go along with the leader's own, in order.
+    pub fn take_group(&mut self, own: &Request) -> Vec<Request> {
+        debug_assert!(self.group.is_empty(), "I12: the group before was answered");
+        self.take(own.batch.bytes(), |_| true)
+    }
+
+    /// The requests that came meanwhile and take no longer than waking who sent them, in order.
+    /// Empty if there are none, and after some groups, since the leader's caller waits for all.
+    pub fn take_next_group(&mut self) -> Vec<Request> {
+        if self.groups_after_own == GROUPS_AFTER_OWN_MAX {
+            return Vec::new();
+        }
+        debug_assert!(self.group.is_empty(), "I12: the group before was answered");
+        self.groups_after_own += 1;
+        self.take(0, |waiting| waiting.quick)
+    }
+
+    fn take(&mut self, mut bytes: usize, fits: impl Fn(&Waiting) -> bool) -> Vec<Request> {
+        let mut group = Vec::new();
+        let mut line = self.queue.line.lock();
+        while let Some(next) = line.waiting.front()
+            && fits(next)
+            && bytes + next.bytes <= GROUP_BYTES_MAX
+        {
+            bytes += next.bytes;
+            let Some(next) = line.waiting.pop_front() else { break };
+            if let Some(request) = next.waiter.take_request() {
+                group.push(request);
+                self.group.push(next.waiter);
+            }
+        }
+        group
+    }
+
+    /// Answers everyone in the group.
+    pub fn complete(&mut self, result: &Result<()>) {
+        for waiter in self.group.drain(..) {
+            waiter.set(Turn::Done(result.clone()));
+        }
+    }
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        // Not empty only if the leader unwound before `complete`.
+        for waiter in self.group.drain(..) {
+            waiter.set(Turn::Done(Err(abandoned())));
+        }
+        let mut line = self.queue.line.lock();
+        // I12: the lead is handed on before anyone can find the queue without a leader.
+        debug_assert!(line.led, "one leader at a time, and this is it");
+        match line.waiting.pop_front() {
+            Some(Waiting { waiter, .. }) => {
+                let request = waiter.take_request();
+                waiter.set(Turn::Lead(request));
+            }
+            None => line.led = false,
+        }
+    }
+}
+
+fn abandoned() -> Error {
+    let cause = std::io::Error::other("the thread that led the write group panicked");
+    Error::io("write", "write queue", cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sync::{AtomicUsize, Ordering};
+
+    fn request(key: usize) -> Request {
+        let mut batch = WriteBatch::new();
+        batch.put(key.to_string(), "v");
+        Request { batch, sync: false, switch: false }
+    }
+
+    #[test]
+    fn every_request_is_committed_once_and_by_one_leader_at_a_time() {
+        let queue = WriteQueue::default();
+        let (committed, leading) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (queue, committed, leading) = (&queue, &committed, &leading);
+                scope.spawn(move || {
+                    for i in 0..500 {
+                        match queue.join(request(thread * 1000 + i)) {
+                            Joined::Done(result) => result.unwrap(),
+                            Joined::Lead(mut leadership, own) => {
+                                assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0);
+                                let group = leadership.take_group(&own);
+                                committed.fetch_add(1 + group.len(), Ordering::SeqCst);
+                                leadership.complete(&Ok(()));
+                                leading.fetch_sub(1, Ordering::SeqCst);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(committed.load(Ordering::SeqCst), 8 * 500);
+    }
+
+    /// Joins from threads of their own, one after the other.
+    fn line_up<'s>(
+        scope: &'s std::thread::Scope<'s, '_>,
+        queue: &'s WriteQueue,
+        all: Vec<Request>,
+    ) {
+        for request in all {
+            let before = queue.line.lock().waiting.len();
+            scope.spawn(move || match queue.join(request) {
+                Joined::Done(result) => result.unwrap(),
+                Joined::Lead(mut leadership, own) => {
+                    leadership.take_group(&own);
+                    leadership.complete(&Ok(()));
+                }
+            });
+            while queue.line.lock().waiting.len() == before {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_goes_on_for_who_came_meanwhile_but_not_for_ever_and_not_for_syncs() {
+        let queue = WriteQueue::default();
+        std::thread::scope(|scope| {
+            let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
+            assert!(leadership.take_group(&own).is_empty());
+            for round in 0..GROUPS_AFTER_OWN_MAX {
+                line_up(scope, &queue, vec![request(round), request(100 + round)]);
+                assert_eq!(leadership.take_next_group().len(), 2);
+                leadership.complete(&Ok(()));
+            }
+            line_up(scope, &queue, vec![request(9)]);
+            assert!(leadership.take_next_group().is_empty(), "after {GROUPS_AFTER_OWN_MAX} groups");
+            drop(leadership);
+        });
+        std::thread::scope(|scope| {
+            let Joined::Lead(mut leadership, _) = queue.join(request(0)) else { panic!() };
+            let sync = Request { sync: true, ..request(2) };
+            line_up(scope, &queue, vec![request(1), sync, request(3)]);
+            assert_eq!(leadership.take_next_group().len(), 1, "up to the sync");
+            leadership.complete(&Ok(()));
+            assert!(leadership.take_next_group().is_empty());
+            drop(leadership);
+        });
+        assert!(!queue.line.lock().led);
+    }
+
+    #[test]
+    fn waiters_are_answered_when_their_leader_panics() {
+        let queue = WriteQueue::default();
+        std::thread::scope(|scope| {
+            let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
+            let waiting = scope.spawn(|| match queue.join(request(1)) {
+                Joined::Done(result) => result,
+                Joined::Lead(..) => Ok(()),
+            });
+            let leader = scope.spawn(move || {
+                while leadership.take_group(&own).is_empty() {
+                    std::thread::yield_now();
+                }
+                panic!("on purpose");
+            });
+            assert!(leader.join().is_err());
+            assert!(waiting.join().unwrap().is_err());
+        });
+        assert!(matches!(queue.join(request(2)), Joined::Lead(..)));
+    }
+}

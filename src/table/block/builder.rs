@@ -1,0 +1,325 @@
+//! Writes one block: sorted entries that share prefixes, restart points, an optional hash index.
+//!
+//! ```text
+//! block   := entry* restart* [tag* tag_count: u16] [base: u64 width: u8] count: u32
+//! entry   := shared: varint  non_shared: varint  value_length: varint
+//!            key[shared..]: non_shared bytes  [trailer - base: width bytes]  value
+//! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
+//! count   := number of restarts; the top bit says that a hash index precedes it
+//! tag     := u8: eight bits of the hash of the entry's user key, in the order of the entries
+//! ```
+//!
+//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order.
+//! The keys of a data block are internal keys: the user key stands as `key`, sequence and kind
+//! behind it as what they are above the block's smallest, in as few bytes as the largest needs.
+//! There, `shared` never grows from a restart point to the next: what an entry shares are bytes of
+//! the restart entry's user key, and a reader that knows where an entry begins needs no other than
+//! these two to know its key.
+//! The block's own trailer (type, checksum) is not written here: see `format`.
+
+use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
+use crate::base::key::common_prefix;
+use crate::base::key::{TRAILER_BYTES, split_internal_key};
+use crate::filter::hash::xxph3_64;
+
+/// Most entries of a block with a hash index. A reader looks at every tag: beyond, a binary search
+/// is faster.
+pub const TAGS_MAX: usize = 1024;
+
+/// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
+pub const RESTART_INTERVAL_MAX: usize = 256;
+
+/// Top bit of the restart count: the block has a hash index.
+pub const HASH_INDEX_FLAG: u32 = 1 << 31;
+
+/// The tag of a key with this XXPH3 hash.
+#[inline]
+#[must_use]
+pub fn tag_of(xxph3: u64) -> u8 {
+    (xxph3 >> 24) as u8
+}
+
+/// Builds blocks one after the other, reusing its memory.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    restart_interval: usize,
+    internal_keys: bool,
+    hash_index: bool,
+    /// Entries with whole trailers until the block is finished.
+    buffer: Vec<u8>,
+    restarts: Vec<u32>,
+    since_restart: usize,
+    /// What the last entry shared, or could have.
+    last_shared: usize,
+    /// Without its trailer.
+    last_key: Vec<u8>,
+    entries: usize,
+    /// Where each trailer stands in `buffer`; stays empty where keys have none.
+    trailers: Vec<usize>,
+    smallest_trailer: u64,
+    largest_trailer: u64,
+    /// Of each entry; stays empty without a hash index.
+    tags: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// For keys that are any bytes: indexes, properties, metaindex. No hash index.
+    #[must_use]
+    pub fn new(restart_interval: usize) -> Self {
+        BlockBuilder {
+            restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
+            internal_keys: false,
+            hash_index: false,
+            buffer: Vec::new(),
+            restarts: vec![0],
+            since_restart: 0,
+            last_shared: 0,
+            last_key: Vec::new(),
+            entries: 0,
+            trailers: Vec::new(),
+            smallest_trailer: u64::MAX,
+            largest_trailer: 0,
+            tags: Vec::new(),
+        }
+    }
+
+    /// For data blocks, whose keys are internal keys.
+    #[must_use]
+    pub fn data(restart_interval: usize, hash_index: bool) -> Self {
+        BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
+    }
+
+    /// Adds an entry. In a data block the key must be an internal key.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let (key, trailer) = match split_internal_key(key) {
+            Some((user_key, trailer)) if self.internal_keys => (user_key, Some(trailer)),
+            _ => (key, None),
+        };
+        let common = common_prefix(&self.last_key, key);
+        if self.hash_index {
+            self.note_tag(key, common);
+        }
+        let shared = if self.entries > 0 && self.since_restart < self.restart_interval {
+            if self.internal_keys { common.min(self.last_shared) } else { common }
+        } else {
+            if self.entries > 0 {
+                self.restarts.push(self.buffer.len() as u32);
+            }
+            self.since_restart = 0;
+            0
+        };
+        self.last_shared = if self.since_restart == 0 { usize::MAX } else { shared };
+        put_varint(&mut self.buffer, shared as u64);
+        put_varint(&mut self.buffer, (key.len() - shared) as u64);
+        put_varint(&mut self.buffer, value.len() as u64);
+        self.buffer.extend_from_slice(&key[shared..]);
+        if let Some(trailer) = trailer {
+            self.trailers.push(self.buffer.len());
+            put_u64(&mut self.buffer, trailer);
+            self.smallest_trailer = self.smallest_trailer.min(trailer);
+            self.largest_trailer = self.largest_trailer.max(trailer);
+        }
+        self.buffer.extend_from_slice(value);
+        self.last_key.truncate(common);
+        self.last_key.extend_from_slice(&key[common..]);
+        self.since_restart += 1;
+        self.entries += 1;
+    }
+
+    /// Entries added since the last reset.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Size of the block if it were finished now.
+    #[must_use]
+    pub fn estimated_bytes(&self) -> usize {
+        let hash_index = if self.hash_index { self.tags.len() + 2 } else { 0 };
+        let trailers = if self.internal_keys { TRAILER_BYTES + 1 } else { 0 };
+        let narrowed = self.trailers.len() * (TRAILER_BYTES - self.trailer_width());
+        self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
+    }
+
+    /// Completes the block. Call `reset` before the next `add`.
+    pub fn finish(&mut self) -> &[u8] {
+        let width = self.trailer_width();
+        if self.internal_keys {
+            self.narrow_trailers(width);
+        }
+        for &restart in &self.restarts {
+            put_u32(&mut self.buffer, restart);
+        }
+        let mut count = self.restarts.len() as u32;
+        if self.put_hash_index() {
+            count |= HASH_INDEX_FLAG;
+        }
+        if self.internal_keys {
+            put_u64(&mut self.buffer, self.smallest_trailer);
+            self.buffer.push(width as u8);
+        }
+        put_u32(&mut self.buffer, count);
+        &self.buffer
+    }
+
+    /// Starts the next block.
+    pub fn reset(&mut self) {
+        self.buffer.clear();
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.since_restart = 0;
+        self.last_key.clear();
+        self.entries = 0;
+        self.trailers.clear();
+        self.smallest_trailer = u64::MAX;
+        self.largest_trailer = 0;
+        self.tags.clear();
+    }
+
+    /// Bytes that every trailer takes, 1 to 8.
+    fn trailer_width(&self) -> usize {
+        let largest = self.largest_trailer.saturating_sub(self.smallest_trailer);
+        (u64::BITS - largest.leading_zeros()).div_ceil(8).max(1) as usize
+    }
+
+    /// Puts `width` bytes in the place of each trailer, which moves all that stands behind it.
+    fn narrow_trailers(&mut self, width: usize) {
+        let saved = TRAILER_BYTES - width;
+        let (mut from, mut to) = (0, 0);
+        for &at in &self.trailers {
+            self.buffer.copy_within(from..at, to);
+            to += at - from;
+            from = at + TRAILER_BYTES;
+            let trailer = get_u64(&self.buffer, at).unwrap_or_default();
+            let above = (trailer - self.smallest_trailer).to_le_bytes();
+            self.buffer[to..to + width].copy_from_slice(&above[..width]);
+            to += width;
+        }
+        self.buffer.copy_within(from.., to);
+        self.buffer.truncate(self.buffer.len() - saved * self.trailers.len());
+        for (number, restart) in self.restarts.iter_mut().enumerate() {
+            *restart -= (saved * number * self.restart_interval) as u32;
+        }
+    }
+
+    /// Remembers the tag of a user key that has its first `common` bytes from the last one.
+    fn note_tag(&mut self, user_key: &[u8], common: usize) {
+        let repeats = common == user_key.len() && self.last_key.len() == user_key.len();
+        let tag = match self.tags.last() {
+            Some(&tag) if repeats => tag,
+            _ => tag_of(xxph3_64(user_key)),
+        };
+        self.tags.push(tag);
+    }
+
+    fn put_hash_index(&mut self) -> bool {
+        if self.tags.is_empty() || self.tags.len() > TAGS_MAX {
+            return false;
+        }
+        self.buffer.extend_from_slice(&self.tags);
+        self.buffer.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_plain_block() {
+        let mut builder = BlockBuilder::new(2);
+        for (key, value) in [("deck", "v1"), ("dock", "v2"), ("duck", "v3")] {
+            builder.add(key.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(builder.estimated_bytes(), 38);
+        let expected = concat!(
+            "0004026465636b7631",
+            "0103026f636b7632",
+            "0004026475636b7633",
+            "00000000",
+            "11000000",
+            "02000000",
+        );
+        let block = builder.finish().to_vec();
+        assert_eq!(hex(&block), expected);
+        builder.reset();
+        for (key, value) in [("deck", "v1"), ("dock", "v2"), ("duck", "v3")] {
+            builder.add(key.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(builder.finish(), block, "a reused builder writes the same");
+    }
+
+    #[test]
+    fn golden_data_block_with_hash_index() {
+        let mut builder = BlockBuilder::data(2, true);
+        for (key, sequence) in [("deck", 9), ("deck", 3), ("dock", 1)] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key.as_bytes(), sequence, ValueKind::Put);
+            builder.add(&internal, b"v");
+        }
+        let expected = concat!(
+            "0004016465636b000876",
+            "040001000276",
+            "000401646f636b000076",
+            "00000000",
+            "10000000",
+            "585813",
+            "0300",
+            "010100000000000002",
+            "02000080",
+        );
+        // What the tags are is fixed by XXPH3; two versions of a key have the same.
+        let found = hex(builder.finish());
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn sharing_stops_at_the_trailer() {
+        // The second user key begins with the first and that one's kind byte.
+        let mut builder = BlockBuilder::data(16, false);
+        for (key, sequence) in [(&b"a"[..], 1), (b"a\x01\x01", 1)] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key, sequence, ValueKind::Put);
+            builder.add(&internal, b"");
+        }
+        assert_eq!(hex(&builder.finish()[..10]), "00010061000102000101", "shared: the user key");
+    }
+
+    #[test]
+    fn trailers_take_what_their_differences_need() {
+        for bytes in 1..=7 {
+            for (above, width) in
+                [((1u64 << (8 * bytes)) - 1, bytes), (1 << (8 * bytes), bytes + 1)]
+            {
+                let mut builder = BlockBuilder::data(2, true);
+                for (key, trailer) in [(b"a", 1 + above), (b"b", 1), (b"c", 2), (b"d", 1)] {
+                    builder.add(&[&key[..], &trailer.to_le_bytes()].concat(), b"v");
+                }
+                let estimated = builder.estimated_bytes();
+                let block = builder.finish();
+                assert_eq!(block.len(), estimated);
+                assert_eq!(block.len(), 4 * (3 + 1 + width + 1) + 2 * 4 + 6 + 9 + 4, "{above:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_entries_leave_the_hash_index_out() {
+        for (entries, hashed) in [(TAGS_MAX, true), (TAGS_MAX + 1, false)] {
+            let mut builder = BlockBuilder::data(1, true);
+            for i in 0..entries {
+                let mut internal = Vec::new();
+                put_internal_key(&mut internal, format!("{i:04}").as_bytes(), 1, ValueKind::Put);
+                builder.add(&internal, b"");
+            }
+            let block = builder.finish();
+            assert_eq!(block[block.len() - 1] == 0x80, hashed, "{entries} entries");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! LevelDB's layout: one filter per window of data offsets, all in one block.
+//!
+//! ```text
+//! block := filter* offset* array_offset: u32  base_lg: u8
+//! ```
+//!
+//! The keys of all data blocks that *start* in window `i` (offsets `i << base_lg` on) go into
+//! filter `i`. Offsets count from the first data block, which is at 0 as in LevelDB: the table's
+//! header does not count, prefixes and trailers of data blocks do. `offset` is a `u32` per window;
+//! an empty window has the offset of the next one. The bytes equal LevelDB's for LevelDB Bloom and
+//! its window of 2 KiB; `base_lg` is stored, so that other windows can be read.
+//!
+//! Legal order of writing: `(start_block add_key*)* finish`, and one more `start_block` behind the
+//! last data block. Asked after the data index, with the offset of the block that it names. More
+//! strictly than LevelDB, a shift beyond 63 and an empty range outside the filters are damage.
+
+use crate::base::coding::{get_u32, put_u32};
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::filter::builder::FilterBuilder;
+use crate::filter::construction::Construction;
+use crate::filter::hash::KeyHash;
+use crate::filter::registry::{Encoding, FilterReader};
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter::batch::Wanted;
+use crate::table::filter::layout::{
+    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, is_writable,
+};
+use crate::table::format::{BlockHandle, BlockKind};
+
+/// Bytes behind the offsets: where they begin, and the logarithm of the window.
+const TAIL_BYTES: usize = 5;
+
+/// Writes a block-based filter.
+#[derive(Debug)]
+pub struct BlockBasedBuilder {
+    name: String,
+    base_lg: u32,
+    window: FilterBuilder,
+    filters: Vec<u8>,
+    offsets: Vec<u32>,
+    entries: u64,
+    /// The first thing that went wrong; told at `finish`.
+    failed: Option<Error>,
+}
+
+impl BlockBasedBuilder {
+    /// A filter per `window_bytes`, a power of two.
+    pub fn new(encoding: &Encoding, window_bytes: usize) -> Self {
+        BlockBasedBuilder {
+            name: format!("{BLOCK_BASED_PREFIX}{}", encoding.block_based_name()),
+            base_lg: window_bytes.max(1).ilog2(),
+            window: encoding.block_based_builder(),
+            filters: Vec::new(),
+            offsets: Vec::new(),
+            entries: 0,
+            failed: None,
+        }
+    }
+
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(mut self, construction: &Construction) -> Self {
+        self.window = self.window.under(construction);
+        self
+    }
+
+    /// The next keys belong to a data block that starts so far behind the first one.
+    pub fn start_block(&mut self, data_offset: u64) {
+        let window = data_offset >> self.base_lg;
+        while window > self.offsets.len() as u64 && self.failed.is_none() {
+            self.finish_window();
+        }
+    }
+
+    /// Adds a user key.
+    pub fn add_key(&mut self, user_key: &[u8]) {
+        if self.failed.is_none() {
+            self.window.add_key(user_key);
+        }
+    }
+
+    /// Writes the block; nothing if no key came.
+    pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
+        let contents = self.finish_contents();
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.entries == 0 || !is_writable(contents.len()) {
+            return Ok(None);
+        }
+        Ok(Some(FilterBlockSummary {
+            metaindex_name: self.name.clone(),
+            handle: sink.write_raw(&contents, BlockKind::Filter)?,
+            filter_bytes: contents.len() as u64,
+            entries: self.entries,
+            partitions: 0,
+        }))
+    }
+
+    fn finish_window(&mut self) {
+        match u32::try_from(self.filters.len()) {
+            Ok(offset) => self.offsets.push(offset),
+            Err(_) => {
+                let what = "filters of a table above 4 GiB".to_string();
+                self.failed = Some(Error::InvalidOptions { what });
+            }
+        }
+        self.entries += self.window.entries() as u64;
+        if let Err(error) = self.window.finish(&mut self.filters) {
+            self.failed = Some(error);
+        }
+    }
+
+    fn finish_contents(&mut self) -> Vec<u8> {
+        if self.window.entries() > 0 {
+            self.finish_window();
+        }
+        let mut contents = std::mem::take(&mut self.filters);
+        let array_offset = contents.len() as u32;
+        for offset in self.offsets.drain(..) {
+            put_u32(&mut contents, offset);
+        }
+        put_u32(&mut contents, array_offset);
+        contents.push(self.base_lg as u8);
+        contents
+    }
+}
+
+/// Reads a block-based filter.
+#[derive(Debug)]
+pub struct BlockBasedReader {
+    reader: FilterReader,
+    source: FilterSource,
+    resident: Option<Arc<[u8]>>,
+}
+
+impl BlockBasedReader {
+    /// The filter at `handle`, fetched at each use.
+    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        BlockBasedReader { reader, source: FilterSource::new(handle), resident: None }
+    }
+
+    /// Loads the block to stay; if that fails it is fetched at each use.
+    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
+        self.resident = self.source.load(file, io);
+    }
+
+    /// Memory held.
+    #[cfg(test)]
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.as_ref().map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    /// Where the block stands.
+    pub fn handle(&self) -> BlockHandle {
+        self.source.handle()
+    }
+
+    /// Reads the filters past the cache, and finds that of every window.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let handle = self.source.handle();
+        let contents = file.read_filter(handle, &mut TableIo::default())?;
+        let base_lg = contents.last().copied().unwrap_or_default();
+        // A shift beyond 63 is damage, which the window of offset 0 shows.
+        let window_bytes = 1u64.checked_shl(base_lg.into()).unwrap_or(u64::MAX);
+        let mut offset = Some(0u64);
+        while let Some(start) = offset {
+            match window_of(&contents, start) {
+                Window::Filter(_) => offset = start.checked_add(window_bytes),
+                Window::Outside => break,
+                Window::Damaged => {
+                    let what = "offsets of filters that contradict each other";
+                    return Err(file.corruption(handle.offset, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the block was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.source.is_known_damaged()
+    }
+
+    /// May the data block at `block_offset` hold the key?
+    pub fn block_may_contain(
+        &self,
+        file: &TableFile,
+        block_offset: u64,
+        key: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        if let Some(contents) = &self.resident {
+            return self.verdict(contents, block_offset, key, io);
+        }
+        let Some(block) = self.source.fetch(file, io) else { return FilterVerdict::NotConsulted };
+        let contents = block.filter().map_or(&[][..], |bytes| bytes);
+        self.verdict(contents, block_offset, key, io)
+    }
+
+    /// May the data blocks that the index named hold these keys, those of them that nobody was
+    /// asked for yet? One fetch of the filter block where it is not resident.
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        let fetched;
+        let contents = match &self.resident {
+            Some(contents) => &contents[..],
+            None => {
+                fetched = self.source.fetch(file, io);
+                let Some(block) = &fetched else { return };
+                block.filter().map_or(&[][..], |bytes| bytes)
+            }
+        };
+        for wanted in keys {
+            if let (FilterVerdict::NotConsulted, Some(block)) =
+                (wanted.verdict, wanted.block.map(|place| place.handle))
+            {
+                wanted.verdict = self.verdict(contents, block.data_offset(), &wanted.hash, io);
+            }
+        }
+    }
+
+    fn verdict(
+        &self,
+        contents: &[u8],
+        block_offset: u64,
+        key: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        match window_of(contents, block_offset) {
+            Window::Filter(filter) => FilterVerdict::of(self.reader.may_contain(filter, key)),
+            Window::Outside => FilterVerdict::NotConsulted,
+            Window::Damaged => {
+                io.filter_errors += 1;
+                FilterVerdict::NotConsulted
+            }
+        }
+    }
+}
+
+/// What a block says of a data offset.
+#[derive(Debug, PartialEq, Eq)]
+enum Window<'c> {
+    /// These bytes are the filter of the keys there; empty for none.
+    Filter(&'c [u8]),
+    /// No key was added so far back in the file.
+    Outside,
+    /// The block contradicts itself.
+    Damaged,
+}
+
+#[inline]
+fn window_of(contents: &[u8], block_offset: u64) -> Window<'_> {
+    find_window(contents, block_offset).unwrap_or(Window::Damaged)
+}
+
+#[inline]
+fn find_window(contents: &[u8], block_offset: u64) -> Option<Window<'_>> {
+    let tail = contents.len().checked_sub(TAIL_BYTES)?;
+    let base_lg = u32::from(*contents.last()?);
+    let array_offset = get_u32(contents, tail)? as usize;
+    let windows = tail.checked_sub(array_offset)? / 4;
+    let Ok(window) = usize::try_from(block_offset.checked_shr(base_lg)?) else {
+        return Some(Window::Outside);
+    };
+    if window >= windows {
+        return Some(Window::Outside);
+    }
+    // The end of the last filter is the array offset itself, which stands behind the offsets.
+    let entry = array_offset + 4 * window;
+    let start = get_u32(contents, entry)? as usize;
+    let end = get_u32(contents, entry + 4)? as usize;
+    if end > array_offset {
+        return None;
+    }
+    contents.get(start..end).map(Window::Filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::vectors;
+    use serde_json::Value;
+
+    fn leveldb(bits_per_key: u32) -> Encoding {
+        Encoding::LevelDbBloom { bits_per_key }
+    }
+
+    fn reader() -> BlockBasedReader {
+        let reader = FilterReader::for_name("leveldb.BuiltinBloomFilter2", &[]).expect("built in");
+        BlockBasedReader::new(reader, BlockHandle::default())
+    }
+
+    fn may_contain(contents: &[u8], offset: u64, key: &[u8]) -> bool {
+        let verdict =
+            reader().verdict(contents, offset, &KeyHash::new(key), &mut TableIo::default());
+        verdict != FilterVerdict::No
+    }
+
+    #[test]
+    fn blocks_equal_those_of_leveldb() {
+        let Some(file) = vectors::load("leveldb_filter_block.json") else { return };
+        let cases = vectors::array(&file, "cases");
+        assert_eq!(cases.len(), 16);
+        for case in cases {
+            let bits_per_key = vectors::number(case, "bits_per_key") as u32;
+            let mut builder = BlockBasedBuilder::new(&leveldb(bits_per_key), 2048);
+            for op in vectors::array(case, "ops") {
+                match op[0].as_str() {
+                    Some("start") => builder.start_block(op[1].as_u64().expect("offset")),
+                    Some("add") => builder.add_key(&vectors::unhex(op[1].as_str().expect("key"))),
+                    other => panic!("unknown step {other:?}"),
+                }
+            }
+            let contents = builder.finish_contents();
+            assert_eq!(contents, vectors::bytes(case, "block"), "{}", case["name"]);
+            for query in vectors::array(case, "queries") {
+                let key = vectors::unhex(query[1].as_str().expect("key"));
+                let expected = query[2].as_u64().or(query[2].as_bool().map(u64::from));
+                let may = may_contain(&contents, query[0].as_u64().expect("offset"), &key);
+                assert_eq!(Some(u64::from(may)), expected, "{} {query}", case["name"]);
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_blocks_are_read_as_by_leveldb() {
+        let Some(file) = vectors::load("leveldb_filter_block.json") else { return };
+        for case in vectors::array(&file, "reader_edge") {
+            let block = vectors::bytes(case, "block");
+            let key = vectors::bytes(case, "key");
+            let may = may_contain(&block, vectors::number(case, "offset"), &key);
+            assert_eq!(Value::from(may), case["may_match"], "{case}");
+        }
+    }
+
+    #[test]
+    fn golden_block() {
+        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
+        assert_eq!(vectors::hex(&builder.finish_contents()), "000000000b");
+        builder.start_block(0);
+        builder.add_key(b"hello");
+        builder.add_key(b"world");
+        builder.start_block(5000);
+        builder.add_key(b"dup");
+        builder.start_block(5100);
+        let contents = builder.finish_contents();
+        // Two filters of nine bytes, the second window empty, the third ends at the array.
+        assert_eq!(vectors::hex(&contents[..9]), "114000414410401006");
+        assert_eq!(vectors::hex(&contents[18..]), "000000000900000009000000120000000b");
+        assert!(may_contain(&contents, 2000, b"hello") && may_contain(&contents, 5000, b"dup"));
+        assert!(!may_contain(&contents, 3000, b"hello") && !may_contain(&contents, 0, b"dup"));
+    }
+
+    #[test]
+    fn what_leveldb_leaves_undefined_is_not_consulted() {
+        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
+        builder.add_key(b"hello");
+        let sound = builder.finish_contents();
+        assert!(matches!(window_of(&sound, 0), Window::Filter(filter) if filter.len() == 9));
+        assert_eq!(window_of(&sound, 2048), Window::Outside);
+        assert_eq!(window_of(&sound, u64::MAX), Window::Outside);
+        let mut shifted = sound.clone();
+        *shifted.last_mut().expect("base_lg") = 64;
+        assert_eq!(window_of(&shifted, 0), Window::Damaged);
+        // An empty range behind the filters: LevelDB says "no", which damage must never say.
+        let mut outside = vec![0; 4];
+        put_u32(&mut outside, 0x40);
+        put_u32(&mut outside, 0x40);
+        put_u32(&mut outside, 4);
+        outside.push(11);
+        assert_eq!(window_of(&outside, 0), Window::Damaged);
+        assert!(may_contain(&outside, 0, b"hello"));
+        for cut in 0..5 {
+            assert_eq!(window_of(&sound[..cut], 0), Window::Damaged);
+        }
+    }
+
+    #[test]
+    fn other_windows_are_stored_and_honoured() {
+        for window_bytes in [256, 4096, 1 << 16] {
+            let mut builder = BlockBasedBuilder::new(&leveldb(10), window_bytes);
+            for block in 0..50u64 {
+                builder.start_block(block * 3000);
+                builder.add_key(&block.to_le_bytes());
+            }
+            let contents = builder.finish_contents();
+            assert_eq!(contents.last().map(|lg| 1usize << lg), Some(window_bytes));
+            for block in 0..50u64 {
+                assert!(may_contain(&contents, block * 3000, &block.to_le_bytes()));
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The layouts of filters, and what the three of them share.
+//!
+//! A layout decides which of two questions a table's filter can answer: "may the table hold the
+//! key?" before the data index is touched (full, partitioned), or "may this data block hold it?"
+//! after (block-based). An answer is a [`FilterVerdict`]; whatever cannot be read or understood is
+//! `NotConsulted`, counted in `TableIo::filter_errors`, and never a "no".
+//!
+//! Metaindex names: `filter.<policy>` (block-based), `fullfilter.<policy>`,
+//! `partitionedfilter.<policy>`. Filter blocks are never compressed. Used by the layouts beside
+//! this file, by `dispatch.rs` and by `table/builder.rs`, which implements [`BlockSink`].
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::cache::cached::Cached;
+use crate::filter::builder::FilterBuilder;
+use crate::filter::prefix::Prefix;
+use crate::filter::registry::Encoding;
+use crate::table::cached_block::CachedBlock;
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
+use crate::table::properties::Properties;
+use std::fmt;
+
+/// Where the bits of a table's filter live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterLayout {
+    /// One filter per window of data offsets, as in LevelDB. It is asked after the data index, so
+    /// it saves data blocks only.
+    BlockBased {
+        /// A power of two from 256 to 2^30; LevelDB has 2048. All keys of the data blocks that
+        /// start in one window share a filter, so less than a block's size wastes space.
+        window_bytes: usize,
+    },
+    /// One filter for the whole table, asked before anything else of it.
+    Full,
+    /// Filters for runs of keys under a small index; only the run of the key is loaded.
+    Partitioned {
+        /// About the size of one partition, 1 to 2^30; RocksDB's metadata block size, of which a
+        /// partition takes 90 %.
+        block_bytes: usize,
+    },
+}
+
+impl FilterLayout {
+    /// LevelDB's window.
+    pub const WINDOW_BYTES_DEFAULT: usize = 2048;
+
+    /// RocksDB's metadata block size.
+    pub const BLOCK_BYTES_DEFAULT: usize = 4096;
+
+    const BYTES_MAX: usize = 1 << 30;
+
+    /// What is wrong with this choice, if anything.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        match *self {
+            FilterLayout::BlockBased { window_bytes }
+                if !window_bytes.is_power_of_two()
+                    || !(256..=Self::BYTES_MAX).contains(&window_bytes) =>
+            {
+                Err(format!(
+                    "window_bytes of block-based filters is a power of two from 256 to 2^30, \
+                     not {window_bytes}"
+                ))
+            }
+            FilterLayout::Partitioned { block_bytes }
+                if !(1..=Self::BYTES_MAX).contains(&block_bytes) =>
+            {
+                Err(format!("block_bytes of partitioned filters is 1 to 2^30, not {block_bytes}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for FilterLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FilterLayout::BlockBased { window_bytes } => write!(f, "block-based:{window_bytes}"),
+            FilterLayout::Full => f.write_str("full"),
+            FilterLayout::Partitioned { block_bytes } => write!(f, "partitioned:{block_bytes}"),
+        }
+    }
+}
+
+/// What a filter says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// Nothing was asked: there is no filter for this question, or it cannot be read. Read on.
+    NotConsulted,
+    /// The key is certainly not there.
+    No,
+    /// The key may be there. Read on.
+    Maybe,
+}
+
+impl FilterVerdict {
+    /// The verdict of a filter that was asked.
+    #[inline]
+    pub fn of(may_contain: bool) -> Self {
+        if may_contain { FilterVerdict::Maybe } else { FilterVerdict::No }
+    }
+}
+
+/// How new tables filter.
+#[derive(Clone, Debug)]
+pub struct TableFilter {
+    /// How keys become bits.
+    pub encoding: Encoding,
+    /// Where the bits live.
+    pub layout: FilterLayout,
+    /// What stands for a key in it.
+    pub members: FilterMembers,
+}
+
+impl TableFilter {
+    /// What is wrong with this choice, if anything.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        self.encoding.validate()?;
+        self.layout.validate()?;
+        self.members.validate(self.layout)
+    }
+
+    /// Whether a table with these properties has such a filter, bits per key aside.
+    #[must_use]
+    pub fn is_alike(&self, properties: &Properties) -> bool {
+        properties.filter_policy == self.policy_name()
+            && properties.filter_encoding == self.encoding.label()
+            && properties.filter_layout == self.layout.to_string()
+            && properties.whole_key_filtering == self.members.whole_keys
+            && properties.prefix_extractor
+                == self.members.prefix.as_ref().map_or(String::new(), Prefix::id)
+    }
+
+    /// Thousandths of a bit per key as tables state them: 0 where the policy decides.
+    #[must_use]
+    pub fn millibits_per_key(&self) -> u64 {
+        (1_000.0 * self.encoding.bits_per_key().unwrap_or_default()).round() as u64
+    }
+
+    /// The name its tables persist for the encoding.
+    #[must_use]
+    pub fn policy_name(&self) -> String {
+        match self.layout {
+            FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),
+            FilterLayout::Full | FilterLayout::Partitioned { .. } => self.encoding.full_name(),
+        }
+    }
+}
+
+/// What a filter holds of each key: the key as a whole, its prefix, or both.
+#[derive(Clone, Debug)]
+pub struct FilterMembers {
+    /// Whole keys. A filter without them has no answer for a key that has no prefix.
+    pub whole_keys: bool,
+    /// Prefixes by this rule.
+    pub prefix: Option<Prefix>,
+}
+
+impl Default for FilterMembers {
+    /// Whole keys only.
+    fn default() -> Self {
+        FilterMembers { whole_keys: true, prefix: None }
+    }
+}
+
+impl FilterMembers {
+    fn validate(&self, layout: FilterLayout) -> std::result::Result<(), String> {
+        let Some(prefix) = &self.prefix else {
+            let nothing = "a filter of neither whole keys nor prefixes: whole_key(false) is for \
+                           filters with a prefix";
+            return if self.whole_keys { Ok(()) } else { Err(nothing.to_string()) };
+        };
+        if let FilterLayout::BlockBased { .. } = layout {
+            return Err("prefixes in a block-based filter: it answers for one window of the \
+                        file, a scan crosses many; take the full or partitioned layout"
+                .to_string());
+        }
+        prefix.validate()
+    }
+
+    /// The prefix of a key to be added. The error says that a user's rule broke its contract.
+    #[inline]
+    pub fn prefix_of<'k>(&self, user_key: &'k [u8]) -> Result<Option<&'k [u8]>> {
+        let Some(prefix) = &self.prefix else { return Ok(None) };
+        prefix.extract_checked(user_key).map_err(|what| Error::InvalidOptions { what })
+    }
+
+    /// Adds what stands for a key. One that has no prefix is not in a filter of prefixes only.
+    #[inline]
+    pub fn add(&self, user_key: &[u8], prefix: Option<&[u8]>, filter: &mut FilterBuilder) {
+        match prefix {
+            Some(prefix) if self.whole_keys => filter.add_key_and_alternate(user_key, prefix),
+            Some(prefix) => filter.add_key(prefix),
+            None if self.whole_keys => filter.add_key(user_key),
+            None => {}
+        }
+    }
+}
+
+/// Metaindex prefix of a block-based filter.
+pub const BLOCK_BASED_PREFIX: &str = "filter.";
+/// Metaindex prefix of a full filter.
+pub const FULL_PREFIX: &str = "fullfilter.";
+/// Metaindex prefix of a partitioned filter; its handle is that of the top-level index.
+pub const PARTITIONED_PREFIX: &str = "partitionedfilter.";
+
+/// Takes finished blocks of a filter. `table/builder.rs` writes them to the file as they are, with
+/// the usual prefix and trailer, one behind the other.
+pub trait BlockSink {
+    /// Writes one block and says where it stands.
+    fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle>;
+}
+
+/// A filter that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterBlockSummary {
+    /// Its name in the metaindex.
+    pub metaindex_name: String,
+    /// What the metaindex points to.
+    pub handle: BlockHandle,
+    /// Bytes of all its blocks, without their trailers.
+    pub filter_bytes: u64,
+    /// Keys it was built from, dropped repeats not counted.
+    pub entries: u64,
+    /// Number of partitions; 0 unless partitioned.
+    pub partitions: u64,
+}
+
+/// Whether a filter block of this size can be read back. A larger one is not written: a table
+/// without a filter is slow, one that cannot be read is lost.
+pub fn is_writable(bytes: usize) -> bool {
+    bytes <= BLOCK_BYTES_MAX
+}
+
+/// A filter block that is fetched through the cache at each use.
+#[derive(Debug)]
+pub struct FilterSource {
+    handle: BlockHandle,
+    /// Found damaged: not read again, since that would cost every lookup a large read.
+    damaged: AtomicBool,
+}
+
+impl FilterSource {
+    /// The block at `handle`.
+    pub fn new(handle: BlockHandle) -> Self {
+        FilterSource { handle, damaged: AtomicBool::new(false) }
+    }
+
+    /// Where it stands.
+    pub fn handle(&self) -> BlockHandle {
+        self.handle
+    }
+
+    /// The block, or `None` and a counted error.
+    #[inline]
+    pub fn fetch(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<Cached<CachedBlock>>> {
+        self.guard(io, |io| file.fetch(self.handle, BlockKind::Filter, true, io))
+    }
+
+    /// The bytes for a reader to keep, past the cache.
+    pub fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
+        self.guard(io, |io| file.read_filter(self.handle, io))
+    }
+
+    /// Runs a read unless the block is known to be damaged. An error of the system is not
+    /// remembered: the next read may succeed.
+    #[inline]
+    pub fn guard<T>(
+        &self,
+        io: &mut TableIo,
+        read: impl FnOnce(&mut TableIo) -> Result<T>,
+    ) -> Option<T> {
+        if !self.is_known_damaged() {
+            match read(io) {
+                Ok(block) => return Some(block),
+                Err(error) if error.is_corruption() => self.mark_damaged(),
+                Err(_) => {}
+            }
+        }
+        io.filter_errors += 1;
+        None
+    }
+
+    /// True if it was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Stops further reads of this block.
+    pub fn mark_damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_that_cannot_work_are_refused() {
+        for window_bytes in [0, 1, 128, 255, 257, 2047, 3000, 1 << 31, usize::MAX] {
+            assert!(FilterLayout::BlockBased { window_bytes }.validate().is_err());
+        }
+        for window_bytes in [256, 2048, 1 << 30] {
+            assert!(FilterLayout::BlockBased { window_bytes }.validate().is_ok());
+        }
+        for block_bytes in [0, (1 << 30) + 1, usize::MAX] {
+            assert!(FilterLayout::Partitioned { block_bytes }.validate().is_err());
+        }
+        assert!(FilterLayout::Partitioned { block_bytes: 1 }.validate().is_ok());
+        assert!(FilterLayout::Full.validate().is_ok());
+    }
+}

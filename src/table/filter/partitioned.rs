@@ -1,0 +1,750 @@
+//! Partitions: full filters over runs of keys, under a top-level index.
+//!
+//! A partition is cut before the key that would be one too many goes in (RocksDB's decoupled
+//! cut). The index has one entry per partition, its largest user key (followed by 8 zero bytes
+//! where the table's indexes hold internal keys) and its handle; it is written last and the
+//! metaindex points to it. Partition bytes equal RocksDB's; the index block is siftdb's own form.
+//!
+//! Several versions of one user key may lie on both sides of a cut. The key is added again behind
+//! it, and a lookup, which takes the first partition whose index key is not below it, finds the
+//! one before it; a partition of nothing but that key would never be asked and is not written. A
+//! key above all index keys is asked of the last partition, as in RocksDB. Partitions go through
+//! the cache, unless they are pinned; the index is resident or cached.
+//!
+//! With prefixes, a partition also holds the prefix of the key behind its last one, and that of
+//! the key before its first one, so that it can be asked from any place up to its neighbours'
+//! keys. What the filter says of a prefix at a key `k`: "no" means that the next key of the table
+//! from `k` on does not have it.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{LookupKey, put_key_with_trailer};
+use crate::base::sync::Arc;
+use crate::cache::cached::Cached;
+use crate::filter::builder::FilterBuilder;
+use crate::filter::construction::Construction;
+use crate::filter::hash::KeyHash;
+use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
+use crate::table::block::builder::BlockBuilder;
+use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::fetch::{TableFile, TableIo};
+use crate::table::filter::batch::{Wanted, ask, set_all};
+use crate::table::filter::layout::{
+    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
+    is_writable,
+};
+use crate::table::filter::pinned::PinnedPartitions;
+use crate::table::format::{BlockHandle, BlockKind};
+
+/// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
+const PARTITION_PERCENT: usize = 90;
+
+/// Writes a partitioned filter.
+#[derive(Debug)]
+pub struct PartitionedBuilder {
+    name: String,
+    members: FilterMembers,
+    keys: FilterBuilder,
+    keys_per_partition: usize,
+    previous_key: Vec<u8>,
+    /// Filters of the finished partitions, one behind the other, and of each its largest key and
+    /// where its filter ends. They are written behind the data blocks, at `finish`.
+    filters: Vec<u8>,
+    partitions: Vec<(Vec<u8>, usize)>,
+    entries: u64,
+    /// The first thing that went wrong; told at `finish`.
+    failed: Option<Error>,
+}
+
+impl PartitionedBuilder {
+    /// Partitions of 90 % of `block_bytes`.
+    pub fn new(encoding: &Encoding, members: &FilterMembers, block_bytes: usize) -> Self {
+        let partition_bytes = block_bytes.saturating_mul(PARTITION_PERCENT).div_ceil(100).max(1);
+        Self::with_partition_bytes(encoding, members, partition_bytes)
+    }
+
+    fn with_partition_bytes(
+        encoding: &Encoding,
+        members: &FilterMembers,
+        partition_bytes: usize,
+    ) -> Self {
+        let keys = encoding.builder();
+        let entries = keys.keys_per_partition(partition_bytes);
+        // The prefix behind the last key needs room.
+        let spare = usize::from(members.prefix.is_some() && entries > 1);
+        PartitionedBuilder {
+            name: format!("{PARTITIONED_PREFIX}{}", encoding.full_name()),
+            members: members.clone(),
+            keys_per_partition: entries - spare,
+            keys,
+            previous_key: Vec::new(),
+            filters: Vec::new(),
+            partitions: Vec::new(),
+            entries: 0,
+            failed: None,
+        }
+    }
+
+    /// The same builder under these settings: before the first key.
+    #[must_use]
+    pub fn under(mut self, construction: &Construction) -> Self {
+        self.keys = self.keys.under(construction);
+        self
+    }
+
+    /// Adds a user key.
+    pub fn add_key(&mut self, user_key: &[u8]) {
+        if self.failed.is_none()
+            && let Err(error) = self.try_add(user_key)
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    fn try_add(&mut self, user_key: &[u8]) -> Result<()> {
+        let prefix = self.members.prefix_of(user_key)?;
+        if self.keys.entries() >= self.keys_per_partition {
+            if let Some(prefix) = prefix {
+                // As if it were a key, so that it is no entry of its own behind keys that have it.
+                self.members.add(prefix, Some(prefix), &mut self.keys);
+            }
+            self.cut()?;
+            if let Some(previous) = self.members.prefix_of(&self.previous_key)? {
+                self.keys.add_key(previous);
+            }
+        }
+        self.members.add(user_key, prefix, &mut self.keys);
+        self.previous_key.clear();
+        self.previous_key.extend_from_slice(user_key);
+        Ok(())
+    }
+
+    /// Writes the partitions, then their index; nothing if no key came.
+    pub fn finish(
+        &mut self,
+        index_key_is_user_key: bool,
+        sink: &mut dyn BlockSink,
+    ) -> Result<Option<FilterBlockSummary>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.keys.entries() > 0 {
+            self.cut()?;
+        }
+        let filters = std::mem::take(&mut self.filters);
+        let partitions = std::mem::take(&mut self.partitions);
+        if partitions.is_empty() {
+            return Ok(None);
+        }
+        let mut index = BlockBuilder::new(1);
+        let mut start = 0;
+        for (key, end) in &partitions {
+            let filter = filters.get(start..*end).unwrap_or_default();
+            start = *end;
+            let mut index_key = key.clone();
+            if !index_key_is_user_key {
+                // Trailer 0 stands behind every version of the key.
+                index_key.clear();
+                put_key_with_trailer(&mut index_key, key, 0);
+            }
+            let mut value = Vec::new();
+            sink.write_raw(filter, BlockKind::Filter)?.encode(&mut value);
+            index.add(&index_key, &value);
+        }
+        let index = index.finish();
+        if !is_writable(index.len()) {
+            return Ok(None);
+        }
+        Ok(Some(FilterBlockSummary {
+            metaindex_name: self.name.clone(),
+            handle: sink.write_raw(index, BlockKind::FilterIndex)?,
+            filter_bytes: (filters.len() + index.len()) as u64,
+            entries: self.entries,
+            partitions: partitions.len() as u64,
+        }))
+    }
+
+    /// Ends a partition behind the previous key.
+    fn cut(&mut self) -> Result<()> {
+        let entries = self.keys.entries() as u64;
+        let start = self.filters.len();
+        self.keys.finish(&mut self.filters)?;
+        let repeats = self.partitions.last().is_some_and(|(key, _)| *key == self.previous_key);
+        if repeats || !is_writable(self.filters.len() - start) {
+            self.filters.truncate(start);
+        }
+        if !repeats {
+            self.entries += entries;
+            self.partitions.push((self.previous_key.clone(), self.filters.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a partitioned filter.
+#[derive(Debug)]
+pub struct PartitionedReader {
+    reader: FilterReader,
+    top: FilterSource,
+    resident: Option<BlockDirectory>,
+    pinned: PinnedPartitions,
+}
+
+impl PartitionedReader {
+    /// The filter whose top-level index stands at `handle`, fetched at each use.
+    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        let (top, pinned) = (FilterSource::new(handle), PinnedPartitions::default());
+        PartitionedReader { reader, top, resident: None, pinned }
+    }
+
+    /// Loads the top-level index to stay; if that fails it is fetched at each use.
+    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
+        let handle = self.top.handle();
+        let index = self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
+        self.resident = index.map(BlockDirectory::new);
+    }
+
+    /// Loads the partitions to stay, if the index does and the cache has room for them.
+    pub fn pin_partitions(&mut self, file: &TableFile) {
+        if let Some(blocks) = &self.resident {
+            self.pinned = PinnedPartitions::load(blocks.index(), &self.reader, file);
+        }
+    }
+
+    /// Memory held.
+    #[cfg(test)]
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.as_ref().map_or(0, |index| index.memory_bytes() as u64)
+    }
+
+    /// Where the top-level index stands.
+    pub fn handle(&self) -> BlockHandle {
+        self.top.handle()
+    }
+
+    /// Reads the top-level index and every partition past the cache.
+    ///
+    /// # Errors
+    /// What is wrong with the first of them that is damaged.
+    pub fn check(&self, file: &TableFile) -> Result<()> {
+        let (top, io) = (self.top.handle(), &mut TableIo::default());
+        let index = file.read_index(top, BlockKind::FilterIndex, io)?;
+        if index.len() == 0 {
+            return Err(file.corruption(top.offset, "an index of no partitions"));
+        }
+        for handle in (0..index.len()).filter_map(|place| index.handle(place)) {
+            if handle.size == 0 {
+                return Err(file.corruption(handle.offset, "an empty partition"));
+            }
+            file.read_raw(handle, BlockKind::Filter, io)?;
+        }
+        Ok(())
+    }
+
+    /// True if the top-level index was found damaged when it was last read.
+    pub fn is_known_damaged(&self) -> bool {
+        self.top.is_known_damaged()
+    }
+
+    /// May the table hold the key? Asks the one partition that could hold it.
+    #[inline]
+    pub fn table_may_contain(
+        &self,
+        file: &TableFile,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        let fetched;
+        let blocks = match &self.resident {
+            Some(blocks) => Some(blocks),
+            None => {
+                fetched = self.fetch_top(file, io);
+                let Some(block) = &fetched else { return FilterVerdict::NotConsulted };
+                block.index()
+            }
+        };
+        blocks.and_then(|blocks| self.ask(file, blocks, key, hash, io)).unwrap_or_else(|| {
+            io.filter_errors += 1;
+            FilterVerdict::NotConsulted
+        })
+    }
+
+    /// May the table hold these keys, which ascend? One fetch of the top-level index, and of each
+    /// partition one for all its keys.
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+        set_all(keys, FilterVerdict::NotConsulted);
+        let fetched;
+        let blocks = match &self.resident {
+            Some(blocks) => Some(blocks),
+            None => {
+                fetched = self.fetch_top(file, io);
+                let Some(block) = &fetched else { return };
+                block.index()
+            }
+        };
+        for wanted in &mut *keys {
+            wanted.block = blocks.and_then(|blocks| partition_of(blocks, &wanted.key));
+        }
+        for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
+            let partition = run.first().and_then(|wanted| wanted.block);
+            if let Some(filter) = partition.and_then(|place| self.pinned.get(place.handle)) {
+                ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+                continue;
+            }
+            let held = blocks
+                .zip(partition)
+                .and_then(|(blocks, place)| self.fetch_partition(file, blocks, place, io));
+            let Some(bytes) = held.as_ref().and_then(|held| held.block()?.filter()) else {
+                io.filter_errors += 1;
+                continue;
+            };
+            let filter = PreparedFilter::new(self.reader.clone(), Arc::clone(bytes));
+            ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+        }
+    }
+
+    /// The top-level index where it is not resident.
+    #[inline]
+    fn fetch_top(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<Cached<CachedBlock>>> {
+        let handle = self.top.handle();
+        self.top.guard(io, |io| file.fetch(handle, BlockKind::FilterIndex, true, io))
+    }
+
+    /// `None` if the partition cannot be asked.
+    #[inline]
+    fn ask(
+        &self,
+        file: &TableFile,
+        blocks: &BlockDirectory,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> Option<FilterVerdict> {
+        let place = partition_of(blocks, key)?;
+        if let Some(filter) = self.pinned.get(place.handle) {
+            return Some(FilterVerdict::of(filter.may_contain(hash)));
+        }
+        let held = self.fetch_partition(file, blocks, place, io)?;
+        Some(FilterVerdict::of(self.reader.may_contain(held.block()?.filter()?, hash)))
+    }
+
+    #[inline]
+    fn fetch_partition(
+        &self,
+        file: &TableFile,
+        blocks: &BlockDirectory,
+        place: BlockPlace,
+        io: &mut TableIo,
+    ) -> Option<HeldBlock> {
+        if place.handle.size == 0 {
+            return None;
+        }
+        file.fetch_listed(blocks, place, BlockKind::Filter, true, io).ok()
+    }
+}
+
+/// The partition that holds the key if any does: the first whose index key is not below it, else
+/// the last. Index keys are user keys or end with trailer 0, so all versions are found alike.
+#[inline]
+fn partition_of(blocks: &BlockDirectory, key: &LookupKey) -> Option<BlockPlace> {
+    blocks.find(key).or_else(|| blocks.place(blocks.index().len().checked_sub(1)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::SEQUENCE_MAX;
+    use crate::filter::prefix::Prefix;
+    use crate::filter::vectors;
+    use crate::table::filter::testing::Sink;
+    use crate::table::format::BLOCK_PREFIX_BYTES;
+    use crate::table::index::Index;
+
+    const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
+
+    fn build(
+        partition_bytes: usize,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+        user_keys: bool,
+    ) -> (Sink, Option<FilterBlockSummary>) {
+        let members = FilterMembers::default();
+        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &members, partition_bytes);
+        finish(builder, keys, user_keys)
+    }
+
+    fn finish(
+        mut builder: PartitionedBuilder,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+        user_keys: bool,
+    ) -> (Sink, Option<FilterBlockSummary>) {
+        keys.into_iter().for_each(|key| builder.add_key(&key));
+        let mut sink = Sink::starting_at(1000);
+        let summary = builder.finish(user_keys, &mut sink).expect("written");
+        (sink, summary)
+    }
+
+    fn vector_keys(n: u64, versions: u64) -> impl Iterator<Item = Vec<u8>> {
+        (0..n * versions).map(move |i| {
+            let i = i / versions;
+            format!("p{:02}-{i:05}", i / 37).into_bytes()
+        })
+    }
+
+    fn reader(handle: BlockHandle) -> PartitionedReader {
+        let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
+        PartitionedReader::new(reader, handle)
+    }
+
+    fn ask(
+        reader: &PartitionedReader,
+        file: &TableFile,
+        key: &[u8],
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        reader.table_may_contain(file, &LookupKey::new(key, SEQUENCE_MAX), &KeyHash::new(key), io)
+    }
+
+    #[test]
+    fn partitions_equal_those_of_rocksdb() {
+        let Some(file) = vectors::load("rocksdb_partitioned_filter.json") else { return };
+        let mut compared = 0;
+        for case in vectors::array(&file, "cases") {
+            if case["decouple"].as_bool() != Some(true) {
+                continue;
+            }
+            compared += 1;
+            let prefix_bytes = vectors::number(case, "prefix_len") as usize;
+            let members = FilterMembers {
+                whole_keys: case["whole_key_filtering"].as_bool() == Some(true),
+                prefix: (prefix_bytes > 0).then(|| Prefix::fixed(prefix_bytes)),
+            };
+            let millibits = vectors::number(case, "millibits_per_key") as u32;
+            let builder = PartitionedBuilder::with_partition_bytes(
+                &Encoding::FastLocalBloom { millibits },
+                &members,
+                vectors::number(case, "partition_size") as usize,
+            );
+            let name = &case["name"];
+            let user_keys = case["index_key_is_user_key"].as_bool() == Some(true);
+            let keys = vector_keys(vectors::number(case, "n"), vectors::number(case, "versions"));
+            let (sink, summary) = finish(builder, keys, user_keys);
+            let partitions = vectors::array(case, "partitions");
+            let Some(summary) = summary else {
+                assert!(partitions.is_empty() && sink.blocks.is_empty(), "{name}");
+                continue;
+            };
+            assert_eq!(summary.entries, vectors::number(case, "entries_added"), "{name}");
+            assert_eq!(summary.partitions, partitions.len() as u64, "{name}");
+            let (top, written) = sink.blocks.split_last().expect("an index");
+            for (partition, (_, contents)) in partitions.iter().zip(written) {
+                let expected = vectors::unhex(partition.as_str().expect("hex"));
+                assert_eq!(*contents, expected, "{name}");
+            }
+            let index = Index::new(top.1.clone(), user_keys, top.0.offset).expect("index");
+            let expected = vectors::array(case, "index");
+            assert_eq!(index.len(), expected.len(), "{name}");
+            for (i, entry) in expected.iter().enumerate() {
+                assert_eq!(index.key(i), vectors::bytes(entry, "key"), "{name}");
+                // RocksDB has trailers between partitions; here a prefix stands before each, too.
+                let prefixes = (i + 1) as u64 * BLOCK_PREFIX_BYTES as u64;
+                let offset = vectors::number(entry, "offset") + prefixes;
+                let size = vectors::number(entry, "size");
+                assert_eq!(index.handle(i), Some(BlockHandle { offset, size }), "{name}");
+            }
+        }
+        assert_eq!(compared, 10);
+    }
+
+    #[test]
+    fn golden_index_block() {
+        let (sink, summary) = build(1, vector_keys(60, 1), true);
+        let summary = summary.expect("a filter");
+        assert_eq!((summary.partitions, summary.entries), (2, 60));
+        let (handle, index) = sink.blocks.last().expect("an index");
+        assert_eq!(*handle, summary.handle);
+        // Per entry: shared 0, key length, value length, key, offset and size as varints.
+        let expected = "0009037030312d3030303530f00745\
+                        0009037030312d3030303539c20845\
+                        000000000f00000002000000";
+        assert_eq!(vectors::hex(index), expected);
+        let (sink, _) = build(1, vector_keys(60, 1), false);
+        let (_, index) = sink.blocks.last().expect("an index");
+        // Internal keys: 8 bytes more, all 0, behind each user key.
+        let expected = "0011037030312d30303035300000000000000000f00745\
+                        0011037030312d30303035390000000000000000c20845\
+                        000000001700000002000000";
+        assert_eq!(vectors::hex(index), expected);
+    }
+
+    #[test]
+    fn a_member_is_found_wherever_the_cuts_are() {
+        for versions in [1, 3] {
+            for partition_bytes in [1, 69, 200, 1_000, 100_000] {
+                for (user_keys, resident) in [(true, true), (true, false), (false, true)] {
+                    let (sink, summary) =
+                        build(partition_bytes, vector_keys(300, versions), user_keys);
+                    let file = sink.file(user_keys);
+                    let mut reader = reader(summary.expect("a filter").handle);
+                    let mut io = TableIo::default();
+                    if resident {
+                        reader.make_resident(&file, &mut io);
+                    }
+                    for key in vector_keys(300, 1) {
+                        let verdict = ask(&reader, &file, &key, &mut io);
+                        assert_eq!(verdict, FilterVerdict::Maybe);
+                    }
+                    let misses = (0..300u32).filter(|i| {
+                        let key = format!("p{:02}-{i:05}x", i / 37);
+                        ask(&reader, &file, key.as_bytes(), &mut io) == FilterVerdict::No
+                    });
+                    assert!(misses.count() > 280, "{partition_bytes} bytes, {versions} versions");
+                    // Also below the first key and above the last one, a filter is asked.
+                    for key in ["a", "z"] {
+                        assert_ne!(
+                            ask(&reader, &file, key.as_bytes(), &mut io),
+                            FilterVerdict::NotConsulted
+                        );
+                    }
+                    assert_eq!(io.filter_errors, 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn versions_of_one_key_make_one_partition() {
+        // One key a partition: each version would be a partition of its own, under equal keys.
+        let encoding = Encoding::LevelDbBloom { bits_per_key: 10 };
+        let members = FilterMembers::default();
+        let mut builder = PartitionedBuilder::with_partition_bytes(&encoding, &members, 1);
+        assert_eq!(builder.keys_per_partition, 1);
+        for key in ["a", "a", "a", "b", "c", "c"] {
+            builder.add_key(key.as_bytes());
+        }
+        let mut sink = Sink::default();
+        let summary = builder.finish(true, &mut sink).expect("written").expect("a filter");
+        assert_eq!((summary.partitions, summary.entries), (3, 3));
+        let (handle, index) = sink.blocks.last().expect("an index");
+        assert!(Index::new(index.clone(), true, handle.offset).is_ok());
+        // The builder is empty again.
+        assert_eq!(builder.finish(true, &mut sink).expect("written"), None);
+    }
+
+    /// Keys that have a prefix of their own each, so that only a rule puts one where another
+    /// partition begins.
+    fn lonely_keys() -> Vec<Vec<u8>> {
+        (0..1000).map(|i| format!("{i:04}-key").into_bytes()).collect()
+    }
+
+    const LONELY_PREFIX_BYTES: usize = 4;
+
+    fn with_prefixes(whole_keys: bool) -> FilterMembers {
+        FilterMembers { whole_keys, prefix: Some(Prefix::fixed(LONELY_PREFIX_BYTES)) }
+    }
+
+    /// Each partition's filter and, as places among the keys, its first key and the next one's.
+    fn lonely_partitions(whole_keys: bool) -> Vec<(Vec<u8>, usize, usize)> {
+        let builder =
+            PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(whole_keys), 200);
+        let (sink, summary) = finish(builder, lonely_keys(), true);
+        let (top, partitions) = sink.blocks.split_last().expect("an index");
+        let index = Index::new(top.1.clone(), true, top.0.offset).expect("index");
+        assert_eq!(summary.expect("a filter").partitions as usize, partitions.len());
+        assert!(partitions.len() > 5);
+        let mut first = 0;
+        let ends = (0..index.len()).map(|i| {
+            let last = lonely_keys().iter().position(|key| index.key(i) == &key[..]);
+            (std::mem::replace(&mut first, last.expect("a key") + 1), last.expect("a key") + 1)
+        });
+        let filters = partitions.iter().map(|(_, contents)| contents.clone());
+        filters.zip(ends).map(|(filter, (first, end))| (filter, first, end)).collect()
+    }
+
+    /// Asks a partition for the prefixes of the keys at these places.
+    fn holds_prefixes(filter: &[u8], places: impl IntoIterator<Item = usize>) -> bool {
+        let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
+        let keys = lonely_keys();
+        places.into_iter().all(|place| {
+            let prefix = &keys[place][..LONELY_PREFIX_BYTES];
+            reader.may_contain(filter, &KeyHash::new(prefix))
+        })
+    }
+
+    #[test]
+    fn a_closing_partition_holds_the_prefix_of_the_next_key() {
+        for whole_keys in [true, false] {
+            let partitions = lonely_partitions(whole_keys);
+            let (_, inner) = partitions.split_last().expect("partitions");
+            assert!(inner.iter().all(|(filter, _, next)| holds_prefixes(filter, [*next])));
+        }
+    }
+
+    #[test]
+    fn a_new_partition_holds_the_prefix_of_the_key_before() {
+        for whole_keys in [true, false] {
+            for (filter, first, _) in &lonely_partitions(whole_keys)[1..] {
+                assert!(holds_prefixes(filter, [first - 1]));
+            }
+        }
+    }
+
+    /// What the closing partition got of the next prefix must not pass for a repeat in the new one.
+    #[test]
+    fn what_was_added_before_a_cut_is_no_repeat_behind_it() {
+        for whole_keys in [true, false] {
+            for (filter, first, end) in lonely_partitions(whole_keys) {
+                assert!(holds_prefixes(&filter, first..end));
+            }
+        }
+    }
+
+    /// Room for 153 entries at 200 bytes: with one more a partition would need another line.
+    #[test]
+    fn a_partition_has_room_for_the_prefix_of_the_next_key() {
+        let partitions = lonely_partitions(false);
+        let (_, inner) = partitions.split_last().expect("partitions");
+        assert!(inner.iter().all(|(filter, _, _)| filter.len() == 197));
+        let one_key = Encoding::LevelDbBloom { bits_per_key: 10 };
+        let members = with_prefixes(true);
+        let builder = |encoding, bytes| {
+            PartitionedBuilder::with_partition_bytes(encoding, &members, bytes).keys_per_partition
+        };
+        assert_eq!((builder(&FAST, 200), builder(&one_key, 1)), (152, 1));
+    }
+
+    #[test]
+    fn a_place_behind_all_keys_is_asked_of_the_last_partition() {
+        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(true), 200);
+        let (sink, summary) = finish(builder, lonely_keys(), true);
+        let (file, reader) = (sink.file(true), reader(summary.expect("a filter").handle));
+        let verdict = |prefix: &[u8], place: &[u8]| {
+            let place = LookupKey::new(place, SEQUENCE_MAX);
+            let io = &mut TableIo::default();
+            reader.table_may_contain(&file, &place, &KeyHash::new(prefix), io)
+        };
+        // Where a walk back from the place begins.
+        assert_eq!(verdict(b"0999", b"0999-z"), FilterVerdict::Maybe);
+        assert_eq!(verdict(b"0999", b"z"), FilterVerdict::Maybe);
+        assert_eq!(verdict(b"0000", b"0999-z"), FilterVerdict::No);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_consulted_and_counted() {
+        let (sink, summary) = build(69, vector_keys(200, 1), true);
+        let handle = summary.expect("a filter").handle;
+        let key = b"p00-00000";
+        for damaged in [0usize, sink.blocks.len() - 1] {
+            let mut broken = sink.clone();
+            broken.bytes[broken.blocks[damaged].0.offset as usize + 3] ^= 1;
+            let file = broken.file(true);
+            let mut reader = reader(handle);
+            let mut io = TableIo::default();
+            for round in 1..=3 {
+                assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::NotConsulted);
+                assert_eq!(io.filter_errors, round);
+                reader.make_resident(&file, &mut TableIo::default());
+            }
+            // The last partition is sound; it is reached iff the index is.
+            let last = ask(&reader, &file, b"p05-00199", &mut io);
+            assert_eq!(last == FilterVerdict::Maybe, damaged == 0);
+        }
+    }
+
+    #[test]
+    fn an_empty_partition_is_not_consulted() {
+        let mut sink = Sink::default();
+        let mut index = BlockBuilder::new(1);
+        let mut value = Vec::new();
+        sink.write_raw(&[], BlockKind::Filter).expect("written").encode(&mut value);
+        index.add(b"key", &value);
+        let handle = sink.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
+        // An index of no partitions is as useless.
+        let empty =
+            sink.write_raw(BlockBuilder::new(1).finish(), BlockKind::FilterIndex).expect("written");
+        let file = sink.file(true);
+        for handle in [handle, empty] {
+            let mut io = TableIo::default();
+            let verdict = ask(&reader(handle), &file, b"key", &mut io);
+            assert_eq!((verdict, io.filter_errors), (FilterVerdict::NotConsulted, 1));
+        }
+    }
+    /// Opened with the index resident and partitions pinned.
+    fn pinned_reader(file: &TableFile, handle: BlockHandle) -> PartitionedReader {
+        let mut reader = reader(handle);
+        reader.make_resident(file, &mut TableIo::default());
+        reader.pin_partitions(file);
+        reader
+    }
+
+    #[test]
+    fn pinned_partitions_answer_without_a_block_and_give_their_memory_back() {
+        let (sink, summary) = build(200, vector_keys(1000, 1), true);
+        let file = sink.file(true);
+        let reader = pinned_reader(&file, summary.expect("a filter").handle);
+        let partitions = sink.blocks.len() as u64 - 1;
+        let reserved = file.cache().reserved_bytes();
+        assert!(partitions > 5 && reserved > partitions * 197, "{reserved} bytes");
+        let mut io = TableIo::default();
+        let denied = vector_keys(1000, 1).filter(|key| {
+            assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::Maybe);
+            ask(&reader, &file, &[key, &b"+"[..]].concat(), &mut io) == FilterVerdict::No
+        });
+        assert!(denied.count() > 970);
+        assert_eq!(io, TableIo::default());
+        drop(reader);
+        assert_eq!(file.cache().reserved_bytes(), 0);
+    }
+
+    /// A byte of each partition in turn: that one is not consulted, the others answer.
+    #[test]
+    fn a_damaged_partition_is_not_pinned_and_the_others_are() {
+        let (sink, summary) = build(69, vector_keys(300, 1), true);
+        let handle = summary.expect("a filter").handle;
+        for damaged in 0..sink.blocks.len() - 1 {
+            let mut broken = sink.clone();
+            broken.bytes[broken.blocks[damaged].0.offset as usize + 13 * damaged % 69] ^= 0x20;
+            let file = broken.file(true);
+            let reader = pinned_reader(&file, handle);
+            let mut io = TableIo::default();
+            let verdicts: Vec<_> =
+                vector_keys(300, 1).map(|key| ask(&reader, &file, &key, &mut io)).collect();
+            let unasked = |verdict: &&FilterVerdict| **verdict == FilterVerdict::NotConsulted;
+            let unasked = verdicts.iter().filter(unasked).count();
+            assert!((1..=51).contains(&unasked), "{unasked} keys of partition {damaged}");
+            assert!(!verdicts.contains(&FilterVerdict::No));
+            assert_eq!(
+                (io.filter_errors as usize, io.filter_read + io.filter_cached),
+                (unasked, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn without_room_or_with_gaps_partitions_come_through_the_cache() {
+        let (sink, summary) = build(69, vector_keys(300, 1), true);
+        let handle = summary.expect("a filter").handle;
+        let file = sink.file(true);
+        let rest = file.cache().try_reserve((1 << 19) - 100).expect("room");
+        let reader = pinned_reader(&file, handle);
+        let mut io = TableIo::default();
+        assert_eq!(ask(&reader, &file, b"p00-00007", &mut io), FilterVerdict::Maybe);
+        assert_eq!(io.filter_read, 1);
+        drop(rest);
+
+        // The same partitions under an index that names every second one.
+        let mut gaps = sink.clone();
+        let mut index = BlockBuilder::new(1);
+        for (i, (handle, _)) in sink.blocks.iter().enumerate().take(5).step_by(2) {
+            let mut value = Vec::new();
+            handle.encode(&mut value);
+            index.add(format!("p0{i}").as_bytes(), &value);
+        }
+        let handle = gaps.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
+        let file = gaps.file(true);
+        let reader = pinned_reader(&file, handle);
+        assert_eq!(file.cache().reserved_bytes(), 0);
+        let mut io = TableIo::default();
+        ask(&reader, &file, b"p00-00007", &mut io);
+        assert_eq!((io.filter_read, io.filter_errors), (1, 0));
+    }
+}

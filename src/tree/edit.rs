@@ -1,0 +1,510 @@
+//! A change of the set of tables, and how it stands in the manifest.
+//!
+//! ```text
+//! edit  := field*                    in any order, the ordinal last
+//! field := tag: u8  length: varint  bytes
+//! ```
+//!
+//! Tags with the bit 0x80 may be skipped by a reader that does not know them; any other unknown
+//! tag is `UnsupportedFormat`. A file's description is a list of such fields again. Integers are
+//! varints; the table id is a plain `u64`. `global_sequence` and keyspaces other than 0 are
+//! reserved: what they mean is not implemented, so they are refused, never ignored.
+//!
+//! Decoding checks an edit by itself: every field once, keys and sequences in order. Whether it
+//! fits the edits before it is the manifest's matter.
+
+use crate::base::coding::{Decoder, put_length_prefixed, put_u64, put_varint};
+use crate::base::key::{
+    KEY_BYTES_MAX, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
+    unpack_trailer,
+};
+use crate::base::levels::LEVELS;
+use crate::log::record::format::Undecodable;
+use crate::log::wal::evidence::CleanClose;
+
+/// The order of keys, by the name that manifests carry.
+pub const COMPARATOR: &str = "siftdb.bytewise";
+
+const IGNORABLE: u8 = 0x80;
+
+const TAG_COMPARATOR: u8 = 1;
+const TAG_KEYSPACE: u8 = 2;
+const TAG_FIRST_LOG: u8 = 3;
+const TAG_NEXT_FILE_NUMBER: u8 = 4;
+const TAG_LAST_SEQUENCE: u8 = 5;
+const TAG_SYNCED_THROUGH: u8 = 6;
+const TAG_DELETED_FILE: u8 = 7;
+const TAG_ADDED_FILE: u8 = 8;
+/// Written last and never 0, so that no edit ends in a zero byte (see `record`).
+const TAG_ORDINAL: u8 = 9;
+const TAG_SESSION_LOG: u8 = 10;
+const TAG_CLEAN_CLOSE: u8 = 11;
+
+const FILE_TABLE_ID: u8 = 1;
+const FILE_BYTES: u8 = 2;
+const FILE_SMALLEST: u8 = 3;
+const FILE_LARGEST: u8 = 4;
+const FILE_ENTRIES: u8 = 5;
+const FILE_SMALLEST_SEQUENCE: u8 = 6;
+const FILE_LARGEST_SEQUENCE: u8 = 7;
+/// Reserved: a sequence that stands for those of all entries.
+const FILE_GLOBAL_SEQUENCE: u8 = 8;
+/// Absent for 0.
+const FILE_GARBAGE: u8 = IGNORABLE | 1;
+
+/// What the manifest knows of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileMeta {
+    /// The number in its name.
+    pub number: u64,
+    /// The random id in its footer and in every block's checksum.
+    pub table_id: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its first internal key.
+    pub smallest: Vec<u8>,
+    /// Its last internal key.
+    pub largest: Vec<u8>,
+    /// How many entries it has.
+    pub entries: u64,
+    /// Those of them that are tombstones or that a newer version of their key in the same table
+    /// covers: what a compaction may drop once no snapshot needs it. Only a hint.
+    pub garbage: u64,
+    /// The smallest sequence of an entry.
+    pub smallest_sequence: SequenceNumber,
+    /// The largest sequence of an entry.
+    pub largest_sequence: SequenceNumber,
+}
+
+/// The logs that are still needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstLog {
+    /// The oldest log of a memtable that is not in a table, 0 if there is no log. It must exist,
+    /// by a durable name, before the edit is in force.
+    pub number: u64,
+    /// The last sequence of the logs before it: everything up to here is in tables.
+    pub flushed_through: SequenceNumber,
+}
+
+/// A change of the set of tables; a snapshot is the change from nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionEdit {
+    /// Counts the edits of a manifest from 1. Only reading sets it: the writer counts by itself.
+    pub ordinal: u64,
+    /// The name of the key order; in a snapshot always.
+    pub comparator: Option<String>,
+    /// The logs that are needed from here on; in a snapshot always.
+    pub first_log: Option<FirstLog>,
+    /// Above every file number in use; in a snapshot always.
+    pub next_file_number: Option<u64>,
+    /// The last sequence given to a write; in a snapshot always.
+    pub last_sequence: Option<SequenceNumber>,
+    /// The last sequence whose log record is known to be durable.
+    pub synced_through: Option<SequenceNumber>,
+    /// The log that the session began with, which exists by a durable name; only in a snapshot.
+    pub session_log: Option<u64>,
+    /// The mark of a clean close; only in the last edit of a manifest.
+    pub clean_close: Option<CleanClose>,
+    /// Tables that go: level and file number. They go before others are added.
+    pub deleted: Vec<(usize, u64)>,
+    /// Tables that come, each with its level.
+    pub added: Vec<(usize, FileMeta)>,
+}
+
+impl VersionEdit {
+    /// Appends the encoding as edit number `ordinal` of a manifest.
+    pub fn encode(&self, ordinal: u64, dst: &mut Vec<u8>) {
+        let mut field = Vec::new();
+        if let Some(comparator) = &self.comparator {
+            put_field(dst, TAG_COMPARATOR, comparator.as_bytes());
+        }
+        put_varint_field(dst, TAG_KEYSPACE, &[0], &mut field);
+        if let Some(log) = self.first_log {
+            put_varint_field(dst, TAG_FIRST_LOG, &[log.number, log.flushed_through], &mut field);
+        }
+        for (tag, value) in [
+            (TAG_NEXT_FILE_NUMBER, self.next_file_number),
+            (TAG_LAST_SEQUENCE, self.last_sequence),
+            (TAG_SYNCED_THROUGH, self.synced_through),
+            (TAG_SESSION_LOG, self.session_log),
+        ] {
+            if let Some(value) = value {
+                put_varint_field(dst, tag, &[value], &mut field);
+            }
+        }
+        if let Some(close) = self.clean_close {
+            let values = [close.log, close.log_bytes, close.last_sequence];
+            put_varint_field(dst, TAG_CLEAN_CLOSE, &values, &mut field);
+        }
+        for (level, number) in &self.deleted {
+            put_varint_field(dst, TAG_DELETED_FILE, &[*level as u64, *number], &mut field);
+        }
+        for (level, file) in &self.added {
+            let mut description = Vec::new();
+            put_varint(&mut description, *level as u64);
+            put_varint(&mut description, file.number);
+            file.encode(&mut description);
+            put_field(dst, TAG_ADDED_FILE, &description);
+        }
+        put_varint_field(dst, TAG_ORDINAL, &[ordinal], &mut field);
+    }
+
+    /// Decodes a whole edit.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let mut edit = VersionEdit::default();
+        let mut keyspace = None;
+        let mut ordinal = None;
+        let mut fields = Decoder::new(bytes);
+        while let Some((tag, value)) = next_field(&mut fields, "a version edit")? {
+            match tag {
+                TAG_COMPARATOR => {
+                    let name = String::from_utf8_lossy(value).into_owned();
+                    set(&mut edit.comparator, name, "comparator")?;
+                }
+                TAG_KEYSPACE => {
+                    let [id] = varints(value, "keyspace")?;
+                    if id != 0 {
+                        return Err(Undecodable::Unknown(format!("an edit of keyspace {id}")));
+                    }
+                    set(&mut keyspace, id, "keyspace")?;
+                }
+                TAG_FIRST_LOG => {
+                    let [number, flushed_through] = varints(value, "first log")?;
+                    let log = FirstLog { number, flushed_through };
+                    set(&mut edit.first_log, log, "first log")?;
+                }
+                TAG_NEXT_FILE_NUMBER => {
+                    let [number] = varints(value, "next file number")?;
+                    set(&mut edit.next_file_number, number, "next file number")?;
+                }
+                TAG_LAST_SEQUENCE => {
+                    let [sequence] = varints(value, "last sequence")?;
+                    set(&mut edit.last_sequence, sequence, "last sequence")?;
+                }
+                TAG_SYNCED_THROUGH => {
+                    let [sequence] = varints(value, "synced-through sequence")?;
+                    set(&mut edit.synced_through, sequence, "synced-through sequence")?;
+                }
+                TAG_SESSION_LOG => {
+                    let [number] = varints(value, "session log")?;
+                    set(&mut edit.session_log, number, "session log")?;
+                }
+                TAG_CLEAN_CLOSE => {
+                    let [log, log_bytes, last_sequence] = varints(value, "clean close")?;
+                    let close = CleanClose { log, log_bytes, last_sequence };
+                    set(&mut edit.clean_close, close, "clean close")?;
+                }
+                TAG_DELETED_FILE => {
+                    let [level, number] = varints(value, "deleted file")?;
+                    edit.deleted.push((check_level(level)?, number));
+                }
+                TAG_ADDED_FILE => edit.added.push(decode_added(value)?),
+                TAG_ORDINAL => {
+                    let [value] = varints(value, "ordinal")?;
+                    set(&mut ordinal, value, "ordinal")?;
+                }
+                tag if tag & IGNORABLE != 0 => {}
+                tag => return Err(Undecodable::Unknown(format!("an edit with field {tag}"))),
+            }
+        }
+        match (keyspace, ordinal) {
+            (Some(_), Some(ordinal)) => Ok(VersionEdit { ordinal, ..edit }),
+            _ => Err(damaged("a version edit without its keyspace or ordinal")),
+        }
+    }
+}
+
+impl FileMeta {
+    /// True if half of the table are tombstones and covered versions.
+    #[must_use]
+    pub fn is_mostly_garbage(&self) -> bool {
+        self.garbage >= self.entries.div_ceil(2).max(1)
+    }
+
+    fn encode(&self, dst: &mut Vec<u8>) {
+        let mut field = Vec::new();
+        put_u64(&mut field, self.table_id);
+        put_field(dst, FILE_TABLE_ID, &field);
+        put_varint_field(dst, FILE_BYTES, &[self.bytes], &mut field);
+        put_field(dst, FILE_SMALLEST, &self.smallest);
+        put_field(dst, FILE_LARGEST, &self.largest);
+        put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
+        put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
+        put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
+        if self.garbage > 0 {
+            put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
+        }
+    }
+
+    fn check(&self) -> Result<(), Undecodable> {
+        let number = self.number;
+        let key_is_sound = |key: &[u8]| {
+            split_internal_key(key).is_some_and(|(user_key, trailer)| {
+                user_key.len() <= KEY_BYTES_MAX
+                    && unpack_trailer(trailer).is_some_and(|(sequence, _)| {
+                        (self.smallest_sequence..=self.largest_sequence).contains(&sequence)
+                    })
+            })
+        };
+        if !key_is_sound(&self.smallest) || !key_is_sound(&self.largest) {
+            return Err(damaged(&format!("file {number} has a malformed smallest or largest key")));
+        }
+        if compare_internal(&self.smallest, &self.largest).is_gt() {
+            return Err(damaged(&format!("the largest key of file {number} is not its largest")));
+        }
+        let counts_are_sound = self.entries > 0 && self.garbage <= self.entries && self.bytes > 0;
+        if self.largest_sequence > SEQUENCE_MAX || !counts_are_sound {
+            return Err(damaged(&format!("the counts of file {number} are impossible")));
+        }
+        Ok(())
+    }
+}
+
+fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
+    let mut fields = Decoder::new(bytes);
+    let (Some(level), Some(number)) = (fields.varint(), fields.varint()) else {
+        return Err(damaged("an added file without level or number"));
+    };
+    let level = check_level(level)?;
+    let (mut table_id, mut smallest, mut largest) = (None, None, None);
+    let (mut file_bytes, mut entries, mut garbage) = (None, None, None);
+    let (mut smallest_sequence, mut largest_sequence) = (None, None);
+    while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
+        match tag {
+            FILE_TABLE_ID => {
+                let id = value.try_into().map(u64::from_le_bytes);
+                set(&mut table_id, id.map_err(|_| damaged("a malformed table id"))?, "table id")?;
+            }
+            FILE_BYTES => set(&mut file_bytes, varints::<1>(value, "file size")?[0], "file size")?,
+            FILE_SMALLEST => set(&mut smallest, value.to_vec(), "smallest key")?,
+            FILE_LARGEST => set(&mut largest, value.to_vec(), "largest key")?,
+            FILE_ENTRIES => set(&mut entries, varints::<1>(value, "entries")?[0], "entries")?,
+            FILE_GARBAGE => set(&mut garbage, varints::<1>(value, "garbage")?[0], "garbage")?,
+            FILE_SMALLEST_SEQUENCE => {
+                let [sequence] = varints(value, "smallest sequence")?;
+                set(&mut smallest_sequence, sequence, "smallest sequence")?;
+            }
+            FILE_LARGEST_SEQUENCE => {
+                let [sequence] = varints(value, "largest sequence")?;
+                set(&mut largest_sequence, sequence, "largest sequence")?;
+            }
+            FILE_GLOBAL_SEQUENCE => {
+                return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
+            }
+            tag if tag & IGNORABLE != 0 => {}
+            tag => return Err(Undecodable::Unknown(format!("a file with field {tag}"))),
+        }
+    }
+    let missing = || damaged(&format!("the description of file {number} is incomplete"));
+    let file = FileMeta {
+        number,
+        table_id: table_id.ok_or_else(missing)?,
+        bytes: file_bytes.ok_or_else(missing)?,
+        smallest: smallest.ok_or_else(missing)?,
+        largest: largest.ok_or_else(missing)?,
+        entries: entries.ok_or_else(missing)?,
+        garbage: garbage.unwrap_or(0),
+        smallest_sequence: smallest_sequence.ok_or_else(missing)?,
+        largest_sequence: largest_sequence.ok_or_else(missing)?,
+    };
+    file.check()?;
+    Ok((level, file))
+}
+
+fn damaged(what: &str) -> Undecodable {
+    Undecodable::Damaged(what.into())
+}
+
+fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    dst.push(tag);
+    put_length_prefixed(dst, value);
+}
+
+fn put_varint_field(dst: &mut Vec<u8>, tag: u8, values: &[u64], scratch: &mut Vec<u8>) {
+    scratch.clear();
+    for &value in values {
+        put_varint(scratch, value);
+    }
+    put_field(dst, tag, scratch);
+}
+
+fn next_field<'a>(
+    fields: &mut Decoder<'a>,
+    of: &str,
+) -> Result<Option<(u8, &'a [u8])>, Undecodable> {
+    let Some(tag) = fields.u8() else {
+        return Ok(None);
+    };
+    match fields.length_prefixed() {
+        Some(value) => Ok(Some((tag, value))),
+        None => Err(damaged(&format!("field {tag} of {of} is cut off"))),
+    }
+}
+
+fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), Undecodable> {
+    match field.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(damaged(&format!("the {name} is given twice"))),
+    }
+}
+
+fn varints<const N: usize>(bytes: &[u8], name: &str) -> Result<[u64; N], Undecodable> {
+    let mut decoder = Decoder::new(bytes);
+    let mut values = [0; N];
+    for value in &mut values {
+        *value = decoder.varint().ok_or_else(|| damaged(&format!("a malformed {name}")))?;
+    }
+    if decoder.is_empty() { Ok(values) } else { Err(damaged(&format!("a malformed {name}"))) }
+}
+
+fn check_level(level: u64) -> Result<usize, Undecodable> {
+    let known = usize::try_from(level).ok().filter(|&level| level < LEVELS);
+    known.ok_or_else(|| damaged(&format!("level {level}; there are {LEVELS}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use proptest::prelude::*;
+
+    fn key(user_key: &[u8], sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_internal_key(&mut bytes, user_key, sequence, ValueKind::Put);
+        bytes
+    }
+
+    fn file() -> FileMeta {
+        FileMeta {
+            number: 12,
+            table_id: 0x1122_3344_5566_7788,
+            bytes: 1000,
+            smallest: key(b"a", 9),
+            largest: key(b"b", 7),
+            entries: 3,
+            garbage: 1,
+            smallest_sequence: 7,
+            largest_sequence: 9,
+        }
+    }
+
+    fn encoded(edit: &VersionEdit) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        edit.encode(edit.ordinal, &mut bytes);
+        bytes
+    }
+
+    fn full() -> VersionEdit {
+        VersionEdit {
+            ordinal: 1,
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number: 11, flushed_through: 9 }),
+            next_file_number: Some(300),
+            last_sequence: Some(10),
+            synced_through: Some(8),
+            session_log: Some(12),
+            clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
+            deleted: vec![(0, 5), (6, 6)],
+            added: vec![(2, file())],
+        }
+    }
+
+    #[test]
+    fn an_edit_is_these_bytes() {
+        let expected = [
+            "010f7369667464622e6279746577697365", // comparator
+            "020100",                             // keyspace
+            "03020b09",                           // first log
+            "0402ac02",                           // next file number
+            "05010a",                             // last sequence
+            "060108",                             // synced through
+            "0a010c",                             // session log
+            "0b040df4030a",                       // clean close
+            "07020005",                           // deleted
+            "07020606",                           // deleted
+            "0832020c",                           // added: level, number
+            "01088877665544332211",               //   table id
+            "0202e807",                           //   bytes
+            "0309610109000000000000",             //   smallest
+            "0409620107000000000000",             //   largest
+            "050103",                             //   entries
+            "060107",                             //   smallest sequence
+            "070109",                             //   largest sequence
+            "810101",                             //   garbage
+            "090101",                             // ordinal
+        ];
+        let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected.concat());
+        assert_eq!(VersionEdit::decode(&encoded(&full())).unwrap(), full());
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_unless_they_may_be_skipped() {
+        let with = |field: &[u8]| {
+            let mut bytes = field.to_vec();
+            bytes.extend_from_slice(&encoded(&full()));
+            VersionEdit::decode(&bytes)
+        };
+        assert_eq!(with(&[0x8c, 2, 1, 2]).unwrap(), full());
+        assert!(matches!(with(&[0x0c, 2, 1, 2]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[TAG_KEYSPACE, 1, 1]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[TAG_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
+    }
+
+    #[test]
+    fn fields_of_a_file_are_refused_alike() {
+        let with = |field: &[u8]| {
+            let mut description = vec![2, 12];
+            file().encode(&mut description);
+            description.extend_from_slice(field);
+            let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
+            put_field(&mut bytes, TAG_ADDED_FILE, &description);
+            VersionEdit::decode(&bytes)
+        };
+        assert_eq!(with(&[]).unwrap(), full());
+        assert_eq!(with(&[0xff, 0]).unwrap(), full());
+        assert!(matches!(with(&[0x0a, 0]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[FILE_GLOBAL_SEQUENCE, 1, 5]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
+    }
+
+    #[test]
+    fn impossible_files_are_refused() {
+        let refused = |change: &dyn Fn(&mut FileMeta)| {
+            let mut edit = full();
+            change(&mut edit.added[0].1);
+            matches!(VersionEdit::decode(&encoded(&edit)), Err(Undecodable::Damaged(_)))
+        };
+        assert!(!refused(&|_| {}));
+        assert!(refused(&|file| file.smallest.truncate(7)));
+        assert!(refused(&|file| file.smallest = key(b"c", 9)));
+        assert!(refused(&|file| file.smallest = key(b"a", 10)));
+        assert!(refused(&|file| file.largest[1] = 2), "an unknown kind");
+        assert!(refused(&|file| file.largest = key(&[b'z'; KEY_BYTES_MAX + 1], 9)));
+        assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
+        assert!(refused(&|file| file.entries = 0));
+        assert!(refused(&|file| file.garbage = 4));
+        assert!(refused(&|file| file.bytes = 0));
+        let too_deep = VersionEdit { deleted: vec![(LEVELS, 1)], ..full() };
+        assert!(matches!(VersionEdit::decode(&encoded(&too_deep)), Err(Undecodable::Damaged(_))));
+    }
+
+    #[test]
+    fn every_cut_is_refused() {
+        let bytes = encoded(&full());
+        for cut in 0..bytes.len() {
+            assert!(VersionEdit::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>, at: prop::sample::Index, byte: u8) {
+            let _ = VersionEdit::decode(&bytes);
+            let mut edit = encoded(&full());
+            let at = at.index(edit.len());
+            edit[at] = byte;
+            let _ = VersionEdit::decode(&edit);
+        }
+    }
+}

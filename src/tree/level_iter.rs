@@ -1,0 +1,375 @@
+//! One walk over the tables of a sorted level, which are opened as the walk gets to them.
+//!
+//! `read/scan.rs` and `jobs/compact/merge.rs` use it, the latter also for a single table of level
+//! 0. The caller gives the tables it wants, in the order of their keys, disjoint by user key.
+//!
+//! A table that is walked from one end to the other must yield as many entries as the manifest
+//! says; the walk ends in `Corruption` otherwise, as it does with any error of a table: going on
+//! with the next would hide what is missing. A walk that starts amid a table cannot tell.
+//!
+//! With a [`RangeFilter`], each table is asked when the walk gets to it, and passed by on a "no".
+//! That is no gap: such a table has no key of the caller's range, and nothing of it is expected.
+
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::compare_internal;
+use crate::base::stats::counters::{Counters, LevelCounter};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::table::iter::TableIter;
+use crate::tree::handle::TableHandle;
+use crate::tree::range_filter::RangeFilter;
+use crate::tree::version::count_scan_io;
+
+/// A walk over a sorted level.
+pub struct LevelIter {
+    direction: Direction,
+    tables: Vec<Arc<TableHandle>>,
+    fill_cache: bool,
+    /// Where to count what is read, and at which level.
+    counters: Option<(Arc<Counters>, usize)>,
+    /// Whom to ask for tables to pass by, and the level to count that at.
+    range: Option<(Arc<RangeFilter>, usize)>,
+    /// Always at an entry, but for the time of a step.
+    current: Option<Current>,
+    error: Option<Error>,
+}
+
+/// The table that the walk is in.
+struct Current {
+    place: usize,
+    iter: TableIter,
+    /// True if the walk began at the table's own end.
+    whole: bool,
+    /// Entries passed.
+    passed: u64,
+}
+
+impl LevelIter {
+    /// A walk over `tables`. Not positioned until the first seek; opens nothing.
+    #[must_use]
+    pub fn new(direction: Direction, tables: Vec<Arc<TableHandle>>, fill_cache: bool) -> Self {
+        let (counters, range) = (None, None);
+        LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
+    }
+
+    /// Counts what the walk reads as a scan of this level.
+    #[must_use]
+    pub fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
+        self.counters = Some((Arc::clone(counters), level));
+        self
+    }
+
+    /// Counts what was read since the last call. Not at each block, which would cost the steps of a
+    /// walk a look: when a table is entered, when it is left, and when the walk is dropped.
+    fn count_reads(&mut self) {
+        if let (Some((counters, level)), Some(current)) = (&self.counters, &mut self.current) {
+            count_scan_io(*level, &current.iter.take_io(), &counters.stripe());
+        }
+    }
+
+    fn leave(&mut self) {
+        self.count_reads();
+        self.current = None;
+    }
+
+    /// Passes by the tables of this level that `range` excludes. The walk is for the keys of that
+    /// range; of others it may lack some.
+    #[must_use]
+    pub fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
+        self.range = Some((range, level));
+        self
+    }
+
+    /// The first table from `place` on, in the direction of the walk, that is not passed by.
+    fn unexcluded(&self, mut place: Option<usize>) -> Option<usize> {
+        let Some((range, level)) = &self.range else { return place };
+        while let Some(handle) = place.and_then(|at| self.tables.get(at))
+            && range.excludes(*level, &handle.table)
+        {
+            place = place.and_then(|at| self.behind(at));
+        }
+        place
+    }
+
+    /// The place behind `place` in the direction of the walk.
+    fn behind(&self, place: usize) -> Option<usize> {
+        match self.direction {
+            Direction::Forward => place.checked_add(1),
+            Direction::Reverse => place.checked_sub(1),
+        }
+    }
+
+    /// Starts in the table at `place`, if there is one; at `bound`, or at the table's end of the
+    /// walk if the bound lies before it.
+    fn enter(&mut self, place: Option<usize>, bound: Option<&[u8]>) {
+        self.leave();
+        let place = self.unexcluded(place);
+        let Some((place, handle)) = place.and_then(|at| Some((at, self.tables.get(at)?))) else {
+            return;
+        };
+        let inside = bound.filter(|bound| match self.direction {
+            Direction::Forward => compare_internal(&handle.meta.smallest, bound).is_lt(),
+            Direction::Reverse => compare_internal(&handle.meta.largest, bound).is_ge(),
+        });
+        let mut iter = handle.table.iter(self.direction, self.fill_cache);
+        iter.seek(inside);
+        self.current = Some(Current { place, iter, whole: inside.is_none(), passed: 0 });
+        if let Some((counters, level)) = &self.counters {
+            counters.stripe().add_level(*level, LevelCounter::ScanTables, 1);
+        }
+        self.count_reads();
+    }
+
+    /// Goes on to the next table while the current one has no more entries; answers `valid`.
+    fn settle(&mut self) -> bool {
+        while let Some(current) = &self.current
+            && !current.iter.valid()
+        {
+            if let Err(error) = self.check_whole(current) {
+                self.error = Some(error);
+                self.leave();
+                return false;
+            }
+            let next = self.behind(current.place);
+            self.enter(next, None);
+        }
+        self.current.is_some()
+    }
+
+    /// The table ended without an error, and not before it had yielded all it has.
+    fn check_whole(&self, current: &Current) -> Result<()> {
+        current.iter.status()?;
+        let Some(handle) = self.tables.get(current.place) else { return Ok(()) };
+        let (passed, entries) = (current.passed, handle.meta.entries);
+        if current.whole && passed != entries {
+            let what = format!("{passed} entries instead of {entries}");
+            return Err(Error::corruption(handle.table.path(), 0, what));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LevelIter {
+    fn drop(&mut self) {
+        self.count_reads();
+    }
+}
+
+impl InternalIterator for LevelIter {
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        self.error = None;
+        let place =
+            match (self.direction, bound) {
+                (Direction::Forward, None) => Some(0),
+                (Direction::Reverse, None) => self.tables.len().checked_sub(1),
+                (Direction::Forward, Some(bound)) => Some(self.tables.partition_point(|handle| {
+                    compare_internal(&handle.meta.largest, bound).is_lt()
+                })),
+                (Direction::Reverse, Some(bound)) => {
+                    let begins_before = |handle: &Arc<TableHandle>| {
+                        compare_internal(&handle.meta.smallest, bound).is_lt()
+                    };
+                    self.tables.partition_point(begins_before).checked_sub(1)
+                }
+            };
+        self.enter(place, bound);
+        self.settle();
+    }
+
+    #[inline]
+    fn next(&mut self) -> bool {
+        let Some(current) = self.current.as_mut() else { return false };
+        current.passed += 1;
+        current.iter.next() || self.settle()
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], |current| current.iter.key())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], |current| current.iter.value())
+    }
+
+    #[inline]
+    fn value_owned(&self) -> Value {
+        let current = self.current.as_ref();
+        current.map_or_else(|| Value::from(&[][..]), |current| current.iter.value_owned())
+    }
+
+    fn status(&self) -> Result<()> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::cache::cache::Cache;
+    use crate::env::api::Env;
+    use crate::env::handle::FilePool;
+    use crate::env::mem::MemEnv;
+    use crate::filter::construction::Construction;
+    use crate::filter::prefix::Prefix;
+    use crate::filter::registry::Encoding;
+    use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
+    use crate::table::filter::pinned::FilterPinning;
+    use crate::table::format::Compression;
+    use crate::table::reader::{Expect, Table, TableContext};
+    use crate::tree::edit::FileMeta;
+    use std::path::Path;
+
+    fn key(number: u32) -> Vec<u8> {
+        let mut key = Vec::new();
+        put_internal_key(&mut key, format!("{number:04}").as_bytes(), 5, ValueKind::Put);
+        key
+    }
+
+    /// A table for each list of keys; `extra` is what its meta says beyond what it holds.
+    fn level(tables: &[&[u32]], extra: u64) -> Vec<Arc<TableHandle>> {
+        let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+        let context = TableContext {
+            files: FilePool::new(Arc::clone(&env), 10),
+            cache: Cache::new(1 << 16, 0.5),
+            custom_policies: Vec::new(),
+            custom_prefixes: Vec::new(),
+            pinning: FilterPinning::default(),
+        };
+        let options = TableOptions {
+            block_bytes: 64,
+            restart_interval: 2,
+            hash_index: false,
+            compression: Compression::None,
+            filter: Some(TableFilter {
+                encoding: Encoding::FastLocalBloom { millibits: 20_000 },
+                layout: FilterLayout::Full,
+                members: FilterMembers { whole_keys: true, prefix: Some(Prefix::fixed(2)) },
+            }),
+            construction: Construction::default(),
+            write_bytes: 64 << 10,
+        };
+        let handle = |(number, keys): (usize, &&[u32])| {
+            let (name, table_id) = (format!("/{number}"), 1 + number as u64);
+            let path = Path::new(&name);
+            let file = env.create_new(path).unwrap();
+            let mut builder = TableBuilder::new(file, path.into(), table_id, options.clone());
+            for &number in *keys {
+                builder.add(&key(number), &number.to_le_bytes()).unwrap();
+            }
+            let summary = builder.finish().unwrap();
+            let table =
+                Table::open(&context, path, Expect { table_id: Some(table_id), bytes: None });
+            let meta = FileMeta {
+                number: number as u64,
+                table_id,
+                bytes: summary.bytes,
+                smallest: summary.smallest,
+                largest: summary.largest,
+                entries: summary.entries + extra,
+                garbage: 0,
+                smallest_sequence: 5,
+                largest_sequence: 5,
+            };
+            TableHandle::new(Arc::new(meta), Arc::new(table.unwrap()), &Arc::default())
+        };
+        tables.iter().enumerate().map(handle).collect()
+    }
+
+    fn walk(iter: &mut LevelIter, bound: Option<&[u8]>) -> Vec<u32> {
+        iter.seek(bound);
+        let mut found = Vec::new();
+        while iter.valid() {
+            let number = u32::from_le_bytes(iter.value().try_into().unwrap());
+            assert_eq!(iter.key(), key(number));
+            assert_eq!(&iter.value_owned()[..], iter.value());
+            found.push(number);
+            iter.next();
+        }
+        found
+    }
+
+    #[test]
+    fn every_bound_splits_the_level_in_two() {
+        let keys: [&[u32]; 3] = [&[2, 4, 6, 8, 10, 12, 14, 16, 18], &[24], &[40, 42, 44, 46]];
+        let all = keys.concat();
+        let tables = level(&keys, 0);
+        let mut forward = LevelIter::new(Direction::Forward, tables.clone(), true);
+        let mut reverse = LevelIter::new(Direction::Reverse, tables, false);
+        for number in 0..50 {
+            let bound = key(number);
+            let (mut before, behind) = all.iter().partition::<Vec<u32>, _>(|&&k| k < number);
+            before.reverse();
+            assert_eq!(walk(&mut forward, Some(&bound)), behind);
+            assert_eq!(walk(&mut reverse, Some(&bound)), before);
+            forward.status().unwrap();
+            reverse.status().unwrap();
+        }
+        assert_eq!(walk(&mut forward, None), all);
+        assert!(walk(&mut reverse, None).iter().rev().eq(&all));
+        assert!(walk(&mut LevelIter::new(Direction::Reverse, Vec::new(), true), None).is_empty());
+    }
+
+    #[test]
+    fn tables_without_keys_of_the_range_are_passed_by_one_at_a_time() {
+        let keys: [&[u32]; 4] = [&[2, 4, 6], &[2401, 2402], &[2405, 2450], &[4000, 4002]];
+        for extra in [0, 1] {
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let counters = Arc::new(Counters::new());
+                let counted = || {
+                    [LevelCounter::ScanNegatives, LevelCounter::ScanPositives]
+                        .map(|counter| counters.level_total(3, counter))
+                };
+                let walker = |prefix: &str, end: &str| {
+                    let (start, end) = (prefix.as_bytes(), Some(end.as_bytes()));
+                    let range = Arc::new(RangeFilter::new(start, end, &counters));
+                    LevelIter::new(direction, level(&keys, extra), true).within(range, 3)
+                };
+                let mut iter = walker("24", "25");
+                iter.seek(None);
+                assert_eq!(counted(), [1, 1], "those that the walk has come to");
+                let found = walk(&mut iter, None);
+                // What is entered must still yield what it should, and no more is expected of the
+                // walk for what is passed by.
+                if extra == 0 {
+                    iter.status().unwrap();
+                    assert_eq!(found.len(), 4);
+                    assert_eq!(counted(), [1 + 2, 1 + 2]);
+                } else {
+                    assert!(iter.status().is_err());
+                    assert_eq!(found.len(), 2);
+                }
+                let mut iter = walker("99", "9:");
+                assert!(walk(&mut iter, None).is_empty());
+                iter.status().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_yields_less_than_it_should_ends_the_walk() {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let mut iter = LevelIter::new(direction, level(&[&[1, 2, 3], &[7, 8]], 1), true);
+            let found = walk(&mut iter, None);
+            assert_eq!(
+                found,
+                if direction == Direction::Forward { [1, 2, 3].to_vec() } else { [8, 7].to_vec() }
+            );
+            let message = iter.status().unwrap_err().to_string();
+            assert!(message.contains("entries instead of"), "{message}");
+            // From amid a table it cannot tell, and the next seek starts afresh.
+            let bound = key(if direction == Direction::Forward { 8 } else { 2 });
+            assert_eq!(walk(&mut iter, Some(&bound)).len(), 1);
+            iter.status().unwrap();
+        }
+    }
+}

@@ -1,0 +1,829 @@
+//! The manifest: the log of version edits, and `CURRENT`, which names the one in force.
+//!
+//! A manifest is a record file (see `record`) whose first edit is a snapshot and whose edits are
+//! counted from 1. [`ManifestWriter::create`] writes one without putting it in force, then comes
+//! the log that it names first, if that is new, then [`set_current`]. Each
+//! [`ManifestWriter::append`] is durable when it returns; after one that failed the writer takes
+//! no more: delete nothing then, and write a new manifest at the next opening.
+//!
+//! [`replay`] reads one back and checks what the edits say together. A record that a crash cut
+//! short at the very end is dropped; anything else that does not fit is `Corruption`. A manifest
+//! cut between two records looks whole from here: the logs know how long it was
+//! (`log::wal::recover`).
+//!
+//! `CURRENT` is one line of text: `siftdb 1 MANIFEST-000007 ` and eight hex digits, the masked
+//! CRC-32 of what stands before them.
+
+use crate::base::checksum::masked;
+use crate::base::error::{Error, Result};
+use crate::base::filename::{self, FILE_NUMBER_MAX, FileName};
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
+use crate::base::levels::LEVELS;
+use crate::env::api::{Env, put_in_place, read_file, write_temporary};
+use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::log::record::reader::{RecordReader, Step};
+use crate::log::record::writer::RecordWriter;
+use crate::log::recovery::DroppedPart;
+use crate::log::wal::evidence::{CleanClose, ManifestFacts};
+use crate::tree::edit::{COMPARATOR, FileMeta, VersionEdit};
+use crate::tree::order::{clashes, search_order};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::iter;
+use std::path::Path;
+
+/// A manifest is not written anew before it has this many times the length of its snapshot.
+const REWRITE_FACTOR: u64 = 4;
+
+/// A manifest beyond this was not written by siftdb: room for millions of tables.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+const CURRENT_BYTES_MAX: u64 = 256;
+const CURRENT_VERSION: &str = "1";
+
+/// What a manifest says when all its edits are applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManifestState {
+    /// Its number.
+    pub number: u64,
+    /// Its length without a last record that was cut short.
+    pub bytes: u64,
+    /// What was dropped at the end, if anything; then nobody may append to it.
+    pub dropped: Option<DroppedPart>,
+    /// The tables of each level: newest first in level 0, by smallest key in the others.
+    pub levels: [Vec<FileMeta>; LEVELS],
+    /// The oldest log that is needed.
+    pub log_number: u64,
+    /// Everything up to this sequence is in tables.
+    pub flushed_through: SequenceNumber,
+    /// Above every file number in use.
+    pub next_file_number: u64,
+    /// The last sequence given to a write, as far as the manifest knows.
+    pub last_sequence: SequenceNumber,
+    /// The last sequence known to be durable, as far as the manifest knows.
+    pub synced_through: SequenceNumber,
+    /// The log that the session of this manifest began with, 0 if it had none then.
+    pub session_log: u64,
+    /// The mark of a clean close, if there is one.
+    pub clean_close: Option<CleanClose>,
+}
+
+impl ManifestState {
+    /// What recovery of the logs must know.
+    #[must_use]
+    pub fn facts(&self) -> ManifestFacts {
+        ManifestFacts {
+            number: self.number,
+            bytes: self.bytes,
+            log_number: self.log_number,
+            flushed_through: self.flushed_through,
+            last_sequence: self.last_sequence,
+            synced_through: self.synced_through,
+            session_log: self.session_log,
+            clean_close: self.clean_close,
+        }
+    }
+}
+
+/// The number of the manifest in force; `None` if there is no `CURRENT`.
+pub fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
+    let path = FileName::Current.path(directory);
+    match env.metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("metadata", &path, error)),
+        Ok(_) => {}
+    }
+    let contents = read_file(env, &path, CURRENT_BYTES_MAX)?;
+    decode_current(&contents).map(Some).map_err(|bad| bad.into_error(&path, 0))
+}
+
+/// Puts the manifest `number` in force, by way of the temporary file `temporary_number`. The
+/// manifest's own name must be durable: [`ManifestWriter::create`] sees to that.
+pub fn set_current(
+    env: &dyn Env,
+    directory: &Path,
+    number: u64,
+    temporary_number: u64,
+) -> Result<()> {
+    stage_current(env, directory, number, temporary_number)?;
+    switch_current(env, directory, temporary_number)
+}
+
+/// The first half of [`set_current`]: nothing is in force yet.
+pub fn stage_current(
+    env: &dyn Env,
+    directory: &Path,
+    number: u64,
+    temporary_number: u64,
+) -> Result<()> {
+    let temporary = FileName::Temporary(temporary_number);
+    write_temporary(env, directory, temporary, &encode_current(number))
+}
+
+/// The second half of [`set_current`]. If it fails, either manifest may be in force.
+pub fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
+    put_in_place(env, directory, FileName::Temporary(temporary_number), FileName::Current)
+}
+
+fn encode_current(number: u64) -> Vec<u8> {
+    let front = format!("siftdb {CURRENT_VERSION} {} ", FileName::Manifest(number));
+    let sum = masked(front.as_bytes());
+    format!("{front}{sum:08x}\n").into_bytes()
+}
+
+/// The manifest number in the contents of a `CURRENT`.
+pub fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> {
+    let damaged = |what: &str| Undecodable::Damaged(what.into());
+    let text = std::str::from_utf8(contents).map_err(|_| damaged("CURRENT is not text"))?;
+    let fields = text.split([' ', '\n']).collect::<Vec<_>>();
+    let ["siftdb", version, name, sum, ""] = fields[..] else {
+        return Err(damaged("CURRENT is not of the form `siftdb 1 MANIFEST-000001 checksum`"));
+    };
+    let front = format!("siftdb {version} {name} ");
+    if format!("{:08x}", masked(front.as_bytes())) != sum {
+        return Err(damaged("CURRENT fails its checksum"));
+    }
+    if version != CURRENT_VERSION {
+        return Err(Undecodable::Unknown(format!("CURRENT of version {version:?}")));
+    }
+    match filename::parse(name) {
+        Some(FileName::Manifest(number)) if encode_current(number) == contents => Ok(number),
+        _ => Err(damaged("CURRENT does not name a manifest")),
+    }
+}
+
+/// Reads manifest `number` back.
+///
+/// # Errors
+/// `Missing`, `Corruption`, `UnsupportedFormat`, `Io`.
+pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestState> {
+    let path = FileName::Manifest(number).path(directory);
+    match replay_file(env, &path, number) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(Error::missing(&path, "CURRENT names this manifest"))
+        }
+        result => result,
+    }
+}
+
+fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
+    let reader = RecordReader::open_to(env, path, number, MANIFEST_BYTES_MAX + 1)?;
+    if reader.file_bytes() > MANIFEST_BYTES_MAX {
+        let what = format!("the manifest is larger than {MANIFEST_BYTES_MAX} bytes");
+        return Err(Error::corruption(path, MANIFEST_BYTES_MAX, what));
+    }
+    Ok(reader)
+}
+
+/// Reads the manifest `number` that is at `path` back, a piece at a time.
+///
+/// # Errors
+/// As for [`replay`]; one that is not there is `Io`.
+pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
+    let mut reader = open_manifest(env, path, number)?;
+    match reader.header(RecordFile::Manifest)? {
+        HeaderState::Good => {}
+        // Its header and snapshot were durable before anything named it.
+        HeaderState::Torn => return Err(Error::corruption(path, 0, "the file header is missing")),
+        HeaderState::Bad(bad) => return Err(bad.into_error(path, 0)),
+    }
+    let mut replay = Replay::default();
+    replay.state.number = number;
+    loop {
+        let bad = match reader.step()? {
+            Step::Record(record) => {
+                VersionEdit::decode(record.payload)
+                    .and_then(|edit| replay.apply(edit))
+                    .map_err(|bad| bad.into_error(path, record.start))?;
+                replay.state.bytes = record.end;
+                continue;
+            }
+            Step::Bad(bad) => bad,
+            Step::End => break,
+        };
+        let is_tail = matches!(reader.step()?, Step::End);
+        if !bad.torn || !is_tail || replay.edits == 0 {
+            return Err(Error::corruption(path, bad.offset, bad.what));
+        }
+        let (path, offset) = (path.to_path_buf(), bad.offset);
+        replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
+        break;
+    }
+    let end = replay.state.bytes;
+    replay.finish().map_err(|bad| bad.into_error(path, end))
+}
+
+/// Calls `visit` with offset and contents of every edit in the manifest `number` at `path`, as far
+/// as they decode, and with the text of what does not.
+///
+/// # Errors
+/// `Io`.
+pub fn visit(
+    env: &dyn Env,
+    path: &Path,
+    number: u64,
+    visit: &mut dyn FnMut(u64, std::result::Result<VersionEdit, String>),
+) -> Result<HeaderState> {
+    let mut reader = RecordReader::open(env, path, number)?;
+    loop {
+        match reader.step()? {
+            Step::Record(record) => {
+                let edit = VersionEdit::decode(record.payload);
+                visit(record.start, edit.map_err(|bad| format!("{bad:?}")));
+            }
+            Step::Bad(bad) => visit(bad.offset, Err(bad.what)),
+            Step::End => return reader.header(RecordFile::Manifest),
+        }
+    }
+}
+
+/// What can be read of a manifest, whatever state it is in.
+#[derive(Clone, Debug, Default)]
+pub struct ManifestRemains {
+    /// Its number: by its header where that is sound, else by its name.
+    pub number: u64,
+    /// The highest next file number that an edit speaks of.
+    pub next_file_number: u64,
+    /// The highest last sequence that an edit speaks of.
+    pub last_sequence: SequenceNumber,
+    /// The id of every table that an edit adds.
+    pub mentioned: HashSet<u64>,
+    /// The tables that edits add and none of those that can be read takes away.
+    pub named: Vec<FileMeta>,
+}
+
+/// Reads what is left of the manifest at `path`, whose name says `number`; a newer format version
+/// is refused.
+///
+/// # Errors
+/// `UnsupportedFormat`; the file cannot be read.
+pub fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemains> {
+    let mut reader = open_manifest(env, path, number)?;
+    let claimed = reader.claimed_number()?;
+    // A file that was given another name is the manifest that its header says.
+    let is_renamed = reader.header(RecordFile::Manifest)? != HeaderState::Good
+        && reader.renumber(claimed).header(RecordFile::Manifest)? == HeaderState::Good;
+    let number = if is_renamed { claimed } else { number };
+    let mut found = ManifestRemains { number, ..ManifestRemains::default() };
+    let mut named = BTreeMap::new();
+    let header = visit(env, path, number, &mut |_, edit| {
+        let Ok(edit) = edit else { return };
+        let (next, last) = (edit.next_file_number, edit.last_sequence);
+        found.next_file_number = found.next_file_number.max(next.unwrap_or(0));
+        found.last_sequence = found.last_sequence.max(last.unwrap_or(0).min(SEQUENCE_MAX));
+        for (_, number) in &edit.deleted {
+            named.remove(number);
+        }
+        for (_, meta) in edit.added {
+            found.mentioned.insert(meta.table_id);
+            named.insert(meta.number, meta);
+        }
+    })?;
+    found.named = named.into_values().collect();
+    match header {
+        HeaderState::Bad(unknown @ Undecodable::Unknown(_)) => Err(unknown.into_error(path, 0)),
+        _ => Ok(found),
+    }
+}
+
+/// The edits applied so far.
+#[derive(Default)]
+struct Replay {
+    state: ManifestState,
+    edits: u64,
+    levels: [BTreeMap<u64, FileMeta>; LEVELS],
+    numbers: HashSet<u64>,
+}
+
+impl Replay {
+    fn apply(&mut self, edit: VersionEdit) -> std::result::Result<(), Undecodable> {
+        self.edits += 1;
+        if edit.ordinal != self.edits {
+            return damaged(format!("edit {} stands where {} belongs", edit.ordinal, self.edits));
+        }
+        if let Some(name) = edit.comparator.as_ref().filter(|name| *name != COMPARATOR) {
+            let what = format!("keys in the order {name:?}; known is {COMPARATOR:?}");
+            return Err(Undecodable::Unknown(what));
+        }
+        let is_snapshot = edit.comparator.is_some()
+            && edit.first_log.is_some()
+            && edit.next_file_number.is_some()
+            && edit.last_sequence.is_some();
+        if self.edits == 1 && !is_snapshot {
+            return damaged("the first edit is not a snapshot".into());
+        }
+        if self.state.clean_close.is_some() {
+            return damaged("an edit stands after the mark of a clean close".into());
+        }
+        let state = &mut self.state;
+        if let Some(log) = edit.first_log {
+            if log.number < state.log_number || log.flushed_through < state.flushed_through {
+                return damaged(format!("the first log goes back to {}", log.number));
+            }
+            state.log_number = log.number;
+            state.flushed_through = log.flushed_through;
+        }
+        let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
+        raise(&mut state.next_file_number, edit.next_file_number);
+        raise(&mut state.last_sequence, edit.last_sequence);
+        raise(&mut state.synced_through, edit.synced_through);
+        raise(&mut state.session_log, edit.session_log);
+        state.clean_close = edit.clean_close;
+        for (level, number) in edit.deleted {
+            if self.levels.get_mut(level).and_then(|files| files.remove(&number)).is_none() {
+                return damaged(format!("file {number} leaves level {level} and is not there"));
+            }
+            self.numbers.remove(&number);
+        }
+        let state = &self.state;
+        let close = state.clean_close.unwrap_or_default();
+        self.check_in_use(
+            state.number.max(state.log_number).max(state.session_log).max(close.log),
+            state.flushed_through.max(state.synced_through).max(close.last_sequence),
+        )?;
+        for (level, file) in edit.added {
+            let number = file.number;
+            // The counters only rise, so it is enough to look when a file is added.
+            self.check_in_use(number, file.largest_sequence)?;
+            if !self.numbers.insert(number) {
+                return damaged(format!("file {number} is added twice"));
+            }
+            if let Some(files) = self.levels.get_mut(level) {
+                files.insert(number, file);
+            }
+        }
+        Ok(())
+    }
+
+    /// A file number or sequence in use must not be beyond the counter.
+    fn check_in_use(
+        &self,
+        number: u64,
+        sequence: SequenceNumber,
+    ) -> std::result::Result<(), Undecodable> {
+        let (next, last) = (self.state.next_file_number, self.state.last_sequence);
+        if number >= next || next > FILE_NUMBER_MAX {
+            return damaged(format!("the next file number is {next} and {number} is in use"));
+        }
+        if sequence > last || last > SEQUENCE_MAX {
+            return damaged(format!("the last sequence is {last} and {sequence} is in use"));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> std::result::Result<ManifestState, Undecodable> {
+        if self.edits == 0 {
+            return damaged("the manifest has no snapshot".into());
+        }
+        for (level, files) in self.levels.into_iter().enumerate() {
+            let mut files: Vec<FileMeta> = files.into_values().collect();
+            files.sort_by(|a, b| search_order(level, a, b));
+            if let Some(clash) = clashes(level, &files).first() {
+                return damaged(clash.to_string());
+            }
+            if let Some(place) = self.state.levels.get_mut(level) {
+                *place = files;
+            }
+        }
+        Ok(self.state)
+    }
+}
+
+fn damaged<T>(what: String) -> std::result::Result<T, Undecodable> {
+    Err(Undecodable::Damaged(what))
+}
+
+/// Appends edits to a new manifest.
+#[derive(Debug)]
+pub struct ManifestWriter {
+    records: RecordWriter,
+    number: u64,
+    ordinal: u64,
+    snapshot_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl ManifestWriter {
+    /// Creates manifest `number` with `snapshot` as its first edit and makes both contents and
+    /// name durable. It is not in force yet.
+    pub fn create(
+        env: &dyn Env,
+        directory: &Path,
+        number: u64,
+        snapshot: &VersionEdit,
+    ) -> Result<Self> {
+        let path = FileName::Manifest(number).path(directory);
+        let records = RecordWriter::create(env, &path, RecordFile::Manifest, number)?;
+        let buffer = Vec::new();
+        let mut writer = ManifestWriter { records, number, ordinal: 0, snapshot_bytes: 0, buffer };
+        writer.write(snapshot)?;
+        writer.records.sync_all()?;
+        env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e))?;
+        writer.snapshot_bytes = writer.bytes();
+        Ok(writer)
+    }
+
+    /// Appends an edit and makes it durable. After an error the edit may or may not be there, and
+    /// every later call answers the same error.
+    pub fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+        self.write(edit)?;
+        self.records.sync_data()
+    }
+
+    /// The number in the manifest's name.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The length of the manifest; all of it is durable unless an append failed.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.records.bytes()
+    }
+
+    /// True when it is longer than `limit_bytes` and a new one would be a good deal shorter.
+    #[must_use]
+    pub fn needs_rewrite(&self, limit_bytes: u64) -> bool {
+        self.bytes() > limit_bytes && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
+    }
+
+    fn write(&mut self, edit: &VersionEdit) -> Result<()> {
+        self.ordinal += 1;
+        self.buffer.clear();
+        edit.encode(self.ordinal, &mut self.buffer);
+        self.records.append(iter::once(&self.buffer[..]))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::sync::Arc;
+    use crate::env::mem::{CrashModel, MemEnv};
+    use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+    use crate::tree::edit::FirstLog;
+
+    impl ManifestState {
+        /// The one edit that makes this state from nothing.
+        #[must_use]
+        pub fn snapshot(&self) -> VersionEdit {
+            let added = self.levels.iter().enumerate();
+            VersionEdit {
+                ordinal: 0,
+                comparator: Some(COMPARATOR.into()),
+                first_log: Some(FirstLog {
+                    number: self.log_number,
+                    flushed_through: self.flushed_through,
+                }),
+                next_file_number: Some(self.next_file_number),
+                last_sequence: Some(self.last_sequence),
+                synced_through: Some(self.synced_through),
+                session_log: Some(self.session_log),
+                clean_close: self.clean_close,
+                deleted: Vec::new(),
+                added: added
+                    .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
+                    .collect(),
+            }
+        }
+    }
+
+    const NUMBER: u64 = 7;
+
+    fn directory() -> &'static Path {
+        Path::new("/")
+    }
+
+    fn key(user_key: &str, sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_internal_key(&mut bytes, user_key.as_bytes(), sequence, ValueKind::Put);
+        bytes
+    }
+
+    /// A table with the keys from `smallest` to `largest`, all of sequence `sequence`.
+    fn file(number: u64, smallest: &str, largest: &str, sequence: u64) -> FileMeta {
+        FileMeta {
+            number,
+            table_id: number << 32,
+            bytes: 1000 + number,
+            smallest: key(smallest, sequence),
+            largest: key(largest, sequence),
+            entries: 2,
+            garbage: number % 2,
+            smallest_sequence: sequence,
+            largest_sequence: sequence,
+        }
+    }
+
+    fn snapshot() -> VersionEdit {
+        let state = ManifestState {
+            next_file_number: 100,
+            last_sequence: 50,
+            log_number: 8,
+            flushed_through: 40,
+            ..ManifestState::default()
+        };
+        state.snapshot()
+    }
+
+    fn adding(files: Vec<(usize, FileMeta)>) -> VersionEdit {
+        VersionEdit { added: files, ..VersionEdit::default() }
+    }
+
+    fn deleting(files: &[(usize, u64)]) -> VersionEdit {
+        VersionEdit { deleted: files.to_vec(), ..VersionEdit::default() }
+    }
+
+    fn written(edits: &[VersionEdit]) -> (Vec<u8>, Vec<u64>) {
+        let env = MemEnv::new();
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &edits[0]).unwrap();
+        let mut ends = vec![writer.bytes()];
+        for edit in &edits[1..] {
+            writer.append(edit).unwrap();
+            ends.push(writer.bytes());
+        }
+        let path = FileName::Manifest(NUMBER).path(directory());
+        (env.read_file(&path).unwrap(), ends)
+    }
+
+    fn replayed(bytes: &[u8]) -> Result<ManifestState> {
+        let (env, path) = (MemEnv::without_log(), Path::new("/MANIFEST-000007"));
+        env.write_file(path, bytes);
+        replay_file(&env, path, NUMBER)
+    }
+
+    fn refusal(edits: &[VersionEdit]) -> String {
+        let (bytes, _) = written(edits);
+        match replayed(&bytes) {
+            Err(error @ (Error::Corruption { .. } | Error::UnsupportedFormat { .. })) => {
+                error.to_string()
+            }
+            result => panic!("{result:?}"),
+        }
+    }
+
+    fn sample() -> Vec<VersionEdit> {
+        vec![
+            snapshot(),
+            adding(vec![(0, file(10, "a", "m", 41)), (0, file(11, "b", "c", 42))]),
+            VersionEdit {
+                first_log: Some(FirstLog { number: 12, flushed_through: 45 }),
+                last_sequence: Some(60),
+                synced_through: Some(59),
+                ..adding(vec![(0, file(13, "x", "z", 45))])
+            },
+            VersionEdit {
+                added: vec![(1, file(15, "n", "z", 42)), (1, file(14, "a", "m", 41))],
+                deleted: vec![(0, 10), (0, 11)],
+                next_file_number: Some(120),
+                ..VersionEdit::default()
+            },
+            // The same file one level down.
+            VersionEdit { added: vec![(2, file(15, "n", "z", 42))], ..deleting(&[(1, 15)]) },
+            VersionEdit {
+                clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
+                ..VersionEdit::default()
+            },
+        ]
+    }
+
+    #[test]
+    fn edits_add_up() {
+        let (bytes, ends) = written(&sample());
+        let state = replayed(&bytes).unwrap();
+        let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
+        levels[0] = vec![file(13, "x", "z", 45)];
+        levels[1] = vec![file(14, "a", "m", 41)];
+        levels[2] = vec![file(15, "n", "z", 42)];
+        let expected = ManifestState {
+            number: NUMBER,
+            bytes: *ends.last().unwrap(),
+            dropped: None,
+            levels,
+            log_number: 12,
+            flushed_through: 45,
+            next_file_number: 120,
+            last_sequence: 60,
+            synced_through: 59,
+            session_log: 0,
+            clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
+        };
+        assert_eq!(state, expected);
+        let (bytes, ends) = written(&[state.snapshot()]);
+        assert_eq!(replayed(&bytes).unwrap(), ManifestState { bytes: ends[0], ..expected });
+    }
+
+    #[test]
+    fn level_0_is_newest_first_and_other_levels_go_by_key() {
+        let files = [file(10, "a", "z", 3), file(11, "a", "z", 9), file(12, "a", "z", 5)];
+        let deeper = [file(20, "n", "z", 1), file(21, "a", "m", 1)];
+        let added = files.map(|file| (0, file)).into_iter().chain(deeper.map(|file| (3, file)));
+        let (bytes, _) = written(&[snapshot(), adding(added.collect())]);
+        let state = replayed(&bytes).unwrap();
+        let numbers =
+            |level: usize| state.levels[level].iter().map(|f| f.number).collect::<Vec<_>>();
+        assert_eq!((numbers(0), numbers(3)), (vec![11, 12, 10], vec![21, 20]));
+    }
+
+    #[test]
+    fn every_cut_drops_the_torn_edit_or_is_corruption() {
+        let (bytes, ends) = written(&sample());
+        for cut in 0..bytes.len() {
+            for zeros in [0, 700] {
+                let mut cut_bytes = bytes[..cut].to_vec();
+                cut_bytes.resize(cut + zeros, 0);
+                let whole = ends.iter().filter(|&&end| end <= cut as u64).count();
+                match replayed(&cut_bytes) {
+                    Ok(state) => {
+                        let (prefix, _) = written(&sample()[..whole]);
+                        let expected = replayed(&prefix).unwrap();
+                        assert_eq!(state.dropped.is_some(), !ends.contains(&(cut as u64)));
+                        assert_eq!(ManifestState { dropped: None, ..state }, expected);
+                    }
+                    Err(error) => {
+                        assert!(error.is_corruption() && whole == 0, "cut at {cut}: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_flip_is_refused() {
+        let (mut bytes, _) = written(&sample());
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                bytes[at] ^= 1 << bit;
+                let error = replayed(&bytes).unwrap_err();
+                assert!(error.is_corruption(), "byte {at}, bit {bit}: {error}");
+                bytes[at] ^= 1 << bit;
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_edit_with_others_behind_it_is_corruption() {
+        let big = (100..160).map(|i| {
+            let name = format!("{i}");
+            (1, file(i, &name, &name, 1))
+        });
+        let raised = VersionEdit { next_file_number: Some(200), ..adding(big.collect()) };
+        let (bytes, ends) = written(&[snapshot(), raised, adding(Vec::new())]);
+        let sector = (ends[0] as usize / 512 + 2) * 512;
+        let mut zeroed = bytes.clone();
+        zeroed[sector..sector + 512].fill(0);
+        assert!(replayed(&zeroed).unwrap_err().is_corruption());
+        // Without the edit behind it, it is the tail.
+        zeroed.truncate(ends[1] as usize);
+        assert_eq!(replayed(&zeroed).unwrap().bytes, ends[0]);
+    }
+
+    #[test]
+    fn edits_that_do_not_fit_are_corruption() {
+        let a = || file(10, "a", "m", 41);
+        let added = || adding(vec![(1, a())]);
+        let next = |edit: VersionEdit| refusal(&[snapshot(), added(), edit]);
+        assert!(next(added()).contains("file 10 is added twice"));
+        assert!(next(adding(vec![(2, a())])).contains("file 10 is added twice"));
+        assert!(next(deleting(&[(1, 11)])).contains("file 11 leaves level 1"));
+        assert!(next(deleting(&[(2, 10)])).contains("file 10 leaves level 2"));
+        let twice = [(0, file(11, "c", "z", 40)), (0, file(12, "a", "c", 40))];
+        let as_old = refusal(&[snapshot(), adding(twice.to_vec())]);
+        assert!(as_old.contains("000012.sst and 000011.sst overlap in level 0"), "{as_old}");
+        let touching = next(adding(vec![(1, file(11, "m", "z", 2))]));
+        assert!(touching.contains("000010.sst and 000011.sst overlap in level 1"), "{touching}");
+        assert!(next(adding(vec![(0, file(11, "m", "z", 51))])).contains("sequence is 50 and 51"));
+        assert!(next(adding(vec![(0, file(100, "m", "z", 1))])).contains("number is 100 and 100"));
+        let log = |number, flushed_through| VersionEdit {
+            first_log: Some(FirstLog { number, flushed_through }),
+            ..VersionEdit::default()
+        };
+        assert!(next(log(7, 41)).contains("goes back"));
+        assert!(next(log(9, 39)).contains("goes back"));
+        assert!(next(log(100, 41)).contains("number is 100 and 100"));
+        assert!(next(log(9, 51)).contains("sequence is 50 and 51"));
+        let mark = |log, last_sequence| VersionEdit {
+            clean_close: Some(CleanClose { log, log_bytes: 100, last_sequence }),
+            ..VersionEdit::default()
+        };
+        assert!(next(mark(100, 50)).contains("number is 100 and 100"));
+        assert!(next(mark(99, 51)).contains("sequence is 50 and 51"));
+        let after = refusal(&[snapshot(), mark(99, 50), added()]);
+        assert!(after.contains("an edit stands after the mark"), "{after}");
+        let claim = VersionEdit { synced_through: Some(51), ..VersionEdit::default() };
+        assert!(next(claim).contains("sequence is 50 and 51"));
+    }
+
+    #[test]
+    fn the_first_edit_is_a_snapshot_in_the_known_order() {
+        assert!(refusal(&[adding(Vec::new())]).contains("not a snapshot"));
+        let foreign = VersionEdit { comparator: Some("other.order".into()), ..snapshot() };
+        assert!(refusal(&[foreign]).contains("other.order"));
+        let (bytes, _) = written(&[snapshot()]);
+        assert!(replayed(&bytes[..20]).unwrap_err().is_corruption());
+        assert!(replayed(&[]).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn an_edit_left_out_is_noticed() {
+        let (bytes, ends) = written(&sample());
+        let mut without_second = bytes[..ends[0] as usize].to_vec();
+        without_second.extend_from_slice(&bytes[ends[1] as usize..]);
+        let error = replayed(&without_second).unwrap_err().to_string();
+        assert!(error.contains("edit 3 stands where 2 belongs"), "{error}");
+    }
+
+    #[test]
+    fn current_and_manifest_survive_every_crash() {
+        let env = MemEnv::new();
+        assert_eq!(read_current(&env, directory()).unwrap(), None);
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+        set_current(&env, directory(), NUMBER, 9).unwrap();
+        let put_in_force = env.log_len();
+        let edit = VersionEdit { last_sequence: Some(70), ..VersionEdit::default() };
+        writer.append(&edit).unwrap();
+        ManifestWriter::create(&env, directory(), 20, &snapshot()).unwrap();
+        set_current(&env, directory(), 20, 21).unwrap();
+        for calls in 0..=env.log_len() {
+            let models = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix];
+            for seed in 0..90 {
+                let model = models[seed as usize % 3];
+                let crashed = env.replay(calls, model, seed);
+                let current = read_current(&crashed, directory()).unwrap();
+                assert!(current.is_some() || calls < put_in_force, "{calls} {model:?} {seed}");
+                if let Some(number) = current {
+                    assert!(number == NUMBER || number == 20);
+                    replay(&crashed, directory(), number).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_change_of_current_is_refused() {
+        let good = encode_current(NUMBER);
+        assert_eq!(String::from_utf8_lossy(&good), "siftdb 1 MANIFEST-000007 0a163b71\n");
+        assert_eq!(decode_current(&good), Ok(NUMBER));
+        for cut in 0..good.len() {
+            assert!(decode_current(&good[..cut]).is_err(), "cut at {cut}");
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut flipped = good.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(decode_current(&flipped).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+        assert!(decode_current(&[&good[..], b"\n"].concat()).is_err());
+        assert!(decode_current(&[0; 16]).is_err());
+        let newer = "siftdb 2 MANIFEST-000007 ";
+        let newer = format!("{newer}{:08x}\n", masked(newer.as_bytes()));
+        assert!(matches!(decode_current(newer.as_bytes()), Err(Undecodable::Unknown(_))));
+        let env = MemEnv::new();
+        env.write_file(Path::new("/CURRENT"), &[b' '; 1000]);
+        assert!(read_current(&env, directory()).unwrap_err().is_corruption());
+        env.write_file(Path::new("/CURRENT"), &good);
+        assert!(replay(&env, directory(), NUMBER).unwrap_err().is_corruption(), "missing");
+    }
+
+    #[test]
+    fn after_a_failed_append_nothing_more_is_taken() {
+        for call in ["write_at", "sync_data"] {
+            let calls = Calls::Named(call);
+            let memory = MemEnv::new();
+            let env = FaultEnv::new(Arc::new(memory.clone()));
+            let mut writer =
+                ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+            let fault = Fault::once(FaultKind::Error(EIO)).among(calls);
+            env.fail_at(env.calls_of(calls), fault);
+            let first = writer.append(&adding(Vec::new())).unwrap_err();
+            let calls = memory.log_len();
+            let second = writer.append(&adding(Vec::new())).unwrap_err();
+            assert_eq!(first.to_string(), second.to_string());
+            assert_eq!(memory.log_len(), calls);
+        }
+    }
+
+    #[test]
+    fn a_long_manifest_asks_to_be_rewritten() {
+        let env = MemEnv::without_log();
+        let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
+        let name = "k".repeat(10_000);
+        let mut edits = 0;
+        while !writer.needs_rewrite(1 << 20) {
+            writer.append(&adding(vec![(0, file(10, &name, &name, 1))])).unwrap();
+            edits += 1;
+        }
+        assert!((50..55).contains(&edits), "{edits}");
+        let mut seen = 0;
+        let path = FileName::Manifest(NUMBER).path(directory());
+        let header = visit(&env, &path, NUMBER, &mut |_, edit| {
+            seen += usize::from(edit.is_ok());
+        })
+        .unwrap();
+        assert_eq!((header, seen), (HeaderState::Good, edits + 1));
+    }
+}

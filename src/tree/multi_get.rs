@@ -1,0 +1,107 @@
+//! The point lookups of a batch in the tables of a version, level by level.
+//!
+//! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table
+//! gets the run of open keys that lie between its fences: in level 0 every table, from the newest
+//! on; in every other level the keys are cut into runs along the tables. A resident filter is asked
+//! here, in windows with the memory asked for ahead, and a table is touched only if it let a key
+//! pass.
+//!
+//! Keys that a table answered leave the batch before an older place is asked (I4, I11). Counted per
+//! key as `Version::get` counts, except blocks: those once per fetch.
+
+use crate::base::error::Result;
+use crate::base::stats::counters::{Counters, Stripe};
+use crate::table::fetch::TableIo;
+use crate::table::filter::batch::{Wanted, ask};
+use crate::table::reader::TableReadOptions;
+use crate::tree::level::{Fence, Level, Slot};
+use crate::tree::version::{Version, VersionRead, count_io, count_verdict};
+use std::ops::Range;
+
+impl Version {
+    /// Answers the keys of `open` that have a version here, and removes them from it.
+    ///
+    /// # Errors
+    /// The first one on the way of any key; what is still open then has no answer.
+    pub fn multi_get(
+        &self,
+        open: &mut Vec<&mut Wanted<'_>>,
+        read: VersionRead,
+        counters: &Counters,
+    ) -> Result<()> {
+        let stripe = counters.stripe();
+        let [newest_first, sorted @ ..] = &self.levels;
+        for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
+            let run = run_of(fence, open);
+            search_run(0, slot, &mut open[run], read, &stripe)?;
+            open.retain(|wanted| wanted.is_open());
+        }
+        for (number, level) in (1..).zip(sorted) {
+            search_level(number, level, open, read, &stripe)?;
+            open.retain(|wanted| wanted.is_open());
+        }
+        Ok(())
+    }
+}
+
+/// Asks the tables of a level that are sorted by key, each for its run of the keys.
+fn search_level(
+    number: usize,
+    level: &Level,
+    keys: &mut [&mut Wanted<'_>],
+    read: VersionRead,
+    stripe: &Stripe<'_>,
+) -> Result<()> {
+    let (mut at, mut place) = (0, 0);
+    while let Some(first) = keys.get(at) {
+        let ends_before = |fence: &Fence| fence.ends_before(first.prefix, first.key.user_key());
+        place += level.fences[place..].partition_point(ends_before);
+        let (Some(fence), Some(slot)) = (level.fences.get(place), level.slots.get(place)) else {
+            break;
+        };
+        let run = run_of(fence, &keys[at..]);
+        let run = at + run.start..at + run.end;
+        at = run.end;
+        search_run(number, slot, &mut keys[run], read, stripe)?;
+    }
+    Ok(())
+}
+
+/// The keys between the fences of a table.
+fn run_of(fence: &Fence, keys: &[&mut Wanted<'_>]) -> Range<usize> {
+    let start =
+        keys.partition_point(|wanted| fence.starts_after(wanted.prefix, wanted.key.user_key()));
+    let end = start
+        + keys[start..]
+            .partition_point(|wanted| !fence.ends_before(wanted.prefix, wanted.key.user_key()));
+    start..end
+}
+
+/// Asks one table for a run of keys: its filter first, if it is resident; counts each key.
+fn search_run(
+    level: usize,
+    slot: &Slot,
+    keys: &mut [&mut Wanted<'_>],
+    read: VersionRead,
+    stripe: &Stripe<'_>,
+) -> Result<()> {
+    let resident = slot.filter.as_ref().filter(|_| read.use_filters);
+    if let Some(filter) = resident {
+        ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+    }
+    if resident.is_none() || keys.iter().any(|wanted| wanted.may_be_here()) {
+        let mut io = TableIo::default();
+        let options = TableReadOptions {
+            use_filters: read.use_filters,
+            fill_cache: read.fill_cache,
+            filter_said_maybe: resident.is_some(),
+        };
+        let result = slot.handle.table.multi_get(keys, options, &mut io);
+        count_io(level, &io, stripe);
+        result?;
+    }
+    for wanted in keys {
+        count_verdict(level, slot, &wanted.key, wanted.verdict, &wanted.answer, stripe);
+    }
+    Ok(())
+}

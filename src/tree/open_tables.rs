@@ -1,0 +1,130 @@
+//! Opens the tables of a version: one for `set.rs`, or all that a manifest names.
+//!
+//! What opening a large table costs is its filter, which is read and checked: work for several
+//! threads where there is enough of it to pay for them. Tables are begun
+//! in the order of their levels, since what there is no room for in memory should be of the last
+//! ones. Of several errors the first in that order is answered, whichever thread met it.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::levels::LEVELS;
+use crate::base::sync::plain::Mutex;
+use crate::base::sync::{Arc, AtomicUsize, Ordering};
+use crate::table::filter::pinned::FilterPinning;
+use crate::table::reader::{Expect, Table, TableContext};
+use crate::tree::edit::FileMeta;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::thread;
+
+/// Most threads, the caller's own among them.
+const THREADS_MAX: usize = 8;
+
+/// Tables that together are smaller are opened by the caller alone. A table of 64 MiB takes some
+/// 100 us if its filter is read whole and 15 us if only a top-level index is; a thread takes 80 us
+/// (two tables of the first kind: 400 us with a second thread, 310 without one).
+const THREADS_TABLE_BYTES_MIN: u64 = 512 << 20;
+
+/// Opens one table as the manifest has it.
+///
+/// # Errors
+/// It is missing, of another size, foreign or damaged.
+pub fn open_table(
+    context: &TableContext,
+    directory: &Path,
+    meta: &FileMeta,
+    pinning: FilterPinning,
+) -> Result<Arc<Table>> {
+    let path = FileName::Table(meta.number).path(directory);
+    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+    let context = TableContext { pinning, ..context.clone() };
+    match Table::open(&context, &path, expect) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Err(Error::missing(path, "the manifest names this table"))
+        }
+        opened => opened.map(Arc::new),
+    }
+}
+
+/// Opens all tables of `levels`; answers them in the order of the levels.
+///
+/// # Errors
+/// The first table, in that order, that cannot be opened.
+pub fn open_tables(
+    context: &TableContext,
+    directory: &Path,
+    levels: &[Vec<FileMeta>; LEVELS],
+    pinning: &[FilterPinning; LEVELS],
+) -> Result<Vec<Arc<Table>>> {
+    let wanted = levels.iter().zip(pinning);
+    let wanted: Vec<(&FileMeta, FilterPinning)> = wanted
+        .flat_map(|(metas, &pinning)| metas.iter().map(move |meta| (meta, pinning)))
+        .collect();
+    let open = |at: usize| {
+        let &(meta, pinning) = wanted.get(at)?;
+        Some(open_table(context, directory, meta, pinning))
+    };
+    let opened = in_turns(threads(&wanted), open);
+    opened.into_iter().collect()
+}
+
+fn threads(wanted: &[(&FileMeta, FilterPinning)]) -> usize {
+    let bytes = wanted.iter().map(|(meta, _)| meta.bytes).fold(0, u64::saturating_add);
+    if bytes < THREADS_TABLE_BYTES_MIN {
+        return 1;
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.min(THREADS_MAX).min(wanted.len())
+}
+
+/// What `open` answers for 0, 1 and so on, up to the first `None` or error, by as many threads as
+/// can be had. Numbers are begun in order, so all below an error are there.
+fn in_turns<T: Send>(
+    threads: usize,
+    open: impl Fn(usize) -> Option<Result<T>> + Sync,
+) -> Vec<Result<T>> {
+    let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let opened = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= end.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(result) = open(at) else { return };
+            if result.is_err() {
+                end.fetch_min(at, Ordering::Relaxed);
+            }
+            opened.lock().push((at, result));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where the system gives no thread, the others do its work.
+            let _ = thread::Builder::new().name("siftdb-open".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let mut opened = opened.into_inner();
+    opened.sort_unstable_by_key(|(at, _)| *at);
+    opened.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_come_in_order_and_the_first_error_ends_them() {
+        let refuse = |at: usize| Err(Error::InvalidArgument { what: at.to_string() });
+        for threads in [1, 2, 5] {
+            let all = in_turns(threads, |at| (at < 40).then_some(Ok(at)));
+            let all: Vec<usize> = all.into_iter().collect::<Result<_>>().unwrap();
+            assert_eq!(all, (0..40).collect::<Vec<_>>());
+            let answer = |at| (at < 40).then(|| if at % 7 == 6 { refuse(at) } else { Ok(at) });
+            let failed: Result<Vec<usize>> = in_turns(threads, answer).into_iter().collect();
+            assert_eq!(failed.unwrap_err().to_string(), refuse(6).unwrap_err().to_string());
+        }
+        assert!(in_turns(3, |_| None::<Result<()>>).is_empty());
+    }
+}

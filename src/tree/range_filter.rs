@@ -1,0 +1,149 @@
+//! What a scan asks the filters of tables before it enters them.
+//!
+//! `read/scan.rs` makes one for each scan over tables with prefixes, and `level_iter` asks it for
+//! each table when the walk gets there, so a scan that ends early asks few. A "no" means that no
+//! key of the range is in the table, versions and tombstones included: leaving the table out
+//! changes neither what the scan yields nor its order, in either direction. Why one question is
+//! enough stands at `table::filter::open`.
+//!
+//! Answers are counted by level, and with them the filter blocks that they touched.
+
+use crate::base::key::common_prefix;
+use crate::base::key::{LookupKey, SEQUENCE_MAX};
+use crate::base::stats::counters::{Counters, LevelCounter};
+use crate::base::sync::Arc;
+use crate::table::fetch::TableIo;
+use crate::table::filter::layout::FilterVerdict;
+use crate::table::reader::Table;
+use crate::tree::version::count_scan_io;
+
+/// The question of one scan.
+#[derive(Debug)]
+pub struct RangeFilter {
+    start: LookupKey,
+    /// How many bytes of the start all keys of the range begin with.
+    common: usize,
+    counters: Arc<Counters>,
+}
+
+impl RangeFilter {
+    /// For the keys from `start` on and below `end`, or all from `start` on.
+    #[must_use]
+    pub fn new(start: &[u8], end: Option<&[u8]>, counters: &Arc<Counters>) -> Self {
+        RangeFilter {
+            start: LookupKey::new(start, SEQUENCE_MAX),
+            common: common_of_range(start, end),
+            counters: Arc::clone(counters),
+        }
+    }
+
+    /// True if the filter of `table`, which stands at `level`, proves that it holds no key of the
+    /// range.
+    #[must_use]
+    pub fn excludes(&self, level: usize, table: &Table) -> bool {
+        let filter = table.filter();
+        if !filter.holds_prefixes() {
+            return false;
+        }
+        let mut io = TableIo::default();
+        let common = self.start.user_key().get(..self.common).unwrap_or_default();
+        let verdict = filter.range_may_match(table.file(), common, &self.start, &mut io);
+        let stripe = self.counters.stripe();
+        count_scan_io(level, &io, &stripe);
+        match verdict {
+            FilterVerdict::NotConsulted => return false,
+            FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
+            FilterVerdict::No => {
+                let bytes = table.mean_block_bytes();
+                stripe.add_level(level, LevelCounter::ScanNegatives, 1);
+                stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
+            }
+        }
+        verdict == FilterVerdict::No
+    }
+}
+
+/// How many bytes of `start` every key from `start` on and below `end` begins with.
+///
+/// Those that both ends share, to begin with. If `end` has one byte more and that is the one
+/// above the start's, then a key below it has the start's byte there, too, and nothing bounds what
+/// follows from above. What follows the bytes found so far is at least what follows them in
+/// `start`, so where nothing bounds it from above, a byte ff of the start is one of every key.
+fn common_of_range(start: &[u8], end: Option<&[u8]>) -> usize {
+    let mut common = 0;
+    if let Some(end) = end {
+        common = common_prefix(start, end);
+        match (start.get(common), end.get(common..)) {
+            (Some(&byte), Some(&[above])) if byte.checked_add(1) == Some(above) => common += 1,
+            _ => return common,
+        }
+    }
+    let rest = start.get(common..).unwrap_or_default();
+    common + rest.iter().take_while(|byte| **byte == 0xff).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn letter() -> impl Strategy<Value = u8> {
+        prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xfe), Just(0xff)]
+    }
+
+    /// Every key of up to four bytes over the letters, and some behind them.
+    fn keys() -> Vec<Vec<u8>> {
+        let letters = [0u8, 1, b'a', b'b', b'c', 0xfe, 0xff];
+        let mut all = vec![Vec::new()];
+        let mut last = all.clone();
+        for _ in 0..4 {
+            let longer = |key: &Vec<u8>| letters.map(|letter| [&key[..], &[letter]].concat());
+            last = last.iter().flat_map(longer).collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn all_keys_of_a_range_begin_with_what_is_common(
+            start in vec(letter(), 0..4),
+            end in proptest::option::of(vec(letter(), 0..4)),
+        ) {
+            let common = &start[..common_of_range(&start, end.as_deref())];
+            for key in keys() {
+                if key >= start && end.as_ref().is_none_or(|end| key < *end) {
+                    prop_assert!(key.starts_with(common), "{:?} {:?}", key, common);
+                }
+            }
+        }
+
+        /// The bounds of a prefix scan give the prefix back, whatever its bytes are.
+        #[test]
+        fn the_range_of_a_prefix_has_it_in_common(prefix in vec(letter(), 0..6)) {
+            let end = crate::base::key::prefix_successor(&prefix);
+            prop_assert_eq!(common_of_range(&prefix, end.as_deref()), prefix.len());
+        }
+    }
+
+    #[test]
+    fn bounds_are_read_as_far_as_they_reach() {
+        type Case<'k> = (&'k [u8], Option<&'k [u8]>, usize);
+        let cases: [Case<'_>; 9] = [
+            (b"abc", Some(b"abd"), 3),
+            (b"abc1", Some(b"abd"), 3),
+            (b"abc\xff1", Some(b"abd"), 4),
+            // "abd" itself is below "abd\0".
+            (b"abc", Some(b"abd\0"), 2),
+            (b"abc", Some(b"abe"), 2),
+            (b"abc", Some(b"abc\0"), 3),
+            (b"ab", None, 0),
+            (b"\xff\xffa", None, 2),
+            (b"", Some(b"a"), 0),
+        ];
+        for (start, end, common) in cases {
+            assert_eq!(common_of_range(start, end), common, "{start:?} {end:?}");
+        }
+    }
+}

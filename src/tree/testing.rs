@@ -1,0 +1,47 @@
+//! Trees drawn as text, for the tests of whatever plans on the shape of a tree.
+
+use crate::base::key::{ValueKind, put_internal_key};
+use crate::base::sync::Arc;
+use crate::tree::edit::FileMeta;
+use crate::tree::version::LevelShape;
+
+/// A table as it is drawn: `7[a..c]`, then what differs from 100 bytes, 100 entries, no
+/// garbage and sequences from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `^40@50`
+/// sequences.
+fn drawn_table(text: &str) -> Arc<FileMeta> {
+    let (number, rest) = text.split_once('[').unwrap();
+    let (range, extras) = rest.split_once(']').unwrap();
+    let (first, last) = range.split_once("..").unwrap();
+    let extra = |mark: char, default: u64| match extras.split_once(mark) {
+        Some((_, digits)) => {
+            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            digits[..end].parse().unwrap()
+        }
+        None => default,
+    };
+    let (mut smallest, mut largest) = (Vec::new(), Vec::new());
+    put_internal_key(&mut smallest, first.as_bytes(), 9, ValueKind::Put);
+    put_internal_key(&mut largest, last.as_bytes(), 3, ValueKind::Put);
+    Arc::new(FileMeta {
+        number: number.parse().unwrap(),
+        table_id: 1,
+        bytes: extra(':', 100),
+        smallest,
+        largest,
+        entries: extra('e', 100),
+        garbage: extra('g', 0),
+        smallest_sequence: extra('^', 1),
+        largest_sequence: extra('@', 10),
+    })
+}
+
+/// The levels drawn as lines of `L1: 7[a..c] 8[d..f]:300`; level 0 newest first.
+pub fn drawn_levels(text: &str) -> LevelShape {
+    let mut levels = LevelShape::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (level, tables) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
+        let level: usize = level.parse().unwrap();
+        levels[level].extend(tables.split_whitespace().map(drawn_table));
+    }
+    levels
+}

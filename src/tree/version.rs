@@ -1,0 +1,302 @@
+//! A `Version`: the tables of the tree at one moment, immutable, and the point lookup in them.
+//!
+//! A version holds its tables open, so a lookup goes from here straight to a filter: `level.rs`
+//! keeps what a probe needs side by side, and nothing else of a table is touched before its filter
+//! says "maybe".
+//!
+//! Invariants: each level is in the order of `order.rs`: level 0 newest first, every other one by
+//! key, and there no user key lies in two tables (I4). A version never changes. A table's file
+//! goes when the last version that names it is dropped (I9; `handle.rs`).
+//!
+//! The table says what happened; this module knows the level and counts it.
+
+use crate::base::error::Result;
+use crate::base::key::{Lookup, LookupKey, sort_prefix};
+use crate::base::levels::LEVELS;
+use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
+use crate::base::sync::Arc;
+use crate::filter::bloom::fast_local::LineBits;
+use crate::filter::hash::KeyHash;
+use crate::table::fetch::TableIo;
+use crate::table::filter::layout::FilterVerdict;
+use crate::table::reader::TableReadOptions;
+use crate::tree::edit::FileMeta;
+use crate::tree::handle::TableHandle;
+use crate::tree::level::{Level, Slot};
+use crate::tree::order::search_order;
+
+/// The tables of each level by what the manifest says of them: what a picker needs.
+pub type LevelShape = [Vec<Arc<FileMeta>>; LEVELS];
+
+/// What one lookup did in one table, for `explain`.
+#[derive(Clone, Debug)]
+pub struct TableStep {
+    /// Level of the table.
+    pub level: usize,
+    /// Number of its file.
+    pub number: u64,
+    /// What its filter said.
+    pub verdict: FilterVerdict,
+    /// Blocks touched.
+    pub io: TableIo,
+    /// What the search found; `Absent` after a "no", without searching.
+    pub lookup: Lookup,
+}
+
+impl TableStep {
+    #[cold]
+    fn denied(level: usize, slot: &Slot) -> Self {
+        TableStep {
+            level,
+            number: slot.handle.meta.number,
+            verdict: FilterVerdict::No,
+            io: TableIo::default(),
+            lookup: Lookup::Absent,
+        }
+    }
+}
+
+/// How a lookup is done.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionRead {
+    /// Ask filters.
+    pub use_filters: bool,
+    /// Keep loaded blocks in the cache.
+    pub fill_cache: bool,
+}
+
+/// The tables of the tree at one moment.
+#[derive(Debug)]
+pub struct Version {
+    /// Level 0 first.
+    pub levels: [Level; LEVELS],
+    /// Levels down to the last that has a table.
+    depth: usize,
+    holds_prefixes: bool,
+}
+
+impl Version {
+    /// A version of these tables; puts each level into its order.
+    #[must_use]
+    pub fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
+        let mut number = 0;
+        let levels = tables.map(|mut handles| {
+            handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
+            number += 1;
+            Level::new(handles)
+        });
+        let mut handles = levels.iter().flat_map(|level| &level.handles);
+        let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
+        let depth = levels.iter().rposition(|level| !level.slots.is_empty()).map_or(0, |i| i + 1);
+        Version { levels, depth, holds_prefixes }
+    }
+
+    /// True if a filter of these tables can be asked for prefixes.
+    #[must_use]
+    pub fn holds_prefixes(&self) -> bool {
+        self.holds_prefixes
+    }
+
+    /// The tables of `level`: level 0 newest first, others by key.
+    #[must_use]
+    pub fn level(&self, level: usize) -> &[Arc<TableHandle>] {
+        self.levels.get(level).map_or(&[], |level| &level.handles)
+    }
+
+    /// The tables by what the manifest says of them.
+    #[must_use]
+    pub fn shape(&self) -> LevelShape {
+        std::array::from_fn(|level| {
+            self.level(level).iter().map(|handle| Arc::clone(&handle.meta)).collect()
+        })
+    }
+
+    /// The newest version of a key at or below the lookup's sequence: level 0 newest first, then
+    /// at most one table a level.
+    ///
+    /// # Errors
+    /// Any error on the way of the key: it must not uncover an older version below.
+    pub fn get(
+        &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        read: VersionRead,
+        stripe: Stripe<'_>,
+        trace: Option<&mut Vec<TableStep>>,
+    ) -> Result<Lookup> {
+        let user_key = hash.key();
+        let prefix = sort_prefix(user_key);
+        let bits = LineBits::of(hash.xxph3());
+        let mut walk = Walk { key, hash, bits, read, stripe, trace };
+        let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
+            return Ok(Lookup::Absent);
+        };
+        for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
+            if fence.excludes(prefix, user_key) || walk.passes_by(0, slot) {
+                continue;
+            }
+            match walk.search(0, slot)? {
+                Lookup::Absent => {}
+                ended => return Ok(ended),
+            }
+        }
+        for (number, level) in (1..).zip(sorted) {
+            let Some(slot) = level.slot_for(prefix, user_key) else { continue };
+            if walk.passes_by(number, slot) {
+                continue;
+            }
+            match walk.search(number, slot)? {
+                Lookup::Absent => {}
+                ended => return Ok(ended),
+            }
+        }
+        Ok(Lookup::Absent)
+    }
+
+    /// True unless the resident filters and fences prove that no table has `user_key`; reads
+    /// nothing. Tables without a resident filter count as "may contain".
+    #[must_use]
+    pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
+        let prefix = sort_prefix(user_key);
+        self.levels.iter().any(|level| {
+            level.fences.iter().zip(&level.slots).any(|(fence, slot)| {
+                !fence.excludes(prefix, user_key)
+                    && slot.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+            })
+        })
+    }
+}
+
+/// One lookup on its way through the tables.
+struct Walk<'a, 'k> {
+    key: &'a LookupKey,
+    hash: &'a KeyHash<'k>,
+    bits: LineBits,
+    read: VersionRead,
+    stripe: Stripe<'a>,
+    trace: Option<&'a mut Vec<TableStep>>,
+}
+
+impl Walk<'_, '_> {
+    /// True, and counted, if the table's resident filter says "no". In line, with everything that
+    /// it calls: most lookups in most tables end here.
+    #[inline(always)]
+    fn passes_by(&mut self, level: usize, slot: &Slot) -> bool {
+        if !self.read.use_filters || !slot.denies(self.hash, &mut self.bits) {
+            return false;
+        }
+        self.stripe.add_level(level, LevelCounter::Negatives, 1);
+        self.stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
+        if let Some(trace) = &mut self.trace {
+            trace.push(TableStep::denied(level, slot));
+        }
+        true
+    }
+
+    /// Asks the table itself, and counts what it says.
+    #[inline(never)]
+    fn search(&mut self, level: usize, slot: &Slot) -> Result<Lookup> {
+        let options = TableReadOptions {
+            use_filters: self.read.use_filters,
+            fill_cache: self.read.fill_cache,
+            filter_said_maybe: self.read.use_filters && slot.filter.is_some(),
+        };
+        let mut io = TableIo::default();
+        let result = slot.handle.table.get(self.key, self.hash, options, &mut io);
+        count_io(level, &io, &self.stripe);
+        let (lookup, verdict) = result?;
+        count_verdict(level, slot, self.key, verdict, &lookup, &self.stripe);
+        if let Some(trace) = &mut self.trace {
+            let number = slot.handle.meta.number;
+            trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
+        }
+        Ok(lookup)
+    }
+}
+
+/// Counts what a table's filter said of a key, in the light of what the search found. In line for
+/// single lookups, whatever else calls it.
+#[inline(always)]
+pub fn count_verdict(
+    level: usize,
+    slot: &Slot,
+    key: &LookupKey,
+    verdict: FilterVerdict,
+    lookup: &Lookup,
+    stripe: &Stripe<'_>,
+) {
+    let counter = match (verdict, lookup) {
+        (FilterVerdict::No, _) => {
+            stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
+            if slot.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
+        }
+        (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
+        // Right or wrong of the prefix is more than the search for one key can tell.
+        (FilterVerdict::Maybe, _) if slot.by_prefix => LevelCounter::PrefixPositives,
+        (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Deleted) => LevelCounter::TruePositives,
+        // A newer version than the read's may be what the filter saw.
+        (FilterVerdict::Maybe, Lookup::Absent)
+            if slot.handle.meta.largest_sequence > key.sequence() =>
+        {
+            LevelCounter::Unresolved
+        }
+        (FilterVerdict::Maybe, Lookup::Absent) => LevelCounter::FalsePositives,
+    };
+    stripe.add_level(level, counter, 1);
+}
+
+/// Counts the blocks that were touched in a table. In line, as above.
+#[inline(always)]
+pub fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let touched = [
+        (LevelCounter::IndexSeeks, io.index_seeks),
+        (LevelCounter::DataBlocksCached, io.data_cached),
+        (LevelCounter::FilterBlocksCached, io.filter_cached),
+    ];
+    for (counter, amount) in touched {
+        if amount > 0 {
+            stripe.add_level(level, counter, u64::from(amount));
+        }
+    }
+    if io.data_read | io.filter_read | io.index_read | io.filter_errors > 0 {
+        count_reads(level, io, stripe);
+    }
+}
+
+#[cold]
+fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let read = [
+        (LevelCounter::DataBlocksRead, u64::from(io.data_read)),
+        (LevelCounter::DataBytesRead, io.data_bytes),
+        (LevelCounter::FilterBlocksRead, u64::from(io.filter_read)),
+        (LevelCounter::FilterBytesRead, io.filter_bytes),
+        (LevelCounter::IndexBlocksRead, u64::from(io.index_read)),
+        (LevelCounter::IndexBytesRead, io.index_bytes),
+    ];
+    for (counter, amount) in read {
+        stripe.add_level(level, counter, amount);
+    }
+    stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
+}
+
+/// Counts the blocks that a scan touched in a table, apart from those of lookups.
+pub fn count_scan_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+    let touched = [
+        (LevelCounter::ScanDataBlocksCached, u64::from(io.data_cached)),
+        (LevelCounter::ScanDataBlocksRead, u64::from(io.data_read)),
+        (LevelCounter::ScanDataBytesRead, io.data_bytes),
+        (LevelCounter::ScanFilterBlocksCached, u64::from(io.filter_cached)),
+        (LevelCounter::ScanFilterBlocksRead, u64::from(io.filter_read)),
+        (LevelCounter::ScanFilterBytesRead, io.filter_bytes),
+        (LevelCounter::ScanIndexBlocksRead, u64::from(io.index_read)),
+        (LevelCounter::ScanIndexBytesRead, io.index_bytes),
+    ];
+    for (counter, amount) in touched {
+        if amount > 0 {
+            stripe.add_level(level, counter, amount);
+        }
+    }
+    if io.filter_errors > 0 {
+        stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
+    }
+}

@@ -1,0 +1,210 @@
+//! The trip of a write: join the queue; the leader of a group makes room, numbers the entries,
+//! appends them to the log (and syncs if asked), applies them to the memtable, publishes.
+//!
+//! One leader at a time, so one appender, one applier, and sequences published in order. An error
+//! means "not acknowledged": the group is invisible until reopen, and then there whole or not at
+//! all; the error is latched and every later write answers it (I8). A sync covers every write
+//! before it: older logs with unsynced writes are synced first (there must be
+//! no hole between logs).
+//!
+//! Stalls: a write that needs a new memtable waits while too many wait for their flush or level 0
+//! is full; each wait is counted with its reason and duration.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::SEQUENCE_MAX;
+use crate::base::stats::counters::Counter;
+use crate::base::sync::thread;
+use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::options::access::WriteOptions;
+use crate::state::session::{session_log, switch_memtable, sync_logs};
+use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
+use crate::state::write_queue::{Joined, Request};
+use std::time::{Duration, Instant};
+
+/// A write waits this long, once a group, while level 0 grows faster than it is compacted.
+const SLOWDOWN: Duration = Duration::from_millis(1);
+
+/// Writes a batch.
+///
+/// # Errors
+/// `InvalidArgument` for a batch beyond a limit, `Closed`, `ReadOnly`, or the failure of the log.
+pub fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+    batch.check()?;
+    shared.check_writable()?;
+    if batch.is_empty() && !options.sync {
+        return Ok(());
+    }
+    submit(shared, Request { batch, sync: options.sync, switch: false })
+}
+
+/// Makes every write acknowledged so far durable.
+///
+/// # Errors
+/// As for [`write`].
+pub fn sync(shared: &Shared) -> Result<()> {
+    write(shared, WriteBatch::new(), &WriteOptions::new().sync(true))
+}
+
+/// Turns the active memtable into an immutable one, unless it is empty.
+///
+/// # Errors
+/// As for [`write`].
+pub fn switch(shared: &Shared) -> Result<()> {
+    shared.check_writable()?;
+    submit(shared, Request { batch: WriteBatch::new(), sync: false, switch: true })
+}
+
+fn submit(shared: &Shared, request: Request) -> Result<()> {
+    // Before it waits in line or writes to the log.
+    shared.process.check()?;
+    match shared.queue.join(request) {
+        Joined::Done(result) => result,
+        Joined::Lead(mut leadership, own) => {
+            let latch = LatchOnPanic(shared);
+            let mut group = leadership.take_group(&own);
+            group.insert(0, own);
+            let result = commit(shared, &group);
+            leadership.complete(&result);
+            loop {
+                let group = leadership.take_next_group();
+                if group.is_empty() {
+                    break;
+                }
+                leadership.complete(&commit(shared, &group));
+            }
+            drop(latch);
+            result
+        }
+    }
+}
+
+/// A leader that unwinds leaves log and memtable in an unknown state: no more writes.
+struct LatchOnPanic<'a>(&'a Shared);
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = std::io::Error::other("a thread panicked while it wrote");
+            self.0.latch(Error::io("write", &self.0.directory, cause));
+        }
+    }
+}
+
+fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
+    let switch = group.iter().any(|request| request.switch);
+    let sync = group.iter().any(|request| request.sync);
+    let count: usize = group.iter().map(|request| request.batch.len()).sum();
+    make_room(shared, switch, count > 0)?;
+    let mut log = shared.log.lock();
+    // Under the lock: `close` marks the database closed before it ends the log.
+    shared.check_writable()?;
+    if must_switch(shared, switch) {
+        switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+    }
+    if count > 0 {
+        append(shared, &mut log, group, count).map_err(|error| shared.latch(error))?;
+    }
+    if sync {
+        sync_logs(shared, &mut log).map_err(|error| shared.latch(error))?;
+    }
+    if count > 0 {
+        let tombstones = apply(shared, &log, group, count);
+        drop(log);
+        if tombstones >= TOMBSTONES_MAX && shared.tombstones_pile_up() {
+            shared.work.ring();
+        }
+    }
+    Ok(())
+}
+
+/// Appends the group to the log as one record and numbers its entries.
+fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) -> Result<()> {
+    let first = log.next_sequence;
+    let last = first + count as u64 - 1;
+    if last > SEQUENCE_MAX {
+        return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
+    }
+    let entries: Vec<&[u8]> = group.iter().map(|request| request.batch.entries()).collect();
+    let synced_through = log.synced_through;
+    let wal = session_log(shared, log)?;
+    let appended = wal.append(synced_through, first, count as u32, &entries);
+    // Also if that failed: the record may be in the log all the same, so its numbers are used.
+    log.next_sequence = last + 1;
+    let bytes = appended?;
+    log.last_sequence = last;
+    shared.counters.add(Counter::WalBytes, bytes);
+    Ok(())
+}
+
+/// Puts the group into the memtable, then makes it visible; answers how many tombstones are there.
+fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> usize {
+    let view = shared.view.load();
+    let mut sequence = log.last_sequence + 1 - count as u64;
+    // I3: no reader may see what is not inserted yet.
+    debug_assert!(shared.published.visible() < sequence);
+    for request in group {
+        let entries = request.batch.len() as u32;
+        view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
+        sequence += u64::from(entries);
+    }
+    shared.published.publish(log.last_sequence);
+    let stripe = shared.counters.stripe();
+    let batches = group.iter().filter(|request| !request.batch.is_empty());
+    stripe.add(Counter::WriteGroups, 1);
+    stripe.add(Counter::Batches, batches.count() as u64);
+    stripe.add(Counter::Entries, count as u64);
+    let bytes = group.iter().map(|request| request.batch.payload_bytes() as u64);
+    stripe.add(Counter::EntryBytes, bytes.sum());
+    view.active.tombstones()
+}
+
+fn must_switch(shared: &Shared, asked: bool) -> bool {
+    let active = &shared.view.load().active;
+    !active.is_empty() && (asked || active.bytes() >= shared.options.write_buffer_bytes)
+}
+
+/// Waits until the group may go on: called by the leader, holding no lock.
+fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
+    let level0 = || shared.view.load().version.level(0).len();
+    if writes && level0() >= shared.options.level0_slowdown() {
+        let started = Instant::now();
+        thread::sleep(SLOWDOWN);
+        shared.counters.add(Counter::Level0Slowdowns, 1);
+        shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
+    }
+    if !must_switch(shared, asked) {
+        return Ok(());
+    }
+    let memtables_full =
+        || shared.view.load().immutables.len() >= shared.options.immutable_memtables_max;
+    let reasons: [(&dyn Fn() -> bool, Counter, Counter); 2] = [
+        (&memtables_full, Counter::MemtableStalls, Counter::MemtableStallNanos),
+        (
+            &|| level0() >= shared.options.level0_stop(),
+            Counter::Level0Stalls,
+            Counter::Level0StallNanos,
+        ),
+    ];
+    for (full, stalls, stall_nanos) in reasons {
+        if !full() {
+            continue;
+        }
+        let started = Instant::now();
+        let mut jobs = shared.jobs.lock();
+        jobs.flush_wanted = true;
+        jobs.compaction_wanted = true;
+        shared.work.ring();
+        while full() && !shared.failure.is_set() && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+        drop(jobs);
+        shared.counters.add(stalls, 1);
+        shared.counters.add(stall_nanos, nanos(started));
+        shared.check_writable()?;
+    }
+    Ok(())
+}
+
+fn nanos(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
+}
