@@ -1,10 +1,10 @@
 //! What a filter costs to build and to ask, and what it lets through.
 //!
-//! `cargo bench --bench filter_policy`. Prints bits per key and the share of false positives of
-//! each encoding beside what its formula says, then measures building (per key) and asking: an
-//! absent key of a filter that fits the processor's caches (10,000 keys) and of one that does not
-//! (20 million keys, 25 MB), hashing included and apart. Each answer is needed before the next
-//! question, as in one lookup after the other.
+//! `cargo bench -p siftdb-benches --bench filter_policy`. Prints bits per key and the share of
+//! false positives of each encoding beside what its formula says, then measures building (per key)
+//! and asking: an absent key of a filter that fits the processor's caches (10,000 keys) and of one
+//! that does not (20 million keys, 25 MB), hashing included and apart. Each answer is needed before
+//! the next question, as in one lookup after the other.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter, leveldb_hash, xxph3_64};

@@ -2,10 +2,10 @@
 //! same keys read with filters and without. It is the measurement behind the section "Filters
 //! of lookups that hit" in DESIGN.md: it bounds what skipping such filters could save.
 //!
-//! `cargo bench --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the stated figures. Each side has a
-//! database of its own, so that neither finds the other's blocks in its cache. Short rounds take
-//! turns, measured by processor time, and the ratio of each pair is kept, so that what disturbs the
-//! machine disturbs both.
+//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the stated
+//! figures. Each side has a database of its own, so that neither finds the other's blocks in its
+//! cache. Short rounds take turns, measured by processor time, and the ratio of each pair is kept,
+//! so that what disturbs the machine disturbs both.
 
 mod support;
 

@@ -2,8 +2,8 @@
 //! and seek, cache by key and by slot, memtable, log. A regression that `point_lookup` or `write`
 //! shows is placed here.
 //!
-//! `cargo bench --bench parts`; `SIFTDB_BENCH_KEYS=1000000` for the size that the budgets are
-//! stated for.
+//! `cargo bench -p siftdb-benches --bench parts`; `SIFTDB_BENCH_KEYS=1000000` for the size that the
+//! budgets are stated for.
 
 mod support;
 

@@ -2,8 +2,9 @@
 //! larger than the data and one too small for it, one settled level, many tables at level 0, and a
 //! full memtable.
 //!
-//! `cargo bench --bench point_lookup`; `SIFTDB_BENCH_KEYS=1000000` for the size that the budgets
-//! are stated for. A filter expression after `--` selects rows, for instance `-- settled/full`.
+//! `cargo bench -p siftdb-benches --bench point_lookup`; `SIFTDB_BENCH_KEYS=1000000` for the size
+//! that the budgets are stated for. A filter expression after `--` selects rows, for instance `--
+//! settled/full`.
 
 mod support;
 

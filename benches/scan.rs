@@ -1,6 +1,6 @@
 //! Scans: 100 entries from a random key, a full scan in both directions, and opening a database.
 //!
-//! `cargo bench --bench scan`. The rows of a full scan are the time of one entry.
+//! `cargo bench -p siftdb-benches --bench scan`. The rows of a full scan are the time of one entry.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Writes: single puts, batches, sorted loads, durable puts, and how writers share a sync.
 //!
-//! `cargo bench --bench write`. Each row is the time of one entry (of one put for the durable
-//! rows), background flushes and compactions running along.
+//! `cargo bench -p siftdb-benches --bench write`. Each row is the time of one entry (of one put for
+//! the durable rows), background flushes and compactions running along.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! What is said of the layouts, counted: sizes, reads, bytes and cache lines, no times.
 //!
-//! `cargo bench --bench layouts`; `SIFTDB_BENCH_KEYS=2200000` for the size that the claims are made
-//! for, a table of 256 MB. An argument selects the sections whose name contains it, for instance
-//! `-- starved`.
+//! `cargo bench -p siftdb-benches --bench layouts`; `SIFTDB_BENCH_KEYS=2200000` for the size that
+//! the claims are made for, a table of 256 MB. An argument selects the sections whose name contains
+//! it, for instance `-- starved`.
 //!
 //! Files are in memory and nothing runs in the background, so the figures are the same in every
 //! run. Only what a cache too small for its filters holds differs by a few in a thousand: a block's
