@@ -17,7 +17,7 @@ use crate::base::sync::Arc;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
-use crate::tree::runs::Runs;
+use crate::tree::runs::SortedRuns;
 use crate::tree::version::Version;
 
 /// The filters of a database: what they are, what the options ask for, what they did.
@@ -288,7 +288,7 @@ impl Wanted {
 
 /// One entry a level.
 fn wanted_filters(shared: &Shared, version: &Version) -> Vec<Wanted> {
-    let runs = Runs::of(&version.shape());
+    let runs = SortedRuns::of(&version.shape());
     let wanted = (0..LEVELS).map(|level| Wanted {
         filter: shared.options.table_filter(level, &runs),
         is_of_budget: shared.options.filter_budget_bytes(level).is_some(),

@@ -10,7 +10,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::filter_rebuild::{FilterRebuild, FilterRebuildWalk};
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::range::RangeCompaction;
-use crate::jobs::install::{compact_once, run_compaction};
+use crate::jobs::compact::run::{compact_once, run_compaction};
 use crate::jobs::workers::{CompactionToken, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;

@@ -18,10 +18,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
-use crate::base::sync::Ordering;
+use crate::base::sync::{Arc, Ordering};
 use crate::base::write_batch::DecodedBatch;
 use crate::env::directory::{keep_in_lost, our_files};
-use crate::jobs::install::flush_recovered;
+use crate::jobs::flush::write_memtables;
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
 use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
@@ -279,7 +279,11 @@ impl<'a> Contents<'a> {
         if memtables.is_empty() {
             return Ok(());
         }
-        let written = flush_recovered(self.shared, memtables, &self.tables, self.last_sequence)?;
+        let mut levels = self.shared.view.load().version.shape();
+        // A tombstone must not be dropped while one of these may hold its key.
+        levels[0].extend(self.tables.iter().cloned().map(Arc::new));
+        let readers = vec![self.last_sequence];
+        let written = write_memtables(self.shared, memtables, levels, Some(readers))?;
         self.tables.extend(written);
         Ok(())
     }

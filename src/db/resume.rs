@@ -16,9 +16,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::jobs::install::write_tables;
+use crate::jobs::flush::write_memtables;
 use crate::jobs::workers::CompactionToken;
 use crate::state::session;
 use crate::state::shared::{LogState, ReadView, Shared};
@@ -76,11 +75,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     debug_assert_eq!(last_sequence, shared.published.visible());
     let mut tables = Vec::new();
     if !memtables.is_empty() {
-        let outcome = write_tables(shared, &view, memtables.clone())?;
-        let stripe = shared.counters.stripe();
-        stripe.add(Counter::Flushes, memtables.len() as u64);
-        stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
-        tables = outcome.tables;
+        tables = write_memtables(shared, memtables.clone(), view.version.shape(), None)?;
     }
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
     let wal = session::begin_log(shared, log, number, manifest)?;

@@ -11,7 +11,7 @@ use crate::db::open;
 use crate::env::api::Env;
 use crate::env::mem::{CrashModel, MemEnv};
 use crate::filter::builder::faults;
-use crate::jobs::install::flush_pending;
+use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::remove_tables;
 use crate::jobs::workers::{self, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};

@@ -1,50 +1,143 @@
-//! A flush: the oldest immutable memtables become a table of level 0.
+//! A flush: the immutable memtables become tables of level 0, and their logs go.
 //!
-//! Called by the background with memtables that take no more writes, in the order of their age
-//! and without a gap, the oldest of all first: then everything older than their entries is in the
-//! tables, and `retention.rs` may drop a tombstone whose key no table can hold. Versions that
-//! another one of the same flush covers are dropped too, so writing one key over and over costs
-//! one entry a flush. Where nothing stays there is no table; where the index of one would get too
-//! large there are several, disjoint by user key.
+//! [`flush_pending`] is the whole job, run by the flush worker: write the tables, log the edit,
+//! store the view without the memtables, remove the logs. The order matters (I5): a log goes only
+//! after the manifest that names its tables is durable. After a failed change of the manifest
+//! nothing is removed, because the record may have reached the disk (I8).
+//!
+//! The memtables take no more writes and are all that wait, the oldest included. So everything
+//! older than their entries is in tables, and a tombstone may be dropped if no table can hold its
+//! key. Versions that a newer one hides from every snapshot are dropped too: writing one key over
+//! and over costs one entry a flush. If nothing stays, there is no table. If the index of one table
+//! would get too large there are several, disjoint by user key.
 
 use crate::base::error::Result;
+use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
+use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
+use crate::jobs::compact::output::{JobContext, JobOutcome};
 use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
-use crate::jobs::compact::task::{JobContext, JobOutcome};
+use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::shared::{ImmutableMemtable, ReadView, Shared};
+use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::runs::SortedRuns;
 use crate::tree::version::LevelShape;
 
-/// What to flush.
-pub struct FlushJob {
-    /// The oldest memtables, oldest first.
-    pub memtables: Vec<Arc<Memtable>>,
-    /// The live snapshots in ascending order, then the published sequence: taken together, before
-    /// the flush.
-    pub snapshots: Vec<SequenceNumber>,
-    /// The tree as it is, or as it was at any time since the flush before.
-    pub levels: LevelShape,
+/// Flushes all immutable memtables into tables. False if there were none.
+///
+/// # Errors
+/// The failure of a table or of the manifest: nothing was removed.
+pub fn flush_pending(shared: &Shared) -> Result<bool> {
+    let _one_at_a_time = shared.flushes.lock();
+    let view = shared.view.load_full();
+    let waiting = &view.immutables;
+    if waiting.is_empty() {
+        return Ok(false);
+    }
+    let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
+    let tables = write_memtables(shared, memtables, view.version.shape(), None)?;
+    install(shared, waiting, tables)?;
+    shared.want(false, true);
+    shared.save_stats();
+    Ok(true)
 }
 
-/// Writes the memtables into a table.
+/// Writes memtables, oldest first, into tables that no manifest names yet. `levels` is the tree
+/// below them. `snapshots` are the sequences that reads need; `None` asks for the live ones.
+///
+/// # Errors
+/// The failure of a table: none is left.
+pub fn write_memtables(
+    shared: &Shared,
+    memtables: Vec<Arc<Memtable>>,
+    levels: LevelShape,
+    snapshots: Option<Vec<SequenceNumber>>,
+) -> Result<Vec<FileMeta>> {
+    // Asked under the lock that registers snapshots, and before the input is read. A snapshot that
+    // comes later is at the published sequence or above it, so it needs no more than these.
+    let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
+    let stripe = shared.counters.stripe();
+    let flushes = memtables.len() as u64;
+    let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
+    let runs = SortedRuns::after_flush(&levels, entries);
+    let outcome =
+        write_tables(&JobContext::new(shared, 0, &runs), &memtables, &snapshots, &levels)?;
+    stripe.add(Counter::Flushes, flushes);
+    stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
+    Ok(outcome.tables)
+}
+
+/// The flush itself, without the database around it: merges `memtables`, oldest first, into
+/// tables. `snapshots` ascend and end with the published sequence. `levels` is the tree as it is,
+/// or as it was at any time since the flush before.
 ///
 /// # Errors
 /// The table cannot be written, the entries read are not as many as the memtables hold, or the
 /// job was stopped. No output file remains.
-pub fn flush(context: &JobContext<'_>, job: FlushJob) -> Result<JobOutcome> {
-    let memtables = &job.memtables;
+pub fn write_tables(
+    context: &JobContext<'_>,
+    memtables: &[Arc<Memtable>],
+    snapshots: &[SequenceNumber],
+    levels: &LevelShape,
+) -> Result<JobOutcome> {
     let newest_first = memtables.iter().rev();
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.walks(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
-        retention: Retention::new(&job.snapshots, KeysBelow::new(&job.levels[1..], &job.levels[0])),
+        retention: Retention::new(snapshots, KeysBelow::new(&levels[1..], &levels[0])),
         sequences: None,
         context,
     };
     rewrite.run(|_, _| false)
+}
+
+/// Logs the edit that puts `tables` in the place of `flushed`, then lets their logs go.
+///
+/// # Errors
+/// The failure of the manifest: nothing was removed.
+fn install(shared: &Shared, flushed: &[ImmutableMemtable], tables: Vec<FileMeta>) -> Result<()> {
+    let is_flushed = |full: &ImmutableMemtable| {
+        flushed.iter().any(|other| Arc::ptr_eq(&full.memtable, &other.memtable))
+    };
+    {
+        shared.check_lock()?;
+        let mut versions = shared.versions.lock();
+        let view = shared.view.load();
+        let oldest = view.immutables.iter().rev().find(|full| !is_flushed(full));
+        let published = shared.published.visible();
+        let edit = VersionEdit {
+            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            // The oldest log that is still needed. It is durable by name, because a log is created
+            // before its memtable enters the view.
+            first_log: Some(FirstLog {
+                number: oldest.map_or(view.active_log, |full| full.log_number),
+                flushed_through: flushed.first().map_or(published, |newest| newest.last_sequence),
+            }),
+            ..VersionEdit::default()
+        };
+        let version = versions.apply(edit, published)?;
+        // One store takes the memtables out and puts their tables in: no reader sees neither, and
+        // none sees both.
+        shared.update_view(|view| ReadView {
+            immutables: view.immutables.iter().filter(|full| !is_flushed(full)).cloned().collect(),
+            version,
+            ..view.clone()
+        });
+    }
+    // I5: only now, because the edit above is durable.
+    let logs: Vec<u64> = flushed.iter().map(|full| full.log_number).collect();
+    shared.log.lock().unsynced.retain(|wal| !logs.contains(&wal.number()));
+    for number in logs {
+        remove(shared, FileName::Wal(number));
+    }
+    // A worker frees them once no reader holds one (`obsolete.rs`).
+    shared.retired.lock().extend(flushed.iter().map(|full| Arc::clone(&full.memtable)));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
 use crate::filter::construction::Construction;
-use crate::jobs::compact::task::{INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome};
-use crate::jobs::flush::{FlushJob, flush};
+use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome};
+use crate::jobs::flush::write_tables;
 use crate::memtable::memtable::Memtable;
 use crate::table::builder::TableOptions;
 use crate::table::filter::pinned::FilterPinning;
@@ -125,9 +125,8 @@ impl Tree {
     }
 
     pub fn run_flush(&self) -> Result<JobOutcome> {
-        let memtables = self.memtables[..self.memtables.len() - 1].to_vec();
-        let (snapshots, levels) = (self.needed(), self.version.shape());
-        flush(&self.context(), FlushJob { memtables, snapshots, levels })
+        let memtables = &self.memtables[..self.memtables.len() - 1];
+        write_tables(&self.context(), memtables, &self.needed(), &self.version.shape())
     }
 
     /// Writes all memtables out.

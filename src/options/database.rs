@@ -16,7 +16,7 @@ use crate::options::filter::Filter;
 use crate::table::builder::TableOptions;
 use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::Compression;
-use crate::tree::runs::Runs;
+use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use std::sync::Arc;
 
@@ -364,7 +364,7 @@ impl Options {
     }
 
     /// The settings of the tables that a job writes at `level`, `runs` being what it leaves.
-    pub(crate) fn table_options(&self, level: usize, runs: &Runs) -> TableOptions {
+    pub(crate) fn table_options(&self, level: usize, runs: &SortedRuns) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
             restart_interval: 16,
@@ -425,7 +425,7 @@ mod tests {
         let options = Options::new();
         options.validate().unwrap();
         for level in 0..LEVELS {
-            let filter = options.table_options(level, &Runs::default()).filter.unwrap();
+            let filter = options.table_options(level, &SortedRuns::default()).filter.unwrap();
             assert_eq!(filter.layout == FilterLayout::Full, level < 2);
         }
     }

@@ -1,6 +1,6 @@
 //! Which filter the tables of a job get: by level, by what the tree holds, by a budget.
 //!
-//! Asked by `jobs/install.rs` before each flush and compaction with the entries that each run will
+//! Asked by `jobs` before each flush and compaction with the entries that each run will
 //! hold. Tables keep the filter they were written with until a compaction rewrites them, so after
 //! a change of options, or of the tree, old and new filters stand side by side.
 
@@ -10,7 +10,7 @@ use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::table::filter::layout::TableFilter;
 use crate::table::filter::pinned::FilterPinning;
-use crate::tree::runs::Runs;
+use crate::tree::runs::SortedRuns;
 
 impl Options {
     /// Tables at level 0 that slow writes down.
@@ -35,7 +35,7 @@ impl Options {
     }
 
     /// The filter of the tables that a job writes at `level`, `runs` being what it leaves.
-    pub(crate) fn table_filter(&self, level: usize, runs: &Runs) -> Option<TableFilter> {
+    pub(crate) fn table_filter(&self, level: usize, runs: &SortedRuns) -> Option<TableFilter> {
         if self.leaves_out(level, runs) {
             return None;
         }
@@ -53,7 +53,7 @@ impl Options {
 
     /// Thousandths of a bit per key, for tables of `level` under a budget. What has a filter of
     /// its own kind, or none, takes no part.
-    fn allotted(&self, level: usize, runs: &Runs, budget_bytes: u64) -> u32 {
+    fn allotted(&self, level: usize, runs: &SortedRuns, budget_bytes: u64) -> u32 {
         let mut keys = Vec::new();
         let mut first_of_level = 0;
         for other in 0..LEVELS {
@@ -67,7 +67,7 @@ impl Options {
         millibits_by_run(&keys, budget_bytes).get(first_of_level).copied().unwrap_or_default()
     }
 
-    fn leaves_out(&self, level: usize, runs: &Runs) -> bool {
+    fn leaves_out(&self, level: usize, runs: &SortedRuns) -> bool {
         !self.filter_last_level && runs.is_last(level)
     }
 }
@@ -79,9 +79,9 @@ mod tests {
     use crate::tree::testing::drawn_levels;
 
     /// A flush of 100 entries above tables of 100 entries each at levels 1 and 3.
-    fn runs() -> Runs {
+    fn runs() -> SortedRuns {
         let many = (0..30).map(|n| format!(" {n}[k{n}..k{n}]")).collect::<String>();
-        Runs::after_flush(&drawn_levels(&format!("L1: 90[a..b]\nL3:{many}")), 100)
+        SortedRuns::after_flush(&drawn_levels(&format!("L1: 90[a..b]\nL3:{many}")), 100)
     }
 
     fn bits(options: &Options, level: usize) -> Option<f64> {
@@ -126,7 +126,7 @@ mod tests {
             (0..LEVELS).map(|level| bits(&options, level).is_some()).collect();
         assert_eq!(filtered, [true, true, true, false, false, false, false]);
         // What is flushed into an empty tree has one.
-        let empty = Runs::after_flush(&Default::default(), 5);
+        let empty = SortedRuns::after_flush(&Default::default(), 5);
         assert!(options.table_filter(0, &empty).is_some());
         assert!(options.table_filter(1, &empty).is_none());
     }

@@ -1,6 +1,6 @@
 //! One walk over the tables of a sorted level, which are opened as the walk gets to them.
 //!
-//! `read/scan.rs` and `jobs/compact/merge.rs` use it, the latter also for a single table of level
+//! `read/scan.rs` and `jobs/compact/run.rs` use it, the latter also for a single table of level
 //! 0. The caller gives the tables it wants, in the order of their keys, disjoint by user key.
 //!
 //! A table that is walked from one end to the other must yield as many entries as the manifest

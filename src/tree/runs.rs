@@ -12,19 +12,19 @@ use crate::tree::version::LevelShape;
 
 /// Entries of each run, by level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Runs([Vec<u64>; LEVELS]);
+pub struct SortedRuns([Vec<u64>; LEVELS]);
 
-impl Runs {
+impl SortedRuns {
     /// The tree as it is.
     #[must_use]
     pub fn of(levels: &LevelShape) -> Self {
-        Runs::keeping(levels, |_, _| true)
+        SortedRuns::keeping(levels, |_, _| true)
     }
 
     /// The tree with `entries` more, flushed into the newest table of level 0.
     #[must_use]
     pub fn after_flush(levels: &LevelShape, entries: u64) -> Self {
-        let mut runs = Runs::of(levels);
+        let mut runs = SortedRuns::of(levels);
         runs.0[0].insert(0, entries);
         runs
     }
@@ -39,7 +39,8 @@ impl Runs {
     ) -> Self {
         let numbers: Vec<(usize, u64)> =
             replaced.clone().map(|(level, meta)| (level, meta.number)).collect();
-        let mut runs = Runs::keeping(levels, |level, number| !numbers.contains(&(level, number)));
+        let mut runs =
+            SortedRuns::keeping(levels, |level, number| !numbers.contains(&(level, number)));
         let entries: u64 = replaced.map(|(_, meta)| meta.entries).sum();
         match runs.0[output_level].first_mut() {
             Some(run) if output_level > 0 => *run += entries,
@@ -61,7 +62,7 @@ impl Runs {
     }
 
     fn keeping(levels: &LevelShape, stays: impl Fn(usize, u64) -> bool) -> Self {
-        Runs(std::array::from_fn(|level| {
+        SortedRuns(std::array::from_fn(|level| {
             let staying = levels[level].iter().filter(|meta| stays(level, meta.number));
             let entries: Vec<u64> = staying.map(|meta| meta.entries).collect();
             match level {

@@ -13,10 +13,9 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
-use crate::jobs::compact::output::OutputTables;
+use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables};
 use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
-use crate::jobs::compact::task::{INDEX_BYTES_MAX, JobContext};
 use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
@@ -27,7 +26,7 @@ use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::{Graveyard, TableHandle};
 use crate::tree::level_iter::LevelIter;
-use crate::tree::runs::Runs;
+use crate::tree::runs::SortedRuns;
 use std::path::Path;
 
 /// Where tables are written, and how.
@@ -37,7 +36,7 @@ pub struct Rebuild<'a> {
     /// The counter of file numbers.
     pub next_file_number: AtomicU64,
     /// Entries that each level will hold: what filters are sized by.
-    runs: Runs,
+    runs: SortedRuns,
     tables: TableContext,
     never: AtomicBool,
 }
@@ -65,7 +64,7 @@ impl<'a> Rebuild<'a> {
             options,
             directory,
             next_file_number: AtomicU64::new(next_file_number),
-            runs: Runs::of(&shape),
+            runs: SortedRuns::of(&shape),
             tables: TableContext {
                 files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
                 cache: Cache::new(options.block_cache_bytes, 1.0),

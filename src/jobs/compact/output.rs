@@ -11,12 +11,82 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
-use crate::base::sync::Ordering;
-use crate::jobs::compact::task::{JobContext, new_table_id};
-use crate::table::builder::TableBuilder;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
+use crate::env::api::Env;
+use crate::state::shared::Shared;
+use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::format::BLOCK_BYTES_MAX;
 use crate::tree::edit::FileMeta;
+use crate::tree::runs::SortedRuns;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Size of a data index at which a job starts another table. An index is one block, and a quarter
+/// of what a block may have leaves room for the versions of the last key. Only very long keys in
+/// very small blocks ever get there.
+pub const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
+
+/// What a job did, for the statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Bytes of the input tables; for a flush the bytes of the memtables.
+    pub bytes_read: u64,
+    /// Bytes of the new tables.
+    pub bytes_written: u64,
+    /// Entries read.
+    pub entries_in: u64,
+    /// Entries written.
+    pub entries_out: u64,
+    /// Entries that no read can see any more, left out.
+    pub entries_dropped: u64,
+}
+
+/// Where a job works, and how its tables are made.
+#[derive(Debug)]
+pub struct JobContext<'a> {
+    /// The file system.
+    pub env: &'a Arc<dyn Env>,
+    /// The database directory.
+    pub directory: &'a Path,
+    /// The counter of file numbers.
+    pub next_file_number: &'a AtomicU64,
+    /// The settings of tables at the output level.
+    pub table_options: TableOptions,
+    /// Size of a table's data index at which another table is started.
+    pub index_bytes_max: u64,
+    /// Set when the database closes: the job ends soon, with [`Error::Closed`].
+    ///
+    /// [`Error::Closed`]: crate::base::error::Error::Closed
+    pub stop: &'a AtomicBool,
+}
+
+impl<'a> JobContext<'a> {
+    /// The job that writes tables of `level`, with filters for the tree of `runs`.
+    pub fn new(shared: &'a Shared, level: usize, runs: &SortedRuns) -> Self {
+        let mut table_options = shared.options.table_options(level, runs);
+        table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
+        JobContext {
+            env: &shared.env,
+            directory: &shared.directory,
+            next_file_number: &shared.numbers.next_file,
+            table_options,
+            index_bytes_max: INDEX_BYTES_MAX,
+            stop: &shared.closed,
+        }
+    }
+}
+
+/// What a job made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOutcome {
+    /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
+    pub tables: Vec<FileMeta>,
+    /// What it took.
+    pub counts: JobCounts,
+}
 
 /// The tables of one job.
 pub struct OutputTables<'a> {
@@ -144,5 +214,31 @@ impl Drop for OutputTables<'_> {
             // The error that brought us here is the one to report.
             let _ = self.context.env.remove(path);
         }
+    }
+}
+
+/// An id for a new table, which its blocks are tied to. Drawn at random, so that a table of
+/// another database, or of an earlier life of this one, has another.
+#[must_use]
+pub fn new_table_id() -> u64 {
+    static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
+    // The state is seeded from the system's randomness once a thread and counted up after that.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    hasher.write_u128(now.map_or(0, |since| since.as_nanos()));
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_ids_do_not_repeat() {
+        let mut ids: Vec<u64> = (0..1000).map(|_| new_table_id()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1000);
     }
 }

@@ -1,6 +1,6 @@
 //! The loop of every job: read in order, judge each entry, write what stays.
 //!
-//! `merge.rs` and `flush.rs` say what is read and where a table ends; the rest is the same for
+//! `run.rs` and `flush.rs` say what is read and where a table ends; the rest is the same for
 //! both and stands here, above all the bookkeeping: every entry of the inputs was read, and every
 //! one was either written or dropped on purpose. A count that does not come out is an error, and
 //! nothing of the job remains, since an entry lost here would be lost for good.
@@ -11,8 +11,8 @@ use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{SequenceNumber, ValueKind, split_internal_key, unpack_trailer};
 use crate::base::sync::Ordering;
 use crate::jobs::compact::output::OutputTables;
+use crate::jobs::compact::output::{JobContext, JobCounts, JobOutcome};
 use crate::jobs::compact::retention::Retention;
-use crate::jobs::compact::task::{JobContext, JobCounts, JobOutcome};
 use std::ops::RangeInclusive;
 
 /// Entries between two looks at the stop flag.

@@ -1,6 +1,6 @@
 //! What a compaction is to do, as plain data: which tables merge into which level.
 //!
-//! Made by `picker.rs` and `range.rs`, run by `merge.rs`, logged by the caller as
+//! Made by `picker.rs` and `range.rs`, run by `run.rs`, logged by the caller as
 //! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
 //! sorted by key, and no user key lies in two of its tables.
 //!
@@ -18,72 +18,17 @@
 
 use crate::base::key::{SequenceNumber, user_key};
 use crate::base::levels::LEVELS;
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
-use crate::env::api::Env;
-use crate::table::builder::TableOptions;
-use crate::table::format::BLOCK_BYTES_MAX;
+use crate::base::sync::Arc;
 use crate::tree::edit::{FileMeta, VersionEdit};
-use crate::tree::runs::Runs;
+use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelShape;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::ops::RangeInclusive;
-use std::path::Path;
-use std::time::SystemTime;
 
 /// A small neighbour is joined if it has at most this many times the bytes that come to it. Each
 /// time an entry is rewritten for this, its table grows by half; and in a row of small tables each
 /// is more than twice as large as all that came after it.
 const NEIGHBOUR_FACTOR: u64 = 2;
-
-/// Size of a data index at which a job starts another table. An index is one block, and a quarter
-/// of what a block may have leaves room for the versions of the last key. Only very long keys in
-/// very small blocks ever get there.
-pub const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
-
-/// What a job did, for the statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobCounts {
-    /// Bytes of the input tables; for a flush the bytes of the memtables.
-    pub bytes_read: u64,
-    /// Bytes of the new tables.
-    pub bytes_written: u64,
-    /// Entries read.
-    pub entries_in: u64,
-    /// Entries written.
-    pub entries_out: u64,
-    /// Entries that no read can see any more, left out.
-    pub entries_dropped: u64,
-}
-
-/// Where a job works, and how its tables are made.
-#[derive(Debug)]
-pub struct JobContext<'a> {
-    /// The file system.
-    pub env: &'a Arc<dyn Env>,
-    /// The database directory.
-    pub directory: &'a Path,
-    /// The counter of file numbers.
-    pub next_file_number: &'a AtomicU64,
-    /// The settings of tables at the output level.
-    pub table_options: TableOptions,
-    /// Size of a table's data index at which another table is started.
-    pub index_bytes_max: u64,
-    /// Set when the database closes: the job ends soon, with [`Error::Closed`].
-    ///
-    /// [`Error::Closed`]: crate::base::error::Error::Closed
-    pub stop: &'a AtomicBool,
-}
-
-/// What a job made.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobOutcome {
-    /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
-    pub tables: Vec<FileMeta>,
-    /// What it took.
-    pub counts: JobCounts,
-}
 
 /// One compaction.
 #[derive(Clone, Debug)]
@@ -182,8 +127,8 @@ impl CompactionTask {
 
     /// The runs of the tree once this task is done.
     #[must_use]
-    pub fn runs_after(&self, levels: &LevelShape) -> Runs {
-        Runs::after_rewrite(levels, self.replaced(), self.output_level)
+    pub fn runs_after(&self, levels: &LevelShape) -> SortedRuns {
+        SortedRuns::after_rewrite(levels, self.replaced(), self.output_level)
     }
 
     /// The edit that puts `added` in the place of the inputs. For a trivial move the input itself
@@ -289,19 +234,6 @@ fn tables_below(
     deeper.map(|tables| overlap(tables, smallest, largest)).collect()
 }
 
-/// An id for a new table, which its blocks are tied to. Drawn at random, so that a table of
-/// another database, or of an earlier life of this one, has another.
-#[must_use]
-pub fn new_table_id() -> u64 {
-    static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
-    // The state is seeded from the system's randomness once a thread and counted up after that.
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    hasher.write_u128(now.map_or(0, |since| since.as_nanos()));
-    hasher.finish()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -375,20 +307,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn table_ids_do_not_repeat() {
-        let mut ids: Vec<u64> = (0..1000).map(|_| new_table_id()).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), 1000);
-    }
-
-    #[test]
     fn entries_stand_where_the_job_will_have_put_them() {
         // Every drawn table has 100 entries.
         let levels = drawn_levels(
             "L0: 5[x..z] 4[a..d] 3[a..d]\nL1: 9[b..c] 8[x..y]\nL3: 7[a..b] 6[c..d] 2[e..f]",
         );
-        let runs = Runs::after_flush(&levels, 7);
+        let runs = SortedRuns::after_flush(&levels, 7);
         assert_eq!(runs.level(0), [7, 100, 100, 100]);
         assert_eq!(
             (runs.level(1), runs.level(2), runs.level(3)),

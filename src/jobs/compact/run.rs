@@ -1,26 +1,122 @@
-//! A compaction: the tables of a task become new ones of its output level.
+//! One compaction, from the picker to the installed edit: the tables of a task become new ones of
+//! its output level.
 //!
-//! Called by the background with a task from a picker and the version it was picked from. The
-//! inputs are read with every checksum verified and without filling the cache (a damaged block
-//! would otherwise be written anew with a good checksum), and every table must yield the number of
+//! [`compact_once`] asks the picker for a task; [`run_compaction`] runs one and installs it in this
+//! order: new tables and their names durable, the edit logged and synced, the new view stored, only
+//! then the old tables removed (I6). After a failed change of the manifest nothing is removed: the
+//! record may have reached the disk (I8).
+//!
+//! [`merge`] reads the inputs with every checksum verified and without filling the cache; otherwise
+//! a damaged block would be written anew with a good checksum. Every table must yield the number of
 //! entries that the manifest says.
 //!
-//! An output ends where it is full or where it overlaps too much of the level after the next, and
-//! never between two versions of one user key: so sorted levels are disjoint by user key. At level
-//! 0 it does not end.
+//! An output ends when it is full or overlaps too much of the level after the next, but never
+//! between two versions of one user key. So sorted levels are disjoint by user key. At level 0 an
+//! output does not end.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{SequenceNumber, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
+use crate::jobs::compact::output::{JobContext, JobOutcome};
+use crate::jobs::compact::picker::{CompactionCursors, pick};
 use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
-use crate::jobs::compact::task::{CompactionTask, JobContext, JobOutcome};
+use crate::jobs::compact::task::CompactionTask;
+use crate::jobs::obsolete::remove_tables;
+use crate::state::shared::{ReadView, Shared};
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
+use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::Version;
+
+/// Runs the most urgent compaction. False if none is due.
+///
+/// # Errors
+/// The failure of the compaction or of the manifest.
+pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<bool> {
+    if !shared.options.auto_compaction {
+        return Ok(false);
+    }
+    let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
+    let shape = shared.view.load().version.shape();
+    let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
+        return Ok(false);
+    };
+    run_compaction(shared, &task)?;
+    cursors.advance(&task);
+    Ok(true)
+}
+
+/// Runs `task` and installs its result.
+///
+/// # Errors
+/// As for [`compact_once`].
+pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
+    let stripe = shared.counters.stripe();
+    let version = Arc::clone(&shared.view.load().version);
+    let runs = task.runs_after(&version.shape());
+    let rewriting;
+    let task = match task.trivial_move && moves_too_large_a_filter(shared, task, &version, &runs) {
+        true => {
+            rewriting = CompactionTask { trivial_move: false, ..task.clone() };
+            &rewriting
+        }
+        false => task,
+    };
+    let mut added = Vec::new();
+    if !task.trivial_move {
+        let snapshots = shared.snapshots.needed(&shared.published);
+        let options = shared.options.compaction_options();
+        let job = MergeJob { task, version: &version, snapshots, options };
+        let outcome = merge(&JobContext::new(shared, task.output_level, &runs), job)?;
+        stripe.add(Counter::Compactions, 1);
+        stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
+        stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
+        stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
+        added = outcome.tables;
+    }
+    {
+        shared.check_lock()?;
+        let mut versions = shared.versions.lock();
+        let published = shared.published.visible();
+        let version = versions.apply(task.edit(added), published)?;
+        shared.update_view(|view| ReadView { version, ..view.clone() });
+    }
+    stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
+    remove_tables(shared);
+    // Writers that stall on level 0 look again.
+    let _jobs = shared.jobs.lock();
+    shared.done.notify_all();
+    Ok(())
+}
+
+/// True for a move while the filters of all levels take more than their common budget, if the
+/// table's own is a quarter or more above what its new level is allotted. Tables that are loaded
+/// in order would else all keep the many bits that level 0 had to give when they were flushed.
+fn moves_too_large_a_filter(
+    shared: &Shared,
+    task: &CompactionTask,
+    version: &Version,
+    runs: &SortedRuns,
+) -> bool {
+    let budget = |level: usize| shared.options.filter_budget_bytes(level);
+    let Some(budget_bytes) = budget(task.output_level) else { return false };
+    let of_budget = (0..LEVELS).filter(|level| budget(*level).is_some());
+    let tables = of_budget.flat_map(|level| version.level(level));
+    let filter_bytes: u64 = tables.map(|handle| handle.table.properties().filter_bytes).sum();
+    let moved = task.inputs.first().map(|meta| meta.number);
+    let mut tables = version.level(task.input_level).iter();
+    let moved = tables.find(|handle| Some(handle.meta.number) == moved);
+    let own = moved.map_or(0, |handle| handle.table.properties().filter_millibits_per_key);
+    let allotted = shared.options.table_filter(task.output_level, runs);
+    let allotted = allotted.and_then(|filter| filter.encoding.bits_per_key()).unwrap_or_default();
+    filter_bytes > budget_bytes && own as f64 >= 1_250.0 * allotted && own > 0
+}
 
 /// What to compact.
 #[derive(Debug)]
