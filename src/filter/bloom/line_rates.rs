@@ -41,6 +41,15 @@ fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
     })
 }
 
+/// The mean of `rate` over the number of keys in a line.
+fn mean_over_lines(keys: f64, lines: f64, rate: impl Fn(i32) -> f64) -> f64 {
+    let weighted = keys_in_line(keys, lines).map(|(j, chance)| (chance * rate(j), chance));
+    let (sum, chances) = weighted.fold((0.0, 0.0), |(sum, all), (r, c)| (sum + r, all + c));
+    // The mean size of several filters is no whole number of keys, and then the chances do not add
+    // up to 1: with little more than one line they are nearly 0.
+    sum / chances
+}
+
 /// The share of absent keys that a FastLocalBloom of this many lines lets through.
 #[must_use]
 pub fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
@@ -55,7 +64,7 @@ pub fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
         let spread = if set > 0.0 { k * (k - 1.0) / 2.0 * variance / (set * set) } else { 0.0 };
         set.powf(k) * (1.0 + spread)
     };
-    keys_in_line(keys, lines).map(|(j, chance)| chance * rate(j)).sum::<f64>().min(1.0)
+    mean_over_lines(keys, lines, rate).min(1.0)
 }
 
 /// The share of absent keys that a legacy Bloom of this many lines lets through.
@@ -82,7 +91,7 @@ pub fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
         };
         steps.iter().map(of_step).sum::<f64>()
     };
-    let rate: f64 = keys_in_line(keys, lines).map(|(j, chance)| chance * rate(j)).sum();
+    let rate = mean_over_lines(keys, lines, rate);
     let equal_hash = -(-keys / 2f64.powi(32)).exp_m1();
     rate + equal_hash - rate * equal_hash
 }
@@ -130,4 +139,22 @@ fn bits_of(step: usize, probes: usize) -> Vec<usize> {
     bits.sort_unstable();
     bits.dedup();
     bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_change_little_from_one_line_to_a_little_more() {
+        for keys in [2.5, 35.8, 40.0] {
+            for rate in [|k, l| fast_local(k, l, 6), |k, l| legacy(k, l, 6)] {
+                let one = rate(keys, 1.0);
+                for lines in [1.000_01, 1.004, 1.02] {
+                    let more = rate(keys, lines);
+                    assert!((0.7..1.3).contains(&(more / one)), "{keys} in {lines}: {more}, {one}");
+                }
+            }
+        }
+    }
 }
