@@ -1,6 +1,6 @@
 //! What asking a filter costs lookups that hit, which gain nothing from it: one settled level, the
 //! same keys read with filters and without. It is the measurement behind the section "Filters
-//! of lookups that hit" in DESIGN.md: it bounds what skipping such filters could save.
+//! of lookups that hit" in docs/measurements.md: it bounds what skipping such filters could save.
 //!
 //! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the stated
 //! figures. Each side has a database of its own, so that neither finds the other's blocks in its

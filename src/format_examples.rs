@@ -1,4 +1,4 @@
-//! The worked examples of DESIGN.md, section 5, made by the code that writes the real files.
+//! The worked examples of docs/format.md, made by the code that writes the real files.
 //!
 //! [`format_examples`] writes one small table in each layout, a log, an edit and the small files
 //! into a [`MemEnv`] and prints their bytes with what they mean. A test compares that with the
@@ -158,10 +158,10 @@ fn table_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let (_, footer) = split(rest, AROUND_BYTES + INDEX_BYTES + BLOCK_TRAILER_BYTES);
     examples.push(("block", block_example(block)));
     let text = Rows::of(&[data_prefix, data_trailer].concat())
-        .row(4, "52 bytes of contents, which come behind this prefix")
+        .row(4, "52 bytes of contents, which follow this prefix")
         .row(1, "kind: data")
         .row(3, "check of the prefix")
-        .row(1, "type: raw; this and the checksum stand behind the contents")
+        .row(1, "no compression; this and the checksum follow the contents")
         .row(4, "checksum of the block")
         .finish();
     examples.push(("block prefix and trailer", text));
@@ -209,18 +209,18 @@ fn block_example(block: &[u8]) -> String {
     Rows::of(block)
         .row(3, "shared 0, non_shared 3, value 4 bytes")
         .row(3, "\"ada\"")
-        .row(2, "base + 0 is 1 << 8 | 1: put, number 1")
+        .row(2, "base + 0 is 1 << 8 | 1: put, sequence 1")
         .row(4, "\"1815\"")
         .row(3, "shared 3, non_shared 1, value 0 bytes")
         .row(1, "\"m\"")
-        .row(2, "base + 255 is 2 << 8 | 0: tombstone, number 2")
+        .row(2, "base + 255 is 2 << 8 | 0: tombstone, sequence 2")
         .row(3, "shared 0, non_shared 3, value 4 bytes")
         .row(3, "\"bob\"")
-        .row(2, "base + 512 is 3 << 8 | 1: put, number 3")
+        .row(2, "base + 512 is 3 << 8 | 1: put, sequence 3")
         .row(4, "\"1912\"")
         .row(4, "restart at 0")
-        .row(3, "tags of the three entries")
-        .row(2, "tag_count")
+        .row(3, "fingerprints of the three entries")
+        .row(2, "fingerprint count")
         .row(8, "base")
         .row(1, "width")
         .row(4, "one restart; the block has a hash index")
@@ -256,7 +256,7 @@ fn filter_examples(examples: &mut Vec<(&'static str, String)>) -> Result<()> {
     let (_, rest) = split(&file, before);
     let (filter, _) = split(rest, 18);
     let text = Rows::of(filter)
-        .row(8, "64 bits, the least there are, for three keys")
+        .row(8, "64 bits, the smallest filter, for three keys")
         .row(1, "k: 6 probes a key")
         .row(4, "window 0: its filter begins at 0")
         .row(4, "the offsets begin at 9")
@@ -360,7 +360,7 @@ fn edit_example() -> String {
     edit.encode(2, &mut bytes);
     Rows::of(&bytes)
         .row(3, "keyspace: 0")
-        .row(4, "first log 14; up to 3 all is in tables")
+        .row(4, "first log 14; everything up to 3 is in tables")
         .row(3, "next file number: 15")
         .row(3, "last sequence: 3")
         .row(3, "synced through: 3")
@@ -368,12 +368,12 @@ fn edit_example() -> String {
         .row(2, "to level 0, file number 13")
         .row(10, "table id")
         .row(4, "900 bytes")
-        .row(13, "smallest: \"ada\", put, number 1")
-        .row(13, "largest: \"bob\", put, number 3")
+        .row(13, "smallest: \"ada\", put, sequence 1")
+        .row(13, "largest: \"bob\", put, sequence 3")
         .row(3, "3 entries")
         .row(3, "smallest sequence 1")
         .row(3, "largest sequence 3")
-        .row(3, "1 entry that may be dropped; a reader may skip this")
+        .row(3, "1 entry that may be dropped; readers may skip this")
         .row(3, "ordinal: the second edit of its manifest")
         .finish()
 }

@@ -109,7 +109,7 @@
 //! ordinary. The order is bytewise and cannot be changed. One process has a database open to
 //! write at a time. Unix is the supported platform.
 //!
-//! How it works, and why, stands in `DESIGN.md` of the repository.
+//! `DESIGN.md` explains how it works and why; `docs/` has formats, crash safety and measurements.
 
 // The rooms, top to bottom: a module may only use what is below it in this list.
 // `tests/it/architecture.rs` checks it.

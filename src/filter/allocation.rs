@@ -247,6 +247,24 @@ mod tests {
         assert!(sum_of_rates(&bits) < 0.45 * uniform, "{bits:?}: {rates:?}");
     }
 
+    /// The table "Divided memory" of docs/measurements.md, in hundredths of a percent and tenths of
+    /// a bit.
+    #[test]
+    fn memory_divided_by_level_passes_fewer_absent_keys() {
+        let table: [(u64, u64, &[u64]); 3] =
+            [(191, 130, &[150, 95]), (286, 136, &[203, 148, 94]), (381, 137, &[268, 203, 148, 94])];
+        for (even, divided, tenths) in table {
+            let levels = tenths.len() as u32;
+            let keys: Vec<u64> = (0..levels).map(|level| 10_000 * 10u64.pow(level)).collect();
+            let bits = millibits_by_run(&keys, keys.iter().sum::<u64>() * 10 / 8);
+            let hundredths = |rate: f64| (10_000.0 * rate).round() as u64;
+            assert_eq!(hundredths(f64::from(levels) * false_positive_rate(10_000)), even);
+            assert_eq!(hundredths(sum_of_rates(&bits)), divided, "{bits:?}");
+            let found: Vec<u64> = bits.iter().map(|&bits| (u64::from(bits) + 50) / 100).collect();
+            assert_eq!(found, tenths, "{bits:?}");
+        }
+    }
+
     #[test]
     fn the_last_step_lifts_no_run_above_a_smaller_one() {
         let bits = millibits_by_run(&[1_182_065, 2_341_259, 1_000_216], 13_852_199);

@@ -1,4 +1,4 @@
-//! Holds the documents to the code: the worked examples of DESIGN.md are what the writers write,
+//! Holds the documents to the code: the worked examples of docs/format.md are what the writers write,
 //! the example of README.md is the one that runs, and every file and test that a document names
 //! is there. `golden/files.txt` has the files of three small databases as `inspect` prints them.
 //!
@@ -56,12 +56,12 @@ fn with_examples(document: &str, examples: &[(&str, String)]) -> (String, Vec<St
 #[test]
 fn worked_examples_are_what_the_code_writes() {
     let examples = siftdb::format_examples::format_examples().unwrap();
-    let document = read("DESIGN.md");
+    let document = read("docs/format.md");
     let (expected, amiss) = with_examples(&document, &examples);
     assert!(amiss.is_empty(), "{amiss:#?}");
     let marred: Vec<_> = examples.iter().filter(|(_, text)| text.contains("!!")).collect();
     assert!(marred.is_empty(), "bytes and meanings differ in number: {marred:#?}");
-    compare_or_update("DESIGN.md", &expected);
+    compare_or_update("docs/format.md", &expected);
 }
 
 /// Fails where the file differs from `expected`, or rewrites it if that is asked for.
@@ -158,6 +158,17 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The documents whose names of files and tests are checked.
+const DOCUMENTS: [&str; 7] = [
+    "DESIGN.md",
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/format.md",
+    "docs/crash-safety.md",
+    "docs/measurements.md",
+    "docs/decisions.md",
+];
+
 fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in ["src", "tests", "examples", "benches", "fuzz/src"] {
@@ -177,13 +188,78 @@ fn files_named_in_documents_exist() {
             // Short for a file of the folder that the text speaks of.
             || (!named.contains('/') && files.iter().any(|file| file.ends_with(named)))
     };
-    for document in ["DESIGN.md", "README.md", "CONTRIBUTING.md"] {
+    for document in DOCUMENTS {
         let text = read(document);
         let named: Vec<_> = code_spans(&text).into_iter().filter(|s| s.ends_with(".rs")).collect();
         for name in named {
             assert!(exists(name), "{document} names {name}, which is not there");
         }
     }
+}
+
+/// True for a code span that is the name of a test: four words or more, and no call.
+fn is_test_name(span: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    span.split('_').count() >= 4 && span.split('_').all(is_word) && !NO_TESTS.contains(&span)
+}
+
+/// Options, properties and fields with names as long as those of tests.
+const NO_TESTS: [&str; 4] = [
+    "read_only_log_bytes_max",
+    "optimize_filters_for_memory",
+    "index_key_is_user_key",
+    "filter_millibits_per_key",
+];
+
+/// What in `documents` looks like the name of a test, and is none of `sources`.
+fn missing_tests(documents: &[(&str, String)], sources: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (name, text) in documents {
+        let tests = code_spans(text).into_iter().filter(|span| is_test_name(span));
+        let absent = tests.filter(|test| !sources.contains(&format!("fn {test}(")));
+        missing.extend(absent.map(|test| format!("{name} names {test}, which is no test")));
+    }
+    missing
+}
+
+#[test]
+fn tests_named_in_documents_exist() {
+    let sources: String =
+        rust_files().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let documents = DOCUMENTS.map(|name| (name, read(name)));
+    assert_eq!(missing_tests(&documents, &sources), [""; 0]);
+    let made_up = [("X.md", "`counts_come_out`, `a_test_that_nobody_wrote`".to_string())];
+    let missing = missing_tests(&made_up, &sources);
+    assert_eq!(missing, ["X.md names a_test_that_nobody_wrote, which is no test"]);
+}
+
+/// Figures of time in a text outside of fenced blocks: a number and a unit.
+fn durations(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split([' ', '\n', '|']).collect();
+    let is_number = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_digit())
+            && word.bytes().all(|b| b.is_ascii_digit() || b == b',' || b == b'.')
+    };
+    let is_unit = |word: &str| {
+        let word = word.trim_end_matches(['.', ',', ';', ')']);
+        ["ns", "us", "ms"].contains(&word)
+    };
+    let pairs = words.windows(2).filter(|pair| is_number(pair[0]) && is_unit(pair[1]));
+    pairs.map(|pair| pair.join(" ")).collect()
+}
+
+#[test]
+fn the_design_is_short_and_has_no_durations() {
+    let design = read("DESIGN.md");
+    let lines = design.lines().count();
+    assert!(lines <= 450, "DESIGN.md has {lines} lines, at most 450: details belong into docs/");
+    assert_eq!(durations(&design), [""; 0], "figures belong into docs/measurements.md");
+    assert_eq!(
+        durations("takes 1,200 ns.\nOr 3 ms, or 4 KiB | 5 us |"),
+        ["1,200 ns.", "3 ms,", "5 us"]
+    );
 }
 
 /// The rows of the table of invariants: number, and what stands between backticks in the row.
@@ -221,5 +297,7 @@ fn the_readme_shows_the_example_that_runs() {
     // The header comment of the file is not part of what the README shows.
     let code = example.split_once("\n\n").map_or("", |(_, code)| code).trim();
     assert!(!code.is_empty() && readme.contains(code), "README.md differs from the quickstart");
-    assert!(readme.lines().count() < 170, "README.md is to be read in five minutes");
+    assert!(readme.lines().count() < 130, "README.md is to be read in five minutes");
+    let place = readme.lines().position(|line| line == "```rust");
+    assert!(place.is_some_and(|line| line < 10), "the code is what README.md begins with");
 }

@@ -1,6 +1,6 @@
 //! Hostile files: contents that no writer makes, under checksums that hold.
 //!
-//! A block is judged twice: by [`judge`], which goes by the letter of DESIGN.md, section 5, and
+//! A block is judged twice: by [`judge`], which goes by the letter of docs/format.md, and
 //! knows nothing of the engine, and by every way to read it. What is unsound is `Corruption` that
 //! names the table, in each of those ways, and what is sound reads as it stands there. That files
 //! are forged on purpose is beyond what checksums can find; what is held here is that nobody

@@ -3,7 +3,7 @@
 //!
 //! Tables are taken apart into blocks and put together again from any blocks; [`seal`] repairs
 //! the checksums of whatever file it is given, as far as it can be read; [`store_of`] is the
-//! database of one such table. The formats are stated here anew from DESIGN.md, section 5, so that
+//! database of one such table. The formats are stated here anew from docs/format.md, so that
 //! nothing of the engine judges itself. The package `fuzz` includes this file.
 
 use std::collections::BTreeMap;
