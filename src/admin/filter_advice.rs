@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_divided_budget_lets_fewer_through_than_an_even_one() {
+    fn a_divided_budget_beats_an_even_one() {
         let sizes = [(1, 100_000), (2, 1_000_000), (3, 10_000_000)];
         let tables = sizes.map(|(level, keys)| table(level, keys, Some(0.02)));
         // Ten bits a key.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_table_of_level_0_is_asked_and_all_get_the_same() {
+    fn overlapping_level_0_tables_get_equal_bits() {
         let none = FilterFacts { entries: 500, keys: 0, is_asked: false, ..table(0, 0, None) };
         let tables = vec![
             table(0, 1_000, Some(0.01)),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_tables_of_level_0_are_one_question() {
+    fn disjoint_level_0_tables_count_as_one_run() {
         let third = || FilterFacts { asked_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
         let advice = report(vec![third(), third(), third()]).advice(3_750);
         let [top] = &advice.levels[..] else { panic!("{advice:?}") };
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_much_memory_and_nothing_to_filter() {
+    fn advice_covers_little_much_and_no_memory() {
         let tables = || vec![table(1, 1_000, Some(0.01)), table(2, 1_000_000, None)];
         let little = report(tables()).advice(2_000);
         assert_eq!(little.fpr_now(), None, "a policy that does not say");

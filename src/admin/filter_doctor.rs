@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_no_finding() {
+    fn healthy_filters_give_no_finding() {
         assert!(kinds(&report(good(), 0, 0, 0)).is_empty());
         assert!(kinds(&report(good(), 99_000, 500, 1_000)).is_empty());
         // Better than wanted, better than expected.
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_are_missing_unknown_or_weak_are_named() {
+    fn missing_unknown_and_weak_filters_are_named() {
         let none = FilterFacts { level: 1, entries: 5, ..FilterFacts::default() };
         assert_eq!(kinds(&report(none, 0, 0, 0)), ["no-filter"]);
         let unknown = FilterFacts { is_asked: false, expected_fpr: None, ..good() };
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_and_errors_count_until_filters_are_read() {
+    fn damaged_filters_are_named() {
         let damage = FilterDamage { offset: 99, what: "wrong checksum".into() };
         let mut broken = report(FilterFacts { damage: Some(damage), ..good() }, 0, 0, 0);
         assert_eq!(kinds(&broken), ["damaged"]);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_count_only_when_the_whole_interval_is_above() {
+    fn a_high_rate_needs_its_whole_interval_above() {
         // 1.5 % of 500 lookups, of 2,000, and of 20,000.
         assert!(kinds(&report(good(), 492, 0, 8)).is_empty());
         assert!(kinds(&report(good(), 1_970, 0, 30)).is_empty());
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_hash_loses_with_millions_of_keys() {
+    fn short_hashes_lose_with_millions_of_keys() {
         for (encoding, keys, expected) in [
             ("legacy-bloom", 3_000_000, vec![]),
             ("legacy-bloom", 3_000_001, vec!["weaker", "short-hash"]),
@@ -520,14 +520,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_nearly_always_needs_no_filter() {
+    fn levels_that_always_hit_need_no_filter() {
         assert!(kinds(&report(good(), 60, 940, 0)).is_empty());
         assert!(kinds(&report(good(), 0, 999, 0)).is_empty());
         assert_eq!(kinds(&report(good(), 50, 950, 0)), ["does-not-pay"]);
     }
 
     #[test]
-    fn memory_is_held_against_the_cache_and_its_resident_share() {
+    fn filter_memory_is_compared_with_the_cache() {
         let mut small = report(good(), 0, 0, 0);
         small.resident_bytes_max = 1_000_000;
         assert_eq!(kinds(&small), ["larger-than-resident"]);

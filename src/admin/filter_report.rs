@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_grouped_by_kind_and_rates_weighted_by_keys() {
+    fn groups_weight_their_rates_by_keys() {
         let none = FilterFacts { level: 1, entries: 7, ..FilterFacts::default() };
         let tables = vec![
             table(0, 10.0, 50, 0.5),

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_value_and_pieces_agree() {
+    fn checksums_of_pieces_equal_the_whole() {
         // CRC-32 (IEEE) of "123456789" is 0xcbf43926, the check value of the polynomial.
         let expected = 0xcbf4_3926u32.rotate_right(15).wrapping_add(MASK_DELTA);
         assert_eq!(masked(b"123456789"), expected);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_bytes_do_not_have_a_zero_checksum() {
+    fn zero_bytes_have_a_nonzero_checksum() {
         assert_ne!(masked(&[0; 7]), 0);
         assert_ne!(masked(&[]), 0);
     }

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_back_at_every_width() {
+    fn varints_round_trip_at_every_width() {
         for shift in 0..64 {
             for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
                 let mut bytes = Vec::new();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn decoder_takes_nothing_when_it_answers_none() {
+    fn a_failed_decode_consumes_nothing() {
         let mut decoder = Decoder::new(&[5, 1, 2]);
         assert_eq!(decoder.length_prefixed(), None);
         assert_eq!(decoder.position(), 0);

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_printed_twice_along_a_chain() {
+    fn error_chains_print_each_part_once() {
         let system = io::Error::from(io::ErrorKind::StorageFull).to_string();
         for error in [full(), Error::ReadOnly { cause: Arc::new(full()) }] {
             let texts = chain(&error);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_words_for_people() {
+    fn operations_print_as_words() {
         assert!(full().to_string().starts_with("cannot write /db/000003.wal: "), "{}", full());
         for call in ["open_random", "read_exact_at", "create_new", "sync_data", "hard_link"] {
             let error = Error::io(call, "file", io::ErrorKind::NotFound.into());
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_not_damaged_at_an_offset() {
+    fn missing_files_have_no_offset() {
         let error = Error::missing("/db/CURRENT", "000004.sst is there");
         let text = error.to_string();
         assert!(text.starts_with("/db/CURRENT is missing: 000004.sst is there; "), "{text}");

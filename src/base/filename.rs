@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn file_names_round_trip() {
         for n in [0, 1, 999_999, 1_000_000, u64::MAX] {
             for name in [
                 FileName::Manifest(n),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_names_are_foreign() {
+    fn foreign_names_are_refused() {
         for name in [
             "",
             ".",

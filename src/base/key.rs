@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_versions_come_first_and_the_lookup_key_before_what_it_sees() {
+    fn newer_versions_sort_first() {
         let newer = internal(b"k", 9, ValueKind::Put);
         let older = internal(b"k", 8, ValueKind::Tombstone);
         let next = internal(b"k\0", 1, ValueKind::Put);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_kind_is_refused() {
+    fn reserved_kinds_are_refused() {
         assert_eq!(ValueKind::from_byte(2), None);
         assert_eq!(unpack_trailer(7 << 8 | 2), None);
     }
@@ -293,14 +293,14 @@ mod tests {
         }
 
         #[test]
-        fn separators_separate(a: Vec<u8>, b: Vec<u8>) {
+        fn separators_lie_between_their_keys(a: Vec<u8>, b: Vec<u8>) {
             prop_assume!(a < b);
             let s = separator(&a, &b);
             prop_assert!(a <= s && s < b && s.len() <= a.len());
         }
 
         #[test]
-        fn prefix_successor_is_tight(prefix: Vec<u8>, tail: Vec<u8>, other: Vec<u8>) {
+        fn the_prefix_successor_is_tight(prefix: Vec<u8>, tail: Vec<u8>, other: Vec<u8>) {
             let mut inside = prefix.clone();
             inside.extend_from_slice(&tail);
             if let Some(end) = prefix_successor(&prefix) {
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn lookup_keys_of_any_length(key in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn lookup_keys_have_any_length(key in proptest::collection::vec(any::<u8>(), 0..200)) {
             let lookup = LookupKey::new(&key, 77);
             prop_assert_eq!(lookup.user_key(), &key[..]);
             prop_assert_eq!(filter_key(lookup.internal_key()), &key[..]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn common_prefixes_of_all_lengths() {
+    fn common_prefixes_are_found_at_every_length() {
         for a in 0..20 {
             for b in 0..20 {
                 for at in 0..20 {

@@ -119,7 +119,7 @@ mod tests {
     use std::ops::RangeBounds;
 
     #[test]
-    fn ranges_that_hold_nothing_are_empty() {
+    fn impossible_ranges_are_empty() {
         assert!(("b".."a").into_bounds().is_empty());
         assert!(("a".."a").into_bounds().is_empty());
         assert!(!("a"..="a").into_bounds().is_empty());

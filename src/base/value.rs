@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_size_reads_the_same_and_only_large_ones_pin() {
+    fn only_large_values_share_their_block() {
         let block: Vec<u8> = (0..2000u32).map(|i| i as u8).collect();
         let owner = Arc::new(block.clone());
         for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_four_words() {
+    fn values_take_four_words() {
         assert_eq!(size_of::<Value>(), 32);
         assert_eq!(size_of::<Option<Value>>(), 32);
     }

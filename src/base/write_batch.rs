@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_refused_before_anything_is_kept() {
+    fn oversized_entries_leave_the_batch_unchanged() {
         let mut batch = WriteBatch::new();
         batch.put(vec![b'k'; KEY_BYTES_MAX], "at the limit");
         assert!(batch.check().is_ok());
@@ -281,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn batches_come_back(entries: Vec<(Vec<u8>, Option<Vec<u8>>)>, sequence: u64) {
+        fn batches_round_trip(entries: Vec<(Vec<u8>, Option<Vec<u8>>)>, sequence: u64) {
             let mut batch = WriteBatch::new();
             for (key, value) in &entries {
                 match value {

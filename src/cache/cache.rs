@@ -441,7 +441,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn books_balance_whatever_happens(
+        fn cache_accounting_matches_its_entries(
             capacity in 0..40_000u64,
             share in 0.0..1.2f64,
             ops in proptest::collection::vec(op(), 0..120),
@@ -513,7 +513,7 @@ mod tests {
     const KILO: usize = 1000 - OVERHEAD as usize;
 
     #[test]
-    fn data_goes_before_filters_and_the_oldest_first() {
+    fn eviction_takes_old_data_before_filters() {
         let cache = Cache::new(20_000, 0.0);
         for n in 0..10 {
             load(&cache, n, Priority::High, KILO);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_in_its_slot_is_as_recent_as_any() {
+    fn slot_hits_count_as_recent_use() {
         let cache = Cache::new(4_000, 0.0);
         let slots = Slots::new(1000);
         let home = HashedKey::new(key(0)).shard();
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_wants_data_that_was_asked_for_lately() {
+    fn a_full_cache_admits_ghost_hits() {
         let cache = Cache::new(100_000, 0.0);
         let slots = Slots::new(10_000);
         let ask = |n: usize| {
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_may_fill_the_cache_but_give_way_down_to_half() {
+    fn filters_are_evicted_down_to_half() {
         let cache = Cache::new(40_000, 0.0);
         for n in 0..100 {
             load(&cache, n, Priority::High, KILO);
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_shrinks_the_cache_and_gives_it_back() {
+    fn reservations_shrink_the_cache_until_released() {
         let cache = Cache::new(20_000, 0.5);
         for n in 0..40 {
             load(&cache, n, Priority::Low, KILO);
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn without_capacity_or_too_large_means_uncached_and_counted() {
+    fn oversized_blocks_are_served_uncached() {
         for capacity in [0, 1, 4 * 999] {
             let cache = Cache::new(capacity, 1.0);
             for _ in 0..3 {
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_misses_load_once_even_when_nothing_is_kept() {
+    fn concurrent_misses_load_once_without_capacity() {
         for capacity in [0, 1 << 20] {
             let cache: Arc<Cache<u64>> = Cache::new(capacity, 0.5);
             let (loads, started) = (AtomicUsize::new(0), Barrier::new(4));
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_or_panicked_load_leaves_the_others_to_try() {
+    fn waiters_retry_after_a_failed_load() {
         let cache: Arc<Cache<u64>> = Cache::new(1 << 20, 0.5);
         let (calls, started) = (AtomicUsize::new(0), Barrier::new(5));
         let (mut errors, mut values, mut panics) = (0, 0, 0);
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_hammering_keep_the_books() {
+    fn accounting_holds_under_threads() {
         let cache: Arc<Cache<u64>> = Cache::new(64_000, 0.5);
         let slots = Slots::new(200);
         std::thread::scope(|scope| {

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_leaves_its_slot_and_no_other() {
+    fn removal_clears_only_its_own_slot() {
         let pinned = Arc::new(AtomicU64::new(0));
         let slots = Slots::new(2);
         let held = |number| slots.slot(number).get().and_then(|held| held.as_ref().map(|v| ***v));
@@ -294,7 +294,7 @@ mod tests {
     /// An index was evicted while an iterator held it, and loaded again: blocks that both copies
     /// had found stayed in the slots of the first when they were evicted. Found by reviewing.
     #[test]
-    fn a_value_that_enters_another_slot_leaves_the_one_before() {
+    fn a_value_occupies_one_slot_only() {
         let [held, again] = [Slots::new(1), Slots::new(1)];
         let value = Arc::new(Cached::unkept(1));
         assert!(value.enter(held.slot(0)).is_none());
@@ -308,7 +308,7 @@ mod tests {
 
     /// Whatever happened at a place before.
     #[test]
-    fn slots_let_go_of_all_that_they_hold() {
+    fn dropped_slots_release_their_values() {
         let values: Vec<_> = (0..4).map(|number| Arc::new(Cached::unkept(number))).collect();
         let slots = Slots::new(40);
         for (value, places) in values.iter().zip([&[0][..], &[13, 14], &[20], &[20, 39]]) {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_known_for_some_turns_after_it_was_asked_for() {
+    fn recent_use_lasts_several_turns() {
         let slots: Arc<Slots<u64>> = Slots::new(2);
         let slot = slots.slot(1);
         assert!(!slot.asked_again(0, 10));

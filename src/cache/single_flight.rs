@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_leads_and_the_others_get_what_it_announces() {
+    fn waiters_get_the_leaders_result() {
         for outcome in [Some(7), None] {
             let flights = Mutex::new(Flights::new());
             assert!(flights.lock().join("a").is_none());

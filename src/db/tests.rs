@@ -83,7 +83,7 @@ fn is_latched(db: &Db) {
 }
 
 #[test]
-fn a_flush_whose_filter_memory_damaged_fails_and_loses_nothing() {
+fn a_damaged_filter_fails_the_flush() {
     for (filter, fault) in &filters_with_faults() {
         let env = MemEnv::without_log();
         let db = open(&env, filter, true);
@@ -105,7 +105,7 @@ fn a_flush_whose_filter_memory_damaged_fails_and_loses_nothing() {
 const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
 
 #[test]
-fn without_the_checks_the_same_flush_passes() {
+fn unchecked_filter_damage_passes_the_flush() {
     for (filter, fault) in &filters_with_faults() {
         let env = MemEnv::without_log();
         let db = open(&env, filter, false);
@@ -117,7 +117,7 @@ fn without_the_checks_the_same_flush_passes() {
 }
 
 #[test]
-fn a_compaction_whose_filter_memory_damaged_fails_and_loses_nothing() {
+fn a_damaged_filter_fails_the_compaction() {
     for (filter, fault) in &filters_with_faults() {
         let env = MemEnv::without_log();
         let db = open(&env, filter, false);
@@ -144,7 +144,7 @@ fn a_compaction_whose_filter_memory_damaged_fails_and_loses_nothing() {
 /// manifest and the view that names its log. It wrote down that the first log needed was
 /// number 0, and the database could not be opened again. Found by the crash test.
 #[test]
-fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
+fn a_flush_races_with_the_first_write() {
     let directory = Path::new("/db");
     let env = MemEnv::new();
     let options = Options::new().env(Arc::new(env.clone()));
@@ -188,7 +188,7 @@ fn a_flush_beside_the_first_write_of_a_session_knows_its_log() {
 
 /// Replayed, such an edit would be refused, and the database with it.
 #[test]
-fn an_edit_that_mixes_ages_is_refused() {
+fn edits_that_reorder_versions_are_refused() {
     let directory = Path::new("/db");
     let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));
     let db = options.clone().open(directory).unwrap();
@@ -253,7 +253,7 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
 }
 
 #[test]
-fn space_goes_when_the_last_reader_goes() {
+fn the_last_reader_frees_replaced_files() {
     let env = MemEnv::without_log();
     let (db, kept) = table_kept_by_an_iterator(&env);
     let rings = db.shared().work.rings();
@@ -270,7 +270,7 @@ fn space_goes_when_the_last_reader_goes() {
 
 /// Between the end of the workers and the end of the session nobody else removes it.
 #[test]
-fn close_removes_what_an_iterator_kept() {
+fn close_removes_files_an_iterator_kept() {
     let env = MemEnv::without_log();
     let (db, kept) = table_kept_by_an_iterator(&env);
     workers::stop(db.shared(), &mut db.workers()).unwrap();
@@ -282,7 +282,7 @@ fn close_removes_what_an_iterator_kept() {
 
 /// An iterator that outlives the database leaves its tables to the next session.
 #[test]
-fn the_next_session_removes_what_an_iterator_kept() {
+fn opening_removes_files_an_iterator_kept() {
     let env = MemEnv::without_log();
     let (db, kept) = table_kept_by_an_iterator(&env);
     db.close().unwrap();
@@ -297,7 +297,7 @@ fn the_next_session_removes_what_an_iterator_kept() {
 
 /// A removal that a flush left to its worker came after a later change of the manifest had failed.
 #[test]
-fn a_removal_waits_for_a_change_of_the_manifest() {
+fn file_removal_waits_for_the_manifest() {
     let env = MemEnv::without_log();
     let (db, kept) = table_kept_by_an_iterator(&env);
     let shared = db.shared();
@@ -320,7 +320,7 @@ fn a_removal_waits_for_a_change_of_the_manifest() {
 /// Under a steady load a worker always has a next job: what the one before replaced must be freed
 /// between the two, and who waits for it woken. Here nothing else would do either.
 #[test]
-fn between_two_jobs_memtables_are_freed_and_who_waits_is_woken() {
+fn idle_workers_free_memtables_and_wake_waiters() {
     let options = Options::new().env(Arc::new(MemEnv::without_log()));
     let shared = open::open(options, Path::new("/db")).unwrap();
     let held = Arc::clone(&shared.view.load().active);
@@ -358,7 +358,7 @@ fn between_two_jobs_memtables_are_freed_and_who_waits_is_woken() {
 
 /// A crash tore the third of seven writes, and records of later ones are still in the log.
 #[test]
-fn writes_are_numbered_from_above_all_that_a_crash_left() {
+fn sequences_continue_above_everything_after_a_crash() {
     let directory = Path::new("/db");
     let env = MemEnv::new();
     let options = Options::new().env(Arc::new(env.clone()));

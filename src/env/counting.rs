@@ -198,7 +198,7 @@ mod tests {
     use crate::env::mem::MemEnv;
 
     #[test]
-    fn reads_writes_and_syncs_are_counted_and_nothing_else_is() {
+    fn only_reads_writes_and_syncs_are_counted() {
         let env = CountingEnv::new(Arc::new(MemEnv::new()));
         let path = Path::new("/f");
         let mut file = env.create_new(path).unwrap();

@@ -270,7 +270,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn an_interrupted_call_is_made_again() {
+    fn interrupted_disk_calls_are_retried() {
         let mut calls = 0;
         let done = uninterrupted(|| {
             calls += 1;
@@ -283,7 +283,7 @@ mod tests {
 
     /// A child that was just forked has every descriptor until it starts its program.
     #[test]
-    fn a_dropped_lock_is_free_although_a_child_has_its_descriptor() {
+    fn a_childs_descriptor_does_not_keep_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LOCK");
         let file = open_lock(&path, LockMode::Exclusive).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_without_blocking() {
+    fn special_files_are_refused_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let env = DiskEnv::new();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_do_what_they_are_for() {
+    fn open_flags_take_effect() {
         // Behind the check by name: the flags alone refuse a link.
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_foreign_sign_counts() {
+    fn every_sign_of_another_program_counts() {
         let signs: [(&str, &[u8]); 7] = [
             ("CURRENT", b"MANIFEST-000002\n"),
             ("CURRENT", b"MANIFEST-2"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ours_can_look_like_is_not_foreign() {
+    fn our_own_files_are_not_foreign() {
         let harmless: [(&str, &[u8]); 10] = [
             ("CURRENT", b""),
             ("CURRENT", b"no line of siftdb"),

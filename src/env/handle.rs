@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_holds_and_every_file_reads() {
+    fn open_files_stay_below_the_bound() {
         let (_env, pool, handles) = pool(10, 3);
         assert_eq!(pool.open_files(), 0, "making a handle opens nothing");
         for round in 0..3 {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_used_longest_ago_goes_first() {
+    fn the_least_recently_used_file_closes_first() {
         let (env, pool, handles) = pool(3, 2);
         let read = |n: usize| handles[n].read_exact_at(0, &mut [0; 1]);
         read(0).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_is_over_when_descriptors_are_there_again() {
+    fn descriptor_shortages_end() {
         let (_env, short, handles) = pool(16, 8);
         let (_other_env, other, other_handles) = pool(8, 8);
         let read = |handles: &[FileHandle], rounds: usize| {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_open_is_that_reads_error_only() {
+    fn a_failed_open_fails_only_its_read() {
         let (env, _pool, handles) = pool(1, 2);
         env.remove_file(Path::new("/0"));
         for _ in 0..2 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_met_too_early_is_corruption_that_says_where() {
+    fn a_short_file_is_corruption_with_offset() {
         let (_env, _pool, handles) = pool(1, 2);
         let error = handles[0].read_exact_at(7, &mut [0; 3]).unwrap_err();
         let Error::Corruption { path, offset: 7, .. } = error else { panic!("{error}") };

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn both_write_at_any_offset_and_read_exactly() {
+    fn both_environments_write_at_any_offset() {
         on_both(|env, directory| {
             let path = directory.join("f");
             let mut file = env.create_new(&path).unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn both_change_names_alike() {
+    fn both_environments_change_names_alike() {
         on_both(|env, directory| {
             let at = |name: &str| directory.join(name);
             drop(create(env, &at("a"), b"A"));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn both_fail_alike() {
+    fn both_environments_fail_alike() {
         on_both(|env, directory| {
             let at = |name: &str| directory.join(name);
             drop(create(env, &at("file"), b""));
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lock_alike_within_a_process() {
+    fn both_environments_lock_alike() {
         on_both(|env, directory| {
             let path = directory.join("LOCK");
             let exclusive = env.lock(&path, LockMode::Exclusive).unwrap();
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn both_replace_a_file_whole_and_refuse_one_too_large() {
+    fn both_environments_replace_files_whole() {
         on_both(|env, directory| {
             let (temporary, target) = (FileName::Temporary(3), FileName::Current);
             drop(create(env, &temporary.path(directory), b"stale and longer"));
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn power_cut_takes_a_name_whose_directory_was_not_synced() {
+    fn a_power_cut_loses_unsynced_names() {
         let env = MemEnv::new();
         let mut file = env.create_new(path("/f")).unwrap();
         file.write_at(0, b"x").unwrap();
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn power_cut_takes_bytes_that_were_not_synced() {
+    fn a_power_cut_loses_unsynced_bytes() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/f");
         assert_eq!(env.power_cut().read_file(path("/f")).unwrap(), b"");
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_durable_only_after_a_sync_of_its_parent() {
+    fn directories_need_a_sync_of_their_parent() {
         let env = MemEnv::new();
         env.create_dir(path("/db")).unwrap();
         durable(&env, "/db/f").sync_all().unwrap();
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_between_directories_needs_both_synced() {
+    fn moves_between_directories_need_both_synced() {
         let env = MemEnv::new();
         env.create_dir(path("/a")).unwrap();
         env.create_dir(path("/b")).unwrap();
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_leaves_stands_alone_and_unlocked() {
+    fn a_crashed_disk_is_independent_and_unlocked() {
         let env = MemEnv::new();
         let _lock = env.lock(path("/LOCK"), LockMode::Exclusive).unwrap();
         let mut file = durable(&env, "/f");
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn kill_keeps_every_call_and_a_later_power_cut_may_not() {
+    fn a_kill_keeps_unsynced_calls() {
         let env = MemEnv::new();
         let mut file = env.create_new(path("/f")).unwrap();
         file.write_at(0, b"x").unwrap();
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_zero_is_the_strictest_in_both_power_models() {
+    fn seed_zero_loses_the_most() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/f");
         file.write_at(0, b"abc").unwrap();
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_survives_every_crash() {
+    fn synced_data_survives_every_crash() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/f");
         file.write_at(0, &[1; 1500]).unwrap();
@@ -745,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_syncing_one_directory_settles_all_names_before() {
+    fn journal_one_directory_sync_settles_earlier_names() {
         let env = MemEnv::new();
         env.create_dir(path("/db")).unwrap();
         drop(env.create_new(path("/early")).unwrap());
@@ -773,7 +773,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_sectors_overwritten_in_place_survive_in_any_combination() {
+    fn journal_overwritten_sectors_survive_in_any_combination() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/f");
         file.allocate_zeroed(0, 1536).unwrap();
@@ -801,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_a_rename_survives_whole_or_not_at_all_and_a_removal_may_overtake_it() {
+    fn posix_renames_are_atomic_but_unordered() {
         let env = MemEnv::new();
         for (name, text) in [("/CURRENT", "old"), ("/new", "new"), ("/MANIFEST", "")] {
             env.write_file(path(name), text.as_bytes());
@@ -818,7 +818,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_a_file_may_have_its_size_and_zeros_for_data() {
+    fn posix_files_may_grow_by_zeros() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/f");
         file.write_at(0, &[1; 300]).unwrap();
@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_disk_and_files_differ_within_it() {
+    fn a_seed_determines_the_crashed_disk() {
         let env = MemEnv::new();
         for name in ["/a", "/b"] {
             durable(&env, name).write_at(0, &[1; 5000]).unwrap();
@@ -850,7 +850,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_of_all_calls_is_the_present() {
+    fn replaying_every_call_gives_the_present() {
         let env = MemEnv::new();
         let mut file = durable(&env, "/a");
         env.hard_link(path("/a"), path("/b")).unwrap();
@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_act_durably_and_at_once() {
+    fn hooks_change_files_durably() {
         let env = MemEnv::new();
         env.write_file(path("/db/f"), b"one");
         env.write_file(path("/db/f"), b"two");
@@ -884,7 +884,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_a_power_cut_is_the_same() {
+    fn logging_does_not_change_a_power_cut() {
         for env in [MemEnv::new(), MemEnv::without_log()] {
             let mut file = durable(&env, "/f");
             file.write_at(0, b"x").unwrap();

@@ -137,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splitmix64_gives_its_published_numbers() {
+    fn splitmix64_equals_published_values() {
         let mut state = 1_234_567;
         assert_eq!(splitmix64(&mut state), 6_457_827_717_110_365_317);
         assert_eq!(splitmix64(&mut state), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn keys_are_different_sorted_and_the_same_for_a_seed() {
+    fn a_seed_determines_sorted_distinct_keys() {
         let keys = KeySet::generate(5_000, 7);
         assert_eq!(keys, KeySet::generate(5_000, 7));
         assert_ne!(keys, KeySet::generate(5_000, 8));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_keys_are_absent_and_within_the_range() {
+    fn absent_keys_lie_within_the_range() {
         // Dense on purpose: many neighbours are in the set.
         let keys = KeySet::new((0..2_000u32).map(|i| format!("{i:04}").into_bytes()));
         let absent = keys.absent(3_000, 5);

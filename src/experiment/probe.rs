@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_rates_are_weighted_by_use_not_by_size() {
+    fn expected_rates_are_weighted_by_use() {
         let level = |expected_fpr, negatives, false_positives| LevelStats {
             expected_fpr,
             negatives,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_call_too_many_is_a_fault() {
+    fn one_extra_read_call_is_a_fault() {
         let sound = Measurement { lookups: 3, ..Measurement::of(Column::Full) };
         let stats = Stats { gets: 3, ..Stats::default() };
         assert_eq!(faults(&sound, &stats, false), Vec::<String>::new());

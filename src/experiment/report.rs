@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn savings_are_reads_against_no_filter() {
+    fn savings_compare_with_no_filter() {
         let act = act();
         assert_eq!(act.data_reads_saved(Column::Full), Some(0.99));
         assert_eq!(act.data_reads_saved(Column::NoFilter), Some(0.0));
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_leave_out_rows_that_say_nothing() {
+    fn reports_leave_out_empty_rows() {
         let text = Report { databases: Vec::new(), acts: vec![act()], faults: Vec::new() };
         let text = text.to_string();
         assert!(text.contains("99.0 %"), "{text}");
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_grouped_by_thousands() {
+    fn counts_have_thousands_separators() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");

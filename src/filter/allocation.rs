@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_of_rates_is_least_for_the_budget((keys, budget_bytes) in tree()) {
+        fn the_budget_minimizes_the_sum_of_rates((keys, budget_bytes) in tree()) {
             let bits = millibits_by_run(&keys, budget_bytes);
             prop_assert!(spent(&keys, &bits) <= u128::from(budget_bytes) * 8_000);
             for (&n, &bits) in keys.iter().zip(&bits) {
@@ -212,7 +212,7 @@ mod tests {
 
         /// All divisions of the budget in steps of a quarter bit of the smallest run.
         #[test]
-        fn no_division_among_three_runs_is_better(
+        fn no_division_of_three_runs_is_better(
             first in 50u64..2_000,
             times in 1u64..12,
             mean_bits in 0.1f64..18.0,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_a_usual_tree_are_about_proportional_to_its_sizes() {
+    fn rates_are_proportional_to_run_sizes() {
         let keys = [10_000, 100_000, 1_000_000, 10_000_000];
         let bits = millibits_by_run(&keys, 12_500_000);
         let rates: Vec<f64> = bits.iter().map(|&bits| false_positive_rate(bits)).collect();
@@ -266,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_step_lifts_no_run_above_a_smaller_one() {
+    fn larger_runs_never_get_more_bits() {
         let bits = millibits_by_run(&[1_182_065, 2_341_259, 1_000_216], 13_852_199);
         assert!(bits[2] >= bits[0] && bits[0] >= bits[1], "{bits:?}");
     }
 
     #[test]
-    fn too_little_is_no_filter_and_too_much_is_a_hundred_bits() {
+    fn budgets_are_bounded_at_both_ends() {
         assert!(millibits_by_run(&[], 1_000).is_empty());
         assert_eq!(millibits_by_run(&[0, 5], u64::MAX), [0, 100_000]);
         assert_eq!(millibits_by_run(&[1_000, 1_000_000], 0), [0, 0]);

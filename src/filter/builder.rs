@@ -422,7 +422,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_member_is_ever_denied(
+        fn built_filters_have_no_false_negatives(
             mut keys in vec(vec(any::<u8>(), 0..40), 1..60),
             millibits in 1_000u32..=100_000,
             bits_per_key in 1u32..=100,
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn names_find_their_readers() {
+    fn policy_names_find_their_readers() {
         for encoding in encodings() {
             assert!(encoding.validate().is_ok());
             assert!(FilterReader::for_name(&encoding.full_name(), &custom()).is_some());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_breaks_its_contract_harms_nobody() {
+    fn broken_policies_never_deny_a_key() {
         let mut dst = b"before".to_vec();
         for (policy, says) in [
             (Exact { deny: true, ..Exact::default() }, "denies the key"),
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_damages_is_noticed_and_thrown_away() {
+    fn damaged_filter_memory_is_noticed() {
         let budget = Budget::new(u64::MAX);
         for encoding in built_in() {
             for (fault, says) in FAULTS {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_checks_damage_goes_unnoticed() {
+    fn unchecked_filter_damage_is_unnoticed() {
         for encoding in built_in() {
             for (fault, _) in FAULTS {
                 // Which key loses its bits may be covered by the bits of others.
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_charged_while_it_is_needed() {
+    fn builders_charge_their_memory_while_needed() {
         const BUCKET: u64 = 256 << 10;
         for encoding in bloom_filters() {
             let budget = Budget::new(u64::MAX);
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ribbon_filter_needs_its_memory_granted() {
+    fn ribbon_builders_need_a_granted_reservation() {
         let ribbon = Encoding::Ribbon { millibits: 10_000 };
         let build = |limit| {
             let budget = Budget::new(limit);
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_users_policy_are_charged() {
+    fn keys_of_custom_policies_are_charged() {
         let budget = Budget::new(u64::MAX);
         let custom = Encoding::Custom(Arc::new(Exact::default()));
         let mut builder = custom.builder().under(&budget.construction());
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_budget_changes_no_byte_of_a_bloom_filter() {
+    fn a_refused_reservation_leaves_bloom_bytes_unchanged() {
         for encoding in bloom_filters() {
             let budget = Budget::new(0);
             let mut refused = encoding.builder().under(&budget.construction());
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_count_once_except_where_leveldb_counts_them() {
+    fn repeated_keys_count_once_except_in_leveldb() {
         for encoding in encodings() {
             let mut once = encoding.builder();
             let mut all = encoding.block_based_builder();
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_with_alternates_give_the_filters_of_rocksdb() {
+    fn alternate_keys_give_rocksdb_filters() {
         let Some(file) = vectors::load("rocksdb_fast_local_bloom.json") else { return };
         let sequences = vectors::array(&file["add_key_and_alt"], "sequences");
         assert_eq!(sequences.len(), 8);
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn alternates_are_members_of_the_filter_they_were_added_to() {
+    fn alternates_are_members_of_their_filter() {
         for encoding in encodings() {
             let mut builder = encoding.builder();
             // The prefix of the first filter is added to the second one, too.
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn no_keys_give_no_bytes() {
+    fn a_filter_without_keys_is_empty() {
         for encoding in encodings() {
             assert!(build(&encoding, []).is_empty());
         }

@@ -203,7 +203,7 @@ mod tests {
     ];
 
     #[test]
-    fn hashes_and_bytes_drop_the_same_repeats() {
+    fn hashes_and_bytes_drop_equal_repeats() {
         let (mut wide, mut narrow, mut bytes) =
             (Hashes::default(), Hashes::default(), Keys::default());
         for (key, alternate, entries) in SCRIPT {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alternate_stands_before_its_key() {
+    fn alternates_come_before_their_key() {
         let mut keys = Keys::default();
         keys.add_with_alternate(b"ab1", b"ab");
         assert_eq!(keys.last(), Some(&b"ab1"[..]));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_forgotten_at_a_cut() {
+    fn a_cut_forgets_earlier_keys() {
         let (mut hashes, mut keys) = (Hashes::default(), Keys::default());
         for _ in 0..2 {
             for key in [1, 2] {

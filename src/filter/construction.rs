@@ -138,7 +138,7 @@ mod tests {
     const BUCKET: u64 = BUCKET_BYTES as u64;
 
     #[test]
-    fn growing_memory_is_charged_by_the_nearest_bucket() {
+    fn growing_memory_is_charged_in_buckets() {
         let budget = Budget::new(u64::MAX);
         let mut charge = Charge::new(&budget.construction());
         for (bytes, buckets) in [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_given_back() {
+    fn refused_memory_is_not_returned() {
         let budget = Budget::new(BUCKET + 10);
         let mut charge = Charge::new(&budget.construction());
         charge.cover(3 * BUCKET_BYTES);

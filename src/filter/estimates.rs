@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_filters_that_are_built() {
+    fn estimated_sizes_equal_built_ones() {
         for millibits in [1_000, 5_000, 10_000, 16_000, 100_000] {
             for encoding in Encoding::built_in(millibits) {
                 for keys in [0u64, 1, 2, 51, 52, 1_000, 9_999] {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_bits_for_a_rate() {
+    fn the_fewest_bits_reach_a_rate() {
         for (fpr, bits) in [(0.01, 9.88), (0.001, 15.53), (0.0001, 21.53), (1.0, 1.0)] {
             let all = Encoding::built_in_for_fpr(fpr, 1_000);
             let fast = all.iter().find(|one| one.label() == "fast-local-bloom").unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_hashes_meet_in_large_filters() {
+    fn only_short_hashes_collide_in_large_filters() {
         let at = |encoding: &Encoding, keys| encoding.expected_fpr_of(keys).unwrap();
         let fast = Encoding::FastLocalBloom { millibits: 20_000 };
         let (many, some) = (at(&fast, 100_000_000), at(&fast, 100_000));

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_32_bit_hashes_differ_iff_a_tail_byte_is_negative() {
+    fn tail_sign_separates_the_32_bit_hashes() {
         for len in 0..24 {
             for at in 0..len {
                 for byte in [0x7f, 0x80, 0xff] {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_over_every_length_class_is_pinned() {
+    fn hash_digests_are_pinned() {
         // One number for 5300 lengths; it was taken when the vectors of RocksDB and LevelDB passed.
         let mut wide = 0u64;
         let mut narrow = 0u32;
@@ -387,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn single_values_are_pinned() {
+    fn single_hashes_are_pinned() {
         assert_eq!(xxph3_64(b""), 0x5342_c301_0fe1_dd04);
         assert_eq!(leveldb_hash(b""), 3_164_544_308);
     }
 
     #[test]
-    fn a_lookup_carries_all_hashes() {
+    fn a_lookup_key_computes_every_hash() {
         let hash = KeyHash::new(b"k\xff");
         assert_eq!((hash.key(), hash.xxph3()), (&b"k\xff"[..], xxph3_64(b"k\xff")));
         for _ in 0..2 {

@@ -348,7 +348,7 @@ mod tests {
     proptest! {
         /// Points 1, 2 and 4 of the contract, for the built-in rules as for a user's.
         #[test]
-        fn a_prefix_of_all_is_the_prefix_of_each(common in "[ab1]{0,5}", rest in "[ab1]{0,5}") {
+        fn a_range_prefix_is_every_keys_prefix(common in "[ab1]{0,5}", rest in "[ab1]{0,5}") {
             let key = [common.as_bytes(), rest.as_bytes()].concat();
             for rule in rules() {
                 let prefix = rule.extract(&key);
@@ -362,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn any_id_is_refused_or_comes_back(id in ANY_ID) {
+        fn prefix_ids_round_trip_or_are_refused(id in ANY_ID) {
             if let Some(prefix) = Prefix::for_id(&id, &[]) {
                 prop_assert_eq!(prefix.id(), id);
                 prop_assert!(prefix.validate().is_ok());
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_rules_take_what_they_say() {
+    fn built_in_rules_take_their_prefix() {
         let cases: [(Prefix, &str, Option<&str>, Option<&str>); 12] = [
             (Prefix::fixed(3), "abcd", Some("abc"), Some("abc")),
             (Prefix::fixed(3), "abc", Some("abc"), Some("abc")),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_carry_their_parameter_and_find_their_rule() {
+    fn prefix_ids_find_their_rule() {
         let ids = [
             (Prefix::fixed(3), "siftdb.FixedPrefix.3"),
             (Prefix::capped(65_535), "siftdb.CappedPrefix.65535"),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_breaks_its_contract_is_an_error_for_writers_and_no_prefix_for_readers() {
+    fn broken_prefix_rules_fail_writers_only() {
         let cases = [
             (Breaks::PanicsInPrefix, "no prefix today"),
             (Breaks::NoLeadingPart, "no leading part"),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_cannot_work_are_refused() {
+    fn impossible_choices_are_refused() {
         for bad in [0, KEY_BYTES_MAX + 1] {
             assert!(Prefix::fixed(bad).validate().is_err());
             assert!(Prefix::capped(bad).validate().is_err());

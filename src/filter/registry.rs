@@ -349,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered_and_both_readers_agree(
+        fn both_readers_agree_on_any_bytes(
             mut filter in proptest::collection::vec(any::<u8>(), 0..300),
             tail in any::<[u8; 5]>(),
             key: Vec<u8>,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_told_apart_as_by_rocksdb() {
+    fn trailers_are_classified_like_rocksdb() {
         let Some(file) = vectors::load("rocksdb_filter_metadata_edge.json") else { return };
         let reader = FilterReader::for_name(fast_local::NAME, &[]).expect("built in");
         let mut checked = 0;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn trailer_facts_without_vectors() {
+    fn trailers_name_their_encoding() {
         let reader = FilterReader::for_name(fast_local::NAME, &[]).expect("built in");
         let ask = |filter: &[u8]| reader.may_contain(filter, &KeyHash::new(b"key"));
         let with = |body: usize, trailer: [u8; 5]| [vec![0; body], trailer.to_vec()].concat();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_the_built_in_encodings_apart() {
+    fn encodings_have_distinct_labels() {
         for millibits in [0, 1_000, 9_499, 9_500, 100_000, u32::MAX] {
             let all = Encoding::built_in(millibits);
             for encoding in &all {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_cannot_work_are_refused() {
+    fn impossible_choices_are_refused() {
         for name in ["", "rocksdb.BuiltinBloomFilter", "siftdb.x", "with space", "ümlaut", "panic"]
         {
             assert!(Encoding::Custom(Arc::new(Named(name))).validate().is_err(), "{name}");

@@ -78,7 +78,7 @@ pub fn an_evicted_block_leaves_its_slot() {
 }
 
 /// Two threads make room at once; the block that was found in its slot is not the one to go.
-pub fn a_block_that_was_used_through_its_slot_is_not_evicted_before_others() {
+pub fn slot_hits_protect_a_block_from_eviction() {
     check("use through slots", 3000, 2, || {
         let cache = Numbers::new(CAPACITY, 0.5);
         let slots = Slots::new(6);
@@ -99,7 +99,7 @@ pub fn a_block_that_was_used_through_its_slot_is_not_evicted_before_others() {
     });
 }
 
-pub fn threads_that_miss_one_block_share_one_load_and_no_failure() {
+pub fn concurrent_misses_share_one_load() {
     check("single flight", 5000, 9, || {
         let cache = Numbers::new(CAPACITY, 0.5);
         let (loading, loads) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -135,7 +135,7 @@ pub fn threads_that_miss_one_block_share_one_load_and_no_failure() {
 
 /// A full cache turns away what is asked for once. Several may be the first to ask; whoever asks
 /// after them has it kept, by one load.
-pub fn a_block_that_is_turned_away_is_kept_when_it_is_asked_for_again() {
+pub fn a_rejected_block_is_kept_when_asked_again() {
     check("turned away", 5000, 3, || {
         let cache = Numbers::new(CAPACITY, 0.5);
         let slots = Slots::new(6);

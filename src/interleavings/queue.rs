@@ -94,7 +94,7 @@ fn scenario(some_give_up: bool) -> Vec<Vec<u8>> {
     groups
 }
 
-pub fn every_request_is_committed_once_by_one_leader_at_a_time() {
+pub fn one_leader_at_once_commits_each_request() {
     check("write queue", 10_000, 20, || {
         let groups = scenario(false);
         assert_eq!(groups.concat().len(), usize::from(THREADS * REQUESTS));
@@ -102,6 +102,6 @@ pub fn every_request_is_committed_once_by_one_leader_at_a_time() {
     });
 }
 
-pub fn everyone_is_answered_when_leaders_give_up() {
+pub fn waiters_are_answered_when_leaders_fail() {
     check("write queue, leaders give up", 10_000, 20, || scenario(true));
 }

@@ -115,7 +115,7 @@ fn walked(iter: Iter) -> u64 {
     found.first().copied().unwrap_or(0)
 }
 
-pub fn a_lookup_finds_what_was_published_and_nothing_that_was_not() {
+pub fn lookups_find_exactly_what_was_published() {
     check("view, sequence, memtable filter", 3000, 8, || {
         let store = Store::new();
         let mut found = Vec::new();
@@ -144,7 +144,7 @@ pub fn a_lookup_finds_what_was_published_and_nothing_that_was_not() {
 
 /// A flush keeps what is read at the sequence of now, and nothing of before: who reads at an
 /// earlier one must look where things were then.
-pub fn a_read_looks_where_things_were_when_its_sequence_was_published() {
+pub fn reads_load_their_view_before_the_sequence() {
     type Read = fn(&Store) -> u64;
     let reads: [(&str, Read); 3] = [
         ("get", |store| store.get(KEYS[0])),
@@ -169,7 +169,7 @@ pub fn a_read_looks_where_things_were_when_its_sequence_was_published() {
     }
 }
 
-pub fn a_batch_is_read_whole_by_whatever_reads_several_keys() {
+pub fn readers_see_batches_whole() {
     check("batches", 3000, 8, || {
         let store = Store::new();
         let mut found = Vec::new();
@@ -197,7 +197,7 @@ pub fn a_batch_is_read_whole_by_whatever_reads_several_keys() {
 
 /// Versions that only the snapshot or iterator sees must outlive flushes and compactions, however
 /// its creation meets them.
-pub fn a_snapshot_keeps_its_moment_beside_writes_and_jobs() {
+pub fn snapshots_are_stable_under_writes_and_jobs() {
     check("snapshots", 3000, 3, || {
         let store = Store::new();
         store.write(1);
@@ -240,7 +240,7 @@ pub fn a_snapshot_keeps_its_moment_beside_writes_and_jobs() {
 }
 
 /// The version changes under readers: what they read stays readable, and goes when they are gone.
-pub fn tables_are_removed_when_nobody_reads_them_any_more() {
+pub fn unreferenced_tables_are_removed() {
     check("version switch and removal", 3000, 2, || {
         let store = Store::new();
         for number in 1..=2 {

@@ -29,7 +29,7 @@ fn found(db: &Db) -> Vec<Vec<u8>> {
 }
 
 /// Two memtables may not wait at once, so the writers wait for the flusher.
-pub fn writers_that_wait_for_room_and_callers_of_flush_are_woken() {
+pub fn waiting_writers_and_flush_callers_are_woken() {
     check("stalls and flushes", 1500, 2, || {
         let env = MemEnv::without_log();
         let db = open(&env);
@@ -51,7 +51,7 @@ pub fn writers_that_wait_for_room_and_callers_of_flush_are_woken() {
     });
 }
 
-pub fn closing_beside_everything_ends_and_keeps_what_was_acknowledged() {
+pub fn a_concurrent_close_keeps_acknowledged_writes() {
     check("closing", 1500, 4, || {
         let env = MemEnv::without_log();
         let db = open(&env);
@@ -91,7 +91,7 @@ pub fn closing_beside_everything_ends_and_keeps_what_was_acknowledged() {
 }
 
 /// While something reads, nobody can lock the directory, however its start meets the closing.
-pub fn what_reads_beside_a_close_is_refused_or_keeps_the_lock() {
+pub fn concurrent_reads_fail_or_keep_the_lock() {
     check("reads beside a close", 1500, 3, || {
         let env = MemEnv::without_log();
         let db = open(&env);

@@ -155,7 +155,7 @@ pub(crate) mod tests {
     use std::path::Path;
 
     #[test]
-    fn several_memtables_make_one_table_of_what_is_needed() {
+    fn several_memtables_flush_into_one_table() {
         let mut tree = Tree::new();
         tree.write("a", Some(b"1".to_vec()));
         tree.write("b", Some(b"2".to_vec()));
@@ -175,7 +175,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_index_too_large_for_one_block_is_spread_over_tables() {
+    fn large_indexes_are_spread_over_tables() {
         let mut tree = Tree::new();
         tree.index_bytes_max = 1000;
         // Separators of long keys that differ at their end only: an index like the data.
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_flush_returned_outlives_a_power_cut() {
+    fn a_finished_flush_survives_a_power_cut() {
         let mut tree = Tree::new();
         let disk = tree.disk.clone();
         disk.sync_dir(Path::new("/")).unwrap();
@@ -215,7 +215,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_flush_that_fails_at_any_call_leaves_no_file() {
+    fn a_failed_flush_leaves_no_file() {
         let mut call = 0;
         loop {
             let disk = MemEnv::new();
@@ -240,7 +240,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn tombstones_that_hide_nothing_make_no_table() {
+    fn unneeded_tombstones_make_no_table() {
         let mut tree = Tree::new();
         tree.write("a", Some(b"1".to_vec()));
         tree.write("a", None);

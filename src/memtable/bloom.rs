@@ -82,7 +82,7 @@ mod tests {
     use crate::filter::hash::xxph3_64;
 
     #[test]
-    fn members_always_match_and_few_others_do() {
+    fn memtable_filters_have_no_false_negatives() {
         // Bits a key, and the most false positives among 100,000 absent keys.
         for (bits_per_key, most) in [(10, 2_500), (16, 300), (24, 60)] {
             let keys = 20_000u64;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lines_it_never_says_no() {
+    fn a_filter_without_lines_answers_maybe() {
         let filter = MemtableFilter::new(63);
         assert_eq!(filter.bytes(), 0);
         filter.add(1);

@@ -356,7 +356,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_at_every_sequence(
+        fn every_version_is_found_at_its_sequence(
             writes in writes(),
             others in proptest::collection::vec(key(), 5),
             segments in 1..5usize,
@@ -389,7 +389,7 @@ mod tests {
         }
 
         #[test]
-        fn walks_meet_their_bounds_both_ways(
+        fn memtable_iterators_respect_bounds_both_ways(
             writes in writes(),
             bounds: Vec<(u8, u8)>,
             far in key(),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outlives_its_memtable_and_shares_only_itself() {
+    fn values_outlive_their_memtable() {
         let memtable = Arc::new(Memtable::new(1 << 20, true));
         put(&memtable, 1, b"large", &[5; 1000]);
         let mut iter = walk(&memtable, Direction::Forward);
@@ -478,7 +478,7 @@ mod tests {
     /// One writer publishes as the engine does; readers find all that was published, by lookup
     /// and by both walks, and no version above it by lookup.
     #[test]
-    fn readers_see_every_published_key_while_one_writes() {
+    fn concurrent_readers_see_every_published_key() {
         const LAST: u64 = 3_000;
         let key = |sequence: u64| {
             // Scattered over the list, each key written four times.

@@ -359,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_is_that_of_internal_keys(
+        fn segments_order_internal_keys(
             a in proptest::collection::vec(0..2u8, 0..25),
             b in proptest::collection::vec(0..2u8, 0..25),
             s in 1..4u64,
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_all_sizes_come_back_out_of_their_chunks() {
+    fn values_of_every_size_round_trip() {
         let full = VALUE_CHUNK_BYTES;
         let sizes = [0, 1, 31, full - 32, 1, 0, full, full + 1, 5, 3 * full, 40, 0, 41, full - 81];
         let mut batch = WriteBatch::new();

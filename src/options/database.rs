@@ -421,7 +421,7 @@ mod tests {
     use crate::table::filter::layout::FilterLayout;
 
     #[test]
-    fn defaults_are_valid_and_every_level_has_a_filter() {
+    fn defaults_are_valid_and_filter_every_level() {
         let options = Options::new();
         options.validate().unwrap();
         for level in 0..LEVELS {

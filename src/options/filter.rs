@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upper_levels_may_have_bloom_filters_and_lower_ones_ribbon() {
+    fn bloom_then_ribbon_splits_by_level() {
         let filter = Filter::bloom_then_ribbon(9.0, 2);
         filter.validate().unwrap();
         for level in 0..LEVELS {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_gives_small_runs_more_bits_and_leaves_the_largest_without_when_short() {
+    fn a_short_budget_skips_the_largest_run() {
         let options = Options::new().filter(Filter::monkey(4_000));
         let [flush, first, last] = [0, 1, 3].map(|level| bits(&options, level).unwrap());
         assert!((flush - first).abs() < 0.3, "runs of 100 entries: {flush} and {first} bits");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_with_a_filter_of_their_own_take_no_part_in_the_budget() {
+    fn levels_with_own_filters_leave_the_budget() {
         let filter = Filter::monkey(300).layout(FilterLayout::Full);
         let options = Options::new().filter(filter).filter_at_level(3, Filter::bloom(5.0));
         assert_eq!(bits(&options, 3), Some(5.0));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_filter_for_the_last_level_the_deepest_with_data_has_none() {
+    fn an_unfiltered_last_level_follows_the_data() {
         let options = Options::new().filter_last_level(false);
         let filtered: Vec<bool> =
             (0..LEVELS).map(|level| bits(&options, level).is_some()).collect();

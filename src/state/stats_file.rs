@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_and_other_versions_mean_no_counters() {
+    fn a_damaged_stats_file_means_no_counters() {
         let stats = SavedStats { since_unix_seconds: 1_800_000_000, totals: vec![1, 2, u64::MAX] };
         let good = encode(&stats);
         assert_eq!(decode(&good), Some(stats));

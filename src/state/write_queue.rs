@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_committed_once_and_by_one_leader_at_a_time() {
+    fn one_leader_commits_each_request_once() {
         let queue = WriteQueue::default();
         let (committed, leading) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_goes_on_for_who_came_meanwhile_but_not_for_ever_and_not_for_syncs() {
+    fn leaders_commit_a_bounded_number_of_groups() {
         let queue = WriteQueue::default();
         std::thread::scope(|scope| {
             let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_are_answered_when_their_leader_panics() {
+    fn waiters_are_answered_after_a_leader_panics() {
         let queue = WriteQueue::default();
         std::thread::scope(|scope| {
             let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };

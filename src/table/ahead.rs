@@ -95,7 +95,7 @@ mod tests {
     use crate::table::block::block::tests::block;
 
     #[test]
-    fn the_next_block_is_held_towards_the_end_if_it_stands_in_its_slot() {
+    fn cached_next_blocks_are_fetched_early() {
         let entry = |i: u8| {
             let mut key = Vec::new();
             put_internal_key(&mut key, &[i], 1, ValueKind::Put);

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_in_a_table_is_refused() {
+    fn impossible_entries_are_refused() {
         let env = MemEnv::new();
         let mut table = builder(&env, &options(None));
         let key = |user: &[u8], trailer: u64| {

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_hostile_handles_are_refused() {
+    fn compression_bombs_and_hostile_handles_are_refused() {
         // A Snappy stream that declares 4 GiB - 1, one that declares a megabyte, and garbage.
         let streams: [&[u8]; 3] =
             [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];

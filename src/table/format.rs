@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handles_come_back_and_huge_ones_do_not_wrap() {
+    fn block_handles_round_trip() {
         for handle in [
             BlockHandle { offset: 0, size: 0 },
             BlockHandle { offset: 4101, size: 4096 },
@@ -431,7 +431,7 @@ mod tests {
         BlockIdentity { table_id: 7, offset: 100, kind: BlockKind::Filter };
 
     #[test]
-    fn a_block_of_another_table_place_or_role_fails() {
+    fn blocks_of_other_tables_or_offsets_fail() {
         let mut block = b"contents".to_vec();
         block.extend_from_slice(&PLACE.trailer(b"contents", Compression::None));
         assert_eq!(PLACE.check(&block), Ok((&b"contents"[..], Compression::None)));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_at_its_place_only() {
+    fn checksum_prefixes_hold_at_their_offset_only() {
         let prefix = PLACE.prefix(4096);
         assert_eq!(read_prefix(prefix, 7, 100), Some((BlockKind::Filter, 4096)));
         assert_eq!(read_prefix(prefix, 8, 100), None);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_checked_whole() {
+    fn every_header_byte_is_checked() {
         let bytes = Header { table_id: 0x0123_4567_89ab_cdef }.encode();
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(Header::decode(&bytes), Ok(Header { table_id: 0x0123_4567_89ab_cdef }));
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn footer_is_checked_whole() {
+    fn every_footer_byte_is_checked() {
         let footer = Footer {
             table_id: 0x0123_4567_89ab_cdef,
             metaindex: BlockHandle { offset: 4000, size: 60 },

@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_scan_finds(
+        fn index_search_agrees_with_a_scan(
             keys in user_keys(),
             others in user_keys(),
             keys_are_user_keys: bool,

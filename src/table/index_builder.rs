@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_are_short_user_keys_where_these_suffice() {
+    fn separators_are_short_user_keys() {
         let index = pushed(&[
             (key("aardvark", 1), key("abacus", 1)),
             (key("mammoth", 1), key("mamm\u{f8}", 1)),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_one_key_in_three_blocks_are_found_in_the_right_one() {
+    fn versions_are_found_across_blocks() {
         let index = pushed(&[
             (key("a", 1), key("k", 8)),
             (key("k", 7), key("k", 5)),

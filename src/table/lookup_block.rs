@@ -122,7 +122,7 @@ mod tests {
 
     /// The search would not notice what is wrong.
     #[test]
-    fn a_passing_block_is_checked_unless_the_same_was_before() {
+    fn an_uncached_block_is_checked_once() {
         let mut index = IndexBuilder::default();
         let mut last = Vec::new();
         put_internal_key(&mut last, b"dock", 1, ValueKind::Put);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_come_back() {
+    fn properties_round_trip() {
         let properties = sample();
         assert_eq!(decode(properties.encode()), Ok(properties.clone()));
         let prefixes = Properties {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_passed_over_and_missing_or_malformed_ones_refused() {
+    fn malformed_properties_are_refused() {
         let mut with_unknown = BlockBuilder::new(16);
         let mut without_entries = BlockBuilder::new(16);
         let mut malformed = BlockBuilder::new(16);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_do_not_say_their_encoding_have_the_first_of_the_name() {
+    fn tables_without_encoding_use_the_first() {
         let without_encoding = |policy: &str| {
             let properties = Properties { filter_policy: policy.into(), ..sample() };
             let encoded = Block::new(&properties.encode(), BlockKeys::Bytes).unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_expected_by_encoding_and_small_ribbons_are_bloom() {
+    fn small_ribbons_are_expected_as_bloom() {
         let fpr = |encoding: &str, layout: &str, entries: u64, filter_bytes: u64| {
             let properties = Properties {
                 filter_encoding: encoding.into(),

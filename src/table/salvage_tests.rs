@@ -142,7 +142,7 @@ fn cuts_keep_the_blocks_before_them() {
 }
 
 #[test]
-fn damage_behind_the_data_costs_nothing() {
+fn damage_after_the_data_costs_nothing() {
     for filter in [0, 1, 5, 9] {
         let sample = sample(filter, Compression::None);
         let data_end = sample.blocks.last().unwrap().0.end;
@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn every_sound_block_is_kept_and_no_other(
+    fn rescue_keeps_exactly_the_sound_blocks(
         damages in vec(any_damage(), 1..5),
         filter in 0usize..13,
         snappy: bool,
@@ -229,7 +229,7 @@ proptest! {
 }
 
 #[test]
-fn a_damaged_header_needs_another_word_for_the_id() {
+fn rescue_needs_a_known_table_id() {
     let sample = sample(1, Compression::None);
     let mut damaged = sample.bytes.clone();
     damaged[20] ^= 1;
@@ -313,7 +313,7 @@ fn a_rescue_reads_each_byte_few_times() {
 }
 
 #[test]
-fn handles_of_blocks_lie_behind_the_header() {
+fn block_handles_start_after_the_header() {
     let sample = sample(1, Compression::None);
     assert_eq!(sample.blocks[0].0.start, HEADER_BYTES);
     let handle = BlockHandle { offset: HEADER_BYTES as u64 + 8, size: 1 };

@@ -210,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn tables_answer_as_the_model(
+    fn tables_agree_with_the_model(
         entries in any_entries(),
         options in any_options(),
         others in any_entries(),
@@ -375,7 +375,7 @@ fn each_flipped_byte_is_noticed_or_harmless() {
 }
 
 #[test]
-fn each_cut_and_added_junk_is_noticed_at_open() {
+fn opening_notices_cut_and_extended_tables() {
     let entries = small_entries();
     let bytes = bytes_of(&options(filters().remove(4)), &entries);
     let expect = Expect { table_id: Some(TABLE_ID), bytes: Some(bytes.len() as u64) };
@@ -394,7 +394,7 @@ fn each_cut_and_added_junk_is_noticed_at_open() {
 }
 
 #[test]
-fn a_large_value_has_a_block_of_its_own_and_is_shared() {
+fn large_values_share_their_own_block() {
     let mut entries = Entries::new();
     for i in 0..9u8 {
         let mut key = Vec::new();

@@ -6,7 +6,7 @@ use crate::table::reader::Expect;
 use crate::table::tests::{Entries, bytes_of, open, options, walk};
 
 #[test]
-fn walks_agree_with_the_model_when_blocks_stand_in_their_slots() {
+fn cached_iteration_agrees_with_the_model() {
     let mut entries = Entries::new();
     for i in 0..900usize {
         let mut key = Vec::new();

@@ -128,7 +128,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn blocks_of_all_sizes_stand_where_their_handles_say() {
+    fn block_handles_locate_blocks_of_every_size() {
         let env = MemEnv::new();
         let path = Path::new("/1.sst");
         let mut writer = TableWriter::new(env.create_new(path).unwrap(), path.into(), 7, 1 << 20);

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_these_bytes() {
+    fn edits_have_known_bytes() {
         let expected = [
             "010f7369667464622e6279746577697365", // comparator
             "020100",                             // keyspace
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_refused_unless_they_may_be_skipped() {
+    fn unknown_mandatory_fields_are_refused() {
         let with = |field: &[u8]| {
             let mut bytes = field.to_vec();
             bytes.extend_from_slice(&encoded(&full()));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_file_are_refused_alike() {
+    fn unknown_file_fields_are_refused_alike() {
         let with = |field: &[u8]| {
             let mut description = vec![2, 12];
             file().encode(&mut description);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_settle_equal_prefixes_by_the_whole_key() {
+    fn fences_compare_whole_keys_after_equal_heads() {
         let fence = Fence {
             smallest_prefix: sort_prefix(b"abcdefghb"),
             largest_prefix: sort_prefix(b"abcdefghy"),

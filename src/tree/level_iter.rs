@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_without_keys_of_the_range_are_passed_by_one_at_a_time() {
+    fn tables_outside_a_prefix_are_skipped() {
         let keys: [&[u32]; 4] = [&[2, 4, 6], &[2401, 2402], &[2405, 2450], &[4000, 4002]];
         for extra in [0, 1] {
             for direction in [Direction::Forward, Direction::Reverse] {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_yields_less_than_it_should_ends_the_walk() {
+    fn a_truncated_table_ends_iteration_with_error() {
         for direction in [Direction::Forward, Direction::Reverse] {
             let mut iter = LevelIter::new(direction, level(&[&[1, 2, 3], &[7, 8]], 1), true);
             let found = walk(&mut iter, None);

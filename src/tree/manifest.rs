@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_add_up() {
+    fn edits_accumulate_into_a_version() {
         let (bytes, ends) = written(&sample());
         let state = replayed(&bytes).unwrap();
         let mut levels: [Vec<FileMeta>; LEVELS] = Default::default();
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn level_0_is_newest_first_and_other_levels_go_by_key() {
+    fn levels_are_ordered_after_recovery() {
         let files = [file(10, "a", "z", 3), file(11, "a", "z", 9), file(12, "a", "z", 5)];
         let deeper = [file(20, "n", "z", 1), file(21, "a", "m", 1)];
         let added = files.map(|file| (0, file)).into_iter().chain(deeper.map(|file| (3, file)));
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_drops_the_torn_edit_or_is_corruption() {
+    fn cut_manifests_drop_only_the_torn_edit() {
         let (bytes, ends) = written(&sample());
         for cut in 0..bytes.len() {
             for zeros in [0, 700] {
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_edit_with_others_behind_it_is_corruption() {
+    fn a_torn_edit_before_others_is_corruption() {
         let big = (100..160).map(|i| {
             let name = format!("{i}");
             (1, file(i, &name, &name, 1))
@@ -718,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_edit_is_a_snapshot_in_the_known_order() {
+    fn manifests_start_with_a_full_snapshot() {
         assert!(refusal(&[adding(Vec::new())]).contains("not a snapshot"));
         let foreign = VersionEdit { comparator: Some("other.order".into()), ..snapshot() };
         assert!(refusal(&[foreign]).contains("other.order"));
@@ -790,7 +790,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_append_nothing_more_is_taken() {
+    fn a_failed_append_stops_the_manifest() {
         for call in ["write_at", "sync_data"] {
             let calls = Calls::Named(call);
             let memory = MemEnv::new();

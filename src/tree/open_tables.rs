@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_come_in_order_and_the_first_error_ends_them() {
+    fn opened_tables_keep_their_order() {
         let refuse = |at: usize| Err(Error::InvalidArgument { what: at.to_string() });
         for threads in [1, 2, 5] {
             let all = in_turns(threads, |at| (at < 40).then_some(Ok(at)));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_sequence_is_newer_whatever_the_numbers() {
+    fn larger_sequences_are_newer() {
         let (old, new) = (table(9, (1, 5), (1, 4)), table(3, (2, 7), (5, 6)));
         assert_eq!(search_order(0, &new, &old), Ordering::Less);
         assert_eq!(search_order(1, &new, &old), Ordering::Greater);
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         /// The sweep finds a clash exactly where comparing every pair finds one.
         #[test]
-        fn clashes_are_what_all_pairs_say(
+        fn order_conflicts_agree_with_all_pairs(
             drawn in proptest::collection::vec((0u8..9, 0u8..4, 0u64..20, 0u64..4), 0..9),
             level in 0usize..2,
         ) {

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_keys_of_a_range_begin_with_what_is_common(
+        fn keys_in_range_start_with_the_key_head(
             start in vec(letter(), 0..4),
             end in proptest::option::of(vec(letter(), 0..4)),
         ) {
@@ -121,14 +121,14 @@ mod tests {
 
         /// The bounds of a prefix scan give the prefix back, whatever its bytes are.
         #[test]
-        fn the_range_of_a_prefix_has_it_in_common(prefix in vec(letter(), 0..6)) {
+        fn a_prefix_range_has_the_prefix_as_head(prefix in vec(letter(), 0..6)) {
             let end = crate::base::key::prefix_successor(&prefix);
             prop_assert_eq!(common_of_range(&prefix, end.as_deref()), prefix.len());
         }
     }
 
     #[test]
-    fn bounds_are_read_as_far_as_they_reach() {
+    fn bounds_shorter_than_a_head_are_exact() {
         type Case<'k> = (&'k [u8], Option<&'k [u8]>, usize);
         let cases: [Case<'_>; 9] = [
             (b"abc", Some(b"abd"), 3),

@@ -17,7 +17,7 @@ const COLUMNS_MAX: usize = 100;
 const UNSAFE_FILES: [&str; 2] = ["base/prefetch.rs", "filter/bloom/simd.rs"];
 
 #[test]
-fn imports_go_downward_and_name_the_defining_module() {
+fn imports_go_downward() {
     expect_none(&imports(&sources()));
 }
 
@@ -27,12 +27,12 @@ fn module_roots_hold_no_logic() {
 }
 
 #[test]
-fn files_functions_and_lines_stay_within_budget() {
+fn files_and_functions_stay_within_budget() {
     expect_none(&budgets(&sources()));
 }
 
 #[test]
-fn the_comparison_with_rivals_stays_within_the_same_budgets() {
+fn peer_benchmarks_stay_within_budget() {
     // A package of its own, which is not part of the published one.
     let mut peers = BTreeMap::new();
     if root().join("benches/peers").exists() {
@@ -53,7 +53,7 @@ fn unsafe_stays_in_its_file() {
 }
 
 #[test]
-fn every_invariant_in_the_source_is_in_the_design() {
+fn invariants_of_the_source_are_in_design() {
     if let Ok(design) = fs::read_to_string(root().join("DESIGN.md")) {
         expect_none(&unknown_invariants(&sources(), &design));
     }
@@ -557,7 +557,7 @@ fn a_tree_in_order_passes_every_check() {
 }
 
 #[test]
-fn bad_imports_are_found() {
+fn upward_imports_are_found() {
     let cases = [
         ("", "", "", "use crate::top::Top;", "src/low.rs:1: `crate::top::Top` stands above"),
         ("", "", "\nuse crate::folder::first::First;", "", "src/folder/second.rs:2:"),
@@ -619,7 +619,7 @@ fn dead_files_are_found() {
 }
 
 #[test]
-fn unsafe_code_and_unknown_invariants_are_found() {
+fn stray_unsafe_and_unknown_invariants_are_found() {
     let text =
         "// unsafe in words is fine\n#![allow(unsafe_code)]\nunsafe fn f() {} // (I3), I14\n";
     let tree = made_up(&[("a.rs", text), ("filter/bloom/simd.rs", "unsafe {}\n")]);
@@ -629,7 +629,7 @@ fn unsafe_code_and_unknown_invariants_are_found() {
 }
 
 #[test]
-fn literals_and_comments_are_told_from_code() {
+fn literals_and_comments_are_not_code() {
     let text = concat!(
         "let a = \"x // \\\" y\"; let b = r#\"\" unsafe \"#; // c\n",
         "let d = '\\''; let e = '\"'; fn f<'a>(g: &'a str) { 'h: loop {} } /* i /* j */ k */ l\n",
@@ -643,7 +643,7 @@ fn literals_and_comments_are_told_from_code() {
 }
 
 #[test]
-fn modules_of_tests_may_use_what_they_test() {
+fn test_modules_may_import_their_parent() {
     let tree = made_up(&[
         ("lib.rs", "mod top;\n#[cfg(test)]\nmod testing;\n"),
         ("top.rs", ""),

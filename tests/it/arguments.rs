@@ -151,7 +151,7 @@ fn bad_options() -> Vec<(String, Options)> {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused_by_name_and_nothing_is_created() {
+fn impossible_options_are_refused_before_creation() {
     let existing = MemEnv::new();
     let db = open(&existing, &small_options()).unwrap();
     db.put("key", "value").unwrap();
@@ -177,7 +177,7 @@ fn options_that_cannot_work_are_refused_by_name_and_nothing_is_created() {
 }
 
 #[test]
-fn options_at_their_limits_are_taken() {
+fn options_at_their_limits_work() {
     for (name, least, most, with) in limited_options() {
         for value in [least, most] {
             with(value).validate().unwrap_or_else(|error| panic!("{name} {value}: {error}"));
@@ -197,7 +197,7 @@ fn options_at_their_limits_are_taken() {
 }
 
 #[test]
-fn options_that_forbid_what_is_there_change_nothing() {
+fn refused_openings_change_nothing() {
     let env = MemEnv::new();
     let error = open(&env, &small_options().create_if_missing(false)).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
@@ -213,7 +213,7 @@ fn options_that_forbid_what_is_there_change_nothing() {
 type Write = fn(&Db) -> siftdb::Result<()>;
 
 #[test]
-fn writes_beyond_a_limit_are_refused_before_anything_is_logged() {
+fn oversized_writes_are_refused_before_logging() {
     let cases: [(&str, Write); 6] = [
         ("a key", |db| db.put(vec![b'k'; KEY_BYTES_MAX + 1], "value")),
         ("a key", |db| db.delete(vec![b'k'; KEY_BYTES_MAX + 1])),
@@ -255,7 +255,7 @@ fn writes_beyond_a_limit_are_refused_before_anything_is_logged() {
 }
 
 #[test]
-fn reads_of_keys_that_cannot_be_there_find_nothing() {
+fn oversized_keys_are_never_found() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();
     for n in 0..300 {
         db.put(format!("key{n}"), "value").unwrap();
@@ -277,7 +277,7 @@ fn reads_of_keys_that_cannot_be_there_find_nothing() {
 }
 
 #[test]
-fn strange_ranges_hold_what_they_say() {
+fn unusual_ranges_agree_with_the_model() {
     let keys: [&[u8]; 9] =
         [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
     let mut bounds = vec![Unbounded];
@@ -325,7 +325,7 @@ fn strange_ranges_hold_what_they_say() {
 
 /// Keys of the greatest length, across pages of the log and with blocks of their own.
 #[test]
-fn at_the_limits_all_works() {
+fn the_largest_keys_and_values_work() {
     let keys = [
         vec![0; KEY_BYTES_MAX],
         vec![0xff; KEY_BYTES_MAX],
@@ -364,7 +364,7 @@ fn at_the_limits_all_works() {
 /// The command's arguments: what is wrong with them is said, and nothing is created.
 #[cfg(feature = "cli")]
 #[test]
-fn arguments_of_the_command_are_refused_and_nothing_is_created() {
+fn impossible_arguments_are_refused_before_creation() {
     use crate::cli::fails;
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");

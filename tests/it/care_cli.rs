@@ -45,7 +45,7 @@ fn verify_reads_everything_and_changes_nothing() {
 }
 
 #[test]
-fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
+fn repair_reports_and_leaves_a_sound_database() {
     let place = Place::new();
     let db = place.database();
     ok(&["put", &db, "in the log", "1"]);
@@ -82,7 +82,7 @@ fn repair_says_what_it_did_and_the_database_is_sound_afterwards() {
 
 /// Each kind of damage: what the command exits with, and that all is sound afterwards.
 #[test]
-fn repair_exits_with_5_where_something_is_lost() {
+fn repair_exits_with_5_after_a_loss() {
     let place = Place::new();
     let db = place.database();
     ok(&["put", &db, "in the log", "1"]);

@@ -115,7 +115,7 @@ fn values_are_written_read_deleted_and_scanned() {
 }
 
 #[test]
-fn any_bytes_go_through_the_shell_and_back() {
+fn any_bytes_round_trip_through_the_shell() {
     let place = Place::new();
     let (db, copy, lines) = (place.path("db"), place.path("copy"), place.path("lines"));
     let key = "tab\\tnul\\x00back\\\\high\\xff";
@@ -132,7 +132,7 @@ fn any_bytes_go_through_the_shell_and_back() {
 }
 
 #[test]
-fn load_reads_standard_input_and_names_the_line_it_cannot_use() {
+fn load_names_the_unusable_line() {
     let place = Place::new();
     let db = place.path("db");
     let mut child = command(&["load", "--create", &db, "-", "--json"])
@@ -155,7 +155,7 @@ fn load_reads_standard_input_and_names_the_line_it_cannot_use() {
 }
 
 #[test]
-fn looking_creates_and_changes_nothing() {
+fn read_commands_change_nothing() {
     let place = Place::new();
     let missing = place.path("missing");
     for arguments in [
@@ -190,7 +190,7 @@ fn looking_creates_and_changes_nothing() {
 }
 
 #[test]
-fn usage_and_locks_have_exit_codes_of_their_own() {
+fn usage_and_locks_have_own_exit_codes() {
     let place = Place::new();
     let db = place.database();
     fails(2, &[]);
@@ -215,7 +215,7 @@ fn usage_and_locks_have_exit_codes_of_their_own() {
 }
 
 #[test]
-fn stats_and_explain_say_what_filters_did() {
+fn stats_and_explain_report_filters() {
     let place = Place::new();
     let db = place.database();
     let explained = ok(&["explain", &db, "key0007x"]);
@@ -285,7 +285,7 @@ fn tables_are_laid_out_dumped_and_verified() {
 }
 
 #[test]
-fn verify_holds_a_directory_against_its_manifest() {
+fn verify_compares_tables_with_the_manifest() {
     let place = Place::new();
     let db = place.database();
     let tables = files(&db, ".sst");
@@ -330,7 +330,7 @@ fn verify_holds_a_directory_against_its_manifest() {
 }
 
 #[test]
-fn a_load_that_stops_says_where_and_what_stays() {
+fn a_failed_load_says_where_it_stopped() {
     let place = Place::new();
     let (db, lines) = (place.path("db"), place.path("lines"));
     let long_key = format!("{}\tvalue\n", "k".repeat(65_536));
@@ -379,7 +379,7 @@ fn a_closed_pipe_ends_a_command_quietly() {
 }
 
 #[test]
-fn the_demonstration_prints_its_tables_and_leaves_nothing_behind() {
+fn the_demo_leaves_nothing_behind() {
     let temporary = TempDir::new().unwrap();
     let run = |arguments: &[&str]| {
         let output = command(&["demo", "--keys", "3000", "--lookups", "1000"])
@@ -428,7 +428,7 @@ fn explained(hint: &str) -> String {
 }
 
 #[test]
-fn the_hint_of_the_demonstration_survives_the_shell() {
+fn the_demos_hint_is_quoted_for_shells() {
     let place = Place::new();
     let lines = place.path("keys");
     let text: String = (0..1_500).map(|i| format!("-it's \\ $HOME\t{i:04}\n")).collect();
@@ -445,7 +445,7 @@ fn the_hint_of_the_demonstration_survives_the_shell() {
 }
 
 #[test]
-fn the_demonstration_takes_keys_of_ones_own() {
+fn the_demo_takes_keys_from_a_file() {
     let place = Place::new();
     let lines = place.path("keys");
     let text: String = (0..2_500).map(|i| format!("/usr/lib/file-{}\n", i % 2_000)).collect();

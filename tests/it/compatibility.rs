@@ -42,7 +42,7 @@ fn look_up(db: &Db, numbers: impl Iterator<Item = usize>, place: &str) -> LevelS
 }
 
 #[test]
-fn every_filter_is_asked_under_the_options_of_every_other() {
+fn every_filter_is_read_under_other_options() {
     let filters = all_filters();
     for written in &filters {
         let env = MemEnv::without_log();
@@ -97,7 +97,7 @@ fn check_asked(total: &LevelStats, asked: u64, written: &NamedFilter, place: &st
 /// to it, and of an absent one as far as the filter. Counted by the file system. LevelDB and
 /// RocksDB allow themselves 2 % above that for present keys and 3 % for absent ones.
 #[test]
-fn without_a_cache_a_lookup_reads_what_its_layout_says() {
+fn lookups_read_the_blocks_of_their_layout() {
     let count = 10_000u64;
     for filter in all_filters() {
         let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
@@ -146,7 +146,7 @@ fn without_a_cache_a_lookup_reads_what_its_layout_says() {
 
 /// Hits never count as avoided, and nearly all misses do.
 #[test]
-fn present_keys_are_never_denied_and_absent_ones_nearly_always() {
+fn present_keys_are_found_in_every_combination() {
     let count = 10_000;
     for filter in all_filters().into_iter().skip(1) {
         let db = open(&MemEnv::without_log(), &Options::new().filter(filter.filter)).unwrap();

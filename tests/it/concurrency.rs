@@ -39,7 +39,7 @@ fn write_everywhere(db: &Db, keys: usize, number: u64, value_bytes: usize) {
 /// One writer a key, so each key is a register: a read may give nothing older than what was
 /// acknowledged before it began, and nothing newer than what was begun before it ended.
 #[test]
-fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
+fn reads_are_exact_during_flushes_and_compactions() {
     let directory = tempdir().unwrap();
     let options = small_options().max_open_files(2);
     let db = options.open(directory.path().join("db")).unwrap();
@@ -118,7 +118,7 @@ fn reads_are_neither_stale_nor_early_during_flushes_and_compactions() {
 }
 
 #[test]
-fn snapshots_and_iterators_keep_their_moment_while_their_files_are_replaced() {
+fn snapshots_are_stable_while_files_are_replaced() {
     let directory = tempdir().unwrap();
     let db = small_options().max_open_files(2).open(directory.path().join("db")).unwrap();
     let keys = 200;
@@ -161,7 +161,7 @@ fn snapshots_and_iterators_keep_their_moment_while_their_files_are_replaced() {
 
 /// Every key has the number of the last batch, so all that is read of one moment is one number.
 #[test]
-fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
+fn iterators_survive_replacement_of_their_files() {
     let directory = tempdir().unwrap();
     let db = small_options().max_open_files(2).open(directory.path().join("db")).unwrap();
     let keys = 100;
@@ -258,7 +258,7 @@ fn walks_from_everywhere_go_on_while_all_below_them_is_replaced() {
 }
 
 #[test]
-fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
+fn close_ends_reads_but_not_iterators() {
     for round in 0..8u64 {
         let env = MemEnv::without_log();
         let db = open(&env, &small_options()).unwrap();
@@ -313,7 +313,7 @@ fn closing_while_others_read_ends_their_reads_and_not_their_walks() {
 }
 
 #[test]
-fn a_batch_is_seen_whole_or_not_at_all() {
+fn batches_are_seen_whole() {
     let db = open(&MemEnv::without_log(), &small_options()).unwrap();
     let (stop, sides) = (AtomicBool::new(false), 20);
     let looks: [AtomicU64; 2] = Default::default();
@@ -354,7 +354,7 @@ fn a_batch_is_seen_whole_or_not_at_all() {
 }
 
 #[test]
-fn writers_of_one_moment_share_a_group_and_all_are_counted() {
+fn concurrent_writers_share_a_group() {
     let directory = tempdir().unwrap();
     let db = Options::new().open(directory.path().join("db")).unwrap();
     let (writers, batches) = (8, 60);
@@ -426,7 +426,7 @@ fn lookups_are_counted_exactly_under_threads() {
 }
 
 #[test]
-fn closing_while_others_write_keeps_what_was_acknowledged() {
+fn close_keeps_acknowledged_concurrent_writes() {
     for round in 0..8 {
         let env = MemEnv::new();
         let db = open(&env, &small_options()).unwrap();
@@ -469,7 +469,7 @@ fn closing_while_others_write_keeps_what_was_acknowledged() {
 /// Whoever locks the directory next may rely on it: closing lets go of it last of all, behind the
 /// workers, compactions that a caller asked for, and the end of the log.
 #[test]
-fn nothing_is_changed_once_the_directory_is_unlocked() {
+fn no_file_changes_after_unlock() {
     for round in 0..20 {
         let env = MemEnv::new();
         let db = open(&env, &small_options()).unwrap();
@@ -512,7 +512,7 @@ fn nothing_is_changed_once_the_directory_is_unlocked() {
 }
 
 #[test]
-fn dropping_without_close_loses_nothing_acknowledged() {
+fn dropping_keeps_acknowledged_writes() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("db");
     for round in 0..5 {
@@ -527,7 +527,7 @@ fn dropping_without_close_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_second_opening_is_refused_until_the_last_reader_is_gone() {
+fn the_last_reader_releases_the_lock() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("db");
     let db = small_options().open(&path).unwrap();
@@ -552,7 +552,7 @@ fn a_second_opening_is_refused_until_the_last_reader_is_gone() {
 }
 
 #[test]
-fn two_disks_in_memory_do_not_lock_each_other() {
+fn memory_disks_have_separate_locks() {
     let (first, second) = (MemEnv::new(), MemEnv::new());
     let _one = open(&first, &small_options()).unwrap();
     let _two = open(&second, &small_options()).unwrap();

@@ -451,7 +451,7 @@ fn stride() -> usize {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_gives_the_right_answer_or_an_error() {
+fn flipped_bytes_never_give_wrong_answers() {
     let tally = Tally::default();
     for filter in all_filters() {
         for image in images(&filter) {
@@ -466,7 +466,7 @@ fn a_flipped_byte_anywhere_gives_the_right_answer_or_an_error() {
 
 /// The layout decides what stands in a table only; the other files are the same in all.
 #[test]
-fn every_byte_of_a_store_in_each_layout() {
+fn every_flipped_byte_in_each_layout() {
     let tally = Tally::default();
     for (number, filter) in one_of_each_layout().iter().enumerate() {
         for (state, image) in images(filter).iter().enumerate() {
@@ -484,7 +484,7 @@ fn every_byte_of_a_store_in_each_layout() {
 }
 
 #[test]
-fn a_file_cut_at_any_length_gives_the_right_answer_or_an_error() {
+fn cut_files_never_give_wrong_answers() {
     let tally = Tally::default();
     for (number, filter) in one_of_each_layout().iter().enumerate() {
         for image in images(filter) {
@@ -518,7 +518,7 @@ fn report(what: &str, tally: &Tally) {
 }
 
 #[test]
-fn zeroed_extended_and_exchanged_files_give_the_right_answer_or_an_error() {
+fn exchanged_files_never_give_wrong_answers() {
     let tally = Tally::default();
     for filter in one_of_each_layout() {
         for image in images(&filter) {
@@ -591,7 +591,7 @@ fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
 
 /// A store with several logs, killed while their memtables waited to be flushed.
 #[test]
-fn damage_to_an_earlier_log_is_no_end_of_history() {
+fn a_damaged_earlier_log_is_corruption() {
     let options = small_options().immutable_memtables_max(4);
     let found = (0..50).find_map(|_| with_two_logs(&options));
     let (needed, mut writer) = found.expect("a moment at which two logs are needed");
@@ -627,7 +627,7 @@ fn damage_to_an_earlier_log_is_no_end_of_history() {
 }
 
 #[test]
-fn missing_files_are_missed() {
+fn missing_files_are_reported() {
     for image in images(&all_filters()[0]) {
         for path in image.files.keys().filter(|path| !path.ends_with("STATS")) {
             let env = image.with(path, None);
@@ -673,7 +673,7 @@ fn swapped_emptied_and_extended_files_are_noticed() {
 }
 
 #[test]
-fn foreign_files_stay_and_orphans_go() {
+fn foreign_files_stay_and_obsolete_ones_go() {
     let [killed, _] = images(&all_filters()[0]);
     let env = copy_of(&killed.files);
     let foreign = ["notes.txt", "7.sst", "000007.sst.bak", "CURRENT~", "sub/000001.sst"];
@@ -699,7 +699,7 @@ fn foreign_files_stay_and_orphans_go() {
 }
 
 #[test]
-fn a_store_without_current_is_not_taken_for_a_new_one() {
+fn a_database_without_current_is_not_new() {
     let [_, closed] = images(&all_filters()[0]);
     let current = closed.paths("CURRENT").remove(0);
     let env = closed.with(&current, None);
@@ -708,7 +708,7 @@ fn a_store_without_current_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_store_that_is_closed_well_is_opened_without_writing() {
+fn opening_after_a_clean_close_writes_nothing() {
     for image in images(&all_filters()[4]) {
         let env = copy_of(&image.files);
         let before = files(&env);
@@ -745,7 +745,7 @@ fn put_in_place(what: &str, path: &Path, good: &Path) -> bool {
 }
 
 #[test]
-fn what_stands_in_place_of_a_file_is_refused_at_once_and_left_alone() {
+fn special_files_are_refused_and_left_alone() {
     let kinds =
         ["directory", "link", "dangling link", "link to itself", "FIFO", "device", "socket"];
     let [_, closed] = images(&all_filters()[0]);
@@ -795,7 +795,7 @@ fn what_stands_in_place_of_a_file_is_refused_at_once_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_is_none_or_a_strange_one_is_an_error_or_works() {
+fn unusual_directories_work_or_are_errors() {
     let [_, closed] = images(&all_filters()[0]);
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
@@ -828,7 +828,7 @@ fn a_directory_that_is_none_or_a_strange_one_is_an_error_or_works() {
 /// The walk that one end is on may meet the damage while it steps behind the entry it hands out:
 /// what the other end hands out then must not pass for the rest.
 #[test]
-fn a_scan_from_both_ends_has_every_entry_or_an_error() {
+fn two_ended_scans_are_complete_or_fail() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     (0..200u64).for_each(|number| db.put(format!("{number:03}"), bytes(number, 40)).unwrap());

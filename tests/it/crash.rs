@@ -194,7 +194,7 @@ fn hash_of(env: &MemEnv) -> u64 {
 }
 
 #[test]
-fn a_crash_after_any_call_leaves_a_prefix_with_all_that_was_synced() {
+fn every_crash_leaves_a_synced_prefix() {
     let target = setting("SIFTDB_CRASH_STATES", if cfg!(debug_assertions) { 8000 } else { 20_000 });
     let first_seed = setting("SIFTDB_SEED", 1) as u64;
     let tally = Mutex::new(Tally { next_seed: first_seed, ..Tally::default() });
@@ -231,7 +231,7 @@ fn a_crash_after_any_call_leaves_a_prefix_with_all_that_was_synced() {
 
 /// What the crash test crashes is worth it.
 #[test]
-fn runs_flush_compact_and_replace_manifests() {
+fn crash_runs_cover_every_job() {
     let mut counts = [0; 4];
     for seed in 1..=10 {
         let (run, sessions) = workload(seed);
@@ -250,7 +250,7 @@ fn runs_flush_compact_and_replace_manifests() {
 }
 
 #[test]
-fn a_crashed_creation_leaves_a_directory_that_opens() {
+fn a_crashed_creation_can_be_opened() {
     let env = MemEnv::new();
     let open = |env: &MemEnv| small_options().env(as_env(env)).open("/a/b/c");
     open(&env).unwrap().close().unwrap();
@@ -278,7 +278,7 @@ fn write_synced(db: &Db, value: &str) -> siftdb::Result<()> {
 /// records behind it tell: they say what was durable when they were written. A store whose records
 /// never do would call damage a torn tail.
 #[test]
-fn damage_below_what_was_synced_is_told_from_a_torn_tail() {
+fn damage_below_the_synced_length_is_corruption() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     for number in 0..7 {
@@ -310,7 +310,7 @@ fn damage_below_what_was_synced_is_told_from_a_torn_tail() {
 /// A removal that was not synced may be undone by a crash. What such a log holds is in tables, and
 /// newer values may be there.
 #[test]
-fn a_log_that_comes_back_is_not_read() {
+fn a_resurrected_log_is_not_read() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     write_synced(&db, "old").unwrap();

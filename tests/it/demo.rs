@@ -65,7 +65,7 @@ fn check(report: &Report, keys: &KeySet) {
 }
 
 #[test]
-fn filters_save_what_the_demonstration_promises() {
+fn filters_save_what_the_demo_promises() {
     let keys = KeySet::generate(60_000, 42);
     let mut last = 0;
     let mut calls = 0;
@@ -84,7 +84,7 @@ fn filters_save_what_the_demonstration_promises() {
 }
 
 #[test]
-fn leveldb_bloom_saves_as_much() {
+fn leveldb_bloom_saves_as_many_reads() {
     // Real keys are not of one length.
     let paths = (0..30_000u64).map(|i| format!("/usr/share/{}/{}", i % 97, i * i).into_bytes());
     let keys = KeySet::new(paths);
@@ -92,7 +92,7 @@ fn leveldb_bloom_saves_as_much() {
 }
 
 #[test]
-fn a_run_is_the_same_again() {
+fn experiments_are_deterministic() {
     let keys = KeySet::generate(2_000, 7);
     let run = || run(&settings(Filter::bloom(10.0)), &keys, &mut |_| {}).unwrap();
     let counts = |report: Report| -> Vec<_> {
@@ -104,7 +104,7 @@ fn a_run_is_the_same_again() {
 }
 
 #[test]
-fn too_few_keys_and_databases_in_the_way_are_refused() {
+fn experiments_refuse_few_keys_and_existing_databases() {
     let few = KeySet::generate(99, 1);
     let settings = settings(Filter::bloom(10.0));
     let refused = run(&settings, &few, &mut |_| {});
@@ -116,7 +116,7 @@ fn too_few_keys_and_databases_in_the_way_are_refused() {
 
 /// The third part is about a cache that cannot hold the filters, so it has to miss for them.
 #[test]
-fn the_starved_part_reads_filters_again_and_again() {
+fn a_starved_cache_rereads_filters() {
     let keys = KeySet::generate(60_000, 42);
     let report = run(&settings(Filter::bloom(10.0)), &keys, &mut |_| {}).unwrap();
     let facts = report.databases.iter().find(|facts| facts.column == Column::Full).unwrap();

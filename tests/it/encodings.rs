@@ -38,7 +38,7 @@ fn lengths() -> Vec<u32> {
 }
 
 #[test]
-fn filters_of_any_length_are_small_hold_their_keys_and_are_seldom_mediocre() {
+fn filters_of_every_size_keep_their_rate() {
     let number = |i: u32| i.to_le_bytes().to_vec();
     for encoding in built_in() {
         let (mut good, mut mediocre) = (0, 0);
@@ -86,7 +86,7 @@ const SHAPES: [(&str, MakeKey); 9] = [
 
 /// Present are even numbers, absent the odd ones between them and those far above.
 #[test]
-fn every_shape_of_keys_gets_the_rate_that_was_asked_for() {
+fn every_key_pattern_gets_its_rate() {
     for (shape, key) in SHAPES {
         for encoding in built_in() {
             for n in lengths().into_iter().filter(|n| [1_000, 10_000, 1_000_000].contains(n)) {
@@ -135,7 +135,7 @@ fn scattered(number: u64) -> Vec<u8> {
 /// What is promised of each encoding is within 10 % of what its filters let through, and five
 /// standard deviations of the measurement: of LevelDB's with all that its short hash costs.
 #[test]
-fn expected_rates_are_those_measured() {
+fn expected_rates_equal_measured_ones() {
     let most = (setting("SIFTDB_FILTER_KEYS", 10_000) as u64).max(100_000);
     let all = [1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000];
     for keys in all.into_iter().filter(|keys| *keys <= most) {

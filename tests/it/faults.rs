@@ -168,7 +168,7 @@ fn fail_each(fault: Fault, step: u64, what: &str) -> u64 {
 }
 
 #[test]
-fn any_call_may_fail_once_or_from_then_on() {
+fn any_failing_call_loses_nothing() {
     let mut fired = BTreeMap::new();
     for name in READS.iter().chain(&CHANGES) {
         let stride = if READS.contains(name) { setting("SIFTDB_FAULT_STRIDE", 9) } else { 1 };
@@ -184,13 +184,13 @@ fn any_call_may_fail_once_or_from_then_on() {
 }
 
 #[test]
-fn any_change_of_the_disk_may_fail_after_its_work_was_done() {
+fn late_disk_errors_lose_nothing() {
     let fault = Fault::once(FaultKind::ErrorAfter(EIO)).among(Calls::Changes);
     assert!(fail_each(fault, 1, "EIO afterwards") > 50);
 }
 
 #[test]
-fn the_disk_may_fill_up_at_any_moment() {
+fn a_full_disk_loses_nothing() {
     let short = Fault::once(FaultKind::ShortWrite).among(Calls::Changes);
     assert!(fail_each(short, 1, "short write") > 50);
     let short = Fault::from_then_on(FaultKind::ShortWrite).among(Calls::Changes);
@@ -200,13 +200,13 @@ fn the_disk_may_fill_up_at_any_moment() {
 }
 
 #[test]
-fn no_descriptor_may_be_left() {
+fn exhausted_descriptors_lose_nothing() {
     let fault = Fault::once(FaultKind::Error(EMFILE)).among(Calls::Named("open_random"));
     assert!(fail_each(fault, 1, "EMFILE") > 10);
 }
 
 #[test]
-fn interrupted_calls_are_made_again() {
+fn interrupted_calls_are_retried() {
     let (env, run) = faulty_run(&small_options());
     env.fail_at(0, Fault::from_then_on(FaultKind::Error(EINTR)));
     let mut session = Session { run: &run, place: "EINTR", errors: 0, cause: None };
@@ -217,7 +217,7 @@ fn interrupted_calls_are_made_again() {
 /// The record of a failed write may be on the disk or not, whatever was answered: what it adds and
 /// what it takes away are both needed.
 #[test]
-fn nothing_is_removed_after_a_failed_change_of_the_manifest() {
+fn a_failed_manifest_write_removes_no_file() {
     let is_manifest = |change: &&Change| {
         let name = name(&change.path);
         name.starts_with("MANIFEST") || (change.operation == "rename" && name == "CURRENT")
@@ -244,7 +244,7 @@ fn nothing_is_removed_after_a_failed_change_of_the_manifest() {
 }
 
 #[test]
-fn an_opening_that_fails_creates_nothing_that_is_in_the_way() {
+fn a_failed_opening_can_be_repeated() {
     for n in 0..40 {
         let disk = MemEnv::new();
         let env = FaultEnv::new(as_env(&disk));

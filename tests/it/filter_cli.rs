@@ -60,7 +60,7 @@ fn findings(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn sim_reckons_without_a_database() {
+fn sim_needs_no_database() {
     let sim = json(&["filter", "sim", "--keys", "1e6", "--bits", "10,16", "--json"]);
     let rows = sim["filters"].as_array().unwrap();
     let row = |encoding: &str, bits: f64| {
@@ -86,7 +86,7 @@ fn sim_reckons_without_a_database() {
 }
 
 #[test]
-fn bench_builds_asks_and_checks_every_encoding() {
+fn filter_bench_checks_every_encoding() {
     let bench = ["filter", "bench", "--keys", "2e3", "--lookups", "2e4"];
     let figures = json(&[&bench[..], &["--json"]].concat());
     let encodings = figures["encodings"].as_array().unwrap();
@@ -109,7 +109,7 @@ fn bench_builds_asks_and_checks_every_encoding() {
 }
 
 #[test]
-fn stats_print_what_filters_are_and_what_lookups_made_of_them() {
+fn filter_stats_print_filters_and_their_use() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0));
     let fresh = json(&["filter", "stats", &db, "--json"]);
@@ -159,7 +159,7 @@ fn stats_print_what_filters_are_and_what_lookups_made_of_them() {
 }
 
 #[test]
-fn a_level_with_several_kinds_of_filters_has_several_lines() {
+fn mixed_levels_have_a_line_per_filter() {
     let place = Place::new();
     let path = place.path("mixed");
     let open =
@@ -205,7 +205,7 @@ fn the_doctor_names_what_is_wrong_with_filters() {
 }
 
 #[test]
-fn a_damaged_filter_is_named_with_what_mends_it() {
+fn damaged_filters_are_named_with_their_remedy() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0).layout(FilterLayout::Full));
     let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
@@ -227,7 +227,7 @@ fn a_damaged_filter_is_named_with_what_mends_it() {
 }
 
 #[test]
-fn the_doctor_judges_what_lookups_made_of_filters() {
+fn the_doctor_judges_observed_rates() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0));
     let probed = |file: &str| findings(&["filter", "stats", &db, "--probe", file]);
@@ -246,7 +246,7 @@ fn the_doctor_judges_what_lookups_made_of_filters() {
 }
 
 #[test]
-fn rebuild_changes_filters_and_nothing_else() {
+fn rebuild_changes_only_filters() {
     let place = Place::new();
     let db = several_tables(&place);
     let held = ok(&["scan", &db]);
@@ -298,7 +298,7 @@ fn rebuild_changes_filters_and_nothing_else() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_touched() {
+fn impossible_rebuilds_are_refused_untouched() {
     let place = Place::new();
     let missing = place.path("missing");
     for subcommand in ["stats", "rebuild"] {

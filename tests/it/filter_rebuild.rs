@@ -47,7 +47,7 @@ fn absent_lookups(db: &Db) -> LevelStats {
 }
 
 #[test]
-fn every_filter_becomes_every_other_and_is_used() {
+fn every_filter_can_replace_every_other() {
     let filters = all_filters();
     for (place, from) in filters.iter().enumerate() {
         let to = &filters[(place * 7 + 3) % filters.len()];
@@ -90,7 +90,7 @@ fn every_filter_becomes_every_other_and_is_used() {
 }
 
 #[test]
-fn with_nothing_to_do_nothing_is_written() {
+fn an_unneeded_rebuild_writes_nothing() {
     let env = MemEnv::without_log();
     let options = small_options();
     filled(&env, &options).close().unwrap();
@@ -107,7 +107,7 @@ fn with_nothing_to_do_nothing_is_written() {
 }
 
 #[test]
-fn only_what_differs_is_rewritten_and_all_is_when_asked_for() {
+fn rebuild_rewrites_only_differing_tables() {
     let env = MemEnv::without_log();
     filled(&env, &small_options()).close().unwrap();
     let at_level_1 = Filter::bloom(16.0).layout(FilterLayout::Full);
@@ -137,7 +137,7 @@ fn only_what_differs_is_rewritten_and_all_is_when_asked_for() {
 
 /// Writers, readers and due compactions go on while filters are rebuilt again and again.
 #[test]
-fn others_write_and_read_meanwhile() {
+fn rebuild_allows_concurrent_reads_and_writes() {
     let env = MemEnv::without_log();
     filled(&env, &small_options()).close().unwrap();
     let options = small_options().filter(Filter::bloom(14.0));

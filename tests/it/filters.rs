@@ -43,7 +43,7 @@ fn put_shuffled(db: &Db, numbers: std::ops::Range<usize>, seed: u64) {
 }
 
 #[test]
-fn no_key_is_denied_after_flush_compaction_and_reopening_with_other_filters() {
+fn no_key_is_denied_under_changed_filters() {
     let filters = all_filters();
     let count = 2000;
     for (place, filter) in filters.iter().enumerate() {
@@ -97,7 +97,7 @@ fn get_absent(db: &Db, count: usize) -> Stats {
 }
 
 #[test]
-fn false_positives_stay_within_their_band() {
+fn false_positives_stay_in_their_band() {
     let count = 10_000;
     for filter in all_filters() {
         let Some(fpr_max) = filter.fpr_max else { continue };
@@ -136,7 +136,7 @@ fn more_bits_let_fewer_absent_keys_through() {
 
 /// The test that LevelDB holds its own filters to: reads of the file system, counted outside.
 #[test]
-fn lookups_read_as_often_as_they_should() {
+fn lookups_read_the_expected_blocks() {
     let count = 10_000;
     for filter in one_of_each_layout() {
         let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
@@ -190,7 +190,7 @@ fn lookups_read_as_often_as_they_should() {
 }
 
 #[test]
-fn filters_spare_the_blocks_that_they_promise_to() {
+fn filters_avoid_the_expected_blocks() {
     for filter in one_of_each_layout().into_iter().skip(1) {
         let options = Options::new().filter(filter.filter.clone()).auto_compaction(false);
         let db = open(&MemEnv::without_log(), &options).unwrap();
@@ -219,7 +219,7 @@ fn filters_spare_the_blocks_that_they_promise_to() {
 }
 
 #[test]
-fn counters_mean_what_they_say() {
+fn counters_agree_with_the_model() {
     for filter in all_filters() {
         let env = MemEnv::without_log();
         let options = small_options().filter(filter.filter.clone());
@@ -284,7 +284,7 @@ fn add_steps(explained: &siftdb::Explain, seen: &mut LevelStats) -> u64 {
 }
 
 #[test]
-fn lookups_without_filters_ask_none() {
+fn unfiltered_lookups_ask_no_filter() {
     for filter in one_of_each_layout() {
         let db = one_level(&MemEnv::without_log(), &filter.filter, 500);
         let total = counted(&db, || {
@@ -301,7 +301,7 @@ fn lookups_without_filters_ask_none() {
 }
 
 #[test]
-fn a_maybe_that_newer_versions_hide_is_no_false_positive() {
+fn hidden_matches_are_not_false_positives() {
     for filter in one_of_each_layout().into_iter().skip(1) {
         let options = Options::new().filter(filter.filter.clone()).auto_compaction(false);
         let db = open(&MemEnv::without_log(), &options).unwrap();
@@ -317,7 +317,7 @@ fn a_maybe_that_newer_versions_hide_is_no_false_positive() {
 }
 
 #[test]
-fn tables_of_an_unknown_policy_are_read_without_it() {
+fn tables_of_unknown_policies_are_read_unfiltered() {
     for (layout_name, layout) in layouts() {
         let env = MemEnv::without_log();
         let options = small_options().filter(Filter::custom(Arc::new(Marks)).layout(layout));
@@ -340,7 +340,7 @@ fn tables_of_an_unknown_policy_are_read_without_it() {
 /// LevelDB's 32-bit hash takes a key's last bytes as unsigned, RocksDB's older one as signed. A
 /// lookup that asked a table with the other's hash would deny keys that end in 0x80 and above.
 #[test]
-fn a_get_crosses_tables_of_both_32_bit_hashes() {
+fn one_get_uses_both_32_bit_hashes() {
     let keys: Vec<Vec<u8>> = (0..600usize)
         .map(|number| {
             let tail = [0x80, 0xff, 0xc3, 0x7f, 0x00][number % 5];
@@ -378,7 +378,7 @@ fn a_get_crosses_tables_of_both_32_bit_hashes() {
 }
 
 #[test]
-fn each_level_may_have_a_filter_of_its_own() {
+fn each_level_may_have_its_own_filter() {
     let options = Options::new()
         .filter(Filter::none())
         .filter_at_level(0, Filter::bloom(14.0))
@@ -433,7 +433,7 @@ impl FilterPolicy for Bad {
 }
 
 #[test]
-fn a_policy_that_panics_when_asked_costs_time_only() {
+fn a_panicking_policy_answers_maybe() {
     for (layout_name, layout) in layouts() {
         let filter = Filter::custom(Arc::new(Bad::PanicsWhenAsked)).layout(layout);
         let db = open(&MemEnv::without_log(), &small_options().filter(filter)).unwrap();
@@ -444,7 +444,7 @@ fn a_policy_that_panics_when_asked_costs_time_only() {
 }
 
 #[test]
-fn a_policy_that_breaks_its_contract_fails_the_flush_and_loses_nothing() {
+fn a_broken_policy_fails_the_flush() {
     for (layout_name, layout) in layouts() {
         for bad in [Bad::PanicsWhenBuilt, Bad::DeniesMembers] {
             let place = format!("{layout_name}, {bad:?}");
@@ -495,7 +495,7 @@ impl FilterPolicy for Watching {
 }
 
 #[test]
-fn filters_in_the_making_are_charged_to_the_cache() {
+fn filter_builders_are_charged_to_the_cache() {
     const BUCKET: u64 = 256 << 10;
     // 20,000 keys of 12 bytes, and 8 more for each: one bucket and a half.
     let (keys, key_bytes) = (20_000, 12);
@@ -534,7 +534,7 @@ fn filters_in_the_making_are_charged_to_the_cache() {
 }
 
 #[test]
-fn counters_go_on_after_reopening_and_their_file_is_never_in_the_way() {
+fn counters_continue_after_reopening() {
     let env = MemEnv::without_log();
     let db = open(&env, &small_options()).unwrap();
     put_shuffled(&db, 0..200, 12);
@@ -565,7 +565,7 @@ fn counters_go_on_after_reopening_and_their_file_is_never_in_the_way() {
 
 /// The budget is too small for any filter to stay: all come and go through the cache.
 #[test]
-fn filters_that_do_not_fit_the_cache_still_answer_right() {
+fn filters_larger_than_the_cache_stay_correct() {
     for NamedFilter { name, filter, .. } in all_filters() {
         for cache_bytes in [0, 4 << 10] {
             let options = small_options()

@@ -117,7 +117,7 @@ fn commands_leave_alone(directory: &Path, before: &Contents) {
 fn commands_leave_alone(_: &Path, _: &Contents) {}
 
 #[test]
-fn foreign_databases_are_named_and_left_alone() {
+fn foreign_databases_are_named_and_untouched() {
     for files in fakes() {
         let place = TempDir::new().unwrap();
         for (name, bytes) in files {
@@ -129,7 +129,7 @@ fn foreign_databases_are_named_and_left_alone() {
 
 /// With `SIFTDB_VECTORS`, on databases that LevelDB itself wrote.
 #[test]
-fn databases_of_leveldb_are_left_alone() {
+fn leveldb_databases_are_left_untouched() {
     let Some(vectors) = std::env::var_os("SIFTDB_VECTORS") else { return };
     let databases = fs::read_dir(Path::new(&vectors).join("leveldb_db")).unwrap();
     let mut seen = 0;
@@ -161,7 +161,7 @@ fn database() -> MemEnv {
 }
 
 #[test]
-fn a_database_with_foreign_files_opens_and_is_repaired() {
+fn foreign_files_do_not_block_opening() {
     let env = database();
     for (name, bytes) in fakes().concat() {
         if name != "CURRENT" {

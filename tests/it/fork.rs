@@ -71,8 +71,8 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_forked_child_is_refused_and_touches_nothing() {
-    alone("fork::a_forked_child_is_refused_and_touches_nothing", "", || {
+fn forked_children_are_refused() {
+    alone("fork::forked_children_are_refused", "", || {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let db = small_options().block_cache_bytes(0).open(&path).unwrap();
@@ -123,8 +123,8 @@ fn a_forked_child_is_refused_and_touches_nothing() {
 }
 
 #[test]
-fn a_read_only_handle_is_left_to_the_parent() {
-    alone("fork::a_read_only_handle_is_left_to_the_parent", "", || {
+fn forked_read_only_handles_are_refused() {
+    alone("fork::forked_read_only_handles_are_refused", "", || {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let db = small_options().open(&path).unwrap();
@@ -153,9 +153,9 @@ impl Drop for EndsThreads<'_> {
 
 /// Whatever other threads are in the middle of, with whichever locks, the child ends.
 #[test]
-fn a_child_of_a_busy_parent_does_not_hang() {
+fn forked_children_of_busy_parents_never_hang() {
     const FORKS: usize = 60;
-    alone("fork::a_child_of_a_busy_parent_does_not_hang", "", || {
+    alone("fork::forked_children_of_busy_parents_never_hang", "", || {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let mut held = Some(small_options().max_open_files(2).open(&path).unwrap());

@@ -54,7 +54,7 @@ fn with_examples(document: &str, examples: &[(&str, String)]) -> (String, Vec<St
 }
 
 #[test]
-fn worked_examples_are_what_the_code_writes() {
+fn worked_examples_equal_written_bytes() {
     let examples = siftdb::format_examples::format_examples().unwrap();
     let document = read("docs/format.md");
     let (expected, amiss) = with_examples(&document, &examples);
@@ -118,7 +118,7 @@ fn files_as_text(layout: FilterLayout) -> String {
 }
 
 #[test]
-fn files_print_as_they_did() {
+fn inspected_files_print_as_recorded() {
     let layouts = [
         FilterLayout::BlockBased { window_bytes: FilterLayout::WINDOW_BYTES_DEFAULT },
         FilterLayout::Full,
@@ -230,7 +230,7 @@ fn tests_named_in_documents_exist() {
         rust_files().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let documents = DOCUMENTS.map(|name| (name, read(name)));
     assert_eq!(missing_tests(&documents, &sources), [""; 0]);
-    let made_up = [("X.md", "`counts_come_out`, `a_test_that_nobody_wrote`".to_string())];
+    let made_up = [("X.md", "`entry_counts_add_up`, `a_test_that_nobody_wrote`".to_string())];
     let missing = missing_tests(&made_up, &sources);
     assert_eq!(missing, ["X.md names a_test_that_nobody_wrote, which is no test"]);
 }

@@ -448,7 +448,7 @@ fn the_check_refuses_what_no_order_explains() {
 }
 
 #[test]
-fn what_has_no_order_is_shown_without_the_rest() {
+fn violations_are_shrunk_to_their_operations() {
     let history = by_hand(&[
         (0, 1, 'w', &[(2, 8)]),
         (2, 3, 'w', &[(0, 1), (1, 4)]),

@@ -484,7 +484,7 @@ fn relaid_swapped() -> Vec<u8> {
 }
 
 #[test]
-fn the_judge_knows_what_the_writer_writes() {
+fn the_test_oracle_agrees_with_the_writer() {
     for (hash_index, keys) in [(true, 40), (false, 40), (true, 3)] {
         let (table, map) = written(&options().block_hash_index(hash_index), keys);
         let versions: Versions =
@@ -499,7 +499,7 @@ fn the_judge_knows_what_the_writer_writes() {
 }
 
 #[test]
-fn every_lie_of_a_block_is_refused_by_every_read() {
+fn reads_refuse_every_malformed_block() {
     let (table, _) = written(&options(), 40);
     let keys: [&[u8]; 4] = [b"key0", b"key1", b"key2", b"key9"];
     for (lie, block) in lies() {
@@ -520,7 +520,7 @@ fn every_lie_of_a_block_is_refused_by_every_read() {
 
 /// The blocks beside a lying one are read as ever, and a walk ends where it stands.
 #[test]
-fn a_lying_block_leaves_its_neighbours_readable() {
+fn a_malformed_block_leaves_its_neighbours_readable() {
     let (table, map) = written(&options(), 60);
     assert!(table.data.len() > 3);
     let versions: Vec<Versions> =
@@ -559,7 +559,7 @@ fn a_lying_block_leaves_its_neighbours_readable() {
 
 /// A lookup is led astray by it, which no checksum tells; a check of the table does.
 #[test]
-fn a_hash_index_that_lies_is_found_by_verify_and_no_matter_to_walks() {
+fn verify_finds_a_wrong_hash_index() {
     let (table, _) = written(&options().block_bytes(8 << 10), 40);
     let block = table.data[0].1.bytes.clone();
     let versions = judge(&block).unwrap();
@@ -656,7 +656,7 @@ fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
 /// The reference for whoever changes how blocks are checked: what the judge refuses is refused in
 /// every way, and what it passes reads as it stands.
 #[test]
-fn a_bent_block_reads_as_it_stands_or_is_refused() {
+fn mutated_blocks_read_consistently_or_fail() {
     let mut sound_ones = 0;
     let mut trials = 0;
     let rounds = setting("SIFTDB_HOSTILE_ROUNDS", 150);
@@ -754,7 +754,7 @@ fn entries_in(table: &Table) -> usize {
 }
 
 #[test]
-fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
+fn hostile_handles_are_refused_everywhere() {
     let (table, map) = written(&options(), 40);
     let entries = entries_in(&table);
     let good = table.assemble();
@@ -806,7 +806,7 @@ fn handles_that_lead_nowhere_are_refused_wherever_they_stand() {
 
 /// Its size is right, its checksums hold, and it is another one.
 #[test]
-fn a_table_of_the_right_size_and_another_id_is_refused() {
+fn tables_with_another_id_are_refused() {
     let (table, _) = written(&options(), 20);
     let mut files = store_of(Path::new(HOME), &table.assemble(), entries_in(&table) as u64);
     let other = Table { id: table.id ^ 1, ..table };
@@ -815,7 +815,7 @@ fn a_table_of_the_right_size_and_another_id_is_refused() {
 }
 
 #[test]
-fn blocks_that_expand_without_measure_are_refused() {
+fn compression_bombs_are_refused() {
     let (table, _) = written(&options(), 10);
     let good = sound().bytes();
     let compressed = |declared: u64, literal: &[u8]| {
@@ -890,7 +890,7 @@ fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_filter_whose_figures_are_hostile_denies_nothing() {
+fn hostile_filters_deny_nothing() {
     let (table, map) = written(&options(), 20);
     let entries = entries_in(&table);
     for layout in ["filter.", "fullfilter.", "partitionedfilter."] {
@@ -923,7 +923,7 @@ fn a_filter_whose_figures_are_hostile_denies_nothing() {
 
 /// A table says of itself what its reader must not guess.
 #[test]
-fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
+fn tables_with_impossible_properties_are_refused() {
     let (table, map) = written(&options(), 20);
     let entries = entries_in(&table);
     let properties = entries_of(&table.named[0].block.bytes);
@@ -964,7 +964,7 @@ fn a_table_that_says_nothing_or_nonsense_of_itself_is_refused() {
 /// What was rescued from a table may have sequences above those that the table and the manifest
 /// speak of: the repaired manifest was below them, and refused. Found by fuzzing.
 #[test]
-fn a_repair_goes_on_above_every_sequence_that_it_found() {
+fn repair_continues_above_every_found_sequence() {
     let (table, _) = written(&options(), 20);
     let block = data_block(&internal_key(b"k", LAST_SEQUENCE + 5, 1), b"v");
     let env = disk_of(&with_block(&table, block), entries_in(&table));
@@ -982,7 +982,7 @@ fn a_repair_goes_on_above_every_sequence_that_it_found() {
 }
 
 #[test]
-fn files_of_another_version_are_named_and_left_alone() {
+fn unknown_format_versions_are_named() {
     let (table, _) = written(&options(), 20);
     let store = store_of(Path::new(HOME), &table.assemble(), 1);
     let log = seal::log(3, &[]);
@@ -1019,7 +1019,7 @@ fn files_of_another_version_are_named_and_left_alone() {
 
 /// Numbers at the end of what a counter can hold, in a manifest that holds together.
 #[test]
-fn counters_at_their_end_are_refused_and_never_wrap_around() {
+fn exhausted_counters_are_refused() {
     let max = (1 << 56) - 1;
     // Nothing is taken for new that is there under a number from beyond the counter's end.
     let ends = |error: &Error| {
@@ -1063,7 +1063,7 @@ fn counters_at_their_end_are_refused_and_never_wrap_around() {
 }
 
 #[test]
-fn records_that_no_log_can_have_are_refused() {
+fn impossible_log_records_are_refused() {
     let batch = |sequence: u64, count: u32, entries: &[u8]| {
         let mut body = sequence.to_le_bytes().to_vec();
         body.extend_from_slice(&count.to_le_bytes());
@@ -1118,7 +1118,7 @@ fn records_that_no_log_can_have_are_refused() {
 /// A claim of durability is held against every log: one that nobody can have made is damage where
 /// it stands, and a salvage goes on as if it had not been said.
 #[test]
-fn a_log_that_claims_what_cannot_be_durable_is_damaged_there() {
+fn impossible_durability_claims_are_damage() {
     let varint = |value| {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, value);

@@ -78,7 +78,7 @@ fn must_blame_an_index<T: std::fmt::Debug>(
 }
 
 #[test]
-fn a_bad_index_is_an_error_of_those_who_need_it_as_long_as_it_is_bad() {
+fn a_damaged_index_fails_only_its_readers() {
     for filter in one_of_each_layout() {
         let options = small_options().filter(filter.filter.clone()).block_bytes(300);
         for (options, is_resident) in
@@ -146,7 +146,7 @@ fn must_fail_where_indexes_are_needed(
 }
 
 #[test]
-fn whoever_looks_for_damage_finds_a_bad_index() {
+fn verify_and_repair_find_damaged_indexes() {
     let (memory, env) = disk();
     settled(&env, &small_options());
     let shared: Arc<dyn Env> = Arc::new(env.clone());
@@ -166,7 +166,7 @@ fn whoever_looks_for_damage_finds_a_bad_index() {
 
 /// What is written is read back, index included, before the manifest names it.
 #[test]
-fn a_new_table_with_a_bad_index_does_not_get_into_the_manifest() {
+fn tables_with_damaged_indexes_are_never_installed() {
     type Job = fn(&Db) -> Result<()>;
     let jobs: [(&str, Job); 3] = [
         ("flush", |db| db.flush()),
@@ -208,7 +208,7 @@ fn a_new_table_with_a_bad_index_does_not_get_into_the_manifest() {
 }
 
 #[test]
-fn an_index_is_read_once_by_the_first_who_need_it_and_counted_there() {
+fn an_index_is_read_once() {
     let options = resident(small_options()).write_buffer_bytes(1 << 20);
     let options = options.table_bytes(1 << 20).level_base_bytes(1 << 20);
     let options = options.filter(Filter::bloom(16.0).layout(FilterLayout::Full));

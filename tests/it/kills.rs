@@ -1,7 +1,7 @@
 //! A process that writes is killed, again and again, in the middle of everything: what it had been
 //! told was written is there, what was on its way is there whole or not at all.
 //!
-//! The killed process is this test binary running `the_writers_that_are_killed` alone; it writes
+//! The killed process is this test binary running `the_writer_process_to_kill` alone; it writes
 //! down what it begins and what was acknowledged (`support/expected.rs`). The next one goes on in
 //! the same directory, under other options. After some kills a new directory is begun.
 //!
@@ -61,7 +61,7 @@ fn options(seed: u64, run: u64) -> Options {
 
 /// No test of its own: what the killed process runs.
 #[test]
-fn the_writers_that_are_killed() {
+fn the_writer_process_to_kill() {
     let Ok(child) = std::env::var(CHILD) else { return };
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
@@ -116,7 +116,7 @@ fn write_on(db: &Db, directory: &Path, writer: usize, seed: u64, now: &dyn Fn() 
 
 fn start(directory: &Path, seed: u64, run: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kills::the_writers_that_are_killed", "--nocapture"])
+        .args(["--exact", "kills::the_writer_process_to_kill", "--nocapture"])
         .env(CHILD, format!("{seed} {run} {}", directory.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -269,7 +269,7 @@ fn kill_in_one_directory(seed: u64, kills: u64, seen: &mut Seen) -> Result<(), S
 }
 
 #[test]
-fn a_process_killed_at_any_moment_loses_nothing_acknowledged() {
+fn a_killed_process_loses_nothing_acknowledged() {
     let kills = setting("SIFTDB_KILLS", 20) as u64;
     let first_seed = setting("SIFTDB_SEED", std::process::id() as usize) as u64;
     let (mut seen, started) = (Seen::default(), Instant::now());

@@ -51,7 +51,7 @@ fn two_levels_on(env: &MemEnv, options: &Options) -> Db {
 }
 
 #[test]
-fn a_budget_lets_fewer_absent_keys_through_than_even_bits_of_the_same_memory() {
+fn a_divided_budget_beats_even_bits() {
     let budget = 23_000 * 10 / 8;
     let divided = two_levels(&by_hand().filter(Filter::monkey(budget)));
     let memory = filter_bytes(&divided);
@@ -71,7 +71,7 @@ fn a_budget_lets_fewer_absent_keys_through_than_even_bits_of_the_same_memory() {
 }
 
 #[test]
-fn over_its_budget_a_table_with_too_large_a_filter_is_rewritten_instead_of_moved() {
+fn oversized_filters_are_rewritten_by_moves() {
     let moves = |filter: Filter| {
         // Tables of some 40 KB: neither small, nor two of them one.
         let options = by_hand().table_bytes(40 << 10).filter(filter);
@@ -98,7 +98,7 @@ fn over_its_budget_a_table_with_too_large_a_filter_is_rewritten_instead_of_moved
 }
 
 #[test]
-fn without_filters_on_the_last_level_none_is_asked_there() {
+fn an_unfiltered_last_level_asks_no_filter() {
     let db = two_levels(&by_hand().filter_last_level(false));
     let levels = db.stats().levels;
     assert!(levels[0].filter_bytes > 3 * 1000 && levels[1].filter_bytes == 0);
@@ -121,7 +121,7 @@ fn without_filters_on_the_last_level_none_is_asked_there() {
 
 /// Tables say of themselves whether they have a filter, so the option may come and go.
 #[test]
-fn filters_of_the_last_level_may_come_and_go() {
+fn last_level_filters_can_be_switched() {
     let env = MemEnv::without_log();
     let mut expected = std::collections::BTreeMap::new();
     for (round, last_level) in [true, false, true, false, false].into_iter().enumerate() {
@@ -143,7 +143,7 @@ fn filters_of_the_last_level_may_come_and_go() {
 }
 
 #[test]
-fn what_is_pinned_is_asked_without_a_block() {
+fn pinned_filters_are_asked_without_a_block() {
     let partitioned = || Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
     let env = MemEnv::without_log();
     two_levels_on(&env, &by_hand().filter(partitioned())).close().unwrap();
@@ -178,7 +178,7 @@ fn what_is_pinned_is_asked_without_a_block() {
 }
 
 #[test]
-fn each_level_may_be_pinned_by_itself() {
+fn each_level_may_be_pinned_separately() {
     let partitioned = || Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
     let upper = partitioned().pinning(FilterPinning::All);
     let lower = partitioned().pinning(FilterPinning::None);
@@ -192,7 +192,7 @@ fn each_level_may_be_pinned_by_itself() {
 
 /// Room for the filters of level 0 or for that of level 1, not for both.
 #[test]
-fn the_last_level_gives_way_first_when_a_database_is_opened() {
+fn the_last_level_is_unpinned_first() {
     let env = MemEnv::without_log();
     let full = Filter::bloom(10.0).layout(FilterLayout::Full);
     two_levels_on(&env, &by_hand().filter(full.clone())).close().unwrap();
@@ -210,7 +210,7 @@ fn the_last_level_gives_way_first_when_a_database_is_opened() {
 /// Tables of level 0 that share all keys, some, or none: advice counts as many questions a lookup
 /// as lookups then ask.
 #[test]
-fn advice_expects_the_questions_that_lookups_ask() {
+fn advice_expects_the_probes_of_lookups() {
     for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {
         let db = open(&MemEnv::without_log(), &by_hand().block_bytes(256)).unwrap();
         for table in 0..3 {

@@ -34,7 +34,7 @@ fn filled(env: &MemEnv, options: &Options) -> Db {
 
 /// One reader after another is inside a read when `close` returns.
 #[test]
-fn a_read_inside_keeps_the_directory_locked() {
+fn an_unfinished_read_keeps_the_lock() {
     type Read = fn(&Db) -> usize;
     const PAST: ReadOptions = ReadOptions::new().fill_cache(false);
     let reads: [(&str, Read); 4] = [
@@ -66,7 +66,7 @@ fn a_read_inside_keeps_the_directory_locked() {
 }
 
 #[test]
-fn a_verify_inside_keeps_the_directory_locked() {
+fn an_unfinished_verify_keeps_the_lock() {
     let env = MemEnv::new();
     let db = filled(&env, &small_options());
     let mut closed = false;
@@ -81,7 +81,7 @@ fn a_verify_inside_keeps_the_directory_locked() {
 }
 
 #[test]
-fn closed_handles_in_scope_lock_nobody_out() {
+fn closed_handles_release_the_lock() {
     let env = MemEnv::new();
     let db = filled(&env, &small_options());
     let clone = db.clone();
@@ -120,7 +120,7 @@ fn closed_handles_in_scope_lock_nobody_out() {
 }
 
 #[test]
-fn an_error_says_which_process_has_it_open() {
+fn a_lock_error_names_its_process() {
     let directory = tempdir().unwrap();
     let db = Db::open(directory.path()).unwrap();
     let said = |path: &Path| Db::open(path).unwrap_err().to_string();
@@ -146,7 +146,7 @@ fn remove_lock(env: &MemEnv) {
 
 /// The next log, the next change of the manifest, and closing each find that `LOCK` is gone.
 #[test]
-fn a_removed_lock_stops_the_writer_that_held_it() {
+fn a_removed_lock_stops_its_writer() {
     type Step = fn(&Db) -> siftdb::Result<()>;
     let steps: [(&str, Step); 4] = [
         ("switch", |db| (0..).try_for_each(|n| db.put(key(n % 100), bytes(9, 300)))),
@@ -200,7 +200,7 @@ fn a_replaced_lock_stops_the_first_write() {
 
 /// A look at `LOCK` that fails is no proof: nothing is written without one.
 #[test]
-fn a_lock_that_cannot_be_seen_is_not_trusted() {
+fn an_unreadable_lock_is_not_trusted() {
     use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultKind};
     let env = MemEnv::new();
     drop(filled(&env, &small_options()));
@@ -215,7 +215,7 @@ fn a_lock_that_cannot_be_seen_is_not_trusted() {
 
 /// All of them find no `LOCK`, one makes it, one has it.
 #[test]
-fn one_of_many_openers_of_a_new_directory_wins() {
+fn one_of_many_creators_wins() {
     const OPENERS: usize = 8;
     let directory = tempdir().unwrap();
     for round in 0..60 {

@@ -70,7 +70,7 @@ fn short_sessions_leave_few_tables() {
 
 /// What scans pass goes, although the memtable is far from full and nobody asks for anything.
 #[test]
-fn a_queue_loses_what_was_popped() {
+fn popped_queue_entries_are_freed() {
     for flushed in [true, false] {
         let env = MemEnv::without_log();
         let db = open(&env, &Options::new()).unwrap();
@@ -98,7 +98,7 @@ fn a_queue_loses_what_was_popped() {
 
 /// Nobody scans and nothing is full: the counters alone tell.
 #[test]
-fn tables_of_tombstones_go_at_rest() {
+fn tombstone_tables_disappear_at_rest() {
     let env = MemEnv::without_log();
     let db = open(&env, &Options::new()).unwrap();
     let count = 30_000;
@@ -116,7 +116,7 @@ fn tables_of_tombstones_go_at_rest() {
 
 /// Without background compactions nothing happens that was not asked for.
 #[test]
-fn by_hand_tombstones_wait_for_their_flush() {
+fn manual_mode_keeps_tombstones_until_flush() {
     let env = MemEnv::without_log();
     let db = open(&env, &Options::new().auto_compaction(false)).unwrap();
     for number in 0..5000 {

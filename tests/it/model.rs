@@ -20,7 +20,7 @@ use std::sync::Arc;
 const OPERATIONS: usize = 350;
 
 #[test]
-fn random_operations_agree_with_a_map_under_every_filter() {
+fn random_operations_agree_with_a_map() {
     for filter in every_filter() {
         for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 5) as u64) {
             let mut world = World::new(seed, &filter, Play { changing: true, power_cuts: true });
@@ -30,7 +30,7 @@ fn random_operations_agree_with_a_map_under_every_filter() {
 }
 
 #[test]
-fn the_same_operations_give_the_same_answers_under_all_options() {
+fn options_never_change_answers() {
     for seed in seeds(setting("SIFTDB_MODEL_SEEDS", 3) as u64) {
         let seed = seed + 1000;
         let mut first: Option<(String, u64)> = None;
@@ -458,7 +458,7 @@ fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> VecDeque<(Vec
 }
 
 #[test]
-fn the_model_knows_a_prefix_from_a_hole() {
+fn the_model_distinguishes_prefixes_from_holes() {
     let write = |key: &str, value: &str| vec![(key.as_bytes().to_vec(), Some(value.into()))];
     let mut model = Model::new();
     model.write(write("a", "1"));

@@ -94,7 +94,7 @@ fn random_store(db: &Db, keys: &[Vec<u8>], rng: &mut Rng) -> Snapshot {
 }
 
 #[test]
-fn batches_answer_and_count_as_single_lookups_under_every_filter() {
+fn multi_get_agrees_with_single_gets() {
     for (number, filter) in all_filters().into_iter().enumerate() {
         for seed in seeds(2) {
             let mut rng = Rng::new(seed * 100 + number as u64);
@@ -170,7 +170,7 @@ fn one_table(options: &Options, count: usize) -> Db {
 
 /// The idea of RocksDB's test of partitioned batches: neighbours share their partition.
 #[test]
-fn a_dense_batch_fetches_its_partition_once_and_a_spread_one_each_of_its_own() {
+fn a_dense_batch_reads_its_partition_once() {
     let layout = FilterLayout::Partitioned { block_bytes: 256 };
     let db = one_table(&Options::new().filter(Filter::bloom(10.0).layout(layout)), 12_000);
     // A partition of 256 bytes holds 153 keys. A hundred keys are more than one window.
@@ -195,7 +195,7 @@ fn a_dense_batch_fetches_its_partition_once_and_a_spread_one_each_of_its_own() {
 }
 
 #[test]
-fn what_neighbours_share_is_read_once() {
+fn neighbouring_keys_share_one_read() {
     for filter in one_of_each_layout() {
         let options = Options::new()
             .filter(filter.filter.clone())
@@ -227,7 +227,7 @@ fn what_neighbours_share_is_read_once() {
 
 /// Damage anywhere in the table: an error if a single lookup has one, else the same answers.
 #[test]
-fn damage_fails_the_batch_or_costs_time_only() {
+fn damage_never_changes_a_batchs_answers() {
     for (layout_name, layout) in layouts() {
         let env = MemEnv::without_log();
         let options =
@@ -272,7 +272,7 @@ fn damage_fails_the_batch_or_costs_time_only() {
 }
 
 #[test]
-fn a_batch_sees_one_moment() {
+fn multi_get_reads_one_sequence() {
     let db = open(&MemEnv::without_log(), &small_options()).unwrap();
     let names: Vec<_> = (0..60).map(key).collect();
     let write = |number: u64| {
@@ -294,7 +294,7 @@ fn a_batch_sees_one_moment() {
 }
 
 #[test]
-fn a_closed_database_answers_no_batch_and_its_snapshot_does() {
+fn a_closed_database_refuses_multi_get() {
     let db = open(&MemEnv::without_log(), &small_options()).unwrap();
     db.put("k", "v").unwrap();
     let snapshot = db.snapshot();

@@ -52,7 +52,7 @@ proptest! {
         ..Default::default()
     })]
     #[test]
-    fn scan_into_load_keeps_every_byte(
+    fn scan_piped_into_load_keeps_bytes(
         entries in prop::collection::btree_map(bytes(), bytes(), 0..30)
     ) {
         let place = Place::new();
@@ -127,7 +127,7 @@ fn on_a_terminal(arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn terminals_get_readable_values() {
+fn terminals_get_escaped_values() {
     let place = Place::new();
     let db = place.path("db");
     ok(&["put", "--create", "--escaped", &db, "key", r"a\x00\xff"]);
@@ -264,7 +264,7 @@ fn every_json_field_is_in_the_help() {
 }
 
 #[test]
-fn no_command_is_without_json() {
+fn every_command_prints_json() {
     let place = Place::new();
     let tried: Vec<Vec<String>> = every_command(&place);
     let named = |group: &[&str]| -> Vec<String> {
@@ -293,7 +293,7 @@ fn error(code: i32, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn errors_are_objects_with_json() {
+fn json_errors_are_objects() {
     let place = Place::new();
     let (db, missing, lines) = (place.database(), place.path("missing"), place.path("bad"));
     assert_eq!(error(1, &["get", &db, "nothing"])["kind"], "not_found");
@@ -323,7 +323,7 @@ fn errors_are_objects_with_json() {
 }
 
 #[test]
-fn writing_wants_a_database_or_create() {
+fn writing_needs_a_database_or_create() {
     let place = Place::new();
     let (db, lines) = (place.path("db"), place.path("lines"));
     write(&lines, b"a\t1\n");
@@ -367,7 +367,7 @@ fn entries_only_in_the_log_are_announced() {
 }
 
 #[test]
-fn loading_ends_in_tables() {
+fn load_ends_with_a_flush() {
     let place = Place::new();
     let (db, lines) = (place.path("db"), place.path("lines"));
     write(&lines, b"a\t1\nb\t2\n");
@@ -377,7 +377,7 @@ fn loading_ends_in_tables() {
 }
 
 #[test]
-fn compacting_merges_tables_of_a_range() {
+fn compact_merges_tables_of_a_range() {
     let place = Place::new();
     let db = place.path("db");
     for round in 0..3 {
@@ -405,7 +405,7 @@ fn compacting_merges_tables_of_a_range() {
 }
 
 #[test]
-fn a_database_in_use_is_called_so() {
+fn a_locked_database_is_named_as_such() {
     let place = Place::new();
     let path = place.path("db");
     let db = siftdb::Db::open(&path).unwrap();
@@ -427,7 +427,7 @@ fn a_database_in_use_is_called_so() {
 }
 
 #[test]
-fn an_interrupted_demonstration_leaves_nothing() {
+fn an_interrupted_demo_leaves_nothing() {
     for signal in ["-INT", "-TERM"] {
         let place = Place::new();
         let temporary = place.path("tmp");
@@ -456,7 +456,7 @@ fn an_interrupted_demonstration_leaves_nothing() {
 }
 
 #[test]
-fn files_that_are_no_tables_are_called_so() {
+fn files_that_are_not_tables_are_named() {
     let place = Place::new();
     let text = place.path("000007.sst");
     write(&text, "Not a table, but a text of many lines.\n".repeat(100).as_bytes());
@@ -477,7 +477,7 @@ fn files_that_are_no_tables_are_called_so() {
 }
 
 #[test]
-fn the_limit_of_a_dump_holds_in_logs() {
+fn dump_limits_apply_to_logs() {
     let place = Place::new();
     let db = place.path("db");
     store(&db, &(0..50u8).map(|i| (vec![b'k', b'0' + i], vec![b'v'])).collect());

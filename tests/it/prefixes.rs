@@ -178,7 +178,7 @@ impl std::fmt::Debug for World {
 }
 
 #[test]
-fn scans_and_lookups_answer_alike_whatever_filters_hold() {
+fn prefix_filters_never_change_answers() {
     let (rules, layouts) = (prefix_rules(), layouts());
     let mut seed = 0;
     for (number, rule) in rules.iter().enumerate() {
@@ -243,7 +243,7 @@ fn eleven_tables(options: &Options) -> Db {
 }
 
 #[test]
-fn a_prefix_scan_enters_the_tables_that_have_the_prefix_and_no_other() {
+fn prefix_scans_skip_tables_without_the_prefix() {
     for layout in layouts() {
         for whole_key in [true, false] {
             let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
@@ -287,7 +287,7 @@ fn a_prefix_scan_enters_the_tables_that_have_the_prefix_and_no_other() {
 }
 
 #[test]
-fn a_long_level_is_asked_table_by_table() {
+fn long_levels_are_filtered_table_by_table() {
     let filter = Filter::bloom(20.0).prefix(Prefix::fixed(2));
     let db = open(&MemEnv::without_log(), &small_options().filter(filter)).unwrap();
     for number in 0..4000 {
@@ -311,7 +311,7 @@ fn a_long_level_is_asked_table_by_table() {
 }
 
 #[test]
-fn lookups_ask_for_the_prefix_where_filters_hold_no_whole_keys() {
+fn prefix_only_filters_are_asked_by_prefix() {
     for layout in layouts() {
         let filter = Filter::bloom(20.0).layout(layout).prefix(Prefix::fixed(4)).whole_key(false);
         let db = open(&MemEnv::without_log(), &Options::new().filter(filter)).unwrap();
@@ -343,7 +343,7 @@ fn lookups_ask_for_the_prefix_where_filters_hold_no_whole_keys() {
 }
 
 #[test]
-fn a_table_is_asked_by_the_rule_of_its_own_id() {
+fn tables_are_asked_by_their_own_rule() {
     let custom = || Prefix::custom(Arc::new(UpToDash));
     let none: Vec<Arc<dyn PrefixExtractor>> = Vec::new();
     let given: Vec<Arc<dyn PrefixExtractor>> = vec![Arc::new(UpToDash)];
@@ -399,7 +399,7 @@ impl PrefixExtractor for Moody {
 }
 
 #[test]
-fn a_rule_that_panics_costs_a_flush_and_no_entry() {
+fn a_panicking_rule_fails_the_flush() {
     let env = MemEnv::without_log();
     let moody = Arc::new(Moody::default());
     let panics = |yes| moody.0.store(yes, std::sync::atomic::Ordering::Relaxed);
@@ -431,7 +431,7 @@ fn a_rule_that_panics_costs_a_flush_and_no_entry() {
 /// What scans read is what the system was asked for, in counters of their own, whatever the number
 /// of threads, and kept from one opening to the next.
 #[test]
-fn scans_count_what_they_read_apart_from_lookups() {
+fn scans_are_counted_apart_from_lookups() {
     let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
     let filter = Filter::bloom(20.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
     let filter = filter.prefix(Prefix::delimited(b'/', 1));

@@ -45,7 +45,7 @@ fn changes(env: &FaultEnv) -> u64 {
 }
 
 #[test]
-fn nothing_is_changed_and_everything_is_read() {
+fn read_only_reads_everything_and_changes_nothing() {
     for closed in [true, false] {
         let env = store(closed);
         let expected = scan(&open(&copy_of(&files(&env)), &small_options()).unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn nothing_is_changed_and_everything_is_read() {
 }
 
 #[test]
-fn readers_share_the_lock_and_keep_writers_out() {
+fn readers_share_the_lock_against_writers() {
     let env = store(true);
     let read = || small_options().env(as_env(&env)).open_read_only(HOME);
     let (one, two) = (read().unwrap(), read().unwrap());
@@ -103,7 +103,7 @@ fn readers_share_the_lock_and_keep_writers_out() {
 }
 
 #[test]
-fn what_is_no_database_or_is_damaged_is_refused_and_left_alone() {
+fn read_only_leaves_damaged_databases_untouched() {
     let env = MemEnv::new();
     let read = |env: &MemEnv| Options::new().env(as_env(env)).open_read_only(HOME);
     assert!(matches!(read(&env), Err(Error::Io { .. })));
@@ -123,7 +123,7 @@ fn what_is_no_database_or_is_damaged_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_torn_log_is_read_without_its_tail_and_stays_as_it_is() {
+fn read_only_skips_a_torn_tail() {
     let env = store(false);
     let log = env.list_files().into_iter().rfind(|path| path.to_string_lossy().ends_with(".wal"));
     let log = log.unwrap();
@@ -149,7 +149,7 @@ fn a_torn_log_is_read_without_its_tail_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_real_directory_without_rights_to_write_is_read_and_stays_byte_for_byte() {
+fn read_only_works_without_write_permission() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
@@ -192,7 +192,7 @@ fn a_real_directory_without_rights_to_write_is_read_and_stays_byte_for_byte() {
 }
 
 #[test]
-fn logs_beyond_the_bound_are_refused() {
+fn read_only_refuses_oversized_logs() {
     let env = store(false);
     let before = files(&env);
     let open = |bytes_max: u64| {

@@ -49,7 +49,7 @@ fn batches(db: &Db) -> Vec<u64> {
 }
 
 #[test]
-fn strict_refuses_exactly_what_the_default_drops() {
+fn strict_refuses_what_the_default_drops() {
     let (env, log, ends) = killed();
     let bytes = env.read_file(&log).unwrap();
     let image = files(&env);
@@ -86,7 +86,7 @@ fn strict_refuses_exactly_what_the_default_drops() {
 }
 
 #[test]
-fn strict_refuses_a_torn_manifest_and_the_default_says_what_it_dropped() {
+fn strict_refuses_a_torn_manifest() {
     let (env, ..) = killed();
     // The recovery of what was killed flushed, so the last edits of this manifest matter to nobody
     // once the session is over; appended junk is a torn record.
@@ -104,7 +104,7 @@ fn strict_refuses_a_torn_manifest_and_the_default_says_what_it_dropped() {
 }
 
 #[test]
-fn salvage_reads_on_behind_damage_that_others_refuse() {
+fn salvage_reads_past_damage() {
     let (env, log, ends) = killed();
     let bytes = env.read_file(&log).unwrap();
     let image = files(&env);
@@ -137,7 +137,7 @@ fn salvage_reads_on_behind_damage_that_others_refuse() {
 }
 
 #[test]
-fn salvage_opens_without_a_log_that_is_missing_and_says_so() {
+fn salvage_opens_without_a_missing_log() {
     let (env, log, _) = killed();
     env.remove_file(&log);
     assert!(with(&env, Recovery::TolerateTornTail).unwrap_err().is_corruption());
@@ -189,7 +189,7 @@ fn check_refused(env: &MemEnv, log: &Path, what: &str) {
 }
 
 #[test]
-fn a_clean_close_lets_no_log_be_shorter() {
+fn a_clean_close_detects_shortened_logs() {
     let (env, log, ends) = closed();
     let bytes = env.read_file(&log).unwrap();
     let image = files(&env);
@@ -226,7 +226,7 @@ fn a_clean_close_lets_no_log_be_shorter() {
 }
 
 #[test]
-fn sessions_that_only_read_keep_the_mark() {
+fn reading_sessions_keep_the_clean_close() {
     let (env, log, ends) = closed();
     let mark = |env: &MemEnv| {
         let stays = |path: &PathBuf| !path.ends_with("STATS") && !path.ends_with("LOCK");
@@ -248,7 +248,7 @@ fn sessions_that_only_read_keep_the_mark() {
 }
 
 #[test]
-fn the_mark_lapses_when_a_session_writes() {
+fn a_writing_session_clears_the_mark() {
     let (env, log, _) = closed();
     let db = open(&env, &options()).unwrap();
     db.put("unsynced", "1").unwrap();
@@ -300,7 +300,7 @@ fn small_buffer() -> Options {
 }
 
 #[test]
-fn recovery_flushes_a_write_buffer_at_a_time() {
+fn recovery_flushes_one_write_buffer_at_once() {
     let (env, model) = with_large_logs();
     let start = copy_of(&files(&env));
     let before = start.log_len();
@@ -344,7 +344,7 @@ fn recovery_reads_logs_in_pieces() {
 }
 
 #[test]
-fn a_clean_close_with_large_logs_is_flushed_too() {
+fn large_logs_are_flushed_after_clean_close() {
     let (env, model) = with_large_logs();
     let large = options().write_buffer_bytes(1 << 20);
     // The first opening flushes; what is written then stays in the log.
@@ -420,7 +420,7 @@ fn refused_salvages_leave_no_file() {
 }
 
 #[test]
-fn memtables_of_recovery_are_flushed_if_large() {
+fn large_recovered_memtables_are_flushed() {
     let env = MemEnv::new();
     let buffer = small_buffer();
     let open = || open(&env, &buffer).unwrap();
@@ -446,7 +446,7 @@ fn memtables_of_recovery_are_flushed_if_large() {
 }
 
 #[test]
-fn salvage_does_as_the_default_where_that_opens() {
+fn salvage_equals_the_default_without_damage() {
     let (env, log, ends) = killed();
     let bytes = env.read_file(&log).unwrap();
     let last = ends.len() - 1;
@@ -463,7 +463,7 @@ fn salvage_does_as_the_default_where_that_opens() {
 }
 
 #[test]
-fn salvage_does_not_go_on_with_an_old_manifest() {
+fn salvage_refuses_an_old_manifest() {
     let env = MemEnv::new();
     let db = open(&env, &options()).unwrap();
     db.put("a", "1").unwrap();
@@ -514,7 +514,7 @@ fn a_cut_manifest_without_logs_is_refused() {
 }
 
 #[test]
-fn a_crash_while_salvaging_loses_nothing_of_what_was_there() {
+fn a_crashed_salvage_loses_nothing() {
     let (env, log, ends) = killed();
     let mut damaged = env.read_file(&log).unwrap();
     damaged[ends[4] - 4] ^= 0x40;

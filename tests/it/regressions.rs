@@ -12,7 +12,7 @@ use std::path::Path;
 /// An internal key ends in a trailer, so "a" (then a trailer that begins with 1) stood behind
 /// "a\0b". The binary search over the level then missed keys that were there. Found by the model.
 #[test]
-fn tables_are_ordered_by_user_key_where_one_is_the_prefix_of_another() {
+fn prefix_keys_order_tables_by_user_key() {
     let db = open(&MemEnv::new(), &small_options().snappy(false)).unwrap();
     let keys: [&[u8]; 5] = [b"", b"\0", b"a", b"a\0b", b"b"];
     // Each fills a table of its own.
@@ -36,7 +36,7 @@ fn tables_are_ordered_by_user_key_where_one_is_the_prefix_of_another() {
 /// A creation that was cut short leaves its manifest behind. The next one tried to create a
 /// manifest of the same name, failed, and so did every opening after it. Found by the crash test.
 #[test]
-fn a_creation_that_was_cut_short_is_repeated() {
+fn an_unfinished_creation_is_repeated() {
     let env = MemEnv::new();
     env.write_file(Path::new("/db/MANIFEST-000001"), b"half a mani");
     env.write_file(Path::new("/db/000002.tmp"), b"siftdb 1 MANI");
@@ -49,7 +49,7 @@ fn a_creation_that_was_cut_short_is_repeated() {
 /// found it there, acknowledged synced writes, and a power cut took the whole directory. Found by
 /// the crash test.
 #[test]
-fn a_directory_that_was_found_is_made_durable_before_a_store_is_created_in_it() {
+fn creation_syncs_an_existing_directory() {
     let env = MemEnv::new();
     env.create_dir(Path::new("/a")).unwrap();
     env.create_dir(Path::new("/a/db")).unwrap();
@@ -65,7 +65,7 @@ fn a_directory_that_was_found_is_made_durable_before_a_store_is_created_in_it() 
 /// session has no manifest before its first write. A flush without a write came too early for it
 /// and made the database read-only. Found by the model.
 #[test]
-fn a_flush_may_be_the_first_thing_after_opening() {
+fn a_flush_may_directly_follow_opening() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     db.put("k", "v").unwrap();
@@ -83,7 +83,7 @@ fn a_flush_may_be_the_first_thing_after_opening() {
 /// one before, so they piled up, each a description of the whole tree. What such a session finds
 /// to be an orphan goes, and nothing that an iterator still reads.
 #[test]
-fn sessions_that_close_cleanly_leave_no_manifests_behind() {
+fn clean_sessions_leave_no_old_manifests() {
     let env = MemEnv::new();
     for session in 0..20 {
         let db = open(&env, &small_options()).unwrap();
@@ -103,7 +103,7 @@ fn sessions_that_close_cleanly_leave_no_manifests_behind() {
 /// A clean close flushes nothing, and a session of one write was over before its flush began: each
 /// left one more log, and every opening one more memtable. Found by reviewing.
 #[test]
-fn short_sessions_do_not_leave_a_log_each() {
+fn short_sessions_leave_no_old_logs() {
     let env = MemEnv::new();
     for session in 0..20 {
         let db = open(&env, &small_options()).unwrap();
@@ -143,7 +143,7 @@ fn a_missing_newest_log_is_damage() {
 /// A snapshot taken of a closed database read on although nothing kept its files. Found by
 /// reviewing.
 #[test]
-fn a_snapshot_of_a_closed_database_answers_closed() {
+fn snapshots_of_closed_databases_answer_closed() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     db.put("k", "v").unwrap();
@@ -161,7 +161,7 @@ fn a_snapshot_of_a_closed_database_answers_closed() {
 /// log over, as one of a session that never began, but once its own manifest was in force, the one
 /// after it took the claim for proof of damage. Found by the crash test, three crashes deep.
 #[test]
-fn a_new_log_does_not_repeat_claims_that_may_not_be_durable() {
+fn new_logs_drop_unproven_durability_claims() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     db.put("a", "1").unwrap();

@@ -123,7 +123,7 @@ fn is_somewhere(env: &MemEnv, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn a_sound_database_is_left_alone() {
+fn repair_leaves_sound_databases_alone() {
     for closed in [true, false] {
         let Store { env, now, .. } = store(closed);
         let before = files(&env);
@@ -135,7 +135,7 @@ fn a_sound_database_is_left_alone() {
 }
 
 #[test]
-fn without_a_manifest_everything_comes_back_and_the_newest_wins() {
+fn repair_without_manifest_keeps_the_newest_version() {
     for closed in [true, false] {
         let Store { env, now, .. } = store(closed);
         let manifest = manifest(&env);
@@ -182,7 +182,7 @@ fn without_a_manifest_everything_comes_back_and_the_newest_wins() {
 /// The largest sequence of a table says nothing about each of its keys: here the table with the
 /// larger one has the older version.
 #[test]
-fn a_table_that_is_newer_as_a_whole_may_hold_the_older_version() {
+fn repair_orders_versions_across_tables() {
     let env = MemEnv::new();
     let db = open(&env, &options()).unwrap();
     db.put("a", "old").unwrap();
@@ -206,7 +206,7 @@ fn a_table_that_is_newer_as_a_whole_may_hold_the_older_version() {
 }
 
 #[test]
-fn damage_in_a_table_costs_what_the_report_says_and_nothing_else() {
+fn repair_reports_exactly_what_damage_cost() {
     let Store { env, now, ever } = store(true);
     let image = files(&env);
     let (mut with_loss, mut whole) = (0, 0);
@@ -249,7 +249,7 @@ fn damage_in_a_table_costs_what_the_report_says_and_nothing_else() {
 /// A version is believed if the footer's checksum holds for it. Then a newer siftdb wrote the
 /// table, and the repair is its business; else the footer is damaged, which no block needs.
 #[test]
-fn a_flipped_version_costs_nothing_and_another_version_ends_the_repair() {
+fn repair_stops_at_another_format_version() {
     let Store { env, .. } = store(true);
     let image = files(&env);
     for table in files_ending(&env, ".sst") {
@@ -285,7 +285,7 @@ fn a_flipped_version_costs_nothing_and_another_version_ends_the_repair() {
 /// As for tables. What follows a log's header has checksums and the log's number, so no write is
 /// lost; without its manifest a database is put together from the tables.
 #[test]
-fn a_flipped_version_of_a_log_or_manifest_costs_that_file() {
+fn a_flipped_version_costs_its_file_only() {
     let Store { env, now, .. } = store(false);
     let image = files(&env);
     let is_log = |path: &Path| name(path).ends_with(".wal");
@@ -333,7 +333,7 @@ fn a_flipped_version_of_a_log_or_manifest_costs_that_file() {
 /// No number could be given above that of such a table: the repaired manifest named it, and was
 /// refused. Found by fuzzing.
 #[test]
-fn a_table_under_a_number_that_nobody_gave_stays_outside() {
+fn tables_under_impossible_numbers_are_ignored() {
     let other = MemEnv::new();
     let db = open(&other, &options()).unwrap();
     db.put("zz", "of another").unwrap();
@@ -351,7 +351,7 @@ fn a_table_under_a_number_that_nobody_gave_stays_outside() {
 
 /// It stayed where it was, and the repaired store was refused for it. Found by fuzzing.
 #[test]
-fn a_log_under_a_number_that_nobody_gave_is_set_aside() {
+fn logs_under_impossible_numbers_are_set_aside() {
     let Store { env, now, .. } = store(true);
     let huge = home("18446744073709551592.wal");
     env.write_file(&huge, b"no log");
@@ -362,7 +362,7 @@ fn a_log_under_a_number_that_nobody_gave_is_set_aside() {
 
 /// It passed for a torn end, until the next session began an older log. Found by fuzzing.
 #[test]
-fn an_empty_log_under_a_huge_number_is_set_aside() {
+fn empty_logs_under_huge_numbers_move_aside() {
     let Store { env, now, .. } = store(false);
     let huge = home("18446744073709551601.wal");
     env.write_file(&huge, b"");
@@ -374,7 +374,7 @@ fn an_empty_log_under_a_huge_number_is_set_aside() {
 
 /// The repaired manifest repeated the sequence, and was refused. Found by fuzzing.
 #[test]
-fn a_log_that_speaks_of_a_sequence_that_cannot_be_is_repaired() {
+fn logs_with_impossible_sequences_are_repaired() {
     let mut start = Vec::new();
     put_varint(&mut start, 1 << 56);
     start.extend_from_slice(&[0, 0, 1, 1, 0, 1]);
@@ -390,7 +390,7 @@ fn a_log_that_speaks_of_a_sequence_that_cannot_be_is_repaired() {
 /// Its entries came back as the newest of all, whatever the manifest said of their table. Found by
 /// fuzzing.
 #[test]
-fn entries_newer_than_their_table_can_be_do_not_come_back() {
+fn entries_newer_than_their_table_are_dropped() {
     let env = MemEnv::new();
     let db = open(&env, &options()).unwrap();
     db.put("k", "old").unwrap();
@@ -408,7 +408,7 @@ fn entries_newer_than_their_table_can_be_do_not_come_back() {
 
 /// FAT and some network file systems know no second names.
 #[test]
-fn files_without_second_names_are_copied() {
+fn repair_copies_files_without_hard_links() {
     let Store { env: original, ever, .. } = store(true);
     let table = files_ending(&original, ".sst").remove(0);
     for code in [1, 95] {
@@ -431,7 +431,7 @@ fn files_without_second_names_are_copied() {
 }
 
 #[test]
-fn a_missing_table_and_damage_everywhere_leave_what_is_readable() {
+fn repair_keeps_everything_readable() {
     let Store { env, ever, .. } = store(false);
     let image = files(&env);
     let tables = files_ending(&env, ".sst");
@@ -490,7 +490,7 @@ fn all_of_two_ages(env: &MemEnv, what: &str) -> Map {
 
 /// The rescued table got a higher number than the newer one, and was searched first.
 #[test]
-fn a_rescued_table_stays_as_old_as_it_was() {
+fn rescued_tables_keep_their_age() {
     let (env, now, [older, newer]) = two_ages();
     let image = files(&env);
     let mut with_loss = 0;
@@ -541,7 +541,7 @@ fn exchanged_tables_are_known_by_their_ids() {
 }
 
 #[test]
-fn with_its_manifest_a_database_gets_no_deleted_keys_back() {
+fn a_manifest_prevents_resurrected_keys() {
     let env = MemEnv::new();
     let db = open(&env, &options()).unwrap();
     (0..50).for_each(|number| db.put(key(number), "value").unwrap());
@@ -576,7 +576,7 @@ fn with_its_manifest_a_database_gets_no_deleted_keys_back() {
 }
 
 #[test]
-fn damaged_logs_give_what_they_can_and_numbers_go_on_above_all() {
+fn repair_reads_every_sound_log_record() {
     // One in the middle; the last one, of which only the end of the log still speaks.
     for (closed, lost) in [(false, 7), (true, 19)] {
         let mut env = MemEnv::new();
@@ -645,7 +645,7 @@ fn damaged_stores() -> Vec<(&'static str, MemEnv, Map, Vec<u8>)> {
 }
 
 #[test]
-fn a_repair_that_crashes_anywhere_is_repeated() {
+fn a_crashed_repair_can_be_repeated() {
     for (what, env, now, kept) in damaged_stores() {
         let before = env.log_len();
         repair(&env).unwrap();
@@ -678,7 +678,7 @@ fn a_repair_that_crashes_anywhere_is_repeated() {
 }
 
 #[test]
-fn a_repair_of_which_any_call_fails_is_repeated() {
+fn a_failed_repair_can_be_repeated() {
     for (what, env, now, kept) in damaged_stores() {
         let image = files(&env);
         for n in 0.. {
@@ -702,7 +702,7 @@ fn a_repair_of_which_any_call_fails_is_repeated() {
 }
 
 #[test]
-fn a_repair_refuses_what_it_must_not_touch() {
+fn repair_refuses_locked_and_foreign_databases() {
     let env = MemEnv::new();
     assert!(matches!(repair(&env), Err(Error::Io { .. })), "no directory");
     env.create_dir(Path::new(HOME)).unwrap();
@@ -732,7 +732,7 @@ fn on_real_disk(image: &BTreeMap<PathBuf, Vec<u8>>) -> tempfile::TempDir {
 }
 
 #[test]
-fn whatever_has_the_name_of_lost_stays() {
+fn repair_keeps_existing_lost_names() {
     let Store { env, now, .. } = store(true);
     let bad = b"no line of siftdb";
     env.write_file(&home("CURRENT"), bad);
@@ -785,7 +785,7 @@ fn with_a_replaced_table() -> MemEnv {
 
 /// Each of these made the manifest void, and the replaced table brought its deleted key back.
 #[test]
-fn only_what_is_missing_is_missing() {
+fn repair_reports_only_missing_sequences() {
     let image = files(&with_a_replaced_table());
     let tables: Vec<_> = image.keys().filter(|path| name(path).ends_with(".sst")).collect();
     // The replaced table, the compacted one, the flushed one.
@@ -817,7 +817,7 @@ fn only_what_is_missing_is_missing() {
 }
 
 #[test]
-fn a_missing_log_is_a_loss_by_name() {
+fn repair_names_missing_logs() {
     let env = MemEnv::new();
     // Short sessions: nothing of them is flushed.
     for session in 0..3 {
@@ -883,7 +883,7 @@ fn a_manifest_without_its_last_edits_costs_nothing() {
 }
 
 #[test]
-fn of_several_manifests_the_newest_whole_one_counts() {
+fn repair_uses_the_newest_whole_manifest() {
     let env = MemEnv::new();
     let sessions: Vec<_> = (0..3)
         .map(|session| {
@@ -934,7 +934,7 @@ fn of_several_manifests_the_newest_whole_one_counts() {
 
 /// `CURRENT`, a manifest, a table and a log, each with a folder or a link in its place.
 #[test]
-fn folders_and_links_in_place_of_files_are_moved() {
+fn repair_moves_folders_and_links_aside() {
     let Store { env, now, .. } = store(true);
     let image = files(&env);
     let names: Vec<&str> = image.keys().map(|path| name(path)).collect();

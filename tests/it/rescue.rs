@@ -115,7 +115,7 @@ fn a_damaged_frame_costs_no_entry() {
 }
 
 #[test]
-fn a_damaged_block_costs_its_entries_only() {
+fn a_damaged_block_costs_only_its_entries() {
     let options = small_options().auto_compaction(false);
     let (env, map) = store(&options);
     let path = files_ending(&env, ".sst").remove(0);

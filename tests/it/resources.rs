@@ -77,9 +77,9 @@ fn check_filled(db: &Db, keys: usize, round: u64) {
 }
 
 #[test]
-fn sixty_four_descriptors_are_enough_for_hundreds_of_tables() {
+fn hundreds_of_tables_need_64_descriptors() {
     const KEYS: usize = 12_000;
-    let name = "resources::sixty_four_descriptors_are_enough_for_hundreds_of_tables";
+    let name = "resources::hundreds_of_tables_need_64_descriptors";
     alone(name, "ulimit -n 64", || {
         let opened: Vec<_> = (0..100).map(|_| File::open("/dev/null")).collect();
         assert!(opened.iter().any(Result::is_err), "no limit");
@@ -129,8 +129,8 @@ fn tiny(path: &Path) {
 }
 
 #[test]
-fn databases_leave_no_thread_and_no_descriptor_behind() {
-    let name = "resources::databases_leave_no_thread_and_no_descriptor_behind";
+fn closed_databases_leave_no_thread_or_descriptor() {
+    let name = "resources::closed_databases_leave_no_thread_or_descriptor";
     alone(name, "", || {
         let directory = quick_directory();
         let at = |number: usize| directory.path().join(format!("db{number}"));
@@ -348,12 +348,11 @@ fn assert_full(error: &Error) {
     }
 }
 
-/// On a real file system; `the_disk_may_fill_up_at_any_moment` tries every moment on a disk in
+/// On a real file system; `a_full_disk_loses_nothing` tries every moment on a disk in
 /// memory.
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_room_and_the_store_is_reopened() {
-    let name =
-        "resources::a_full_disk_refuses_writes_until_there_is_room_and_the_store_is_reopened";
+fn a_full_disk_refuses_writes_until_reopened() {
+    let name = "resources::a_full_disk_refuses_writes_until_reopened";
     let Some(prelude) = small_disk() else {
         println!("{name} is skipped: this system does not let a test mount a file system");
         return;

@@ -190,7 +190,7 @@ fn fill_up(kind: FaultKind, n: u64, options: &Options) -> Option<Session> {
 }
 
 #[test]
-fn a_full_disk_with_room_again_takes_writes_again() {
+fn resume_continues_after_a_full_disk() {
     let (mut resumed, mut refused) = (0, 0);
     for kind in KINDS {
         let (mut n, mut idle) = (0, 0);
@@ -225,7 +225,7 @@ fn a_full_disk_with_room_again_takes_writes_again() {
 
 /// The disk fills up once more while `resume` makes its files.
 #[test]
-fn resuming_may_fail_at_any_call_and_be_repeated() {
+fn a_failed_resume_can_be_repeated() {
     let options = small_options().auto_compaction(false);
     let (mut failed, mut refused) = (0, 0);
     for kind in [FaultKind::ShortWrite, FaultKind::ErrorAfter(ENOSPC)] {
@@ -259,7 +259,7 @@ fn resuming_may_fail_at_any_call_and_be_repeated() {
 }
 
 #[test]
-fn other_failures_are_not_resumed_from() {
+fn resume_refuses_other_failures() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();
     db.resume().expect("nothing to resume from");
     db.close().unwrap();
@@ -286,7 +286,7 @@ fn other_failures_are_not_resumed_from() {
 }
 
 #[test]
-fn a_sync_that_fails_later_rules_resuming_out() {
+fn a_failed_sync_rules_out_resume() {
     // One thread meets a full disk, and what was to be synced beside it fails for good.
     let mut session = Session::new(&small_options().auto_compaction(false), "both".into());
     let writes = Calls::Named("write_at");
@@ -304,7 +304,7 @@ fn a_sync_that_fails_later_rules_resuming_out() {
 }
 
 #[test]
-fn iterators_and_snapshots_read_on_across_a_resume() {
+fn iterators_and_snapshots_survive_a_resume() {
     let mut session = Session::new(&small_options(), "readers".into());
     session.play().unwrap();
     let expected = scan(&session.db).unwrap();

@@ -33,7 +33,7 @@ fn sound(db: &Db, what: &str) -> siftdb::VerifyReport {
 }
 
 #[test]
-fn a_sound_database_is_sound_and_is_read_whole() {
+fn verify_reads_a_whole_sound_database() {
     for filter in all_filters() {
         let env = MemEnv::without_log();
         let options = small_options().auto_compaction(false).filter(filter.filter.clone());
@@ -54,7 +54,7 @@ fn a_sound_database_is_sound_and_is_read_whole() {
 }
 
 #[test]
-fn progress_rises_to_the_whole() {
+fn verify_progress_reaches_the_total() {
     let env = MemEnv::without_log();
     let db = open(&env, &small_options()).unwrap();
     fill(&db);
@@ -71,7 +71,7 @@ fn progress_rises_to_the_whole() {
 
 /// Every file of the open database, with a byte of it changed under its hands.
 #[test]
-fn a_flipped_byte_under_an_open_database_is_found_and_its_file_named() {
+fn verify_names_the_file_of_every_flip() {
     let env = MemEnv::without_log();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
@@ -115,7 +115,7 @@ fn a_flipped_byte_under_an_open_database_is_found_and_its_file_named() {
 }
 
 #[test]
-fn missing_cut_and_exchanged_files_are_found() {
+fn verify_finds_missing_cut_and_exchanged_files() {
     let env = MemEnv::without_log();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
@@ -161,7 +161,7 @@ fn missing_cut_and_exchanged_files_are_found() {
 }
 
 #[test]
-fn a_database_at_work_is_sound_at_every_moment() {
+fn verify_succeeds_during_writes_and_compactions() {
     let env = MemEnv::without_log();
     let db = open(&env, &small_options()).unwrap();
     let written = AtomicUsize::new(0);

@@ -37,7 +37,7 @@ fn a_published_key_passes_the_filter() {
 }
 
 #[test]
-fn a_published_key_is_found_in_the_next_segment() {
+fn published_keys_are_found_in_the_next_segment() {
     explore(
         1,
         || {

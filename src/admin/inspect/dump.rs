@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_block_and_few_entries_can_be_asked_for() {
+    fn a_dump_can_be_limited_to_one_block() {
         let env = MemEnv::new();
         let path = table(&env, None);
         let shared: Arc<dyn Env> = Arc::new(env);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_manifests_and_current_print_record_by_record() {
+    fn logs_and_manifests_print_record_by_record() {
         let env = MemEnv::new();
         let [manifest, current, wal] = records(&env);
         let (text, outcome) = dumped(&env, manifest);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn renamed_files_are_known_by_their_contents_and_others_refused() {
+    fn renamed_files_are_recognized_by_content() {
         let env = MemEnv::new();
         let mut paths = records(&env).to_vec();
         paths.push(table(&env, None));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_byte_and_no_cut_makes_it_panic_or_go_unnoticed() {
+    fn dumps_notice_every_flip_and_cut() {
         let env = MemEnv::new();
         let mut paths = records(&env).to_vec();
         paths.push(table(&env, FILTERS[3]));

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_damage_unless_it_was_replaced_meanwhile() {
+    fn a_missing_live_table_is_damage() {
         let memory = MemEnv::new();
         let env: Arc<dyn Env> = Arc::new(memory.clone());
         put_in_force(&memory, 10, vec![(2, file(7))]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn without_current_only_a_creation_cut_short_is_no_database() {
+    fn without_current_only_unfinished_creations_are_no_database() {
         let env = |name: &str| -> Arc<dyn Env> {
             let memory = MemEnv::new();
             memory.write_file(&Path::new(ROOT).join(name), b"bytes");

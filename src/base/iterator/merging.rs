@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_is_sorting(
+        fn merged_iterators_sort(
             lists in prop_oneof![lists(5), lists(200)],
             bounds: Vec<Option<(u8, u64)>>,
         ) {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_the_walk_and_a_seek_starts_anew() {
+    fn a_seek_restarts_after_an_error() {
         for fails_at in 0..3 {
             let list = |name: u8| (0..3).map(|i| (internal(&[name, i], 1), vec![])).collect();
             let mut bad = ListIter::new(Direction::Forward, list(b'b'));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_one_child_costs_one_comparison_a_step() {
+    fn runs_cost_one_comparison_a_step() {
         let run: Vec<Entry> =
             (0..1000).map(|i| (internal(format!("{i:04}").as_bytes(), 1), vec![])).collect();
         let keys_read = Arc::new(AtomicUsize::new(0));

@@ -324,7 +324,7 @@ mod tests {
 
     /// Who has a stripe adds to it as if nobody else did; the others know that theirs is shared.
     #[test]
-    fn threads_of_one_time_have_stripes_of_their_own() {
+    fn concurrent_threads_have_their_own_stripes() {
         let (counters, threads) = (Counters::new(), OWNED_STRIPES + 8);
         let (slots, all) = (Mutex::new(Vec::new()), Barrier::new(threads));
         std::thread::scope(|scope| {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_come_back() {
+    fn totals_round_trip() {
         let first = Counters::new();
         first.add(Counter::Flushes, 3);
         first.stripe().add_level(2, LevelCounter::FalsePositives, 5);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_intervals_come_out() {
+    fn intervals_equal_published_values() {
         // Worked out apart from this code.
         for (hits, trials, low, high) in [
             (0, 10, 0.0, 0.277_532_8),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn more_trials_make_it_narrower_around_the_rate() {
+    fn more_trials_narrow_the_interval() {
         let mut before = 1.0;
         for trials in [10, 100, 1_000, 1_000_000] {
             let (low, high) = wilson_95(trials / 10, trials).unwrap();

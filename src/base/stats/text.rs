@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_three_digits() {
+    fn sizes_print_three_digits() {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_500), "1.5 kB");
         assert_eq!(bytes(999_950_000), "1.0 GB");

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layouts_read_back_as_they_print() {
+    fn layouts_parse_as_they_print() {
         for text in ["full", "partitioned:4096", "partitioned:1", "block-based:256"] {
             assert_eq!(layout(text).unwrap().to_string(), text);
         }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_taken_as_asked_for_or_refused() {
+    fn unknown_encodings_are_refused() {
         assert_eq!(encoding_of(ENCODING_DEFAULT, 9.9).unwrap().bits_per_key(), Some(9.9));
         assert_eq!(encoding_of(ENCODING_DEFAULT, 0.5).unwrap().bits_per_key(), Some(1.0));
         assert_eq!(encoding_of("leveldb-bloom", 9.0).unwrap().bits_per_key(), Some(9.0));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
+    fn base64_equals_the_rfc() {
         let words: [(&[u8], &str); 9] = [
             (b"", ""),
             (b"f", "Zg=="),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_other_bytes_than_text_are_base64() {
+    fn only_non_text_is_base64() {
         assert_eq!(bytes_field("key", b"a\tb\\"), json!({ "key": "a\tb\\" }));
         assert_eq!(bytes_field("key", b"\xff"), json!({ "key_base64": "/w==" }));
     }

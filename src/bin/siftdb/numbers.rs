@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_taken_in_words_of_people() {
+    fn numbers_accept_units_and_exponents() {
         assert_eq!((count("1"), count("1e6"), count("1_000")), (Ok(1), Ok(1_000_000), Ok(1_000)));
         for wrong in ["", "0", "-1", "1.5", "NaN", "inf", "1e16", "ten", "5k"] {
             assert!(count(wrong).is_err(), "{wrong}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_have_three_digits() {
+    fn percentages_print_three_digits() {
         let cases = [
             (0.0, "0 %"),
             (0.009_53, "0.953 %"),

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shell_words_are_quoted_where_need_be() {
+    fn shell_words_are_quoted_when_needed() {
         let cases = [("user:1", "user:1"), ("", "''"), ("a b", "'a b'"), ("it's", "'it'\\''s'")];
         for (argument, word) in cases {
             assert_eq!(shell_word(argument), word);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_come_out_right() {
+    fn dates_follow_the_gregorian_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_782_399), "2000-02-28 23:59 UTC");
         assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_reads_back() {
+    fn escaped_bytes_round_trip() {
         let cases: [(&[u8], &str); 6] = [
             (b"plain key", "plain key"),
             ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),

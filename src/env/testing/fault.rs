@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_is_counted_by_name() {
+    fn fault_env_counts_calls_by_name() {
         let (_, env) = fresh();
         assert!(script(&env).iter().all(|(_, error)| error.is_none()));
         assert_eq!(env.calls(), 16);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_can_be_the_one_that_fails() {
+    fn any_single_call_can_fail() {
         for n in 0..16 {
             let (_, env) = fresh();
             env.fail_at(n, Fault::once(FaultKind::Error(EMFILE)));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn from_then_on_is_for_all_that_the_fault_is_about() {
+    fn lasting_faults_hit_every_matching_call() {
         let (_, env) = fresh();
         let changes = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Changes);
         env.fail_at(6, changes);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_stops_every_call_and_the_disk_stays_as_it_was() {
+    fn a_power_cut_freezes_the_disk() {
         let (mem, env) = fresh();
         env.fail_at(0, Fault::once(FaultKind::PowerCut).among(Calls::Named("sync_all")));
         let outcomes = script(&env);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_recorded_since_the_fault_was_set() {
+    fn changes_are_recorded_after_the_fault() {
         let (_, env) = fresh();
         env.create_dir(Path::new("/before")).unwrap();
         env.fail_at(0, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_all")));
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_after_the_work_leaves_the_work() {
+    fn late_errors_keep_the_completed_work() {
         let (mem, env) = fresh();
         mem.write_file(Path::new("/a"), b"a");
         env.fail_at(0, Fault::once(FaultKind::ErrorAfter(EIO)));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_call_is_begun_again() {
+    fn interrupted_calls_are_repeated() {
         let (_, env) = fresh();
         env.fail_at(0, Fault::from_then_on(FaultKind::Error(EINTR)));
         assert!(script(&env).iter().all(|(_, error)| error.is_none()));

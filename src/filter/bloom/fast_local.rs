@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_found_once_answer_like_those_found_for_each_filter() {
+    fn shared_probe_bits_answer_like_fresh_ones() {
         // 1 to 24 probes, some of them several times, and each as the first that is asked.
         let filters: Vec<Vec<u8>> = (1..=60).map(|i| filter_of(50 * i, 1_700 * i as u32)).collect();
         let (mut yes, mut no) = (0, 0);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_every_size_and_both_forms_equal_those_of_rocksdb() {
+    fn lines_of_every_size_equal_rocksdb() {
         let Some(file) = vectors::load("rocksdb_legacy_bloom.json") else { return };
         let mut forms = [0, 0];
         for case in vectors::array(&file, "raw") {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_per_key_are_rounded_to_whole_ones() {
+    fn bits_per_key_are_rounded() {
         for (millibits, bits) in
             [(1_000, 1), (1_499, 1), (1_500, 2), (9_499, 9), (9_500, 10), (100_000, 100)]
         {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_that_cannot_be_are_refused_and_any_power_of_two_is_a_line() {
+    fn impossible_trailers_are_refused() {
         let with = |body: usize, probes: u8, lines: u32| {
             [vec![0; body], vec![probes], lines.to_le_bytes().to_vec()].concat()
         };

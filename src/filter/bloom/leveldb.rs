@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_edges_equal_those_of_leveldb() {
+    fn sizes_and_edge_cases_equal_leveldb() {
         let Some(file) = vectors::load("leveldb_bloom.json") else { return };
         for case in vectors::array(&file, "k_for_bits_per_key") {
             let bits_per_key = vectors::number(case, "bits_per_key") as u32;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_and_degenerate_filters() {
+    fn degenerate_filters_match_like_leveldb() {
         assert!(!asks(&[], b"key") && !asks(&[6], b"key"));
         for k in [0, 31, 0x80, 0xff] {
             assert!(asks(&[0, 0, 0, 0, 0, 0, 0, 0, k], b"key"), "k = {k}");

@@ -110,7 +110,7 @@ mod avx2 {
         use super::*;
 
         #[test]
-        fn multipliers_are_those_of_the_format() {
+        fn multipliers_equal_the_format() {
             assert_eq!(
                 STEPS,
                 [
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_bit_counts() {
+    fn clearing_any_bit_denies_a_key() {
         let mut random = Random(11);
         for probes in 1..=30u32 {
             let hash = random.next() as u32;

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_tried_in_turn_and_wrap() {
+    fn seeds_are_tried_in_order_and_wrap() {
         let hashes: Vec<u64> = (0..248).map(|i| xxph3_64(&vectors::key8(i))).collect();
         let solves =
             |seed: u8| Banding::solve(&hashes, 256, seed).map(|(found, _)| found).expect("solved");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_follow_from_each_other_and_contradictions_do_not() {
+    fn banding_accepts_repeats_and_refuses_contradictions() {
         let hash = xxph3_64(b"key");
         assert!(Banding::solve(&[hash; 1_000], 256, 0).is_some());
         let rows = RowMaker::new(0, 256);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bloom_filter_stands_in_where_memory_is_refused() {
+    fn refused_memory_falls_back_to_bloom() {
         let mut asked = 0;
         let mut filter = b"before".to_vec();
         let refuse = |bytes: usize| {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_below_those_of_bloom_filters() {
+    fn ribbon_is_smaller_than_bloom() {
         for n in [10_000u64, 11_111, 30_000, 100_000] {
             let (ribbon, bloom) =
                 (filter_of(n, 10_000).len() as u64, fast_local::calculate_space(n, 10_000));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_trailers_are_no_ribbon() {
+    fn other_trailers_are_not_ribbon() {
         let filter = filter_of(1_000, 10_000);
         assert!(Shape::parse(&filter).is_some());
         let with = |at: usize, byte: u8| {
@@ -272,13 +272,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn members_match_whatever_their_number(n in 1u64..3_000, millibits in 1_000u32..=100_000) {
+        fn members_match_at_every_size(n in 1u64..3_000, millibits in 1_000u32..=100_000) {
             let filter = filter_of(n, millibits);
             prop_assert!((0..n).all(|i| asks(&filter, &vectors::key8(i))));
         }
 
         #[test]
-        fn any_bytes_are_answered(
+        fn readers_answer_any_bytes(
             body in proptest::collection::vec(any::<u8>(), 0..700),
             seed: u8,
             blocks in prop_oneof![0u32..12, 0u32..1 << 24],

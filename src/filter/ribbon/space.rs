@@ -246,7 +246,7 @@ mod tests {
 
     /// So thousandths lose nothing of what RocksDB computes with, given three decimals.
     #[test]
-    fn thousandths_are_exact_for_three_decimals() {
+    fn thousandths_keep_three_decimals() {
         for millibits in 1_000..=100_000u32 {
             let decimals = format!("{}.{:03}", millibits / 1_000, millibits % 1_000);
             assert_eq!(Ok(f64::from(millibits) / 1_000.0), decimals.parse());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ribbon_takes_seven_tenths_of_a_bloom_filter() {
+    fn ribbon_takes_seven_tenths_of_bloom() {
         for (millibits, n, bits) in [
             (10_000, 1_000_000, 7.05..7.15),
             (15_000, 1_000_000, 10.2..10.4),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_too_few_and_no_keys_get_no_ribbon() {
+    fn extreme_key_counts_get_no_ribbon() {
         assert_eq!(Plan::new(0, 0, 10_000), None);
         assert_eq!(Plan::new(100, 0, 10_000), None);
         assert!(Plan::new(200, 0, 10_000).is_some());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_estimated_to_fit_fits_and_little_more_does() {
+    fn estimated_key_counts_fit_tightly() {
         for millibits in [1_000, 2_345, 5_000, 10_000, 16_000, 40_000, 100_000] {
             let mut bytes = 64;
             while bytes < 4 << 20 {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_all_blocks_tile_the_body() {
+    fn segments_tile_the_filter_body() {
         for blocks in [2u32, 3, 7, 64, 1_000] {
             for segments in (0..blocks * 4 + 3).chain([blocks * 32 - 1, blocks * 32]) {
                 let columns = Columns::new(blocks, segments as usize * SEGMENT_BYTES);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_rate_is_that_of_32_columns() {
+    fn the_best_rate_has_32_columns() {
         assert_eq!(expected_fpr(100_000), 2f64.powi(-32));
         assert_eq!([1_000, 10_000, 100_000].map(columns), [1, 7, 32]);
         assert_eq!(body_bytes(256, one_in(100_000), 0), 2 * 32 * 16);

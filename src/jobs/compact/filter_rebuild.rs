@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_sorted_levels_are_rewritten_where_they_are() {
+    fn sorted_levels_are_rewritten_in_place() {
         let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]\nL2: 4[a..e] 5[f..z]\nL6: 6[a..z]";
         assert_eq!(walked(drawing, &[]), Vec::<String>::new());
         assert_eq!(walked(drawing, &[2, 6]), ["L1 2 -> L1", "L6 6 -> L6"]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_level_0_go_down_with_all_that_they_share_keys_with() {
+    fn level_0_rebuilds_take_every_overlapping_table() {
         let drawing = "L0: 4[x..z] 3[e..g] 2[c..f] 1[a..d]\nL1: 9[f..h] 10[p..q]";
         assert_eq!(walked(drawing, &[4]), ["L0 4 -> L1"]);
         // What the step wrote is done, although it lies where the walk goes next.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_ends_although_rewriting_changes_nothing() {
+    fn a_rebuild_ends_although_nothing_changes() {
         let levels = drawn_levels("L0: 8[a..c]\nL5: 1[a..c] 2[d..f]");
         let mut walk = FilterRebuildWalk::new(100);
         let mut steps = Vec::new();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn drawings_and_what_is_picked() {
+    fn drawn_trees_give_the_expected_picks() {
         let golden = [
             ("", "nothing"),
             ("L0: 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..b]:299", "nothing"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_go_on_behind_the_last_table_and_wrap() {
+    fn rounds_continue_after_the_last_table() {
         let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]";
         let levels = drawn_levels(drawing);
         let mut cursors = CompactionCursors::default();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_goes_down_and_away() {
+    fn tombstones_sink_and_disappear() {
         let golden = [
             ("L1: 1[a..c]g49\nL2: 2[a..c]", "nothing"),
             ("L1: 1[a..c]g50\nL2: 2[a..c]", "L1 1 + L2 2 -> L2"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn small_tables_go_down_together_and_join_their_neighbours() {
+    fn small_tables_sink_together_and_merge() {
         let golden = [
             // Below an eighth of a full table, which has 100 bytes.
             ("L0: 4[g..h]:3 3[e..f]:3 2[c..d]:3 1[a..b]:3", "L0 4 3 2 1 -> L1"),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn little_data_over_much_becomes_one_table_of_level_0() {
+    fn small_overlapping_tables_merge_within_level_0() {
         let below = "\nL1: 9[a..z]:200";
         let golden = [
             ("L0: 4[a..z]^7@8:2 3[a..z]^5@6:2 2[a..z]^3@4:2 1[a..z]^1@2:2", "L0 4 3 2 1 -> L0"),
@@ -380,7 +380,7 @@ mod tests {
         /// Whatever the tree, tasks bring it to rest, and after each one every level is in order:
         /// no table is older and newer than another one that it shares keys with.
         #[test]
-        fn levels_stay_in_order_until_the_tree_rests(
+        fn levels_stay_sorted_until_the_tree_rests(
             flushes in proptest::collection::vec(
                 proptest::collection::vec((0u8..20, 0u8..40, 1u16..9), 1..4), 0..12),
             deeper in proptest::collection::vec((1usize..4, 0u8..30, 0u8..30, 1u16..600), 0..12),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn ascending_tables_of_one_entry_become_few() {
+    fn ascending_single_entry_tables_are_merged() {
         let mut levels = LevelShape::default();
         let options =
             CompactionOptions { table_bytes: 64 << 20, level_base_bytes: 256 << 20, ..OPTIONS };

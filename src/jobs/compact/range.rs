@@ -192,7 +192,7 @@ mod tests {
     const ALL: (Bound<Vec<u8>>, Bound<Vec<u8>>) = (Bound::Unbounded, Bound::Unbounded);
 
     #[test]
-    fn everything_in_the_range_comes_to_the_bottom() {
+    fn range_compaction_reaches_the_bottom_level() {
         assert!(walked("", ALL).is_empty());
         assert!(walked("L3: 1[a..c] 2[d..f]", ALL).is_empty());
         assert_eq!(walked("L0: 3[a..z] 2[a..z]", ALL), ["L0 3 2 -> L1"]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_outside_the_range_stay_unless_they_share_keys_with_it() {
+    fn tables_outside_the_range_stay() {
         let drawing = "L0: 9[f..g] 8[c..d] 7[a..c] 6[x..z]\nL1: 1[a..b] 2[k..l]\nL2: 3[a..z]";
         assert_eq!(
             walked(drawing, included("d", "e")),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bottom_is_cleaned_once_where_it_needs_it() {
+    fn the_bottom_level_is_cleaned_once() {
         assert_eq!(
             walked("L2: 1[a..c]g1 2[d..f]g2 3[g..i] 4[k..l]g1\nL4: 5[k..l]", included("a", "i")),
             ["L2 1 2 -> L2"]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_fit_one_table_become_one() {
+    fn small_neighbours_are_joined() {
         let drawing = "L3: 1[a..b]:30 2[c..d]:40 3[e..f]:90 4[g..h]:20 5[i..j]:20 6[k..l]";
         assert_eq!(walked(drawing, ALL), ["L3 1 2 -> L3", "L3 4 5 -> L3"]);
         // Only those of the range.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn by_force_every_table_is_rewritten() {
+    fn force_rewrites_every_table() {
         let drawing = "L1: 1[a..c] 2[x..z]\nL2: 3[d..f] 4[g..i]:900 5[k..l]";
         assert_eq!(
             walked_with(drawing, ALL, true),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_ends_although_rewriting_frees_nothing() {
+    fn range_compaction_ends_although_nothing_is_freed() {
         let levels = drawn_levels("L5: 1[a..c]g9 2[d..f] 3[g..i]g1");
         let mut walk = RangeCompaction::new(&levels, ALL, 100, false);
         let mut steps = Vec::new();

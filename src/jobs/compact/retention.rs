@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_version_for_each_snapshot_and_all_above_the_last() {
+    fn every_snapshot_keeps_one_version() {
         let versions = [9, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(kept(&versions, &[7], KeysBelow::default()), [9, 8, 7]);
         assert_eq!(kept(&versions, &[3, 7], KeysBelow::default()), [9, 8, 7, 3]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_go_only_where_they_hide_nothing() {
+    fn needed_tombstones_are_kept() {
         let nothing = KeysBelow::default;
         assert_eq!(kept(&[-5, 4], &[9], nothing()), NONE);
         assert_eq!(kept(&[-5, 4], &[9], below("L3: 1[a..z]")), [-5]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_version_of_a_key_may_start_a_table() {
+    fn tables_start_at_a_keys_first_version() {
         let mut retention = Retention::new(&[9], KeysBelow::default());
         let mut first =
             |key: &[u8], sequence| retention.judge(key, sequence, ValueKind::Put).first_of_key;
@@ -164,7 +164,7 @@ mod tests {
         /// Whatever is dropped, every read at a snapshot or from the published sequence on sees
         /// what it saw before; and with one snapshot and nothing below, nothing unneeded stays.
         #[test]
-        fn no_reader_sees_a_difference(
+        fn retention_is_invisible_to_readers(
             writes in proptest::collection::vec((0u8..6, any::<Option<u8>>()), 0..60),
             older in proptest::collection::btree_set(0u8..6, 0..4),
             snapshots in proptest::collection::btree_set(0u64..70, 0..4),

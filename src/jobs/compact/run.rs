@@ -347,7 +347,7 @@ mod tests {
         /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did;
         /// and once all is deleted and no snapshot is left, nothing remains.
         #[test]
-        fn any_history_reads_like_the_model(steps in steps(), wide in any::<bool>()) {
+        fn compacted_histories_read_like_the_model(steps in steps(), wide in any::<bool>()) {
             let options = if wide { &WIDE } else { &OPTIONS };
             let mut tree = Tree::new();
             let mut cursors = CompactionCursors::default();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_come_out() {
+    fn entry_counts_add_up() {
         let (tree, task) = tree_with_task();
         let JobOutcome { tables, counts } = run(&tree, &task).unwrap();
         assert!(tables.len() > 3);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_within_level_0_hides_what_it_hid() {
+    fn level_0_merges_keep_visibility() {
         let options = &CompactionOptions { level_base_bytes: 100_000, ..WIDE };
         let mut tree = Tree::new();
         for number in 0..400 {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_end_where_they_would_overlap_much_of_the_level_after_the_next() {
+    fn outputs_are_cut_at_large_grandparent_overlap() {
         let (tree, task) = tree_with_task();
         let options = CompactionOptions { table_bytes: 1 << 20, ..OPTIONS };
         let outputs =
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_in_any_input_is_never_written_anew() {
+    fn damaged_input_is_never_rewritten() {
         let (tree, task) = tree_with_task();
         for (_, meta) in task.replaced() {
             let path = path_of(meta.number);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_another_version_is_refused() {
+    fn tasks_of_another_version_are_refused() {
         let (mut tree, task) = tree_with_task();
         apply(&mut tree, &task, &OPTIONS);
         assert!(run(&tree, &task).unwrap_err().to_string().contains("not at level 0"));

@@ -291,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn targets_grow_by_the_multiplier_and_never_wrap() {
+    fn level_targets_grow_without_overflow() {
         let mut options = CompactionOptions {
             level0_tables: 4,
             level_base_bytes: 256,
@@ -307,7 +307,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn entries_stand_where_the_job_will_have_put_them() {
+    fn entries_are_counted_at_their_output_level() {
         // Every drawn table has 100 entries.
         let levels = drawn_levels(
             "L0: 5[x..z] 4[a..d] 3[a..d]\nL1: 9[b..c] 8[x..y]\nL3: 7[a..b] 6[c..d] 2[e..f]",

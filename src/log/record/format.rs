@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cut_of_a_header_is_torn_and_every_flip_is_bad() {
+    fn cut_headers_are_torn_and_flipped_ones_bad() {
         for file in [RecordFile::Wal, RecordFile::Manifest] {
             let header = file.header(7);
             assert_eq!(header.len(), FILE_HEADER_BYTES);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_versions_and_kinds_are_told_apart() {
+    fn headers_distinguish_number_version_and_kind() {
         let wal = RecordFile::Wal;
         let damaged = |state| matches!(state, HeaderState::Bad(Undecodable::Damaged(_)));
         assert!(damaged(wal.check_header(7, &wal.header(8))));

@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_around_every_page_end() {
+    fn records_round_trip_at_every_page_end() {
         // The second record begins 0 to 30 bytes before the end of the page.
         for gap in 0..30 {
             let first = PAGE_BYTES - FILE_HEADER_BYTES - FRAGMENT_HEADER_BYTES - gap;
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_larger_than_the_write_buffer_comes_back() {
+    fn records_larger_than_the_buffer_round_trip() {
         let payloads = [payload(3 << 20, 1), payload(5, 0)];
         let bytes = file_of(u64::from(u32::MAX) + 4, &payloads);
         let found = records(&bytes, 3);
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_torn_and_keeps_what_is_before() {
+    fn a_cut_log_keeps_earlier_records() {
         let (bytes, extents) = sample();
         for cut in interesting(&extents, bytes.len()) {
             for zeros in [0, 1000] {
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flip_is_damage_and_the_other_records_are_found() {
+    fn a_flip_damages_only_its_record() {
         let (bytes, extents) = sample();
         for zeros in [0, 1000] {
             let mut bytes = bytes.clone();
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sector_of_zeros_is_torn_and_the_records_behind_are_found() {
+    fn zeroed_sectors_hide_no_later_record() {
         let (bytes, extents) = sample();
         for sector in (SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES) {
             let end = (sector + SECTOR_BYTES).min(bytes.len());
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_sector_is_torn_where_an_older_record_ends_in_it() {
+    fn a_stale_sector_ends_in_a_torn_record() {
         // Records of 100 bytes; the second sector was last written when it held one and a half.
         let payloads: Vec<_> = (0..12).map(|i| payload(100, 2 * i)).collect();
         let bytes = file_of(4, &payloads);
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_file_left_behind_is_no_record() {
+    fn records_of_another_file_are_ignored() {
         let mut bytes = file_of(4, &[payload(50, 0)]);
         let foreign = file_of(5, &[payload(50, 0), payload(60, 2)]);
         bytes.extend_from_slice(&foreign[bytes.len()..]);
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_behind_a_bad_place_ends_soon_on_a_hostile_file() {
+    fn resynchronization_is_linear_on_hostile_files() {
         // Read at every other byte, this is the header of a full record of 16,129 bytes.
         let bytes: Vec<u8> = iter::repeat_n([0x01, 0x3f], 2 << 20).flatten().collect();
         let number = u64::from(u32::from_le_bytes([0x3f, 0x01, 0x3f, 0x01]));
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_where_the_file_ends() {
+    fn reading_stops_at_the_given_bound() {
         let (bytes, extents) = sample();
         let env = MemEnv::without_log();
         env.write_file(Path::new("/file"), &bytes);
@@ -718,7 +718,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_of_any_length_come_back(lengths in proptest::collection::vec(1usize..50_000, 0..12)) {
+        fn records_of_any_length_round_trip(lengths in proptest::collection::vec(1usize..50_000, 0..12)) {
             let payloads: Vec<_> =
                 lengths.iter().enumerate().map(|(i, &n)| payload(n, i as u64)).collect();
             let bytes = file_of(77, &payloads);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_these_bytes() {
+    fn a_small_log_has_known_bytes() {
         let env = MemEnv::new();
         let mut writer = writer(&env);
         assert_eq!(writer.append([&b"a re"[..], b"", b"cord"].into_iter()).unwrap(), 39);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn space_ahead_grows_by_steps_and_reads_as_zeros() {
+    fn preallocation_grows_in_steps_of_zeros() {
         let env = MemEnv::new();
         let mut writer = writer(&env);
         writer.append(iter::once(&[1; 100][..])).unwrap();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_these_bytes_and_come_back() {
+    fn payloads_have_known_bytes() {
         let mut start = Vec::new();
         put_start(&mut start, &START);
         assert_eq!(hex(&start), "ac0204ad02af0202e80701");

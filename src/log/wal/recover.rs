@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_gives_the_right_prefix_or_corruption() {
+    fn cut_logs_give_a_prefix_or_corruption() {
         for closed in [false, true] {
             let (env, written, facts) = sample(closed);
             for log in [3, 4, 6] {
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn every_zeroed_sector_gives_the_right_prefix_or_corruption() {
+    fn zeroed_sectors_give_a_prefix_or_corruption() {
         for closed in [false, true] {
             let (env, written, facts) = sample(closed);
             for log in [3, 4, 6] {
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_corruption_or_hits_no_record() {
+    fn flipped_record_bytes_are_corruption() {
         for closed in [false, true] {
             let (env, written, facts) = sample(closed);
             let last = written.iter().map(|w| w.sequences.1).max().unwrap();
@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_log_comes_back_clean() {
+    fn a_closed_log_recovers_clean() {
         let (env, _, facts) = sample(true);
         let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!(
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manifest_knows_to_be_durable_must_be_there() {
+    fn losing_durable_records_is_corruption() {
         let (env, _, facts) = sample(false);
         let knows = |synced_through| ManifestFacts { synced_through, ..facts };
         assert!(recover_in(&env, &[3, 4, 6], &knows(13)).is_ok());
@@ -742,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn durable_but_missing_is_judged_to_the_sequence() {
+    fn missing_durable_sequences_are_found_exactly() {
         // 2 to 7 were given up by an earlier recovery, 8 is torn.
         let env = new_env();
         let mut log3 = create(&env, 3, &start_of(0, 0, 0));
@@ -771,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_records_are_reported_and_their_numbers_are_not_given_again() {
+    fn sequences_of_dropped_records_are_not_reused() {
         let (env, _, facts) = sample(false);
         let mut bytes = env.read_file(&path_of(4)).unwrap();
         bytes[1024..1536].fill(0);
@@ -806,7 +806,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logs_know_how_long_the_manifest_was() {
+    fn logs_record_the_manifest_length() {
         let (env, _, facts) = sample(true);
         let short = ManifestFacts { bytes: MANIFEST_BYTES - 1, ..facts };
         let error = recover_in(&env, &[3, 4, 6], &short).unwrap_err();
@@ -820,7 +820,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_an_unfinished_opening_is_passed_over() {
+    fn logs_of_unfinished_openings_are_skipped() {
         let (env, _, facts) = sample(false);
         let start = WalStart {
             first_sequence: 100,
@@ -846,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recovered_tail_does_not_hide_the_log_behind_it() {
+    fn a_recovered_tail_keeps_the_next_log() {
         let env = new_env();
         let mut log3 = create(&env, 3, &start_of(0, 0, 0));
         put(&mut log3, 0, 1, 1, 10);
@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn other_logs_under_a_logs_name_are_refused() {
+    fn renamed_logs_are_refused() {
         let (env, _, facts) = sample(false);
         let log3 = env.read_file(&path_of(3)).unwrap();
         env.write_file(&path_of(4), &log3);
@@ -938,7 +938,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_caller_ends_recovery() {
+    fn a_callback_error_ends_recovery() {
         let (env, _, facts) = sample(false);
         let result = recover(&env, directory(), &[3, 4, 6], &facts, &mut |_, _| Err(Error::Closed));
         assert!(matches!(result, Err(Error::Closed)));

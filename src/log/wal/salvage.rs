@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sound_record_comes_back_and_the_others_are_named() {
+    fn salvage_returns_every_sound_record() {
         let facts = ManifestFacts::default();
         let (came, found) = run(&two_logs(), &[3, 4], &facts);
         assert_eq!((came, found.last_sequence), ((1..8).collect(), 7));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_ends_before_the_last_close_is_named() {
+    fn salvage_reports_shortened_logs() {
         let env = two_logs();
         let path = FileName::Wal(4).path(home());
         let bytes = env.read_file(&path).unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_recovery_gave_up_stays_given_up() {
+    fn records_once_dropped_stay_dropped() {
         let env = two_logs();
         // That recovery saw 3 damaged, ended history at 2 and went on from 20.
         let mut log6 = create(&env, 6, 2, 20);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_under_another_manifest_and_an_unknown_format_are_refused() {
+    fn logs_of_another_manifest_are_refused() {
         let env = two_logs();
         let start = WalStart { manifest_number: 9, first_sequence: 8, ..WalStart::default() };
         let mut log9 = WalWriter::create(&env, home(), 9, &start, 1 << 16).unwrap();

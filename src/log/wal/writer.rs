@@ -123,7 +123,7 @@ mod tests {
     const ENTRY: &[u8] = &[1, 1, b'k', 0];
 
     #[test]
-    fn only_syncs_turn_on_space_ahead() {
+    fn only_syncs_enable_preallocation() {
         let env = MemEnv::new();
         let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         for sequence in 1..50 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_durable_before_the_first_append_and_the_records_after_a_sync() {
+    fn a_log_name_is_durable_before_records() {
         let env = MemEnv::new();
         let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         assert_eq!(env.power_cut().list_files().len(), 1);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_answers_every_later_call() {
+    fn a_failed_log_refuses_later_calls() {
         for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_space_ahead_is_no_failure() {
+    fn refused_preallocation_is_not_an_error() {
         let env = FaultEnv::new(Arc::new(MemEnv::new()));
         let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
         wal.sync().unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_write_is_torn_with_and_without_space_ahead() {
+    fn half_written_records_are_torn() {
         for synced in [false, true] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));

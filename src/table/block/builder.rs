@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn sharing_stops_at_the_trailer() {
+    fn key_sharing_stops_at_the_trailer() {
         // The second user key begins with the first and that one's kind byte.
         let mut builder = BlockBuilder::data(16, false);
         for (key, sequence) in [(&b"a"[..], 1), (b"a\x01\x01", 1)] {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_take_what_their_differences_need() {
+    fn trailer_deltas_take_minimal_bytes() {
         for bytes in 1..=7 {
             for (above, width) in
                 [((1u64 << (8 * bytes)) - 1, bytes), (1 << (8 * bytes), bytes + 1)]

@@ -350,7 +350,7 @@ mod tests {
     use crate::table::block::builder::BlockBuilder;
 
     #[test]
-    fn what_is_shared_is_of_the_restart_entry() {
+    fn shared_bytes_come_from_the_restart_entry() {
         let mut builder = BlockBuilder::data(4, false);
         for key in ["abcde", "abcdf", "abd", "abdef", "abdeg"] {
             let mut internal = Vec::new();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn each_damage_is_named() {
+    fn block_damage_is_named() {
         let entry = |shared: u8, user: &[u8], trailer: u64| {
             let mut bytes = vec![shared, user.len() as u8, 0];
             put_key_with_trailer(&mut bytes, user, trailer);

@@ -234,7 +234,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
-        fn walks_agree_with_a_list(
+        fn cursors_agree_with_a_list(
             entries in entries(),
             absent in vec(vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(0xff)], 0..12), 20),
             restart_interval in 1usize..20,

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_blocks_are_read_as_by_leveldb() {
+    fn arbitrary_filter_blocks_read_like_leveldb() {
         let Some(file) = vectors::load("leveldb_filter_block.json") else { return };
         for case in vectors::array(&file, "reader_edge") {
             let block = vectors::bytes(case, "block");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leveldb_leaves_undefined_is_not_consulted() {
+    fn undefined_filter_blocks_are_not_consulted() {
         let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
         builder.add_key(b"hello");
         let sound = builder.finish_contents();

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_keys_are_denied_in_every_layout_and_encoding() {
+    fn every_layout_and_encoding_denies_absent_keys() {
         for filter in choices() {
             let built = built(&filter, &some_keys(2_000), 40);
             let file = built.sink.file(true);
@@ -507,7 +507,7 @@ mod tests {
 
         /// A sound top-level index whose handles lead anywhere.
         #[test]
-        fn partitions_that_are_anywhere_are_not_consulted(
+        fn misplaced_partitions_are_not_consulted(
             handles in proptest::collection::vec((any::<u64>(), any::<u64>()), 1..6),
             near in proptest::collection::vec((1u64..200, 0u64..400), 1..6),
             body in proptest::collection::vec(any::<u8>(), 200),
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_that_lead_nowhere_are_not_consulted() {
+    fn filters_with_hostile_handles_are_not_consulted() {
         for filter in choices() {
             let built = built(&filter, &some_keys(60), 10);
             let file = built.sink.file(true);
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_denies_its_keys_fails_the_table() {
+    fn a_policy_denying_members_fails_the_table() {
         for filter in choices().into_iter().skip(12) {
             let mut builder = FilterBlockBuilder::new(&filter);
             builder.start_block(0);
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_filters_are_charged_until_they_are_written() {
+    fn finished_filters_are_charged_until_written() {
         for filter in choices() {
             let budget = Budget::new(u64::MAX);
             let mut builder = FilterBlockBuilder::new(&filter).under(&budget.construction());
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_changes_fails_the_filter_of_every_layout() {
+    fn changed_memory_fails_every_layout() {
         let built_in = |filter: &TableFilter| filter.encoding.bits_per_key().is_some();
         for filter in choices().into_iter().filter(built_in) {
             for fault in [faults::CHANGES_HASH, faults::CLEARS_BITS] {
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn no_keys_no_filter() {
+    fn a_table_without_keys_has_no_filter() {
         for filter in choices() {
             let built = built(&filter, &[], 10);
             assert!(built.metaindex.is_empty() && built.sink.blocks.is_empty());

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layouts_that_cannot_work_are_refused() {
+    fn impossible_layouts_are_refused() {
         for window_bytes in [0, 1, 128, 255, 257, 2047, 3000, 1 << 31, usize::MAX] {
             assert!(FilterLayout::BlockBased { window_bytes }.validate().is_err());
         }

@@ -287,7 +287,7 @@ mod tests {
 
         /// Repeated keys are versions: a cut may fall between them.
         #[test]
-        fn nothing_that_is_there_is_denied(
+        fn opened_filters_deny_no_member(
             keys in keys(60),
             others in keys(12),
             block_bytes in prop_oneof![Just(1usize), Just(2), Just(5), Just(70), Just(4096)],
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_keys_is_denied_by_its_prefix() {
+    fn prefixes_deny_ranges_without_keys() {
         let keys: Vec<Vec<u8>> =
             (0..2000).map(|i| format!("{:03}-{i:04}", 2 * (i / 10)).into_bytes()).collect();
         for layout in [FilterLayout::Full, FilterLayout::Partitioned { block_bytes: 128 }] {

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_found_wherever_the_cuts_are() {
+    fn members_are_found_at_every_cut() {
         for versions in [1, 3] {
             for partition_bytes in [1, 69, 200, 1_000, 100_000] {
                 for (user_keys, resident) in [(true, true), (true, false), (false, true)] {
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_one_key_make_one_partition() {
+    fn versions_of_one_key_share_a_partition() {
         // One key a partition: each version would be a partition of its own, under equal keys.
         let encoding = Encoding::LevelDbBloom { bits_per_key: 10 };
         let members = FilterMembers::default();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closing_partition_holds_the_prefix_of_the_next_key() {
+    fn a_partition_holds_the_next_keys_prefix() {
         for whole_keys in [true, false] {
             let partitions = lonely_partitions(whole_keys);
             let (_, inner) = partitions.split_last().expect("partitions");
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_partition_holds_the_prefix_of_the_key_before() {
+    fn a_partition_holds_the_previous_keys_prefix() {
         for whole_keys in [true, false] {
             for (filter, first, _) in &lonely_partitions(whole_keys)[1..] {
                 assert!(holds_prefixes(filter, [first - 1]));
@@ -590,7 +590,7 @@ mod tests {
 
     /// What the closing partition got of the next prefix must not pass for a repeat in the new one.
     #[test]
-    fn what_was_added_before_a_cut_is_no_repeat_behind_it() {
+    fn repeats_are_dropped_within_a_partition() {
         for whole_keys in [true, false] {
             for (filter, first, end) in lonely_partitions(whole_keys) {
                 assert!(holds_prefixes(&filter, first..end));
@@ -600,7 +600,7 @@ mod tests {
 
     /// Room for 153 entries at 200 bytes: with one more a partition would need another line.
     #[test]
-    fn a_partition_has_room_for_the_prefix_of_the_next_key() {
+    fn partitions_reserve_room_for_a_prefix() {
         let partitions = lonely_partitions(false);
         let (_, inner) = partitions.split_last().expect("partitions");
         assert!(inner.iter().all(|(filter, _, _)| filter.len() == 197));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_behind_all_keys_is_asked_of_the_last_partition() {
+    fn keys_past_the_end_ask_the_last_partition() {
         let builder = PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(true), 200);
         let (sink, summary) = finish(builder, lonely_keys(), true);
         let (file, reader) = (sink.file(true), reader(summary.expect("a filter").handle));
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_consulted_and_counted() {
+    fn unreadable_partitions_are_not_consulted() {
         let (sink, summary) = build(69, vector_keys(200, 1), true);
         let handle = summary.expect("a filter").handle;
         let key = b"p00-00000";
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_partitions_answer_without_a_block_and_give_their_memory_back() {
+    fn pinned_partitions_answer_without_a_block() {
         let (sink, summary) = build(200, vector_keys(1000, 1), true);
         let file = sink.file(true);
         let reader = pinned_reader(&file, summary.expect("a filter").handle);
@@ -697,7 +697,7 @@ mod tests {
 
     /// A byte of each partition in turn: that one is not consulted, the others answer.
     #[test]
-    fn a_damaged_partition_is_not_pinned_and_the_others_are() {
+    fn damaged_partitions_are_not_pinned() {
         let (sink, summary) = build(69, vector_keys(300, 1), true);
         let handle = summary.expect("a filter").handle;
         for damaged in 0..sink.blocks.len() - 1 {
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_or_with_gaps_partitions_come_through_the_cache() {
+    fn unpinned_partitions_come_through_the_cache() {
         let (sink, summary) = build(69, vector_keys(300, 1), true);
         let handle = summary.expect("a filter").handle;
         let file = sink.file(true);

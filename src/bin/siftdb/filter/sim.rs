@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ideal_filter_has_ln_2_probes_a_bit_and_loses_nothing() {
+    fn ideal_filters_have_ln_2_probes_a_bit() {
         let ideal = Row::ideal(1_000_000, 10.0);
         assert!((ideal.probes - 6.931).abs() < 0.001 && (ideal.fpr - 0.008_193).abs() < 1e-6);
         assert!(ideal.above_ideal().abs() < 1e-12 && ideal.bytes == 1_250_000.0);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_and_rates_are_two_ways_to_one_row() {
+    fn bits_and_rates_give_the_same_row() {
         for row in sim(&[10.0, 16.0], &[]) {
             let aim = row.fpr * 1.000_001;
             let back = sim(&[], &[aim]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_local_bloom_takes_a_little_more_than_the_ideal() {
+    fn fast_local_bloom_is_close_to_ideal() {
         let rows = sim(&[10.0], &[]);
         let fast = rows.iter().find(|row| row.encoding == "fast-local-bloom").unwrap();
         assert!((0.02..0.05).contains(&fast.above_ideal()), "{}", fast.above_ideal());
