@@ -23,11 +23,11 @@ use crate::base::sync::{Arc, ArcSwap, AtomicU64, Mutex};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, torn_manifest};
 use crate::env::api::{Env, FileKind};
+use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{lock_to_read, lock_to_write, number_behind, our_files};
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
-use crate::env::sparing::SparingEnv;
 use crate::memtable::published::Published;
 use crate::options::database::Options;
 use crate::state::shared::{LogState, ReadView, Shared};
@@ -46,7 +46,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// As `Options::open`.
 pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     options.validate()?;
-    let options = sparing(options);
+    let options = retrying(options);
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     refuse_before_locking(&*env, directory, &options)?;
@@ -136,7 +136,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 /// # Errors
 /// As `Options::open_read_only`.
 pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
-    let options = sparing(options.create_if_missing(false));
+    let options = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
@@ -154,8 +154,8 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
     Ok(shared)
 }
 
-fn sparing(options: Options) -> Options {
-    let env = SparingEnv::over(&options.env);
+fn retrying(options: Options) -> Options {
+    let env = DescriptorRetryEnv::over(&options.env);
     options.env(env)
 }
 

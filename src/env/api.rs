@@ -106,6 +106,13 @@ pub trait FileLock: Send + Sync + Debug {
 }
 
 /// A file system.
+///
+/// This trait can grow without breaking an implementation: a call that is added later, here or to
+/// the traits of files, has a default that is made of the calls of today, or one that answers
+/// `Unsupported` where the engine can do without the call. Implement [`EnvLayer`] instead to change
+/// single calls of another Env.
+///
+/// [`EnvLayer`]: crate::env::EnvLayer
 pub trait Env: Send + Sync + Debug {
     /// Opens an ordinary file for reading. A link, directory, FIFO or device is `InvalidInput`.
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>>;

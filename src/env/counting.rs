@@ -6,9 +6,8 @@
 //! atomics: exact once the threads that made the calls are joined.
 
 use crate::base::sync::{Arc, AtomicU64, Ordering};
-use crate::env::api::{
-    DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
-};
+use crate::env::api::{Env, RandomFile, WritableFile};
+use crate::env::layer::EnvLayer;
 use std::io;
 use std::path::Path;
 
@@ -23,8 +22,8 @@ use std::path::Path;
 /// env.create_new(Path::new("/file"))?.write_at(0, b"contents")?;
 /// let mut buffer = [0; 3];
 /// env.open_random(Path::new("/file"))?.read_exact_at(2, &mut buffer)?;
-/// assert_eq!((env.read_calls(), env.read_bytes()), (1, 3));
-/// assert_eq!((env.write_calls(), env.write_bytes()), (1, 8));
+/// assert_eq!((counting.read_calls(), env.read_bytes()), (1, 3));
+/// assert_eq!((counting.write_calls(), env.write_bytes()), (1, 8));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -98,7 +97,11 @@ impl CountingEnv {
     }
 }
 
-impl Env for CountingEnv {
+impl EnvLayer for CountingEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         let inner = self.inner.open_random(path)?;
         Ok(Arc::new(CountingRandom { inner, counts: Arc::clone(&self.counts) }))
@@ -112,34 +115,6 @@ impl Env for CountingEnv {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         add(&self.counts.directory_syncs, 1);
         self.inner.sync_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.inner.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.inner.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path, mode)
     }
 }
 
@@ -199,23 +174,26 @@ mod tests {
 
     #[test]
     fn only_reads_writes_and_syncs_are_counted() {
-        let env = CountingEnv::new(Arc::new(MemEnv::new()));
-        let path = Path::new("/f");
+        let counting = CountingEnv::new(Arc::new(MemEnv::new()));
+        let (env, path): (&dyn Env, _) = (&counting, Path::new("/f"));
         let mut file = env.create_new(path).unwrap();
         file.write_at(0, &[1; 10]).unwrap();
         file.allocate_zeroed(10, 100).unwrap();
         file.sync_data().unwrap();
         file.sync_all().unwrap();
         env.sync_dir(Path::new("/")).unwrap();
-        let reader = env.clone().open_random(path).unwrap();
+        let reader = env.open_random(path).unwrap();
         assert_eq!(reader.len().unwrap(), 110);
         env.metadata(path).unwrap();
         env.list(Path::new("/")).unwrap();
-        assert_eq!((env.read_calls(), env.read_bytes()), (0, 0));
+        assert_eq!((counting.read_calls(), counting.read_bytes()), (0, 0));
         reader.read_exact_at(3, &mut [0; 7]).unwrap();
         reader.read_exact_at(109, &mut [0; 2]).unwrap_err();
-        assert_eq!((env.read_calls(), env.read_bytes(), env.read_bytes_max()), (2, 9, 7));
-        assert_eq!((env.write_calls(), env.write_bytes()), (2, 110));
-        assert_eq!((env.syncs(), env.directory_syncs()), (2, 1));
+        assert_eq!(
+            (counting.read_calls(), counting.read_bytes(), counting.read_bytes_max()),
+            (2, 9, 7)
+        );
+        assert_eq!((counting.write_calls(), counting.write_bytes()), (2, 110));
+        assert_eq!((counting.syncs(), counting.directory_syncs()), (2, 1));
     }
 }

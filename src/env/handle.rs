@@ -1,19 +1,18 @@
-//! Descriptors that are opened on demand and bounded in number.
+//! Files that are opened on demand, with a bound on open descriptors.
 //!
-//! Every open table owns a [`FileHandle`]: a path and a place in the [`FilePool`] of its
-//! database. A read opens the file if the pool does not hold it and makes room by forgetting the
-//! descriptor used longest ago. It is touched only when a block is not in the cache.
+//! Every open table owns a [`FileHandle`]: a path, and an entry in the [`FilePool`] of its
+//! database. Only a read of a block that is not cached uses it. Such a read opens the file if the
+//! pool does not hold it; the pool then evicts the descriptor that was used longest ago.
 //!
-//! Invariants: no file is opened, read or closed while the pool is locked; a descriptor forgotten
-//! while another thread reads with it closes when that read ends, so at any moment at most
-//! `max_open_files` plus one for each reading thread are open. A failure to open is the error of
-//! that read alone: the next one tries again.
+//! Invariants: no file is opened, read or closed while the pool is locked. A descriptor that is
+//! evicted while another thread reads with it closes when that read ends, so at most
+//! `max_open_files` plus one for each reading thread are open. If a file cannot be opened, only
+//! that read fails; the next read tries again.
 //!
-//! Descriptors belong to the process. When it has no more, [`forget_descriptors`] makes every pool
-//! close half of what it holds; `sparing` calls it and tries again. Of the database that met the
-//! shortage the limit is halved, too, so that it settles below one that nobody told it, with some
-//! to spare for the program. A while after the last shortage the limit grows back, by one for
-//! every few files opened. If that leads to the next shortage, the while is doubled.
+//! Descriptors belong to the process. When the process has none left, [`forget_descriptors`] makes
+//! every pool close half of its descriptors, and `descriptor_retry` tries again. The limit of the
+//! database that met the shortage is halved too. The limit grows back after a while, by one for
+//! every few files opened. If growth leads to another shortage, that while is doubled.
 
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;

@@ -1,19 +1,21 @@
-//! All access to files goes through here.
+//! All access to files goes through an [`Env`].
 //!
-//! [`api`] states the calls; [`disk`] makes them on the real file system; [`mem`] keeps files in
-//! memory and forgets at a power cut what was not synced (`mem_disk` is its contents, `mem_crash`
-//! the states that a crash may leave); [`testing`] fails or cuts power at the n-th call of another
-//! Env; [`counting`] counts reads, the independent witness for the engine's own counters;
-//! [`handle`] opens descriptors on demand and bounds how many are open; [`sparing`] makes room when
-//! the process has none left.
+//! - [`api`]: the calls. [`disk`]: the calls on the real file system. [`mem`]: a file system in
+//!   memory that can lose power.
+//! - [`layer`]: what an Env on top of another one implements. [`counting`], [`testing`] and
+//!   `descriptor_retry` are such layers.
+//! - [`handle`]: files that are opened on demand, with a bound on open descriptors.
+//! - `directory`, `directory_lock`, `foreign`: the directory of a database, its lock, and the
+//!   refusal of databases of other programs.
 
 pub mod testing;
 pub(crate) mod foreign;
 pub(crate) mod directory;
 pub(crate) mod directory_lock;
-pub mod sparing;
+pub(crate) mod descriptor_retry;
 pub mod handle;
 pub mod counting;
+pub mod layer;
 pub mod mem;
 mod mem_crash;
 mod mem_disk;
@@ -25,5 +27,6 @@ pub use api::{
 };
 pub use counting::CountingEnv;
 pub use disk::DiskEnv;
+pub use layer::EnvLayer;
 pub use mem::MemEnv;
 pub use testing::FaultEnv;

@@ -8,7 +8,7 @@
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use siftdb::env::disk::DiskEnv;
-use siftdb::env::{DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile};
+use siftdb::env::{Env, EnvLayer, RandomFile};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -19,7 +19,11 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct MappedEnv(DiskEnv);
 
-impl Env for MappedEnv {
+impl EnvLayer for MappedEnv {
+    fn inner(&self) -> &dyn Env {
+        &self.0
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         // Refuses what is no file, as ever.
         let bytes = usize::try_from(self.0.open_random(path)?.len()?).map_err(io::Error::other)?;
@@ -31,42 +35,6 @@ impl Env for MappedEnv {
         let start =
             unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0)? };
         Ok(Arc::new(MappedFile { start: start as usize, bytes }))
-    }
-
-    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        self.0.create_new(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.sync_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.0.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.create_dir(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.0.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.0.metadata(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.0.lock(path, mode)
     }
 }
 

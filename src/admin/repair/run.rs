@@ -22,9 +22,9 @@ use crate::base::filename::FileName;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Ordering;
+use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
 use crate::env::foreign::refuse_foreign;
-use crate::env::sparing::SparingEnv;
 use crate::log::wal::evidence::CleanClose;
 use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
@@ -54,7 +54,7 @@ struct Outcome {
 /// # Errors
 /// As `Options::repair` says.
 pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
-    let env = SparingEnv::over(&options.env);
+    let env = DescriptorRetryEnv::over(&options.env);
     let options = &options.env(env);
     options.validate()?;
     let env = &*options.env;

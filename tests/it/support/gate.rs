@@ -1,6 +1,6 @@
 //! A file system with a gate: reads, or syncs, stop at it until the test lets them through.
 
-use siftdb::env::{DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile};
+use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -69,7 +69,11 @@ impl GateEnv {
     }
 }
 
-impl Env for GateEnv {
+impl EnvLayer for GateEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         let inner = self.inner.open_random(path)?;
         Ok(Arc::new(GateRandom { inner, gate: self.gate.clone() }))
@@ -78,38 +82,6 @@ impl Env for GateEnv {
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let inner = self.inner.create_new(path)?;
         Ok(Box::new(GateWritable { inner, gate: self.gate.clone() }))
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.inner.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.inner.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path, mode)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A file system on which the data indexes of all tables are damaged, or cannot be read, for as
 //! long as that is wanted.
 
-use siftdb::env::{DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile};
+use siftdb::env::{Env, EnvLayer, RandomFile};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,49 +42,17 @@ impl IndexEnv {
     }
 }
 
-impl Env for IndexEnv {
+impl EnvLayer for IndexEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         let inner = self.inner.open_random(path)?;
         if path.extension().is_none_or(|extension| extension != "sst") {
             return Ok(inner);
         }
         Ok(Arc::new(TableFile { inner, state: Arc::clone(&self.state) }))
-    }
-
-    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        self.inner.create_new(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.inner.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.inner.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path, mode)
     }
 }
 

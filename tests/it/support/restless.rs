@@ -2,7 +2,7 @@
 //! writes, syncs, openings and removals, where the engine holds its locks.
 
 use super::rng::Rng;
-use siftdb::env::{DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile};
+use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,11 @@ impl RestlessEnv {
     }
 }
 
-impl Env for RestlessEnv {
+impl EnvLayer for RestlessEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         self.pauses.pause();
         self.inner.open_random(path)
@@ -55,36 +59,12 @@ impl Env for RestlessEnv {
         self.inner.sync_dir(path)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.pauses.pause();
         if path.extension().is_some_and(|extension| extension == "sst") {
             self.tables_removed.fetch_add(1, Ordering::Relaxed);
         }
         self.inner.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.inner.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.inner.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path, mode)
     }
 }
 

@@ -1,18 +1,17 @@
-//! [`SparingEnv`]: another Env whose calls that need a descriptor try again when there is none.
+//! [`DescriptorRetryEnv`]: an Env that tries again when the process has no descriptor left.
 //!
-//! A process may have few descriptors, and who uses siftdb needs some too. The pools of descriptors
-//! take what they may hold, without asking how many there are; so whoever meets the limit first, a
-//! read, a flush or the opening of another database, lets all pools of the process forget half of
-//! theirs and tries again, until it has one or there is nothing more to forget. Its own pool keeps
-//! to that half for a while. `db::open` and `repair` put it around the Env of the options.
+//! A process may have few descriptors, and the program around siftdb needs some too. Pools of
+//! descriptors fill up to their own limits and do not know the limit of the process. When a call
+//! fails for want of a descriptor, all pools of the process close half of theirs and the call is
+//! made again, until it succeeds or nothing is left to close. `db::open` and `repair` put this Env
+//! around the Env of the options.
 //!
-//! A call that fails for want of a descriptor has changed nothing, so making it again is safe.
+//! A call that fails for want of a descriptor has changed nothing, so it is safe to make it again.
 
 use crate::base::sync::Arc;
-use crate::env::api::{
-    DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
-};
+use crate::env::api::{DirectoryEntry, Env, FileLock, LockMode, RandomFile, WritableFile};
 use crate::env::handle::forget_descriptors;
+use crate::env::layer::EnvLayer;
 use std::io;
 use std::path::Path;
 
@@ -25,17 +24,17 @@ const LAST_TRIES: u32 = 3;
 
 /// An Env that makes room for descriptors.
 #[derive(Debug)]
-pub struct SparingEnv(Arc<dyn Env>);
+pub struct DescriptorRetryEnv(Arc<dyn Env>);
 
-impl SparingEnv {
+impl DescriptorRetryEnv {
     /// Makes the calls of `env`.
     #[must_use]
     pub fn over(env: &Arc<dyn Env>) -> Arc<dyn Env> {
-        Arc::new(SparingEnv(Arc::clone(env)))
+        Arc::new(DescriptorRetryEnv(Arc::clone(env)))
     }
 }
 
-impl SparingEnv {
+impl DescriptorRetryEnv {
     fn with_descriptor<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut last_tries = LAST_TRIES;
         loop {
@@ -57,7 +56,11 @@ impl SparingEnv {
     }
 }
 
-impl Env for SparingEnv {
+impl EnvLayer for DescriptorRetryEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.0
+    }
+
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         self.with_descriptor(|| self.0.open_random(path))
     }
@@ -70,28 +73,8 @@ impl Env for SparingEnv {
         self.with_descriptor(|| self.0.sync_dir(path))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.0.hard_link(existing, new)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.create_dir(path)
-    }
-
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         self.with_descriptor(|| self.0.list(path))
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.0.metadata(path)
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
