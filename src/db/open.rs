@@ -2,7 +2,8 @@
 //!
 //! 1. Options are validated and the directory is looked at; nothing is written if open is refused.
 //!    A LevelDB or RocksDB database is refused (`foreign`). Where there is no LOCK, CURRENT and the
-//!    manifest are read before it is created, so that a refused opening leaves none.
+//!    manifest are read before it is created, and it is removed again if the opening is refused
+//!    for a later reason, so that a refused opening leaves none.
 //! 2. LOCK is taken before anything is read that counts.
 //! 3. CURRENT names the manifest. Without CURRENT the directory must hold nothing but remnants of
 //!    an interrupted creation: other files of ours are damage, never a new database (I7).
@@ -49,8 +50,23 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let options = retrying(options);
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
-    refuse_before_locking(&*env, directory, &options)?;
+    let makes_lock = refuse_before_locking(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
+    let opened = open_locked(options, directory, Arc::clone(&lock));
+    if opened.is_err() && makes_lock {
+        // It is still locked: an opener that has this file open sees that its name is gone, and
+        // tries again.
+        let _ = env.remove(&FileName::Lock.path(directory));
+    }
+    opened
+}
+
+fn open_locked(
+    options: Options,
+    directory: &Path,
+    lock: Arc<DirectoryLock>,
+) -> Result<Arc<Shared>> {
+    let env = Arc::clone(&options.env);
     let (files, state) = in_force(&*env, directory, &options)?;
     let Some(state) = state else {
         clear_interrupted_creation(&*env, directory, &files)?;
@@ -101,7 +117,10 @@ fn check_manifest(
     torn_manifest(state, options.recovery)?;
     // The edit that names the first log is durable before anything is written to that log, so no
     // table is older than it. Without it the tables here would be swept as orphans.
-    let knows_nothing = state.log_number == 0 && state.levels.iter().all(Vec::is_empty);
+    // A manifest that begins with the log of its session, as one after a crash does, needs no such
+    // edit: recovery of that log flushes tables before the next manifest names them.
+    let knows_no_log = state.log_number == 0 && state.session_log == 0;
+    let knows_nothing = knows_no_log && state.levels.iter().all(Vec::is_empty);
     let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
     match table.filter(|_| knows_nothing) {
         Some(table) => {
@@ -114,20 +133,21 @@ fn check_manifest(
     }
 }
 
-/// Looks before LOCK is created, where there is none: an opening that is refused leaves no file.
-fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
+/// Looks before LOCK is created, where there is none: most openings that are refused never make it.
+/// Answers whether there is none.
+fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<bool> {
     let lock = FileName::Lock.path(directory);
     let is_missing = || match env.metadata(&lock) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
         found => found.map(|_| false).map_err(|error| Error::io("lock", &lock, error)),
     };
     if !is_missing()? {
-        return Ok(());
+        return Ok(false);
     }
     match in_force(env, directory, options) {
         // With LOCK there by now, another process may have changed files between two looks.
         Err(error) if is_missing()? => Err(error),
-        _ => Ok(()),
+        _ => Ok(true),
     }
 }
 

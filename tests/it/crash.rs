@@ -269,6 +269,32 @@ fn a_crashed_creation_can_be_opened() {
     }
 }
 
+/// A session after a killed creation, killed too, and the opening after it: cut short at any call
+/// it leaves a directory that opens with what was written. A manifest that only names the log of
+/// its session was once taken for one that lost its end.
+#[test]
+fn a_crashed_recovery_after_a_crashed_creation_opens() {
+    let created = MemEnv::new();
+    write_synced(&open(&created, &small_options()).unwrap(), "first").unwrap();
+    for first in 0..=created.log_len() {
+        let session = created.replay(first, CrashModel::Kill, 0);
+        let db = open(&session, &small_options()).unwrap();
+        write_synced(&db, "v").unwrap();
+        let recovered = session.replay(session.log_len(), CrashModel::Kill, 0);
+        drop(db);
+        drop(open(&recovered, &small_options()).unwrap());
+        for last in 0..=recovered.log_len() {
+            for model in MODELS {
+                let after = recovered.replay(last, model, 1);
+                let place = format!("calls {first} and {last}, {model:?}");
+                let db = open(&after, &small_options());
+                let db = db.unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert_eq!(db.get("k").unwrap().unwrap(), "v", "{place}");
+            }
+        }
+    }
+}
+
 fn write_synced(db: &Db, value: &str) -> siftdb::Result<()> {
     let entries = vec![(b"k".to_vec(), Some(value.into()))];
     db.write_with(batch_of(&entries), &WriteOptions::new().sync(true))

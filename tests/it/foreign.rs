@@ -191,7 +191,7 @@ fn a_refused_opening_leaves_no_lock() {
     let image = files(&sound);
     let manifest = image.keys().find(|path| path.to_str().unwrap().contains("MANIFEST")).unwrap();
     let stray = files_ending(&sound, ".sst").remove(0);
-    let damages: [(&str, Damage<'_>); 5] = [
+    let damages: [(&str, Damage<'_>); 8] = [
         ("a table and no CURRENT", &|env| {
             files(env).keys().filter(|path| **path != stray).for_each(|path| env.remove_file(path));
         }),
@@ -199,6 +199,10 @@ fn a_refused_opening_leaves_no_lock() {
         ("a damaged CURRENT", &|env| env.write_file(&home("CURRENT"), b"no line of siftdb")),
         ("no manifest", &|env| env.remove_file(manifest)),
         ("a damaged manifest", &|env| env.write_file(manifest, &image[manifest][..30])),
+        // Known only after the manifest was read, with LOCK in place.
+        ("a missing table", &|env| env.remove_file(&stray)),
+        ("a damaged table", &|env| env.write_file(&stray, &image[&stray][..100])),
+        ("a missing log", &|env| env.remove_file(&files_ending(env, ".wal")[0])),
     ];
     let refused = |env: &MemEnv, options: Options, what: &str| {
         let before = env.list_files();
