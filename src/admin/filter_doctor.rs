@@ -146,12 +146,12 @@ impl FilterFinding {
 
 /// What to do about more false positives than are expected.
 const COUNT_AFRESH: &str = "if tables were rewritten since counting began, count afresh (--probe, \
-    Options::fresh_stats); else the same few absent keys are asked for again and again, which \
+    Options::reset_stats); else the same few absent keys are asked for again and again, which \
     more bits may cure";
 
 /// Why filters of an unknown policy are not asked, and what to do.
 const UNKNOWN_POLICY: &str = "which, or whose rule of prefixes, is not known here, so they are not \
-    asked; open with it (Options::read_policy, read_prefix) or rebuild the filters";
+    asked; open with it (Options::register_filter_policy, register_prefix) or rebuild the filters";
 
 /// How to find the tables whose filters could not be read.
 const WHICH_DAMAGED: &str = "Db::check_filters or `siftdb filter stats` names the tables if they \

@@ -288,7 +288,7 @@ impl Wanted {
 
 /// One entry a level.
 fn wanted_filters(shared: &Shared, version: &Version) -> Vec<Wanted> {
-    let runs = SortedRuns::of(&version.shape());
+    let runs = SortedRuns::of(&version.files());
     let wanted = (0..LEVELS).map(|level| Wanted {
         filter: shared.options.table_filter(level, &runs),
         is_of_budget: shared.options.filter_budget_bytes(level).is_some(),

@@ -63,11 +63,11 @@ pub fn compact_range(
     let _token = CompactionToken::wait(shared)?;
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let range = (bounds.start.clone(), bounds.end.clone());
-    let levels = shared.view.load().version.shape();
+    let levels = shared.view.load().version.files();
     let mut walk = RangeCompaction::new(&levels, range, next_file, options.force);
     run_job(shared, &mut || {
         let options = shared.options.compaction_options();
-        match walk.next_task(&shared.view.load().version.shape(), &options) {
+        match walk.next_task(&shared.view.load().version.files(), &options) {
             Some(task) => run_compaction(shared, &task).map(|()| true),
             None => Ok(false),
         }
@@ -94,7 +94,7 @@ pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
                 differing_tables(shared, &version).into_iter().chain(damaged.clone()).collect()
             }
             FilterRebuild::All => {
-                version.shape().iter().flatten().map(|meta| meta.number).collect()
+                version.files().iter().flatten().map(|meta| meta.number).collect()
             }
         };
         (version, numbers)
@@ -116,7 +116,7 @@ pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
         let (version, numbers) = due();
         let options = shared.options.compaction_options();
         let is_due = |meta: &FileMeta| numbers.contains(&meta.number);
-        match walk.next_task(&version.shape(), &options, is_due) {
+        match walk.next_task(&version.files(), &options, is_due) {
             Some(task) => run_compaction(shared, &task).map(|()| true),
             None => Ok(false),
         }

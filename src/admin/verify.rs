@@ -141,7 +141,7 @@ pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Res
 fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
     let versions = shared.versions.lock();
     let version = Arc::clone(versions.current());
-    if shared.failure.is_set() {
+    if shared.background_error.is_set() {
         // A record that failed may stand there or not.
         return version;
     }

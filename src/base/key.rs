@@ -131,7 +131,7 @@ pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
 /// Equal prefixes say nothing: the whole keys decide.
 #[inline]
 #[must_use]
-pub fn sort_prefix(bytes: &[u8]) -> u64 {
+pub fn key_head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(head) => u64::from_le_bytes(*head).swap_bytes(),
         None => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
@@ -284,7 +284,7 @@ mod tests {
             a in proptest::collection::vec(0u8..3, 0..12),
             b in proptest::collection::vec(0u8..3, 0..12),
         ) {
-            match sort_prefix(&a).cmp(&sort_prefix(&b)) {
+            match key_head(&a).cmp(&key_head(&b)) {
                 Ordering::Equal => prop_assert!(
                     a.iter().chain(&[0; 8]).take(8).eq(b.iter().chain(&[0; 8]).take(8))
                 ),

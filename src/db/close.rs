@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
-use crate::jobs::obsolete::{remove_orphans, remove_tables};
+use crate::jobs::obsolete::remove_files;
 use crate::state::session;
 use crate::state::shared::Shared;
 
@@ -12,16 +12,18 @@ use crate::state::shared::Shared;
 /// # Errors
 /// The failure of the log, or the one that had made the database read-only.
 pub fn finish(shared: &Shared) -> Result<()> {
-    if let Some(cause) = shared.failure.get() {
+    if let Some(cause) = shared.background_error.get() {
         return Err(Error::ReadOnly { cause: Arc::new(cause) });
     }
     if shared.read_only {
         return Ok(());
     }
-    shared.check_lock().and_then(|()| session::finish_log(shared)).map_err(|e| shared.latch(e))?;
+    shared
+        .check_lock()
+        .and_then(|()| session::finish_log(shared))
+        .map_err(|e| shared.set_background_error(e))?;
     shared.retired.lock().clear();
-    remove_orphans(shared);
-    remove_tables(shared);
+    remove_files(shared);
     shared.save_stats();
     Ok(())
 }

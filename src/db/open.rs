@@ -116,7 +116,7 @@ fn check_manifest(
 ) -> Result<()> {
     torn_manifest(state, options.recovery)?;
     // The edit that names the first log is durable before anything is written to that log, so no
-    // table is older than it. Without it the tables here would be swept as orphans.
+    // table is older than it. Without it the tables here would be removed as obsolete.
     // A manifest that begins with the log of its session, as one after a crash does, needs no such
     // edit: recovery of that log flushes tables before the next manifest names them.
     let knows_no_log = state.log_number == 0 && state.session_log == 0;
@@ -325,8 +325,8 @@ fn build(
         snapshots: Default::default(),
         queue: Default::default(),
         log: Mutex::new(log_state(state)),
-        work: Arc::clone(versions.graveyard().bell()),
-        graveyard: Arc::clone(versions.graveyard()),
+        work: Arc::clone(versions.obsolete().bell()),
+        obsolete: Arc::clone(versions.obsolete()),
         versions: Mutex::new(versions),
         numbers,
         jobs: Mutex::default(),
@@ -334,7 +334,7 @@ fn build(
         done: Default::default(),
         retired: Mutex::default(),
         closed: Default::default(),
-        failure: Default::default(),
+        background_error: Default::default(),
         flushes: Mutex::default(),
         process: Process::current(),
         read_only: false,
@@ -346,7 +346,7 @@ fn build(
 /// The counters of earlier sessions, and since when they count, in seconds since 1970.
 fn counters(options: &Options, directory: &Path) -> (Arc<Counters>, u64) {
     let counters = Counters::new();
-    let saved = if options.fresh_stats { None } else { load(&*options.env, directory) };
+    let saved = if options.reset_stats { None } else { load(&*options.env, directory) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);
     if let Some(saved) = saved {

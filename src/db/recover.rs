@@ -188,7 +188,7 @@ fn refuse_short_manifest(
     facts: &ManifestFacts,
 ) -> Result<()> {
     let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
-    let shape = shared.view.load().version.shape();
+    let shape = shared.view.load().version.files();
     let named = |number: u64| shape.iter().flatten().any(|meta| meta.number == number);
     let unnamed = files.iter().find(|name| match name {
         FileName::Table(number) => *number > facts.log_number && !named(*number),
@@ -279,7 +279,7 @@ impl<'a> Contents<'a> {
         if memtables.is_empty() {
             return Ok(());
         }
-        let mut levels = self.shared.view.load().version.shape();
+        let mut levels = self.shared.view.load().version.files();
         // A tombstone must not be dropped while one of these may hold its key.
         levels[0].extend(self.tables.iter().cloned().map(Arc::new));
         let readers = vec![self.last_sequence];

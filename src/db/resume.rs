@@ -33,22 +33,22 @@ pub fn resume(shared: &Shared) -> Result<()> {
     if shared.read_only {
         return Err(Error::OpenedReadOnly);
     }
-    if !shared.failure.is_set() {
+    if !shared.background_error.is_set() {
         return Ok(());
     }
     // No compaction, no flush and no write from here on.
     let _token = CompactionToken::wait(shared)?;
     let _flushes = shared.flushes.lock();
     let mut log = shared.log.lock();
-    if !shared.failure.is_set() {
+    if !shared.background_error.is_set() {
         return Ok(());
     }
-    if let Some(lasting) = shared.failure.lasting() {
+    if let Some(lasting) = shared.background_error.lasting() {
         return Err(Error::ReadOnly { cause: Arc::new(lasting) });
     }
     probe(shared)?;
     // A sync that fails now is one that only reopening can get over.
-    restart(shared, &mut log).map_err(|error| shared.latch(error))
+    restart(shared, &mut log).map_err(|error| shared.set_background_error(error))
 }
 
 /// Makes sure that there is room: for a full log, to begin with.
@@ -75,7 +75,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     debug_assert_eq!(last_sequence, shared.published.visible());
     let mut tables = Vec::new();
     if !memtables.is_empty() {
-        tables = write_memtables(shared, memtables.clone(), view.version.shape(), None)?;
+        tables = write_memtables(shared, memtables.clone(), view.version.files(), None)?;
     }
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
     let wal = session::begin_log(shared, log, number, manifest)?;
@@ -101,8 +101,8 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     log.synced_through = last_sequence;
     shared.retired.lock().extend(memtables);
     // From now on files are removed again, and writes are taken when the log is let go.
-    shared.failure.clear();
-    shared.jobs.lock().orphans.extend(leftovers);
+    shared.background_error.clear();
+    shared.obsolete.add(leftovers);
     shared.want(true, true);
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();

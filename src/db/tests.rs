@@ -12,7 +12,7 @@ use crate::env::api::Env;
 use crate::env::mem::{CrashModel, MemEnv};
 use crate::filter::builder::faults;
 use crate::jobs::flush::flush_pending;
-use crate::jobs::obsolete::remove_tables;
+use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers::{self, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
@@ -73,7 +73,7 @@ fn tables(env: &MemEnv) -> usize {
 }
 
 /// The database takes no writes and says that memory is to blame.
-fn is_latched(db: &Db) {
+fn takes_no_writes(db: &Db) {
     match db.put("k", "v") {
         Err(Error::ReadOnly { cause }) => {
             assert!(matches!(*cause, Error::MemoryCorruption { .. }), "{cause}");
@@ -89,7 +89,7 @@ fn a_damaged_filter_fails_the_flush() {
         let db = open(&env, filter, true);
         put(&db, fault, "value");
         assert!(db.flush().is_err(), "{filter:?}");
-        is_latched(&db);
+        takes_no_writes(&db);
         assert_eq!(tables(&env), 0, "{filter:?}: the table is removed");
         check(&db, fault, &ReadOptions::new(), "value");
         assert!(db.close().is_err(), "close must tell");
@@ -129,7 +129,7 @@ fn a_damaged_filter_fails_the_compaction() {
         drop(db);
         let db = open(&env, filter, true);
         assert!(db.compact_range(..).is_err(), "{filter:?}");
-        is_latched(&db);
+        takes_no_writes(&db);
         assert_eq!(tables(&env), 2, "{filter:?}: the inputs stay, the outputs go");
         check(&db, fault, &WITHOUT_FILTERS, "new");
         drop(db);
@@ -306,7 +306,7 @@ fn file_removal_waits_for_the_manifest() {
     scope(|scope| {
         let (ends, ended) = channel();
         scope.spawn(move || {
-            remove_tables(shared);
+            remove_files(shared);
             // Nobody waits for it once the lock is released.
             let _ = ends.send(());
         });
@@ -352,7 +352,7 @@ fn idle_workers_free_memtables_and_wake_waiters() {
         // So that a failed test ends, too.
         shared.done.notify_all();
     });
-    assert!(!shared.failure.is_set(), "{:?}", shared.failure.get());
+    assert!(!shared.background_error.is_set(), "{:?}", shared.background_error.get());
     drop(held);
 }
 

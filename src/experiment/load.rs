@@ -71,7 +71,7 @@ impl Load<'_> {
         let options = options.clone().write_buffer_bytes(WRITE_BUFFER_BYTES);
 
         let anchor = self.anchor_key();
-        let sinking = options.clone().error_if_exists(true).level0_tables(1);
+        let sinking = options.clone().error_if_exists(true).level0_compaction_trigger(1);
         let db = sinking.table_bytes(16 << 10).level_base_bytes(16 << 10).open(directory)?;
         db.put(&anchor, self.value(u64::MAX, 24 << 10))?;
         db.flush()?;
@@ -86,7 +86,7 @@ impl Load<'_> {
         db.compact_range(..)?;
         db.close()?;
 
-        let db = options.clone().level0_tables(1).open(directory)?;
+        let db = options.clone().level0_compaction_trigger(1).open(directory)?;
         self.write(&db, half..upper, written)?;
         settle(&db, directory, |tables| tables[0] == 0 && tables[1] > 0)?;
         db.close()?;

@@ -13,7 +13,7 @@ use crate::interleavings::run::check;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::compact_once;
 use crate::jobs::flush::flush_pending;
-use crate::jobs::obsolete::remove_tables;
+use crate::jobs::obsolete::remove_files;
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::read::multi_get::multi_get;
@@ -40,7 +40,7 @@ impl Store {
             .write_buffer_bytes(64 << 10)
             .immutable_memtables_max(16)
             .max_open_files(1)
-            .level0_tables(1);
+            .level0_compaction_trigger(1);
         let shared = open::open(options, Path::new("/db")).unwrap();
         Store { env, shared, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
     }
@@ -267,7 +267,7 @@ pub fn unreferenced_tables_are_removed() {
             found = reader.join().unwrap();
         });
         assert_eq!(store.get(KEYS[0]), 3);
-        remove_tables(&store.shared);
+        remove_files(&store.shared);
         let (files, named) = store.tables();
         assert_eq!(files, named);
         found

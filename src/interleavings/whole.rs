@@ -17,7 +17,7 @@ fn options(env: &MemEnv) -> Options {
         .env(Arc::new(env.clone()))
         .write_buffer_bytes(64 << 10)
         .immutable_memtables_max(1)
-        .level0_tables(1)
+        .level0_compaction_trigger(1)
 }
 
 fn open(env: &MemEnv) -> Db {

@@ -18,14 +18,14 @@ use crate::base::key::SequenceNumber;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::output::{JobContext, JobOutcome};
-use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
 use crate::state::shared::{ImmutableMemtable, ReadView, Shared};
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::tree::runs::SortedRuns;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 
 /// Flushes all immutable memtables into tables. False if there were none.
 ///
@@ -39,7 +39,7 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
         return Ok(false);
     }
     let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
-    let tables = write_memtables(shared, memtables, view.version.shape(), None)?;
+    let tables = write_memtables(shared, memtables, view.version.files(), None)?;
     install(shared, waiting, tables)?;
     shared.want(false, true);
     shared.save_stats();
@@ -54,7 +54,7 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
 pub fn write_memtables(
     shared: &Shared,
     memtables: Vec<Arc<Memtable>>,
-    levels: LevelShape,
+    levels: LevelFiles,
     snapshots: Option<Vec<SequenceNumber>>,
 ) -> Result<Vec<FileMeta>> {
     // Asked under the lock that registers snapshots, and before the input is read. A snapshot that
@@ -82,14 +82,14 @@ pub fn write_tables(
     context: &JobContext<'_>,
     memtables: &[Arc<Memtable>],
     snapshots: &[SequenceNumber],
-    levels: &LevelShape,
+    levels: &LevelFiles,
 ) -> Result<JobOutcome> {
     let newest_first = memtables.iter().rev();
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.walks(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
-        retention: Retention::new(snapshots, KeysBelow::new(&levels[1..], &levels[0])),
+        stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&levels[1..], &levels[0])),
         sequences: None,
         context,
     };

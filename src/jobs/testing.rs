@@ -23,7 +23,7 @@ use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::Compression;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::tree::edit::VersionEdit;
-use crate::tree::handle::{Graveyard, TableHandle};
+use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ pub struct Tree {
     pub disk: MemEnv,
     pub next_file_number: AtomicU64,
     tables: TableContext,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
     pub version: Arc<Version>,
     /// Oldest first; the last one takes the writes.
     pub memtables: Vec<Arc<Memtable>>,
@@ -80,7 +80,7 @@ impl Tree {
             },
             env,
             disk,
-            graveyard: Arc::default(),
+            obsolete: Arc::default(),
             version: Arc::new(Version::new(Default::default())),
             memtables: vec![Arc::new(Memtable::new(1 << 16, false))],
             sequence: 0,
@@ -126,7 +126,7 @@ impl Tree {
 
     pub fn run_flush(&self) -> Result<JobOutcome> {
         let memtables = &self.memtables[..self.memtables.len() - 1];
-        write_tables(&self.context(), memtables, &self.needed(), &self.version.shape())
+        write_tables(&self.context(), memtables, &self.needed(), &self.version.files())
     }
 
     /// Writes all memtables out.
@@ -153,7 +153,7 @@ impl Tree {
             let path = path_of(meta.number);
             let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
             let table = Arc::new(Table::open(&self.tables, &path, expect).unwrap());
-            let handle = TableHandle::new(Arc::new(meta), table, &self.graveyard);
+            let handle = TableHandle::new(Arc::new(meta), table, &self.obsolete);
             levels[level].push(handle);
         }
         for handle in removed {
@@ -172,7 +172,7 @@ impl Tree {
     /// The names of all table files there are, and of those the tree knows.
     pub fn files(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let listed = self.env.list(Path::new(DIRECTORY)).unwrap();
-        let shape = self.version.shape();
+        let shape = self.version.files();
         let live = shape.iter().flatten().map(|meta| FileName::Table(meta.number).to_string());
         (listed.into_iter().map(|entry| entry.name).collect(), live.collect())
     }

@@ -11,7 +11,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::compact_once;
 use crate::jobs::flush::flush_pending;
-use crate::jobs::obsolete::{free_memtables, remove_orphans, remove_tables};
+use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::state::session;
 use crate::state::shared::Shared;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,12 +114,11 @@ fn flush_worker(shared: &Shared) {
             if jobs.stopping {
                 return;
             }
-            std::mem::take(&mut jobs.flush_wanted) || !jobs.orphans.is_empty()
+            std::mem::take(&mut jobs.flush_wanted)
         };
         // A failure is latched; here it means that there is nothing to flush.
         flush_wanted |= session::switch_for_tombstones(shared).unwrap_or(false);
         if flush_wanted {
-            remove_orphans(shared);
             run_job(shared, &mut || {
                 if !shared.view.load().immutables.is_empty() {
                     // Recovery may have left them; then the session begins with this flush.
@@ -127,8 +126,8 @@ fn flush_worker(shared: &Shared) {
                 }
                 flush_pending(shared)
             });
-        } else if !shared.graveyard.is_empty() {
-            // The last reader of an obsolete table went.
+        } else if !shared.obsolete.is_empty() {
+            // The last reader of a replaced table is gone.
             clear_up(shared);
         } else {
             shared.work.wait_beyond(rings);
@@ -163,7 +162,7 @@ fn compaction_worker(shared: &Shared) {
 /// database is closing.
 pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
-        if shared.jobs.lock().stopping || shared.failure.is_set() {
+        if shared.jobs.lock().stopping || shared.background_error.is_set() {
             return Ok(false);
         }
         job()
@@ -175,7 +174,7 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
             Ok(Ok(false)) => break,
             Ok(Err(Error::Closed)) => break,
             Ok(Err(error)) => {
-                shared.latch(error);
+                shared.set_background_error(error);
                 break;
             }
             Err(panic) => {
@@ -183,7 +182,7 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
                 let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
                 let what = format!("a background job panicked: {}", said.unwrap_or("no message"));
                 let cause = std::io::Error::other(what);
-                shared.latch(Error::io("background job", &shared.directory, cause));
+                shared.set_background_error(Error::io("background job", &shared.directory, cause));
                 break;
             }
         }
@@ -195,7 +194,7 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
 /// wait for it.
 fn clear_up(shared: &Shared) {
     free_memtables(shared);
-    remove_tables(shared);
+    remove_files(shared);
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
 }

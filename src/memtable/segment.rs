@@ -13,7 +13,7 @@
 
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
-    Lookup, LookupKey, ValueKind, put_key_with_trailer, sort_prefix, split_internal_key,
+    Lookup, LookupKey, ValueKind, key_head, put_key_with_trailer, split_internal_key,
 };
 use crate::base::sync::Arc;
 use crate::base::value::Value;
@@ -70,7 +70,7 @@ impl MemKey {
         } else {
             KeyBytes::Heap(Box::from(user_key))
         };
-        MemKey { prefix: sort_prefix(user_key), trailer, bytes }
+        MemKey { prefix: key_head(user_key), trailer, bytes }
     }
 }
 
@@ -124,7 +124,7 @@ struct KeyRef<'a> {
 
 impl<'a> KeyRef<'a> {
     fn new(user_key: &'a [u8], trailer: u64) -> Self {
-        KeyRef { prefix: sort_prefix(user_key), trailer, user_key }
+        KeyRef { prefix: key_head(user_key), trailer, user_key }
     }
 
     /// Bounds are whole internal keys; anything shorter stands before all its versions.

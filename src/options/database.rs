@@ -55,9 +55,9 @@ pub struct Options {
     pub(crate) table_bytes: u64,
     pub(crate) manifest_bytes: u64,
     pub(crate) level_base_bytes: u64,
-    pub(crate) level0_tables: usize,
+    pub(crate) level0_compaction_trigger: usize,
     pub(crate) auto_compaction: bool,
-    pub(crate) fresh_stats: bool,
+    pub(crate) reset_stats: bool,
     pub(crate) recovery: Recovery,
     pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
     pub(crate) prefixes: Vec<Arc<dyn PrefixExtractor>>,
@@ -93,9 +93,9 @@ impl Options {
             table_bytes: 64 << 20,
             manifest_bytes: 16 << 10,
             level_base_bytes: 256 << 20,
-            level0_tables: 4,
+            level0_compaction_trigger: 4,
             auto_compaction: true,
-            fresh_stats: false,
+            reset_stats: false,
             recovery: Recovery::default(),
             policies: Vec::new(),
             prefixes: Vec::new(),
@@ -260,8 +260,8 @@ impl Options {
     /// Tables at level 0 that start a compaction. Default: 4; 1 to 64. Writes are slowed at five
     /// times this number and stopped at nine times. More means less rewriting and more tables to
     /// probe for each lookup.
-    pub fn level0_tables(mut self, count: usize) -> Self {
-        self.level0_tables = count;
+    pub fn level0_compaction_trigger(mut self, count: usize) -> Self {
+        self.level0_compaction_trigger = count;
         self
     }
 
@@ -274,8 +274,8 @@ impl Options {
     }
 
     /// Start all counters at zero instead of going on from the file `STATS`. Default: false.
-    pub fn fresh_stats(mut self, yes: bool) -> Self {
-        self.fresh_stats = yes;
+    pub fn reset_stats(mut self, yes: bool) -> Self {
+        self.reset_stats = yes;
         self
     }
 
@@ -287,14 +287,14 @@ impl Options {
     }
 
     /// A policy that tables written earlier may name, besides those in [`Options::filter`].
-    pub fn read_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
+    pub fn register_filter_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
         self.policies.push(policy);
         self
     }
 
     /// A prefix extractor that tables written earlier may name, besides those in
     /// [`Options::filter`].
-    pub fn read_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
+    pub fn register_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
         self.prefixes.push(extractor);
         self
     }
@@ -320,7 +320,7 @@ impl Options {
             ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
             ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),
             ("level_base_bytes", self.level_base_bytes, self.table_bytes, 1 << 50),
-            ("level0_tables", self.level0_tables as u64, 1, 64),
+            ("level0_compaction_trigger", self.level0_compaction_trigger as u64, 1, 64),
             ("block_cache_bytes", self.block_cache_bytes, 0, 1 << 50),
         ];
         for (name, value, low, high) in ranges {
@@ -381,7 +381,7 @@ impl Options {
     /// When and how far tables are compacted.
     pub(crate) fn compaction_options(&self) -> CompactionOptions {
         CompactionOptions {
-            level0_tables: self.level0_tables,
+            level0_compaction_trigger: self.level0_compaction_trigger,
             level_base_bytes: self.level_base_bytes,
             level_multiplier: 10,
             table_bytes: self.table_bytes,

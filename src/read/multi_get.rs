@@ -10,7 +10,7 @@
 //! the first error ends the call.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{Lookup, SequenceNumber, sort_prefix};
+use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::value::Value;
 use crate::memtable::memtable::Memtable;
@@ -71,7 +71,7 @@ fn search(
 /// by itself, in blocks that are at hand already.
 fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<Wanted<'_>> {
     let places = keys.into_iter().enumerate();
-    let mut order: Vec<_> = places.map(|(place, key)| (sort_prefix(key), key, place)).collect();
+    let mut order: Vec<_> = places.map(|(place, key)| (key_head(key), key, place)).collect();
     order.sort_unstable();
     order.into_iter().map(|(_, key, place)| Wanted::new(key, sequence, place)).collect()
 }

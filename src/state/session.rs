@@ -32,7 +32,7 @@ pub fn activate(shared: &Shared) -> Result<()> {
     shared.process.check()?;
     let mut log = shared.log.lock();
     shared.check_writable()?;
-    session_log(shared, &mut log).map(drop).map_err(|error| shared.latch(error))
+    session_log(shared, &mut log).map(drop).map_err(|error| shared.set_background_error(error))
 }
 
 /// Begins the session of a database whose logs were written forward into `tables`.
@@ -79,7 +79,7 @@ pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
         return Ok(false);
     }
     shared.scans_pass_tombstones.store(false, Ordering::Relaxed);
-    switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+    switch_memtable(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     Ok(true)
 }
 
@@ -163,9 +163,8 @@ fn start_session(
             remove_abandoned(shared, &versions, number);
             return Err(error);
         }
-        // Now, while every table that anyone may read is in the version; removed in the background.
-        let orphans = versions.orphans()?;
-        shared.jobs.lock().orphans = orphans;
+        // Listed now, while every table that a reader may hold is in the version.
+        shared.obsolete.add(versions.obsolete_files()?);
         wal
     };
     // Before the lock goes: a flush that waits for it writes down which logs are still needed.

@@ -19,7 +19,6 @@
 //! before keeps the directory locked (I20).
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
@@ -35,7 +34,7 @@ use crate::state::background_error::BackgroundError;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::write_queue::WriteQueue;
 use crate::table::cached_block::BlockCache;
-use crate::tree::handle::Graveyard;
+use crate::tree::handle::ObsoleteFiles;
 use crate::tree::set::{SharedNumbers, VersionSet};
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
@@ -105,8 +104,6 @@ pub struct Jobs {
     pub compaction_wanted: bool,
     /// Someone compacts: the worker or a caller of `compact_range`.
     pub compacting: bool,
-    /// Files that earlier sessions left behind, to be removed.
-    pub orphans: Vec<FileName>,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }
@@ -187,8 +184,8 @@ pub struct Shared {
     pub jobs: Mutex<Jobs>,
     /// Rings when `jobs` wants work or stops, and when a file can be removed.
     pub work: Arc<Bell>,
-    /// Tables whose files wait to be removed.
-    pub graveyard: Arc<Graveyard>,
+    /// Files that wait to be removed.
+    pub obsolete: Arc<ObsoleteFiles>,
     /// A scan passed many tombstones since a memtable was last switched for that.
     pub scans_pass_tombstones: AtomicBool,
     /// Signalled when background work was done, or failed.
@@ -198,7 +195,7 @@ pub struct Shared {
     /// `close` was called: no more writes and jobs. Reads end when the view is closed.
     pub closed: AtomicBool,
     /// Set by the first failure of a write, flush or compaction.
-    pub failure: BackgroundError,
+    pub background_error: BackgroundError,
     /// Held by whoever flushes: one flush at a time.
     pub flushes: Mutex<()>,
     /// The process that opened it.
@@ -219,8 +216,8 @@ impl fmt::Debug for Shared {
 impl Shared {
     /// Latches `error`: from now on the database takes no writes, until `resume` or reopening
     /// (I8). Answers the error.
-    pub fn latch(&self, error: Error) -> Error {
-        self.failure.set(&error);
+    pub fn set_background_error(&self, error: Error) -> Error {
+        self.background_error.set(&error);
         // Under the lock, so that nobody checks before the latch and waits after this signal.
         let _jobs = self.jobs.lock();
         self.work.ring();
@@ -234,7 +231,7 @@ impl Shared {
         if self.read_only {
             return Err(Error::OpenedReadOnly);
         }
-        match self.failure.get() {
+        match self.background_error.get() {
             Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause) }),
             None => Ok(()),
         }

@@ -11,7 +11,7 @@
 
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::common_prefix;
-use crate::base::key::{LookupKey, compare_internal, sort_prefix, split_internal_key};
+use crate::base::key::{LookupKey, compare_internal, key_head, split_internal_key};
 use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
 
@@ -94,7 +94,7 @@ impl Index {
         let last = self.len().saturating_sub(1);
         self.common = common_prefix(self.user_key(0), self.user_key(last));
         self.prefixes = (0..self.len())
-            .map(|i| sort_prefix(self.user_key(i).get(self.common..).unwrap_or_default()))
+            .map(|i| key_head(self.user_key(i).get(self.common..).unwrap_or_default()))
             .collect();
     }
 
@@ -160,7 +160,7 @@ impl Index {
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
         let shared = self.user_key(0).get(..self.common).unwrap_or_default();
         let wanted = match user_key.split_at_checked(self.common) {
-            Some((head, rest)) if head == shared => sort_prefix(rest),
+            Some((head, rest)) if head == shared => key_head(rest),
             // All keys are on one side of the wanted one.
             _ if user_key < shared => return 0,
             _ => return self.len(),

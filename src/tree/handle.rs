@@ -1,41 +1,43 @@
-//! An open table, as versions share it, and how its file goes.
+//! An open table, as versions share it, and the list of files that nothing needs any more.
 //!
-//! A version holds its tables open through [`TableHandle`]s. A table's file goes when the last
-//! version that names it is dropped (I9): the handle's drop only puts the number into the
-//! [`Graveyard`] and rings the background, which removes the file: whoever drops a version, a
-//! reader perhaps, does no I/O. A handle that nobody marked obsolete leaves its
-//! file alone.
+//! A version holds its tables open through [`TableHandle`]s. The file of a replaced table is
+//! removed after the last version that names the table is dropped (I9). That version may belong to
+//! a reader, and a reader must not wait for the file system. So the drop only adds the file to
+//! [`ObsoleteFiles`] and rings the background, which removes it. The file of a table that is not
+//! marked obsolete stays.
 
+use crate::base::filename::FileName;
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, Bell, Mutex, Ordering};
 use crate::table::reader::Table;
 use crate::tree::edit::FileMeta;
 
-/// Numbers of files that no version names any more, waiting to be removed.
+/// Files that nothing needs any more and that wait to be removed.
 #[derive(Debug, Default)]
-pub struct Graveyard {
-    numbers: Mutex<Vec<u64>>,
+pub struct ObsoleteFiles {
+    names: Mutex<Vec<FileName>>,
     bell: Arc<Bell>,
     process: Process,
 }
 
-impl Graveyard {
-    /// Adds files that were made for an edit which is not in force.
-    pub fn put(&self, numbers: impl IntoIterator<Item = u64>) {
-        self.numbers.lock().extend(numbers);
+impl ObsoleteFiles {
+    /// Adds files; rings for the background.
+    pub fn add(&self, names: impl IntoIterator<Item = FileName>) {
+        self.names.lock().extend(names);
+        self.bell.ring();
     }
 
-    /// Takes the numbers that came in since the last call.
-    pub fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.numbers.lock())
+    /// Takes the names that came in since the last call.
+    pub fn take(&self) -> Vec<FileName> {
+        std::mem::take(&mut *self.names.lock())
     }
 
-    /// True if no number waits.
+    /// True if no file waits.
     pub fn is_empty(&self) -> bool {
-        self.numbers.lock().is_empty()
+        self.names.lock().is_empty()
     }
 
-    /// Rings for each number that comes in.
+    /// Rings when files come in.
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
@@ -49,15 +51,15 @@ pub struct TableHandle {
     /// The open table.
     pub table: Arc<Table>,
     obsolete: AtomicBool,
-    graveyard: Arc<Graveyard>,
+    files: Arc<ObsoleteFiles>,
 }
 
 impl TableHandle {
     /// A table that the next version names.
     #[must_use]
-    pub fn new(meta: Arc<FileMeta>, table: Arc<Table>, graveyard: &Arc<Graveyard>) -> Arc<Self> {
-        let graveyard = Arc::clone(graveyard);
-        Arc::new(TableHandle { meta, table, obsolete: AtomicBool::new(false), graveyard })
+    pub fn new(meta: Arc<FileMeta>, table: Arc<Table>, files: &Arc<ObsoleteFiles>) -> Arc<Self> {
+        let files = Arc::clone(files);
+        Arc::new(TableHandle { meta, table, obsolete: AtomicBool::new(false), files })
     }
 
     /// The durable manifest no longer names this table: its file goes with its last version.
@@ -69,9 +71,8 @@ impl TableHandle {
 impl Drop for TableHandle {
     fn drop(&mut self) {
         // A forked child removes nothing.
-        if self.obsolete.load(Ordering::Acquire) && self.graveyard.process.is_current() {
-            self.graveyard.numbers.lock().push(self.meta.number);
-            self.graveyard.bell.ring();
+        if self.obsolete.load(Ordering::Acquire) && self.files.process.is_current() {
+            self.files.add([FileName::Table(self.meta.number)]);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! One level of a version as a lookup meets it: for each table fences and a [`Slot`], side by side
+//! One level of a version as a lookup meets it: for each table fences and a [`TableProbe`], side by side
 //! in the order of the search.
 //!
 //! `version.rs` and `multi_get.rs` walk them. Fences settle whether a table can have the key by
-//! its range; a slot keeps what a probe needs, so that nothing else of a table is touched before
+//! its range; a probe keeps what a probe needs, so that nothing else of a table is touched before
 //! its filter says "maybe". In level 0, where tables may overlap, every table is asked; of any
-//! other level at most one ([`Level::slot_for`]).
+//! other level at most one ([`Level::probe_for`]).
 
-use crate::base::key::{sort_prefix, user_key};
+use crate::base::key::{key_head, user_key};
 use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::hash::KeyHash;
@@ -16,7 +16,7 @@ use crate::tree::handle::TableHandle;
 
 /// What a probe of one table needs.
 #[derive(Debug)]
-pub struct Slot {
+pub struct TableProbe {
     /// The filter of the whole table, if it is resident.
     pub filter: Option<PreparedFilter>,
     /// What the table's filter says of a key, it says of the key's prefix.
@@ -27,9 +27,9 @@ pub struct Slot {
     pub handle: Arc<TableHandle>,
 }
 
-impl Slot {
+impl TableProbe {
     fn new(handle: &Arc<TableHandle>) -> Self {
-        Slot {
+        TableProbe {
             filter: handle.table.resident_filter().cloned(),
             by_prefix: !handle.table.filter().holds_whole_keys(),
             mean_block_bytes: handle.table.mean_block_bytes(),
@@ -62,8 +62,8 @@ impl Fence {
     fn new(meta: &FileMeta) -> Self {
         let (smallest, largest) = (user_key(&meta.smallest), user_key(&meta.largest));
         Fence {
-            smallest_prefix: sort_prefix(smallest),
-            largest_prefix: sort_prefix(largest),
+            smallest_prefix: key_head(smallest),
+            largest_prefix: key_head(largest),
             smallest: smallest.into(),
             largest: largest.into(),
         }
@@ -88,13 +88,13 @@ impl Fence {
     }
 }
 
-/// One level: fences and slots side by side, in the order of the search.
+/// One level: fences and probes side by side, in the order of the search.
 #[derive(Debug, Default)]
 pub struct Level {
     /// Of each table.
     pub fences: Vec<Fence>,
     /// Of each table.
-    pub slots: Vec<Slot>,
+    pub probes: Vec<TableProbe>,
     /// The tables themselves.
     pub handles: Vec<Arc<TableHandle>>,
 }
@@ -104,7 +104,7 @@ impl Level {
     pub fn new(handles: Vec<Arc<TableHandle>>) -> Self {
         Level {
             fences: handles.iter().map(|handle| Fence::new(&handle.meta)).collect(),
-            slots: handles.iter().map(Slot::new).collect(),
+            probes: handles.iter().map(TableProbe::new).collect(),
             handles,
         }
     }
@@ -112,7 +112,7 @@ impl Level {
     /// The one table of a level sorted by key that can have this one, whose first bytes are
     /// `prefix`.
     #[inline]
-    pub fn slot_for(&self, prefix: u64, key: &[u8]) -> Option<&Slot> {
+    pub fn probe_for(&self, prefix: u64, key: &[u8]) -> Option<&TableProbe> {
         // `partition_point`, in line whatever the compiler makes of the rest: as a call it is a
         // twentieth of a lookup that the filter ends.
         let (mut place, mut count) = (0, self.fences.len());
@@ -126,7 +126,7 @@ impl Level {
             }
         }
         let covers = !self.fences.get(place)?.starts_after(prefix, key);
-        self.slots.get(place).filter(|_| covers)
+        self.probes.get(place).filter(|_| covers)
     }
 }
 
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn fences_compare_whole_keys_after_equal_heads() {
         let fence = Fence {
-            smallest_prefix: sort_prefix(b"abcdefghb"),
-            largest_prefix: sort_prefix(b"abcdefghy"),
+            smallest_prefix: key_head(b"abcdefghb"),
+            largest_prefix: key_head(b"abcdefghy"),
             smallest: b"abcdefghb".as_slice().into(),
             largest: b"abcdefghy".as_slice().into(),
         };
-        let starts_after = |key: &[u8]| fence.starts_after(sort_prefix(key), key);
-        let ends_before = |key: &[u8]| fence.ends_before(sort_prefix(key), key);
+        let starts_after = |key: &[u8]| fence.starts_after(key_head(key), key);
+        let ends_before = |key: &[u8]| fence.ends_before(key_head(key), key);
         assert!(starts_after(b"abcdefgha") && !starts_after(b"abcdefghb"));
         assert!(ends_before(b"abcdefghz") && !ends_before(b"abcdefghy"));
     }

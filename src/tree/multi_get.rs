@@ -14,7 +14,7 @@ use crate::base::stats::counters::{Counters, Stripe};
 use crate::table::fetch::TableIo;
 use crate::table::filter::batch::{Wanted, ask};
 use crate::table::reader::TableReadOptions;
-use crate::tree::level::{Fence, Level, Slot};
+use crate::tree::level::{Fence, Level, TableProbe};
 use crate::tree::version::{Version, VersionRead, count_io, count_verdict};
 use std::ops::Range;
 
@@ -31,9 +31,9 @@ impl Version {
     ) -> Result<()> {
         let stripe = counters.stripe();
         let [newest_first, sorted @ ..] = &self.levels;
-        for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             let run = run_of(fence, open);
-            search_run(0, slot, &mut open[run], read, &stripe)?;
+            search_run(0, probe, &mut open[run], read, &stripe)?;
             open.retain(|wanted| wanted.is_open());
         }
         for (number, level) in (1..).zip(sorted) {
@@ -56,13 +56,13 @@ fn search_level(
     while let Some(first) = keys.get(at) {
         let ends_before = |fence: &Fence| fence.ends_before(first.prefix, first.key.user_key());
         place += level.fences[place..].partition_point(ends_before);
-        let (Some(fence), Some(slot)) = (level.fences.get(place), level.slots.get(place)) else {
+        let (Some(fence), Some(probe)) = (level.fences.get(place), level.probes.get(place)) else {
             break;
         };
         let run = run_of(fence, &keys[at..]);
         let run = at + run.start..at + run.end;
         at = run.end;
-        search_run(number, slot, &mut keys[run], read, stripe)?;
+        search_run(number, probe, &mut keys[run], read, stripe)?;
     }
     Ok(())
 }
@@ -80,12 +80,12 @@ fn run_of(fence: &Fence, keys: &[&mut Wanted<'_>]) -> Range<usize> {
 /// Asks one table for a run of keys: its filter first, if it is resident; counts each key.
 fn search_run(
     level: usize,
-    slot: &Slot,
+    probe: &TableProbe,
     keys: &mut [&mut Wanted<'_>],
     read: VersionRead,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
-    let resident = slot.filter.as_ref().filter(|_| read.use_filters);
+    let resident = probe.filter.as_ref().filter(|_| read.use_filters);
     if let Some(filter) = resident {
         ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
     }
@@ -96,12 +96,12 @@ fn search_run(
             fill_cache: read.fill_cache,
             filter_said_maybe: resident.is_some(),
         };
-        let result = slot.handle.table.multi_get(keys, options, &mut io);
+        let result = probe.handle.table.multi_get(keys, options, &mut io);
         count_io(level, &io, stripe);
         result?;
     }
     for wanted in keys {
-        count_verdict(level, slot, &wanted.key, wanted.verdict, &wanted.answer, stripe);
+        count_verdict(level, probe, &wanted.key, wanted.verdict, &wanted.answer, stripe);
     }
     Ok(())
 }

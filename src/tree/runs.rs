@@ -8,7 +8,7 @@
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 
 /// Entries of each run, by level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub struct SortedRuns([Vec<u64>; LEVELS]);
 impl SortedRuns {
     /// The tree as it is.
     #[must_use]
-    pub fn of(levels: &LevelShape) -> Self {
+    pub fn of(levels: &LevelFiles) -> Self {
         SortedRuns::keeping(levels, |_, _| true)
     }
 
     /// The tree with `entries` more, flushed into the newest table of level 0.
     #[must_use]
-    pub fn after_flush(levels: &LevelShape, entries: u64) -> Self {
+    pub fn after_flush(levels: &LevelFiles, entries: u64) -> Self {
         let mut runs = SortedRuns::of(levels);
         runs.0[0].insert(0, entries);
         runs
@@ -33,7 +33,7 @@ impl SortedRuns {
     /// `output_level`.
     #[must_use]
     pub fn after_rewrite<'t>(
-        levels: &LevelShape,
+        levels: &LevelFiles,
         replaced: impl Iterator<Item = (usize, &'t Arc<FileMeta>)> + Clone,
         output_level: usize,
     ) -> Self {
@@ -61,7 +61,7 @@ impl SortedRuns {
         level > 0 && self.0.iter().skip(level + 1).all(Vec::is_empty)
     }
 
-    fn keeping(levels: &LevelShape, stays: impl Fn(usize, u64) -> bool) -> Self {
+    fn keeping(levels: &LevelFiles, stays: impl Fn(usize, u64) -> bool) -> Self {
         SortedRuns(std::array::from_fn(|level| {
             let staying = levels[level].iter().filter(|meta| stays(level, meta.number));
             let entries: Vec<u64> = staying.map(|meta| meta.entries).collect();

@@ -20,7 +20,7 @@ use crate::log::wal::evidence::CleanClose;
 use crate::table::filter::pinned::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
-use crate::tree::handle::{Graveyard, TableHandle};
+use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
 use crate::tree::open_tables::{open_table, open_tables};
 use crate::tree::order::clashes;
@@ -76,7 +76,7 @@ pub struct VersionSet {
     session_log: Option<u64>,
     abandoned: Vec<FileName>,
     numbers: Arc<SharedNumbers>,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
 }
 
 impl VersionSet {
@@ -93,14 +93,14 @@ impl VersionSet {
         numbers: Arc<SharedNumbers>,
         manifest_bytes: u64,
     ) -> Result<Self> {
-        let graveyard = Arc::new(Graveyard::default());
+        let obsolete = Arc::new(ObsoleteFiles::default());
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
         let mut tables = open_tables(&context, directory, &state.levels, &pinning)?.into_iter();
         for (handles, metas) in levels.iter_mut().zip(&state.levels) {
             let opened = metas.iter().zip(&mut tables);
             handles.extend(
                 opened.map(|(meta, table)| {
-                    TableHandle::new(Arc::new(meta.clone()), table, &graveyard)
+                    TableHandle::new(Arc::new(meta.clone()), table, &obsolete)
                 }),
             );
         }
@@ -124,7 +124,7 @@ impl VersionSet {
             session_log: None,
             abandoned: Vec::new(),
             numbers,
-            graveyard,
+            obsolete,
         })
     }
 
@@ -140,10 +140,10 @@ impl VersionSet {
         self.failed
     }
 
-    /// Where numbers of unneeded table files collect.
+    /// Where files that nothing needs any more collect.
     #[must_use]
-    pub fn graveyard(&self) -> &Arc<Graveyard> {
-        &self.graveyard
+    pub fn obsolete(&self) -> &Arc<ObsoleteFiles> {
+        &self.obsolete
     }
 
     /// Logs `edit`, syncs it, and makes the version it leads to the current one. Needs an active
@@ -220,7 +220,8 @@ impl VersionSet {
         self.failed = false;
         let live: Vec<u64> = self.live_tables();
         let doubtful = std::mem::take(&mut self.doubtful);
-        self.graveyard.put(doubtful.into_iter().filter(|number| !live.contains(number)));
+        let unnamed = doubtful.into_iter().filter(|number| !live.contains(number));
+        self.obsolete.add(unnamed.map(FileName::Table));
         Ok(Arc::clone(&self.current))
     }
 
@@ -230,7 +231,7 @@ impl VersionSet {
     /// # Errors
     /// The directory cannot be listed.
     pub fn leftovers(&self) -> Result<Vec<FileName>> {
-        let mut leftovers = self.orphans()?;
+        let mut leftovers = self.obsolete_files()?;
         leftovers.retain(|name| !matches!(name, FileName::Table(_)));
         Ok(leftovers)
     }
@@ -320,7 +321,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// The directory cannot be listed.
-    pub fn orphans(&self) -> Result<Vec<FileName>> {
+    pub fn obsolete_files(&self) -> Result<Vec<FileName>> {
         let Some(manifest) = self.manifest.as_ref().filter(|_| !self.failed) else {
             return Ok(Vec::new());
         };
@@ -366,7 +367,7 @@ impl VersionSet {
                     let table = open_table(&self.context, &self.directory, meta, pinning)?;
                     // Just written: checked before the manifest names it.
                     table.load_index()?;
-                    TableHandle::new(Arc::new(meta.clone()), table, &self.graveyard)
+                    TableHandle::new(Arc::new(meta.clone()), table, &self.obsolete)
                 }
             };
             levels[*level].push(handle);
@@ -468,7 +469,7 @@ impl VersionSet {
         let Some(old) = self.manifest.as_ref().filter(long) else { return Ok(()) };
         let old = FileName::Manifest(old.number()).path(&self.directory);
         self.start_manifest(self.numbers.take_file_number())?;
-        // If this fails the old manifest is an orphan, which the next session sweeps.
+        // If this fails the next session removes the old manifest.
         let _ = self.env.remove(&old);
         Ok(())
     }

@@ -11,7 +11,7 @@ const SMALL_SHARE: u64 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionOptions {
     /// Tables at level 0 that make it due.
-    pub level0_tables: usize,
+    pub level0_compaction_trigger: usize,
     /// Bytes that level 1 may hold.
     pub level_base_bytes: u64,
     /// How many times as much each further level may hold.

@@ -3,7 +3,7 @@
 use crate::base::key::{ValueKind, put_internal_key};
 use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 
 /// A table as it is drawn: `7[a..c]`, then what differs from 100 bytes, 100 entries, no
 /// garbage and sequences from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `^40@50`
@@ -36,8 +36,8 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
 }
 
 /// The levels drawn as lines of `L1: 7[a..c] 8[d..f]:300`; level 0 newest first.
-pub fn drawn_levels(text: &str) -> LevelShape {
-    let mut levels = LevelShape::default();
+pub fn drawn_levels(text: &str) -> LevelFiles {
+    let mut levels = LevelFiles::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (level, tables) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
         let level: usize = level.parse().unwrap();

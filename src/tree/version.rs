@@ -11,7 +11,7 @@
 //! The table says what happened; this module knows the level and counts it.
 
 use crate::base::error::Result;
-use crate::base::key::{Lookup, LookupKey, sort_prefix};
+use crate::base::key::{Lookup, LookupKey, key_head};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
 use crate::base::sync::Arc;
@@ -22,11 +22,11 @@ use crate::table::filter::layout::FilterVerdict;
 use crate::table::reader::TableReadOptions;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
-use crate::tree::level::{Level, Slot};
+use crate::tree::level::{Level, TableProbe};
 use crate::tree::order::search_order;
 
 /// The tables of each level by what the manifest says of them: what a picker needs.
-pub type LevelShape = [Vec<Arc<FileMeta>>; LEVELS];
+pub type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
 
 /// What one lookup did in one table, for `explain`.
 #[derive(Clone, Debug)]
@@ -45,10 +45,10 @@ pub struct TableStep {
 
 impl TableStep {
     #[cold]
-    fn denied(level: usize, slot: &Slot) -> Self {
+    fn denied(level: usize, probe: &TableProbe) -> Self {
         TableStep {
             level,
-            number: slot.handle.meta.number,
+            number: probe.handle.meta.number,
             verdict: FilterVerdict::No,
             io: TableIo::default(),
             lookup: Lookup::Absent,
@@ -87,7 +87,7 @@ impl Version {
         });
         let mut handles = levels.iter().flat_map(|level| &level.handles);
         let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
-        let depth = levels.iter().rposition(|level| !level.slots.is_empty()).map_or(0, |i| i + 1);
+        let depth = levels.iter().rposition(|level| !level.probes.is_empty()).map_or(0, |i| i + 1);
         Version { levels, depth, holds_prefixes }
     }
 
@@ -105,7 +105,7 @@ impl Version {
 
     /// The tables by what the manifest says of them.
     #[must_use]
-    pub fn shape(&self) -> LevelShape {
+    pub fn files(&self) -> LevelFiles {
         std::array::from_fn(|level| {
             self.level(level).iter().map(|handle| Arc::clone(&handle.meta)).collect()
         })
@@ -125,27 +125,27 @@ impl Version {
         trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
         let user_key = hash.key();
-        let prefix = sort_prefix(user_key);
+        let prefix = key_head(user_key);
         let bits = LineBits::of(hash.xxph3());
         let mut walk = Walk { key, hash, bits, read, stripe, trace };
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
             return Ok(Lookup::Absent);
         };
-        for (fence, slot) in newest_first.fences.iter().zip(&newest_first.slots) {
-            if fence.excludes(prefix, user_key) || walk.passes_by(0, slot) {
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
+            if fence.excludes(prefix, user_key) || walk.passes_by(0, probe) {
                 continue;
             }
-            match walk.search(0, slot)? {
+            match walk.search(0, probe)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
         for (number, level) in (1..).zip(sorted) {
-            let Some(slot) = level.slot_for(prefix, user_key) else { continue };
-            if walk.passes_by(number, slot) {
+            let Some(probe) = level.probe_for(prefix, user_key) else { continue };
+            if walk.passes_by(number, probe) {
                 continue;
             }
-            match walk.search(number, slot)? {
+            match walk.search(number, probe)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
@@ -157,11 +157,11 @@ impl Version {
     /// nothing. Tables without a resident filter count as "may contain".
     #[must_use]
     pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
-        let prefix = sort_prefix(user_key);
+        let prefix = key_head(user_key);
         self.levels.iter().any(|level| {
-            level.fences.iter().zip(&level.slots).any(|(fence, slot)| {
+            level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
                 !fence.excludes(prefix, user_key)
-                    && slot.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+                    && probe.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
             })
         })
     }
@@ -181,33 +181,33 @@ impl Walk<'_, '_> {
     /// True, and counted, if the table's resident filter says "no". In line, with everything that
     /// it calls: most lookups in most tables end here.
     #[inline(always)]
-    fn passes_by(&mut self, level: usize, slot: &Slot) -> bool {
-        if !self.read.use_filters || !slot.denies(self.hash, &mut self.bits) {
+    fn passes_by(&mut self, level: usize, probe: &TableProbe) -> bool {
+        if !self.read.use_filters || !probe.denies(self.hash, &mut self.bits) {
             return false;
         }
         self.stripe.add_level(level, LevelCounter::Negatives, 1);
-        self.stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
+        self.stripe.add_level(level, LevelCounter::BytesAvoided, probe.mean_block_bytes);
         if let Some(trace) = &mut self.trace {
-            trace.push(TableStep::denied(level, slot));
+            trace.push(TableStep::denied(level, probe));
         }
         true
     }
 
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
-    fn search(&mut self, level: usize, slot: &Slot) -> Result<Lookup> {
+    fn search(&mut self, level: usize, probe: &TableProbe) -> Result<Lookup> {
         let options = TableReadOptions {
             use_filters: self.read.use_filters,
             fill_cache: self.read.fill_cache,
-            filter_said_maybe: self.read.use_filters && slot.filter.is_some(),
+            filter_said_maybe: self.read.use_filters && probe.filter.is_some(),
         };
         let mut io = TableIo::default();
-        let result = slot.handle.table.get(self.key, self.hash, options, &mut io);
+        let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
         count_io(level, &io, &self.stripe);
         let (lookup, verdict) = result?;
-        count_verdict(level, slot, self.key, verdict, &lookup, &self.stripe);
+        count_verdict(level, probe, self.key, verdict, &lookup, &self.stripe);
         if let Some(trace) = &mut self.trace {
-            let number = slot.handle.meta.number;
+            let number = probe.handle.meta.number;
             trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
         }
         Ok(lookup)
@@ -219,7 +219,7 @@ impl Walk<'_, '_> {
 #[inline(always)]
 pub fn count_verdict(
     level: usize,
-    slot: &Slot,
+    probe: &TableProbe,
     key: &LookupKey,
     verdict: FilterVerdict,
     lookup: &Lookup,
@@ -227,16 +227,16 @@ pub fn count_verdict(
 ) {
     let counter = match (verdict, lookup) {
         (FilterVerdict::No, _) => {
-            stripe.add_level(level, LevelCounter::BytesAvoided, slot.mean_block_bytes);
-            if slot.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
+            stripe.add_level(level, LevelCounter::BytesAvoided, probe.mean_block_bytes);
+            if probe.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
         }
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
         // Right or wrong of the prefix is more than the search for one key can tell.
-        (FilterVerdict::Maybe, _) if slot.by_prefix => LevelCounter::PrefixPositives,
+        (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
         (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Deleted) => LevelCounter::TruePositives,
         // A newer version than the read's may be what the filter saw.
         (FilterVerdict::Maybe, Lookup::Absent)
-            if slot.handle.meta.largest_sequence > key.sequence() =>
+            if probe.handle.meta.largest_sequence > key.sequence() =>
         {
             LevelCounter::Unresolved
         }

@@ -60,7 +60,7 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
     match shared.queue.join(request) {
         Joined::Done(result) => result,
         Joined::Lead(mut leadership, own) => {
-            let latch = LatchOnPanic(shared);
+            let guard = PanicGuard(shared);
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
             let result = commit(shared, &group);
@@ -72,20 +72,20 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
                 }
                 leadership.complete(&commit(shared, &group));
             }
-            drop(latch);
+            drop(guard);
             result
         }
     }
 }
 
 /// A leader that unwinds leaves log and memtable in an unknown state: no more writes.
-struct LatchOnPanic<'a>(&'a Shared);
+struct PanicGuard<'a>(&'a Shared);
 
-impl Drop for LatchOnPanic<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let cause = std::io::Error::other("a thread panicked while it wrote");
-            self.0.latch(Error::io("write", &self.0.directory, cause));
+            self.0.set_background_error(Error::io("write", &self.0.directory, cause));
         }
     }
 }
@@ -99,13 +99,14 @@ fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
     // Under the lock: `close` marks the database closed before it ends the log.
     shared.check_writable()?;
     if must_switch(shared, switch) {
-        switch_memtable(shared, &mut log).map_err(|error| shared.latch(error))?;
+        switch_memtable(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }
     if count > 0 {
-        append(shared, &mut log, group, count).map_err(|error| shared.latch(error))?;
+        append(shared, &mut log, group, count)
+            .map_err(|error| shared.set_background_error(error))?;
     }
     if sync {
-        sync_logs(shared, &mut log).map_err(|error| shared.latch(error))?;
+        sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }
     if count > 0 {
         let tombstones = apply(shared, &log, group, count);
@@ -194,7 +195,7 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         jobs.flush_wanted = true;
         jobs.compaction_wanted = true;
         shared.work.ring();
-        while full() && !shared.failure.is_set() && !jobs.stopping {
+        while full() && !shared.background_error.is_set() && !jobs.stopping {
             shared.done.wait(&mut jobs);
         }
         drop(jobs);

@@ -31,7 +31,9 @@ fn limited_options() -> Vec<Limited> {
             Options::new().table_bytes(n).level_base_bytes(1 << 50)
         }),
         ("level_base_bytes", 64 << 20, 1 << 50, |n| Options::new().level_base_bytes(n)),
-        ("level0_tables", 1, 64, |n| Options::new().level0_tables(n as usize)),
+        ("level0_compaction_trigger", 1, 64, |n| {
+            Options::new().level0_compaction_trigger(n as usize)
+        }),
         ("block_cache_bytes", 0, 1 << 50, |n| Options::new().block_cache_bytes(n)),
         ("window_bytes", 256, 1 << 30, |n| {
             layout(FilterLayout::BlockBased { window_bytes: n as usize })

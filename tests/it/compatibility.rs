@@ -23,7 +23,8 @@ fn put(db: &Db, numbers: impl Iterator<Item = usize>) {
 }
 
 fn options(filter: &NamedFilter) -> Options {
-    let options = Options::new().filter(filter.filter.clone()).read_policy(Arc::new(Marks));
+    let options =
+        Options::new().filter(filter.filter.clone()).register_filter_policy(Arc::new(Marks));
     options.auto_compaction(false).block_bytes(512).write_buffer_bytes(64 << 10)
 }
 

@@ -17,7 +17,8 @@ fn lines(place: &Place, name: &str, lines: impl Iterator<Item = String>) -> Stri
 /// 3,000 entries in one table of level 1, and the counters at zero.
 fn database(place: &Place, name: &str, filter: Filter) -> String {
     let path = place.path(name);
-    let db = Options::new().filter(filter).read_policy(Arc::new(Marks)).open(&path).unwrap();
+    let db =
+        Options::new().filter(filter).register_filter_policy(Arc::new(Marks)).open(&path).unwrap();
     (0..3_000).for_each(|i| db.put(format!("key{i:04}"), format!("value {i}")).unwrap());
     db.compact_range(..).unwrap();
     db.close().unwrap();

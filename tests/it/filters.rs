@@ -72,7 +72,7 @@ fn no_key_is_denied_under_changed_filters() {
 
 /// A database with one run of tables, all keys `0..count` in it.
 fn one_level(env: &MemEnv, filter: &Filter, count: usize) -> Db {
-    let options = Options::new().filter(filter.clone()).fresh_stats(true);
+    let options = Options::new().filter(filter.clone()).reset_stats(true);
     let db = options.env(as_env(env)).open("/db").unwrap();
     put_shuffled(&db, 0..count, 3);
     db.compact_range(..).unwrap();
@@ -332,7 +332,7 @@ fn tables_of_unknown_policies_are_read_unfiltered() {
             total.negatives + total.true_positives > 0
         };
         assert!(!consulted(&small_options()), "{layout_name}: a stranger's filter was asked");
-        let with_policy = small_options().read_policy(Arc::new(Marks));
+        let with_policy = small_options().register_filter_policy(Arc::new(Marks));
         assert!(consulted(&with_policy), "{layout_name}: the policy was given and not asked");
     }
 }
@@ -559,8 +559,8 @@ fn counters_continue_after_reopening() {
         drop(db);
     }
     env.write_file(stats_file, &good);
-    let db = open(&env, &small_options().fresh_stats(true)).unwrap();
-    assert_eq!(db.stats().gets, 0, "fresh_stats");
+    let db = open(&env, &small_options().reset_stats(true)).unwrap();
+    assert_eq!(db.stats().gets, 0, "reset_stats");
 }
 
 /// The budget is too small for any filter to stay: all come and go through the cache.

@@ -92,7 +92,7 @@ fn options(seed: u64) -> Options {
         .block_cache_bytes(*rng.pick(&[0, 16 << 10, 1 << 20]))
         .immutable_memtables_max(1 + rng.below(2))
         .max_open_files(1 + rng.below(8))
-        .level0_tables(1 + rng.below(3))
+        .level0_compaction_trigger(1 + rng.below(3))
 }
 
 fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {

@@ -53,7 +53,7 @@ fn options(seed: u64, run: u64) -> Options {
         .memtable_filter(rng.chance(70))
         .table_bytes((16 << 10) << rng.below(3))
         .level_base_bytes((64 << 10) << rng.below(3))
-        .level0_tables(1 + rng.below(4))
+        .level0_compaction_trigger(1 + rng.below(4))
         .manifest_bytes((1 << 10) << rng.below(4))
         .block_cache_bytes(*rng.pick(&[0, 128 << 10, 4 << 20]))
         .max_open_files(*rng.pick(&[1, 8, 100]))

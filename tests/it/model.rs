@@ -432,7 +432,8 @@ fn random_options(rng: &mut Rng, filter: &NamedFilter) -> Options {
         .filter_resident_share(*rng.pick(&[0.0, 0.5, 1.0]));
     if rng.chance(70) {
         // Without it, tables that name this policy are read as if they had no filter.
-        options = options.read_policy(Arc::new(Marks)).read_prefix(Arc::new(UpToDash));
+        options =
+            options.register_filter_policy(Arc::new(Marks)).register_prefix(Arc::new(UpToDash));
     }
     if rng.chance(30) {
         let filters = every_filter();

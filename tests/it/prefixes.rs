@@ -194,7 +194,9 @@ fn prefix_filters_never_change_answers() {
                 let options = |filter: Filter| {
                     let options = small_options().filter(filter).block_bytes(64);
                     let options = options.auto_compaction(false).filter_resident_share(share);
-                    options.read_policy(Arc::new(Marks)).read_prefix(Arc::new(UpToDash))
+                    options
+                        .register_filter_policy(Arc::new(Marks))
+                        .register_prefix(Arc::new(UpToDash))
                 };
                 let place = format!("{filter:?}, seed {seed}");
                 let mut world = World::new(&options(filter), seed, place);
@@ -364,7 +366,7 @@ fn tables_are_asked_by_their_own_rule() {
         // Another rule today; the table keeps to its own.
         let mut options = Options::new().filter(Filter::bloom(16.0).prefix(Prefix::fixed(1)));
         for extractor in extractors {
-            options = options.read_prefix(Arc::clone(extractor));
+            options = options.register_prefix(Arc::clone(extractor));
         }
         let db = open(&env, &options).unwrap();
         let total = counted(&db, || {

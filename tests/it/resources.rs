@@ -361,7 +361,7 @@ fn a_full_disk_refuses_writes_until_reopened() {
         let (path, ballast) = (Path::new("/mnt/db"), Path::new("/mnt/ballast"));
         let options = || {
             let options = Options::new().write_buffer_bytes(256 << 10).manifest_bytes(1 << 10);
-            options.table_bytes(256 << 10).level_base_bytes(1 << 20).level0_tables(2)
+            options.table_bytes(256 << 10).level_base_bytes(1 << 20).level0_compaction_trigger(2)
         };
         let check = |db: &Db, counts: &[usize]| {
             for (writer, &count) in counts.iter().enumerate() {

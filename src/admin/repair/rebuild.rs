@@ -14,8 +14,8 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables};
-use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
@@ -24,7 +24,7 @@ use crate::table::filter::pinned::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::tree::edit::FileMeta;
-use crate::tree::handle::{Graveyard, TableHandle};
+use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::runs::SortedRuns;
 use std::path::Path;
@@ -155,7 +155,7 @@ impl<'a> Rebuild<'a> {
             sources: memtable.walks(Direction::Forward).collect(),
             entries: memtable.entries() as u64,
             bytes: memtable.bytes() as u64,
-            retention: Retention::new(&[], KeysBelow::default()),
+            stripes: SnapshotStripes::new(&[], KeysBelow::default()),
             sequences: None,
             context: &context,
         };
@@ -211,7 +211,7 @@ impl<'a> Rebuild<'a> {
         last_sequence: SequenceNumber,
     ) -> Result<Vec<FileMeta>> {
         let context = self.context(level);
-        let graveyard = Arc::new(Graveyard::default());
+        let obsolete = Arc::new(ObsoleteFiles::default());
         let entries = group.iter().map(|meta| meta.entries).sum();
         let bytes = group.iter().map(|meta| meta.bytes).sum();
         // Few walks instead of one for each table: a run is a set of tables that share no keys.
@@ -223,7 +223,7 @@ impl<'a> Rebuild<'a> {
                 last.is_none_or(|last| last < user_key(&meta.smallest))
             };
             let place = runs.iter().position(follows);
-            let handle = TableHandle::new(Arc::new(meta.clone()), table, &graveyard);
+            let handle = TableHandle::new(Arc::new(meta.clone()), table, &obsolete);
             match place.and_then(|place| runs.get_mut(place)) {
                 Some(run) => run.push(handle),
                 None => runs.push(vec![handle]),
@@ -234,7 +234,7 @@ impl<'a> Rebuild<'a> {
             sources: walks.collect(),
             entries,
             bytes,
-            retention: Retention::new(&[last_sequence], KeysBelow::default()),
+            stripes: SnapshotStripes::new(&[last_sequence], KeysBelow::default()),
             sequences: None,
             context: &context,
         };

@@ -9,7 +9,7 @@ use crate::base::stats::counters::{Counter, Counters, LevelCounter};
 use crate::base::stats::interval::wilson_95;
 
 /// What a database did and holds. Counters run since the database was created (kept in the file
-/// `STATS`, advisory), except after `Options::fresh_stats`.
+/// `STATS`, advisory), except after `Options::reset_stats`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -13,7 +13,7 @@ use crate::base::levels::LEVELS;
 use crate::jobs::compact::task::{CompactionTask, overlap_closure};
 use crate::tree::edit::FileMeta;
 use crate::tree::targets::CompactionOptions;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 
 /// Which filters [`Db::rebuild_filters`](crate::Db::rebuild_filters) builds anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl FilterRebuildWalk {
     /// The next step, or `None` when the walk is over.
     pub fn next_task(
         &mut self,
-        levels: &LevelShape,
+        levels: &LevelFiles,
         options: &CompactionOptions,
         is_due: impl Fn(&FileMeta) -> bool,
     ) -> Option<CompactionTask> {

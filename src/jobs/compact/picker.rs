@@ -23,7 +23,7 @@ use crate::jobs::compact::task::{
 };
 use crate::tree::edit::FileMeta;
 use crate::tree::targets::CompactionOptions;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 
 /// Small inputs that would rewrite more than this many times their bytes stay at level 0.
 const REWRITE_FACTOR: u64 = 8;
@@ -54,7 +54,7 @@ impl CompactionCursors {
 /// the published sequence without one.
 #[must_use]
 pub fn pick(
-    levels: &LevelShape,
+    levels: &LevelFiles,
     options: &CompactionOptions,
     cursors: &CompactionCursors,
     oldest_sequence_needed: SequenceNumber,
@@ -88,7 +88,7 @@ pub fn pick(
 /// `task` with the tables that follow its inputs at their level, by age at level 0 and by key at
 /// others, as long as all of it is small, or as long as the inputs are and rewrite nothing more.
 fn with_next_tables(
-    levels: &LevelShape,
+    levels: &LevelFiles,
     mut task: CompactionTask,
     options: &CompactionOptions,
 ) -> CompactionTask {
@@ -119,7 +119,7 @@ fn with_next_tables(
 /// Of all runs of consecutive age that bring level 0 below its trigger the one that rewrites least
 /// for each table that goes.
 fn merge_within_level0(
-    levels: &LevelShape,
+    levels: &LevelFiles,
     down: &CompactionTask,
     options: &CompactionOptions,
 ) -> Option<CompactionTask> {
@@ -129,7 +129,7 @@ fn merge_within_level0(
         return None;
     }
     let tables = &levels[0];
-    let shortest = (tables.len() + 2).saturating_sub(options.level0_tables).max(2);
+    let shortest = (tables.len() + 2).saturating_sub(options.level0_compaction_trigger).max(2);
     // Longer ones first: on a tie they win.
     let runs = (shortest..=tables.len()).rev().flat_map(|length| tables.windows(length));
     let cost = |run: &[Arc<FileMeta>]| total_bytes(run) as f64 / (run.len() - 1) as f64;
@@ -152,10 +152,10 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
 
 /// How far over its limit a level is; from 1 on it is due.
 #[must_use]
-pub fn score(levels: &LevelShape, level: usize, options: &CompactionOptions) -> f64 {
+pub fn score(levels: &LevelFiles, level: usize, options: &CompactionOptions) -> f64 {
     let tables = &levels[level];
     if level == 0 {
-        return tables.len() as f64 / options.level0_tables.max(1) as f64;
+        return tables.len() as f64 / options.level0_compaction_trigger.max(1) as f64;
     }
     let bytes: u64 = tables.iter().map(|meta| meta.bytes).sum();
     bytes as f64 / options.target_bytes(level).max(1) as f64
@@ -174,7 +174,7 @@ fn next_behind<'t>(
 }
 
 fn pick_garbage(
-    levels: &LevelShape,
+    levels: &LevelFiles,
     options: &CompactionOptions,
     oldest_sequence_needed: SequenceNumber,
 ) -> Option<CompactionTask> {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     /// A tree whose level 0 was flushed table by table: some in several parts of one age.
-    fn grown(flushes: &[Vec<(u8, u8, u16)>], deeper: &[(usize, u8, u8, u16)]) -> LevelShape {
+    fn grown(flushes: &[Vec<(u8, u8, u16)>], deeper: &[(usize, u8, u8, u16)]) -> LevelFiles {
         let mut drawing = String::new();
         let (mut number, mut sequence) = (1, 100);
         for flush in flushes {
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn ascending_single_entry_tables_are_merged() {
-        let mut levels = LevelShape::default();
+        let mut levels = LevelFiles::default();
         let options =
             CompactionOptions { table_bytes: 64 << 20, level_base_bytes: 256 << 20, ..OPTIONS };
         let mut cursors = CompactionCursors::default();

@@ -17,7 +17,7 @@ use crate::base::sync::Arc;
 use crate::jobs::compact::task::{CompactionTask, overlap_closure};
 use crate::tree::edit::FileMeta;
 use crate::tree::targets::CompactionOptions;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 use std::ops::Bound;
 
 /// A walk down the tree.
@@ -39,7 +39,7 @@ impl RangeCompaction {
     /// all tables.
     #[must_use]
     pub fn new(
-        levels: &LevelShape,
+        levels: &LevelFiles,
         range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         next_file_number: u64,
         force: bool,
@@ -53,7 +53,7 @@ impl RangeCompaction {
     /// The next step, or `None` when the walk is over.
     pub fn next_task(
         &mut self,
-        levels: &LevelShape,
+        levels: &LevelFiles,
         options: &CompactionOptions,
     ) -> Option<CompactionTask> {
         while self.level <= self.bottom {
@@ -87,7 +87,7 @@ impl RangeCompaction {
 
     fn down(
         &self,
-        levels: &LevelShape,
+        levels: &LevelFiles,
         level: usize,
         inputs: Vec<Arc<FileMeta>>,
         options: &CompactionOptions,

@@ -12,7 +12,7 @@ use crate::base::key::{SequenceNumber, ValueKind, split_internal_key, unpack_tra
 use crate::base::sync::Ordering;
 use crate::jobs::compact::output::OutputTables;
 use crate::jobs::compact::output::{JobContext, JobCounts, JobOutcome};
-use crate::jobs::compact::retention::Retention;
+use crate::jobs::compact::stripes::SnapshotStripes;
 use std::ops::RangeInclusive;
 
 /// Entries between two looks at the stop flag.
@@ -27,7 +27,7 @@ pub struct Rewrite<'a, I> {
     /// Bytes of the inputs, for the statistics.
     pub bytes: u64,
     /// What stays.
-    pub retention: Retention,
+    pub stripes: SnapshotStripes,
     /// What the new tables record as their range of sequences, if not that of their entries.
     pub sequences: Option<RangeInclusive<SequenceNumber>>,
     /// Where it goes.
@@ -58,15 +58,15 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let Some((user_key, (sequence, kind))) = parts else {
                 return Err(self.damaged("a key without a known kind".to_string()));
             };
-            let judgement = self.retention.judge(user_key, sequence, kind);
-            if judgement.first_of_key
+            let decision = self.stripes.decide(user_key, sequence, kind);
+            if decision.first_of_key
                 && (cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full())
             {
                 outputs.cut()?;
             }
-            if judgement.keep {
+            if decision.keep {
                 // The tables are cut between keys, so the versions of one are all in the same.
-                let garbage = kind == ValueKind::Tombstone || !judgement.first_of_key;
+                let garbage = kind == ValueKind::Tombstone || !decision.first_of_key;
                 outputs.add(key, merged.value(), garbage)?;
                 counts.entries_out += 1;
             } else {

@@ -22,10 +22,10 @@ use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::output::{JobContext, JobOutcome};
 use crate::jobs::compact::picker::{CompactionCursors, pick};
-use crate::jobs::compact::retention::{KeysBelow, Retention};
 use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
-use crate::jobs::obsolete::remove_tables;
+use crate::jobs::obsolete::remove_files;
 use crate::state::shared::{ReadView, Shared};
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
@@ -43,7 +43,7 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
         return Ok(false);
     }
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
-    let shape = shared.view.load().version.shape();
+    let shape = shared.view.load().version.files();
     let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
         return Ok(false);
     };
@@ -59,7 +59,7 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
 pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let stripe = shared.counters.stripe();
     let version = Arc::clone(&shared.view.load().version);
-    let runs = task.runs_after(&version.shape());
+    let runs = task.runs_after(&version.files());
     let rewriting;
     let task = match task.trivial_move && moves_too_large_a_filter(shared, task, &version, &runs) {
         true => {
@@ -88,7 +88,7 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
         shared.update_view(|view| ReadView { version, ..view.clone() });
     }
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
-    remove_tables(shared);
+    remove_files(shared);
     // Writers that stall on level 0 look again.
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
@@ -155,7 +155,7 @@ pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> 
             .collect(),
         entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
         bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
-        retention: Retention::new(&snapshots, KeysBelow::new(&task.below, &task.older)),
+        stripes: SnapshotStripes::new(&snapshots, KeysBelow::new(&task.below, &task.older)),
         sequences: task.recorded_sequences(),
         context,
     };
@@ -230,7 +230,7 @@ mod tests {
     use std::ops::Bound;
 
     const OPTIONS: CompactionOptions = CompactionOptions {
-        level0_tables: 3,
+        level0_compaction_trigger: 3,
         level_base_bytes: 6000,
         level_multiplier: 3,
         table_bytes: 2000,
@@ -251,7 +251,7 @@ mod tests {
 
     /// Here most tables are small: they join, also within level 0.
     const WIDE: CompactionOptions = CompactionOptions {
-        level0_tables: 3,
+        level0_compaction_trigger: 3,
         level_base_bytes: 30_000,
         level_multiplier: 3,
         table_bytes: 40_000,
@@ -285,11 +285,11 @@ mod tests {
 
     fn settle(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
         let oldest = |tree: &Tree| tree.needed()[0];
-        while let Some(task) = pick(&tree.version.shape(), options, cursors, oldest(tree)) {
+        while let Some(task) = pick(&tree.version.files(), options, cursors, oldest(tree)) {
             cursors.advance(&task);
             apply(tree, &task, options);
         }
-        let shape = tree.version.shape();
+        let shape = tree.version.files();
         assert!((0..LEVELS - 1).all(|level| score(&shape, level, options) < 1.0));
     }
 
@@ -299,8 +299,8 @@ mod tests {
         options: &CompactionOptions,
     ) {
         let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
-        let mut walk = RangeCompaction::new(&tree.version.shape(), range, next_file_number, false);
-        while let Some(task) = walk.next_task(&tree.version.shape(), options) {
+        let mut walk = RangeCompaction::new(&tree.version.files(), range, next_file_number, false);
+        while let Some(task) = walk.next_task(&tree.version.files(), options) {
             apply(tree, &task, options);
         }
     }
@@ -397,7 +397,7 @@ mod tests {
                 compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), &OPTIONS);
             }
         }
-        let shape = tree.version.shape();
+        let shape = tree.version.files();
         let task = CompactionTask::down(&shape, 0, shape[0].clone(), &OPTIONS);
         assert_eq!(task.inputs.len(), 2);
         assert!(task.overlapping.len() > 1);
@@ -432,7 +432,7 @@ mod tests {
             }
             tree.flush();
         }
-        let shape = tree.version.shape();
+        let shape = tree.version.files();
         let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence).unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
         let ages = sequences(&shape[0]).unwrap();
@@ -449,13 +449,13 @@ mod tests {
             tree.write(key(7), value);
             tree.flush();
         }
-        let newer = tree.version.shape()[0][..2].to_vec();
-        let task = CompactionTask::rewrite(&tree.version.shape(), 0, newer);
+        let newer = tree.version.files()[0][..2].to_vec();
+        let task = CompactionTask::rewrite(&tree.version.files(), 0, newer);
         apply(&mut tree, &task, &WIDE);
         tree.check();
-        let all = tree.version.shape()[0].clone();
+        let all = tree.version.files()[0].clone();
         assert_eq!(all.len(), 2);
-        let task = CompactionTask::rewrite(&tree.version.shape(), 0, all);
+        let task = CompactionTask::rewrite(&tree.version.files(), 0, all);
         apply(&mut tree, &task, &WIDE);
         tree.check();
         assert!(tree.version.level(0).is_empty());

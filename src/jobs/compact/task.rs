@@ -22,7 +22,7 @@ use crate::base::sync::Arc;
 use crate::tree::edit::{FileMeta, VersionEdit};
 use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
-use crate::tree::version::LevelShape;
+use crate::tree::version::LevelFiles;
 use std::ops::RangeInclusive;
 
 /// A small neighbour is joined if it has at most this many times the bytes that come to it. Each
@@ -54,7 +54,7 @@ impl CompactionTask {
     /// closed under overlap at their own level, and that must not be the last one.
     #[must_use]
     pub fn down(
-        levels: &LevelShape,
+        levels: &LevelFiles,
         level: usize,
         inputs: Vec<Arc<FileMeta>>,
         options: &CompactionOptions,
@@ -85,7 +85,7 @@ impl CompactionTask {
     /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
     /// level they must be neighbours.
     #[must_use]
-    pub fn rewrite(levels: &LevelShape, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
+    pub fn rewrite(levels: &LevelFiles, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
         let oldest = inputs.iter().map(|meta| meta.smallest_sequence).min().unwrap_or(0);
         let is_older = |meta: &&Arc<FileMeta>| meta.largest_sequence < oldest;
         let older = match level {
@@ -127,7 +127,7 @@ impl CompactionTask {
 
     /// The runs of the tree once this task is done.
     #[must_use]
-    pub fn runs_after(&self, levels: &LevelShape) -> SortedRuns {
+    pub fn runs_after(&self, levels: &LevelFiles) -> SortedRuns {
         SortedRuns::after_rewrite(levels, self.replaced(), self.output_level)
     }
 
@@ -223,7 +223,7 @@ pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> 
 }
 
 fn tables_below(
-    levels: &LevelShape,
+    levels: &LevelFiles,
     output_level: usize,
     inputs: &[Arc<FileMeta>],
     overlapping: &[Arc<FileMeta>],
@@ -243,7 +243,7 @@ pub(crate) mod tests {
 
     /// Limits that fit drawn trees, whose tables have some hundred bytes.
     pub const OPTIONS: CompactionOptions = CompactionOptions {
-        level0_tables: 4,
+        level0_compaction_trigger: 4,
         level_base_bytes: 300,
         level_multiplier: 10,
         table_bytes: 100,
@@ -268,7 +268,7 @@ pub(crate) mod tests {
 
     /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys and
     /// sequences.
-    pub fn after(levels: &LevelShape, task: &CompactionTask, number: u64) -> LevelShape {
+    pub fn after(levels: &LevelFiles, task: &CompactionTask, number: u64) -> LevelFiles {
         let mut next = levels.clone();
         let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
         let all: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
@@ -293,7 +293,7 @@ pub(crate) mod tests {
     #[test]
     fn level_targets_grow_without_overflow() {
         let mut options = CompactionOptions {
-            level0_tables: 4,
+            level0_compaction_trigger: 4,
             level_base_bytes: 256,
             level_multiplier: 10,
             table_bytes: 64,

@@ -9,7 +9,7 @@
 //! the memory of every key's bits, the second looks at them. The cache misses of a window then
 //! overlap, where single lookups wait for them one by one.
 
-use crate::base::key::{Lookup, LookupKey, SequenceNumber, sort_prefix};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
 use crate::filter::hash::KeyHash;
 use crate::table::cached_block::BlockPlace;
 use crate::table::filter::layout::FilterVerdict;
@@ -44,7 +44,7 @@ impl<'k> Wanted<'k> {
         Wanted {
             key: LookupKey::new(user_key, sequence),
             hash: KeyHash::new(user_key),
-            prefix: sort_prefix(user_key),
+            prefix: key_head(user_key),
             verdict: FilterVerdict::NotConsulted,
             block: None,
             answer: Lookup::Absent,

@@ -19,7 +19,7 @@ pub fn small_options() -> Options {
         .table_bytes(16 << 10)
         .manifest_bytes(1 << 10)
         .level_base_bytes(64 << 10)
-        .level0_tables(2)
+        .level0_compaction_trigger(2)
         .block_cache_bytes(128 << 10)
         .max_open_files(8)
 }

@@ -1,13 +1,13 @@
 //! Which entries a merge keeps: one answer for flushes and compactions.
 //!
-//! [`Retention::judge`] is shown every entry of a merge in the order of internal keys, so the
+//! [`SnapshotStripes::decide`] is shown every entry of a merge in the order of internal keys, so the
 //! newest version of a key comes first. The *snapshots* are the sequences that reads may still be
 //! made at: the live snapshots and the last published sequence, which every later read is at or
-//! above. They divide the sequences into strata; all versions of a key in one stratum look alike
+//! above. They divide the sequences into stripes; all versions of a key in one stripe look alike
 //! to every reader but for the newest, so that one is kept. Above the last snapshot every version
 //! is kept, since a snapshot may yet be taken between any two.
 //!
-//! A tombstone goes too if it is what the oldest stratum keeps and no table below the output can
+//! A tombstone goes too if it is what the oldest stripe keeps and no table below the output can
 //! hold its key: then there is nothing left for it to hide. "Can hold" asks key ranges only, so a
 //! doubt keeps the tombstone.
 
@@ -46,7 +46,7 @@ impl KeysBelow {
 
 /// The answer for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Decision {
     /// False if no read can tell the tree without this entry from the tree with it.
     pub keep: bool,
     /// True for the first entry of a user key: only here may an output table end.
@@ -55,43 +55,43 @@ pub struct Judgement {
 
 /// Judges the entries of one merge.
 #[derive(Debug)]
-pub struct Retention {
+pub struct SnapshotStripes {
     snapshots: Vec<SequenceNumber>,
     below: KeysBelow,
     /// The key of the entry before.
     current_key: Option<Vec<u8>>,
-    /// The stratum of the entry before, of the same key.
-    stratum_above: Option<usize>,
+    /// The stripe of the entry before, of the same key.
+    stripe_above: Option<usize>,
 }
 
-impl Retention {
+impl SnapshotStripes {
     /// `snapshots` ascending, the published sequence last; without any, everything is kept.
     #[must_use]
     pub fn new(snapshots: &[SequenceNumber], below: KeysBelow) -> Self {
         let snapshots = snapshots.to_vec();
-        Retention { snapshots, below, current_key: None, stratum_above: None }
+        SnapshotStripes { snapshots, below, current_key: None, stripe_above: None }
     }
 
     /// Whether to keep the next entry.
-    pub fn judge(&mut self, key: &[u8], sequence: SequenceNumber, kind: ValueKind) -> Judgement {
+    pub fn decide(&mut self, key: &[u8], sequence: SequenceNumber, kind: ValueKind) -> Decision {
         let first_of_key = self.current_key.as_deref() != Some(key);
         if first_of_key {
             let current = self.current_key.get_or_insert_default();
             current.clear();
             current.extend_from_slice(key);
-            self.stratum_above = None;
+            self.stripe_above = None;
         }
-        // The oldest snapshot that sees this entry stands for its stratum.
-        let stratum = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
-        let unpublished = stratum == self.snapshots.len();
-        let shadowed = !unpublished && self.stratum_above == Some(stratum);
-        self.stratum_above = Some(stratum);
+        // The oldest snapshot that sees this entry stands for its stripe.
+        let stripe = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
+        let unpublished = stripe == self.snapshots.len();
+        let shadowed = !unpublished && self.stripe_above == Some(stripe);
+        self.stripe_above = Some(stripe);
         let hides_nothing = kind == ValueKind::Tombstone
             && !shadowed
             && !unpublished
-            && stratum == 0
+            && stripe == 0
             && !self.below.may_hold(key);
-        Judgement { keep: !shadowed && !hides_nothing, first_of_key }
+        Decision { keep: !shadowed && !hides_nothing, first_of_key }
     }
 }
 
@@ -111,10 +111,10 @@ mod tests {
 
     /// The versions of key `k`, as "sequence" or "-sequence" for a tombstone, that are kept.
     fn kept(versions: &[i64], snapshots: &[u64], below: KeysBelow) -> Vec<i64> {
-        let mut retention = Retention::new(snapshots, below);
+        let mut stripes = SnapshotStripes::new(snapshots, below);
         let kept = versions.iter().filter(|&&version| {
             let kind = if version < 0 { ValueKind::Tombstone } else { ValueKind::Put };
-            retention.judge(b"k", version.unsigned_abs(), kind).keep
+            stripes.decide(b"k", version.unsigned_abs(), kind).keep
         });
         kept.copied().collect()
     }
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn tables_start_at_a_keys_first_version() {
-        let mut retention = Retention::new(&[9], KeysBelow::default());
+        let mut stripes = SnapshotStripes::new(&[9], KeysBelow::default());
         let mut first =
-            |key: &[u8], sequence| retention.judge(key, sequence, ValueKind::Put).first_of_key;
+            |key: &[u8], sequence| stripes.decide(key, sequence, ValueKind::Put).first_of_key;
         assert!(first(b"", 3) && !first(b"", 2) && first(b"a", 3) && !first(b"a", 1));
     }
 
@@ -180,7 +180,7 @@ mod tests {
             snapshots.insert(published);
             let snapshots: Vec<u64> = snapshots.into_iter().collect();
             let drawn: String = older.iter().map(|key| format!(" {key}[{key}..{key}]")).collect();
-            let mut retention = Retention::new(&snapshots, below(&format!("L5:{drawn}")));
+            let mut stripes = SnapshotStripes::new(&snapshots, below(&format!("L5:{drawn}")));
 
             let old = |&key: &u8| (key, BTreeMap::from([(1, Some(key))]));
             let base: History = older.iter().map(old).collect();
@@ -191,7 +191,7 @@ mod tests {
                     let kind = value.map_or(ValueKind::Tombstone, |_| ValueKind::Put);
                     before.entry(key).or_default().insert(sequence, value);
                     let name = key.to_string();
-                    if retention.judge(name.as_bytes(), sequence, kind).keep {
+                    if stripes.decide(name.as_bytes(), sequence, kind).keep {
                         after.entry(key).or_default().insert(sequence, value);
                     } else {
                         dropped += 1;
