@@ -75,7 +75,7 @@ fn remove_made(shared: &Shared, before: &[FileName], first: u64, kept_in_lost: &
     };
     let listed = our_files(&*shared.env, &shared.directory).unwrap_or_default();
     for name in listed.into_iter().filter(is_made) {
-        // What stays is an orphan, which an opening that succeeds sweeps.
+        // If that fails, the next opening that succeeds removes the file.
         let _ = shared.env.remove(&name.path(&shared.directory));
     }
     for path in kept_in_lost {

@@ -60,7 +60,7 @@ fn probe(shared: &Shared) -> Result<()> {
     let written = file.allocate_zeroed(0, bytes).map_err(|e| Error::io("write_at", &path, e));
     let synced = written.and_then(|()| file.sync_all().map_err(|e| Error::io("sync", &path, e)));
     drop(file);
-    // If that fails it is a temporary file, which the next session sweeps.
+    // If that fails, the next session removes it: it is a temporary file.
     let _ = shared.env.remove(&path);
     synced
 }
@@ -93,7 +93,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
             version,
             ..view.clone()
         });
-        // What cannot be listed now, the next session sweeps.
+        // What cannot be listed now, the next session removes.
         versions.leftovers().unwrap_or_default()
     };
     log.current = Some(wal);

@@ -76,7 +76,7 @@ pub fn save(env: &dyn Env, directory: &Path, temporary: u64, stats: &SavedStats)
         env.rename(&temporary, &FileName::Stats.path(directory))
     });
     if written.is_err() {
-        // Advisory: nothing is lost but the counters. The leftover is swept as an orphan.
+        // Advisory: nothing is lost but the counters. The next session removes what is left.
         let _ = env.remove(&temporary);
     }
 }

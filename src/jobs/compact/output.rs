@@ -4,7 +4,7 @@
 //! [`OutputTables::finish`] the files and their names are durable, so an edit may name them (an
 //! edit that names a file that a power cut can take away makes the database unreadable). Dropped
 //! without it, whether by an error, a stop or a panic, the job's files are removed again; what
-//! cannot be removed is an orphan that the next opening sweeps up.
+//! cannot be removed, the next opening removes.
 //!
 //! Numbers come from the counter all files share and are never used twice, failed job or not.
 
