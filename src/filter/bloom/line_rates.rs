@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_change_little_from_one_line_to_a_little_more() {
+    fn rates_are_continuous_near_one_line() {
         for keys in [2.5, 35.8, 40.0] {
             for rate in [|k, l| fast_local(k, l, 6), |k, l| legacy(k, l, 6)] {
                 let one = rate(keys, 1.0);
