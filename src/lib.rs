@@ -116,15 +116,15 @@
 
 // -- checks: every order of threads ---------------------------------------------------------------
 #[cfg(feature = "interleavings")]
-#[doc(hidden)]
+#[path = "../interleavings/scenarios/mod.rs"]
 pub mod interleavings;
 
 // -- experiment: measures through the public interface --------------------------------------------
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub mod experiment;
 
 // -- engine: one database, as its user sees it ----------------------------------------------------
-#[doc(hidden)]
-pub mod parts;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod format_examples;
 mod db;
@@ -155,17 +155,20 @@ pub mod env;
 // -- vocabulary: knows nothing of the engine ------------------------------------------------------
 mod base;
 
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::filter_doctor::FilterFinding;
 pub use admin::filter_report::{
     FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter,
 };
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::inspect;
 pub use admin::repair::{LostEntries, RepairReport, SetAside};
 pub use admin::verify::{VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
 pub use base::range::KeyRange;
-pub use base::stats::{self, LevelStats, Stats};
+pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
 pub use base::write_batch::WriteBatch;
 pub use db::{Db, Snapshot};

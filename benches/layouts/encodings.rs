@@ -4,7 +4,7 @@
 //! the full FastLocalBloom filters, nothing resident, and as many lookups before as are counted.
 
 use crate::database::{Counts, Database, Pattern, Plan};
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use siftdb::{Filter, FilterLayout, ReadOptions};
 
 const TABLES: u64 = 16;

@@ -154,7 +154,7 @@ pub fn print(keys: u64) {
         };
         let [absent, present] = [false, true].map(|hit| count(&sample, encoding, &keys, hit));
         let in_turn = if windows { 3 } else { 1 };
-        let bytes = siftdb::stats::text::bytes(sample.contents.len() as u64);
+        let bytes = siftdb::experiment::bytes(sample.contents.len() as u64);
         println!("{name:<32} {bytes:>8} {absent:>8.2} {present:>8.2} {in_turn:>8}");
     }
 }

@@ -2,7 +2,7 @@
 //! and many small reads where a full filter is one.
 
 use crate::database::{Counts, Database, Pattern, Plan, full, partitioned};
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 
 /// One table; nothing but what a row names survives from one lookup to the next.
 pub fn top_level(keys: u64) {

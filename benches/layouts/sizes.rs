@@ -1,7 +1,7 @@
 //! Bytes of filters and indexes of one table, by layout, block size and length of keys.
 
 use crate::database::{Plan, Shape, block_based, full, partitioned};
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 
 pub fn print(keys: u64) {
     println!(

@@ -5,7 +5,7 @@
 
 use crate::database::{Counts, Database, Pattern, Plan, full, partitioned};
 use siftdb::Filter;
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 
 const TABLES: u64 = 16;
 

@@ -8,9 +8,12 @@
 pub mod repair;
 pub mod verify;
 pub mod manual;
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub mod filter_advice;
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub mod filter_doctor;
 pub mod filter_report;
 pub mod asked_share;
 pub mod stats_report;
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub mod inspect;

@@ -63,11 +63,13 @@ pub enum Lookup {
 /// `sequence << 8 | kind`.
 #[inline]
 #[must_use]
+#[cfg(any(test, feature = "testing"))]
 pub fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
     sequence << 8 | u64::from(kind as u8)
 }
 
 /// Appends the internal key of `user_key`.
+#[cfg(any(test, feature = "testing"))]
 pub fn put_internal_key(
     dst: &mut Vec<u8>,
     user_key: &[u8],

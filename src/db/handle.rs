@@ -408,9 +408,10 @@ impl Db {
         resume(self.shared())
     }
 
-    /// The filters of all tables: what they are, what the options ask for, what they did, and, by
-    /// [`FilterReport::findings`], what someone should look at. Reads no filter, so damage is in it
-    /// only where a filter was read before: [`Db::check_filters`] reads them all.
+    /// The filters of all tables: what they are, what the options ask for, what they did, and, with
+    /// the feature `cli`, by `FilterReport::findings`, what someone should look at. Reads no
+    /// filter, so damage is in it only where a filter was read before: [`Db::check_filters`] reads
+    /// them all.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

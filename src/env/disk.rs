@@ -41,7 +41,7 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 ///
 /// ```
 /// use siftdb::env::Env;
-/// use siftdb::env::disk::DiskEnv;
+/// use siftdb::env::DiskEnv;
 ///
 /// let directory = tempfile::tempdir()?;
 /// let path = directory.path().join("file");

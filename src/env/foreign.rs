@@ -57,6 +57,7 @@ pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
 /// What to answer where the file at `path` is not what it should be: that it belongs to a foreign
 /// database, if it does, else `error`.
 #[must_use]
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
     let is_strange = error.is_corruption() || matches!(error, Error::InvalidArgument { .. });
     let directory = path.parent().filter(|_| is_strange);

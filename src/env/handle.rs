@@ -125,12 +125,14 @@ impl FilePool {
 
     /// Descriptors held now.
     #[must_use]
+    #[cfg(test)]
     pub fn open_files(&self) -> usize {
         self.open.lock().files.len()
     }
 
     /// Descriptors that it may hold now.
     #[must_use]
+    #[cfg(test)]
     pub fn limit(&self) -> usize {
         self.open.lock().files.cap().get()
     }
@@ -176,11 +178,6 @@ impl FileHandle {
     /// The length of the file now.
     pub fn len(&self) -> Result<u64> {
         self.file()?.len().map_err(|error| Error::io("metadata", &self.path, error))
-    }
-
-    /// True for a file of no bytes.
-    pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
     }
 
     /// Fills `buffer` from `offset`. The caller asks only for what the file must have, so its end

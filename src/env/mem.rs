@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 ///
 /// ```
 /// use siftdb::env::Env;
-/// use siftdb::env::mem::MemEnv;
+/// use siftdb::env::MemEnv;
 /// use std::path::Path;
 ///
 /// let env = MemEnv::new();

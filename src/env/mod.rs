@@ -1,32 +1,34 @@
 //! All access to files goes through an [`Env`].
 //!
-//! - [`api`]: the calls. [`disk`]: the calls on the real file system. [`mem`]: a file system in
-//!   memory that can lose power.
-//! - [`layer`]: what an Env on top of another one implements. [`counting`], [`testing`] and
-//!   `descriptor_retry` are such layers.
-//! - [`handle`]: files that are opened on demand, with a bound on open descriptors.
-//! - `directory`, `directory_lock`, `foreign`: the directory of a database, its lock, and the
-//!   refusal of databases of other programs.
+//! [`DiskEnv`] makes the calls on the real file system. [`MemEnv`] is a file system in memory that
+//! can lose power. [`EnvLayer`] is what an Env on top of another one implements. The feature
+//! `testing` adds environments that fail and crash on purpose.
+//!
+//! Inside, `directory`, `directory_lock` and `foreign` are the directory of a database, its lock,
+//! and the refusal of databases of other programs. `handle` opens files on demand and bounds the
+//! open descriptors; `descriptor_retry` closes some when the process has none left.
 
+#[cfg(feature = "testing")]
 pub mod testing;
 pub(crate) mod foreign;
 pub(crate) mod directory;
 pub(crate) mod directory_lock;
 pub(crate) mod descriptor_retry;
-pub mod handle;
-pub mod counting;
-pub mod layer;
-pub mod mem;
+pub(crate) mod handle;
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub(crate) mod counting;
+pub(crate) mod layer;
+pub(crate) mod mem;
 mod mem_crash;
 mod mem_disk;
-pub mod disk;
-pub mod api;
+pub(crate) mod disk;
+pub(crate) mod api;
 
 pub use api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub use counting::CountingEnv;
 pub use disk::DiskEnv;
 pub use layer::EnvLayer;
 pub use mem::MemEnv;
-pub use testing::FaultEnv;

@@ -24,12 +24,15 @@
 //! during the lookups: a difference of one read call or one byte is a fault in the report. Times
 //! are those of this machine, with the files mostly in the system's page cache.
 
-pub mod run;
-pub mod load;
-pub mod probe;
-pub mod report;
-pub mod keys;
+pub(crate) mod run;
+pub(crate) mod load;
+pub(crate) mod probe;
+pub(crate) mod report;
+pub(crate) mod keys;
 
+pub use crate::base::stats::interval::wilson_95;
+pub use crate::base::stats::text::bytes;
 pub use keys::KeySet;
+pub use load::{KEYS_MAX, KEYS_MIN};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Measurement, Report};
 pub use run::{Progress, Settings, Stage, run};

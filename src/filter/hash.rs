@@ -1,8 +1,8 @@
 //! The hash functions that filters are made of.
 //!
-//! Three functions, because bytes in files depend on them: [`xxph3_64`] (RocksDB's 64-bit hash, the
-//! frozen XXH3 preview of xxHash 0.7.2, which differs from today's XXH3), [`leveldb_hash`]
-//! (LevelDB's 32-bit hash) and [`legacy_hash`] (RocksDB's older 32-bit hash). The last two differ
+//! Three functions, because bytes in files depend on them: `xxph3_64` (RocksDB's 64-bit hash, the
+//! frozen XXH3 preview of xxHash 0.7.2, which differs from today's XXH3), `leveldb_hash`
+//! (LevelDB's 32-bit hash) and `legacy_hash` (RocksDB's older 32-bit hash). The last two differ
 //! in one point: behind the last whole 4 bytes of a key LevelDB takes bytes as unsigned and
 //! RocksDB as signed, so they agree unless such a byte is 0x80 or above. None of the three may ever
 //! change: a changed hash reads every existing filter as a wrong "no".
@@ -30,17 +30,17 @@ impl<'k> KeyHash<'k> {
         KeyHash { key, xxph3: xxph3_64(key), leveldb: Cell::new(None), legacy: Cell::new(None) }
     }
 
-    /// Knows of a key only its [`xxph3_64`]: for asking a filter that is made of it.
+    /// Knows of a key only its `xxph3_64`: for asking a filter that is made of it.
     pub(crate) fn of_xxph3(hash: u64) -> Self {
         KeyHash { key: &[], xxph3: hash, leveldb: Cell::new(None), legacy: Cell::new(None) }
     }
 
-    /// Knows of a key only its [`leveldb_hash`].
+    /// Knows of a key only its `leveldb_hash`.
     pub(crate) fn of_leveldb(hash: u32) -> Self {
         KeyHash { leveldb: Cell::new(Some(hash)), ..KeyHash::of_xxph3(0) }
     }
 
-    /// Knows of a key only its [`legacy_hash`].
+    /// Knows of a key only its `legacy_hash`.
     pub(crate) fn of_legacy(hash: u32) -> Self {
         KeyHash { legacy: Cell::new(Some(hash)), ..KeyHash::of_xxph3(0) }
     }
@@ -52,21 +52,21 @@ impl<'k> KeyHash<'k> {
         self.key
     }
 
-    /// [`xxph3_64`] of the key.
+    /// `xxph3_64` of the key.
     #[inline]
     #[must_use]
     pub fn xxph3(&self) -> u64 {
         self.xxph3
     }
 
-    /// [`leveldb_hash`] of the key, computed at the first call.
+    /// `leveldb_hash` of the key, computed at the first call.
     #[inline]
     #[must_use]
     pub fn leveldb(&self) -> u32 {
         computed_once(&self.leveldb, || leveldb_hash(self.key))
     }
 
-    /// [`legacy_hash`] of the key, computed at the first call.
+    /// `legacy_hash` of the key, computed at the first call.
     #[inline]
     #[must_use]
     pub fn legacy(&self) -> u32 {
@@ -89,7 +89,7 @@ pub fn leveldb_hash(bytes: &[u8]) -> u32 {
     hash32(bytes, BLOOM_SEED, u32::from)
 }
 
-/// The 32-bit hash of RocksDB's older Bloom filter: [`leveldb_hash`] with the bytes behind the
+/// The 32-bit hash of RocksDB's older Bloom filter: `leveldb_hash` with the bytes behind the
 /// last whole 4 taken as signed.
 ///
 /// ```

@@ -9,12 +9,12 @@
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
 //! [`Encoding::expected_fpr`] states; it never denies a key it holds.
 //!
-//! Beside a key, or in its place, a filter may hold its [`Prefix`], so that a scan can pass a
+//! Beside a key, or in its place, a filter may hold its [`Prefix`](crate::Prefix), so that a scan can pass a
 //! table by.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
-//! [`FilterBuilder`] and [`FilterReader`] are what the tables use; they are public for
-//! measurements and tools.
+//! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are
+//! public, for measurements.
 
 pub(crate) mod estimates;
 pub(crate) mod allocation;
@@ -30,9 +30,17 @@ pub(crate) mod hash;
 #[cfg(test)]
 pub(crate) mod vectors;
 
+#[cfg(feature = "testing")]
 pub use bloom::legacy::extra_rotates_bits;
-pub use builder::FilterBuilder;
-pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
 pub use policy::FilterPolicy;
-pub use prefix::{Prefix, PrefixExtractor};
-pub use registry::{Encoding, FilterReader, PreparedFilter};
+pub use prefix::PrefixExtractor;
+pub use registry::Encoding;
+
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub use builder::FilterBuilder;
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub use hash::KeyHash;
+#[cfg(feature = "testing")]
+pub use hash::{legacy_hash, leveldb_hash, xxph3_64};
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub use registry::{FilterReader, PreparedFilter};

@@ -336,6 +336,7 @@ impl PreparedFilter {
 
     /// Size of the filter.
     #[must_use]
+    #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }

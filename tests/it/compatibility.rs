@@ -8,8 +8,8 @@
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{Marks, NamedFilter, all_filters};
 use crate::support::stores::{as_env, copy_of, files, open};
+use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
-use siftdb::env::counting::CountingEnv;
 use siftdb::{Db, LevelStats, Options};
 use std::sync::Arc;
 

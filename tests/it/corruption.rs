@@ -15,7 +15,7 @@ use crate::support::model::{Entries, Map, apply, batch_of};
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::{Db, Error, Iter, Options, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -18,7 +18,7 @@ use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run};
 use crate::support::stores::{as_env, files_ending, open, scan, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::{Db, WriteOptions};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -15,7 +15,7 @@ use crate::support::reads::all_reads;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, copy_of, files, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::inspect::{self, DumpOptions};
 use siftdb::{Db, Options, Recovery, RepairReport, WriteBatch};
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,8 +14,8 @@ use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run, look_at};
 use crate::support::stores::{as_env, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::mem::CrashModel;
-use siftdb::env::testing::fault::{
+use siftdb::env::testing::CrashModel;
+use siftdb::env::testing::{
     CHANGES, Calls, Change, EINTR, EIO, EMFILE, ENOSPC, Fault, FaultEnv, FaultKind, READS,
 };
 use siftdb::{Db, Error, FilterRebuild, Options};

@@ -8,8 +8,8 @@ use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{Marks, NamedFilter, all_filters, layouts, one_of_each_layout};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, open, scan, small_options};
+use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
-use siftdb::env::counting::CountingEnv;
 use siftdb::filter::FilterPolicy;
 use siftdb::{
     Db, Error, ExplainOutcome, ExplainPlace, Filter, FilterAnswer, LevelStats, Options,

@@ -3,8 +3,8 @@
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::stores::{HOME, as_env, open, small_options};
+use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
-use siftdb::env::counting::CountingEnv;
 use siftdb::{Db, Filter, FilterLayout, FilterPinning, FilterSource, Options, Stats};
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, Stops};
 use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options};
-use siftdb::env::{DiskEnv, Env, FaultEnv, MemEnv};
+use siftdb::env::testing::FaultEnv;
+use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Error, FilterRebuild, LockHolder, Options, ReadOptions, WriteOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -201,7 +202,7 @@ fn a_replaced_lock_stops_the_first_write() {
 /// A look at `LOCK` that fails is no proof: nothing is written without one.
 #[test]
 fn an_unreadable_lock_is_not_trusted() {
-    use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultKind};
+    use siftdb::env::testing::{Calls, EIO, Fault, FaultKind};
     let env = MemEnv::new();
     drop(filled(&env, &small_options()));
     let faulty = FaultEnv::new(as_env(&env));

@@ -10,7 +10,7 @@ use crate::support::model::{Entries, Map, Model, apply, batch_of, first_differen
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::{Db, Error, FilterRebuild, Iter, Options, ReadOptions, Snapshot, WriteOptions};
 use std::collections::VecDeque;
 use std::ops::Bound;

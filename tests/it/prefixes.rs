@@ -5,8 +5,8 @@ use crate::support::data::bytes;
 use crate::support::filters::{Marks, UpToDash, prefix_rules};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, open, small_options};
+use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
-use siftdb::env::counting::CountingEnv;
 use siftdb::filter::PrefixExtractor;
 use siftdb::{
     Db, Error, Filter, FilterLayout, Iter, Options, Prefix, ReadOptions, Snapshot, Stats,

@@ -5,8 +5,8 @@
 
 use crate::support::data::{absent_key, key};
 use crate::support::stores::{HOME, as_env, copy_of, files, open, scan, scan_back, small_options};
-use siftdb::env::mem::CrashModel;
-use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::CrashModel;
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, LockMode, MemEnv};
 use siftdb::{Db, Error, FilterRebuild, Options, Recovery};
 use std::path::Path;

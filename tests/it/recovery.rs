@@ -3,8 +3,8 @@
 use crate::support::data::bytes;
 use crate::support::model::Map;
 use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, scan, scan_back};
-use siftdb::env::mem::CrashModel;
-use siftdb::env::testing::fault::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::CrashModel;
+use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};

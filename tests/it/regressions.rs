@@ -4,7 +4,7 @@
 use crate::support::data::bytes;
 use crate::support::stores::{as_env, open, scan_back, small_options};
 use siftdb::WriteOptions;
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
 use std::path::Path;
 

@@ -11,8 +11,8 @@ use crate::support::seal::{
 use crate::support::stores::{
     HOME, as_env, copy_of, files, files_ending, name, open, scan, small_options,
 };
-use siftdb::env::mem::CrashModel;
-use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::CrashModel;
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, RepairReport, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};

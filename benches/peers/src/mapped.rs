@@ -7,8 +7,7 @@
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use siftdb::env::disk::DiskEnv;
-use siftdb::env::{Env, EnvLayer, RandomFile};
+use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -8,11 +8,11 @@
 //! [`dump()`] goes by the file's name where it is one of siftdb's, else by how the file begins or
 //! ends. Keys and values are printed as Rust's byte-string escapes.
 
-pub mod dump;
-pub mod live;
-pub mod records;
-pub mod tables;
-pub mod text;
+pub(crate) mod dump;
+pub(crate) mod live;
+pub(crate) mod records;
+pub(crate) mod tables;
+pub(crate) mod text;
 
 pub use dump::{dump, dump_records};
 pub use live::{LiveTable, UncheckedLogs, live_tables, unchecked_logs, verify_live_table};

@@ -255,7 +255,7 @@ fn print_filter(
     }
     let blocks = table.filter().blocks();
     if blocks.layout_name() == "none" {
-        let policy = blocks.name().unwrap_or_default().escape_debug();
+        let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
     // A damaged filter costs reads, never answers: it is said and the rest is printed.

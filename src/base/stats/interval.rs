@@ -11,7 +11,7 @@ const Z_95: f64 = 1.959_963_984_540_054;
 /// `None` without trials.
 ///
 /// ```
-/// let (low, high) = siftdb::stats::wilson_95(10, 1_000).unwrap();
+/// let (low, high) = siftdb::experiment::wilson_95(10, 1_000).unwrap();
 /// assert!(low < 0.0055 && 0.018 < high);
 /// ```
 #[must_use]

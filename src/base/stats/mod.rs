@@ -16,7 +16,3 @@ pub mod text;
 pub mod report;
 pub mod interval;
 pub mod counters;
-
-pub use counters::{Counter, Counters, LevelCounter, Stripe};
-pub use interval::wilson_95;
-pub use report::{LevelStats, Stats};

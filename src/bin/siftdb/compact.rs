@@ -13,7 +13,7 @@ use crate::text::counted;
 use clap::Args;
 use serde_json::json;
 use siftdb::CompactRangeOptions;
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::Bound;

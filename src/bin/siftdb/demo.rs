@@ -17,8 +17,8 @@ use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
-use siftdb::experiment::load::{KEYS_MAX, KEYS_MIN};
 use siftdb::experiment::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
+use siftdb::experiment::{KEYS_MAX, KEYS_MIN};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::json;
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use std::io::Write;
 
 const JSON: &str = "\

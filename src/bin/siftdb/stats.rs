@@ -11,7 +11,7 @@ use crate::output::{Output, Shown};
 use crate::text::{date, log_note};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::stats::{LevelStats, Stats as Figures};
+use siftdb::{LevelStats, Stats as Figures};
 use std::io::Write;
 
 const JSON: &str = "\

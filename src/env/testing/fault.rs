@@ -127,7 +127,7 @@ pub struct Change {
 /// An Env that passes calls on to another and lets some fail. Clones share the fault.
 ///
 /// ```
-/// use siftdb::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+/// use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 /// use siftdb::env::{Env, MemEnv};
 /// use std::path::Path;
 /// use std::sync::Arc;

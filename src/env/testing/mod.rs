@@ -1,5 +1,8 @@
 //! Environments that fail on purpose.
 
-pub mod fault;
+pub(crate) mod fault;
 
-pub use fault::FaultEnv;
+pub use crate::env::mem::{CrashModel, LogWalk};
+pub use fault::{
+    CHANGES, Calls, Change, EINTR, EIO, EMFILE, ENOSPC, Fault, FaultEnv, FaultKind, READS,
+};

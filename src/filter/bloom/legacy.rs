@@ -111,6 +111,7 @@ fn bits_in_line(mut hash: u32, probes: u32, line_bytes: u64) -> impl Iterator<It
 /// assert_eq!(bits.len(), 6);
 /// assert!(bits.iter().all(|bit| bit / 512 == bits[0] / 512), "all in one line of 512 bits");
 /// ```
+#[cfg(any(test, feature = "testing"))]
 pub fn extra_rotates_bits(
     hash: u32,
     probes: u32,

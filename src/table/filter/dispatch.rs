@@ -94,8 +94,6 @@ impl FilterBlockBuilder {
 /// Asks the filter of one table.
 #[derive(Debug)]
 pub struct FilterBlockReader {
-    /// The persisted policy name, also of a policy that nobody knows.
-    name: Option<String>,
     layout: Layout,
 }
 
@@ -112,18 +110,13 @@ impl FilterBlockReader {
     /// [`make_resident`](Self::make_resident). Where a table has several filters the first known
     /// one serves.
     pub fn open(metaindex: &[(String, BlockHandle)], custom: &[Arc<dyn FilterPolicy>]) -> Self {
-        let mut unknown = None;
         for (entry, handle) in metaindex {
             let Some((make, policy)) = split_name(entry) else { continue };
             if let Some(reader) = FilterReader::for_name(policy, custom) {
-                return FilterBlockReader {
-                    name: Some(policy.to_string()),
-                    layout: make(reader, *handle),
-                };
+                return FilterBlockReader { layout: make(reader, *handle) };
             }
-            unknown.get_or_insert_with(|| policy.to_string());
         }
-        FilterBlockReader { name: unknown, layout: Layout::None }
+        FilterBlockReader { layout: Layout::None }
     }
 
     /// About how many bytes [`make_resident`](Self::make_resident) would hold.
@@ -245,11 +238,6 @@ impl FilterBlockReader {
             Layout::Full(reader) => reader.resident(),
             _ => None,
         }
-    }
-
-    /// The persisted policy name, also of a policy that nobody here knows.
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
     }
 
     /// The layout, for people; `none` where no filter is asked.
@@ -393,7 +381,6 @@ mod tests {
                     prop_assert_eq!(verdicts(&reader, &file, key, *offset, &mut io), expected);
                 }
                 prop_assert_eq!(io.filter_errors, 0);
-                prop_assert_eq!(reader.name(), Some(&*filter.policy_name()));
             }
         }
     }
@@ -578,20 +565,20 @@ mod tests {
         let built = built(&choices()[13], &some_keys(10), 10);
         assert_eq!(built.metaindex[0].0, "fullfilter.test.Exact");
         let file = built.sink.file(true);
-        for (metaindex, name) in [
-            (built.metaindex.clone(), Some("test.Exact")),
-            (vec![("siftdb.properties".to_string(), BlockHandle::default())], None),
-            (Vec::new(), None),
+        for metaindex in [
+            built.metaindex.clone(),
+            vec![("siftdb.properties".to_string(), BlockHandle::default())],
+            Vec::new(),
         ] {
             let mut reader = FilterBlockReader::open(&metaindex, &[]);
             let mut io = TableIo::default();
             reader.make_resident(&file, &mut io);
             let said = verdicts(&reader, &file, b"absent", 0, &mut io);
             assert_eq!(said, [FilterVerdict::NotConsulted; 2]);
-            assert_eq!((reader.name(), reader.layout_name()), (name, "none"));
+            assert_eq!(reader.layout_name(), "none");
             assert_eq!((io.filter_errors, reader.resident_bytes()), (0, 0));
         }
-        assert!(FilterBlockReader::open(&built.metaindex, &custom()).name().is_some());
+        assert_ne!(FilterBlockReader::open(&built.metaindex, &custom()).layout_name(), "none");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! found says which prefix it claims to be; all of it must then agree.
 
 use super::model::{Entries, Map};
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

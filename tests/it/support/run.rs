@@ -8,7 +8,7 @@ use super::history::{History, Moment, Prefix, Violation, WRITERS};
 use super::model::{Entries, batch_of};
 use super::rng::Rng;
 use super::stores::{HOME, as_env, scan, scan_back};
-use siftdb::env::mem::CrashModel;
+use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, FilterRebuild, Options, ReadOptions, Result, WriteOptions};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,7 +8,7 @@ use crate::mapped::MappedEnv;
 use crate::tally::Tally;
 use crate::workload::Batch;
 use siftdb::env::Env;
-use siftdb::env::disk::DiskEnv;
+use siftdb::env::DiskEnv;
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
 use std::path::Path;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::output::{Output, Shown, Text};
 use crate::text::log_note;
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use siftdb::{FilterAdvice, LevelAdvice, Options};
 use std::io::Write;
 

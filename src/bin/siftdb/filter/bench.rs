@@ -16,8 +16,8 @@ use crate::numbers::{bits, count, percent};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
+use siftdb::experiment::wilson_95;
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
-use siftdb::stats::wilson_95;
 use std::io::Write;
 use std::time::Instant;
 

@@ -14,7 +14,7 @@ use crate::output::{Output, Shown};
 use crate::text::{counted, log_note};
 use clap::Args;
 use serde_json::json;
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use siftdb::{FilterRebuild, Options, Stats};
 use std::io::Write;
 

@@ -11,8 +11,8 @@ use crate::numbers::{bits, count, percent, share};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
+use siftdb::experiment::bytes;
 use siftdb::filter::Encoding;
-use siftdb::stats::text::bytes;
 use std::f64::consts::LN_2;
 use std::io::Write;
 

@@ -19,7 +19,7 @@ use crate::output::{Output, Shown, Text};
 use crate::text::{counted, date, log_note};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::stats::text::bytes;
+use siftdb::experiment::bytes;
 use siftdb::{Db, FilterFinding, FilterGroup, FilterReport, LevelStats, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
