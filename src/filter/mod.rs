@@ -9,8 +9,8 @@
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
 //! [`Encoding::expected_fpr`] states; it never denies a key it holds.
 //!
-//! Beside a key, or in its place, a filter may hold its [`Prefix`](crate::Prefix), so that a scan can pass a
-//! table by.
+//! A filter may also contain the [`Prefix`](crate::Prefix) of each key, next to the key or in its
+//! place. A scan can then skip a table.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
 //! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are

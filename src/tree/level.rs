@@ -1,5 +1,5 @@
-//! One level of a version as a lookup meets it: for each table fences and a [`TableProbe`], side by side
-//! in the order of the search.
+//! One level of a version as a lookup meets it: for each table fences and a [`TableProbe`], side by
+//! side in the order of the search.
 //!
 //! `version.rs` and `multi_get.rs` walk them. Fences settle whether a table can have the key by
 //! its range; a probe keeps what a probe needs, so that nothing else of a table is touched before

@@ -1,6 +1,6 @@
 //! Which entries a merge keeps: one answer for flushes and compactions.
 //!
-//! [`SnapshotStripes::decide`] is shown every entry of a merge in the order of internal keys, so the
+//! [`SnapshotStripes::decide`] sees every entry of a merge in the order of internal keys, so the
 //! newest version of a key comes first. The *snapshots* are the sequences that reads may still be
 //! made at: the live snapshots and the last published sequence, which every later read is at or
 //! above. They divide the sequences into stripes; all versions of a key in one stripe look alike
