@@ -182,4 +182,4 @@ pub use read::explain::{
 };
 pub use read::scan::Iter;
 pub use table::filter::layout::FilterLayout;
-pub use table::filter::pinned::FilterPinning;
+pub use table::filter::layout::FilterPinning;

@@ -10,7 +10,7 @@
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
 use crate::filter::allocation::millibits_by_run;
-use crate::filter::registry::Encoding;
+use crate::filter::encoding::Encoding;
 use crate::table::filter::layout::FilterLayout;
 
 /// The finest part of a table that the division tells apart.

@@ -8,7 +8,7 @@
 use crate::admin::filter_report::{FilterDamage, FilterFacts, FilterReport, WantedFilter};
 use crate::base::stats::report::LevelStats;
 use crate::base::stats::text::bytes;
-use crate::filter::registry::Encoding;
+use crate::filter::encoding::Encoding;
 use std::fmt;
 
 /// Lookups before anything is said of them.

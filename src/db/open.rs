@@ -33,7 +33,7 @@ use crate::memtable::published::Published;
 use crate::options::database::Options;
 use crate::state::shared::{LogState, ReadView, Shared};
 use crate::state::stats_file::load;
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::tree::manifest::{ManifestState, read_current, replay};
 use crate::tree::set::{SharedNumbers, VersionSet};

@@ -1,29 +1,36 @@
-//! Builds the filter of one set of keys, in any encoding.
+//! Builds filters: collects the keys of one filter, then writes its bytes.
 //!
-//! Legal order: `((add_key | add_key_and_alternate)* finish)*`, keys sorted. Called by the layouts,
-//! `table/filter_block/`. The built-in encodings keep one hash per key; a user's policy wants the
-//! keys, so their bytes are kept. Repeats are dropped (see `collected`), except where LevelDB
-//! counts them and the bytes have to be LevelDB's.
+//! A builder makes one filter after another: `((add_key | add_key_and_alternate)* finish)*`, with
+//! sorted keys. The layouts (`table/filter`) call it. A built-in encoding needs one hash of each
+//! key; a user's policy needs the keys themselves.
 //!
-//! A user's policy runs guarded and writes to a buffer of its own; its filter is asked for every
-//! member before it is used. Of the built-in encodings that is an option: the hashes are summed up
-//! again behind the filter that was made of them, then each is looked up in its bytes by the normal
-//! reader. Either way an error leaves no bytes, and nothing of it reaches the next filter.
+//! Repeats are dropped by RocksDB's rule (`XXPH3FilterBitsBuilder::AddKeyAndAlt` in its
+//! `filter_policy.cc`), because the number of entries decides a filter's size and so its bytes:
 //!
-//! Hashes and keys are charged to the budget in buckets, finished filters by their length until
-//! the builder is dropped, since its owner keeps them until then.
+//! - A key is dropped if it equals the last entry. A key with an alternate (its prefix) is also
+//!   dropped if it equals the previous alternate.
+//! - The alternate goes in before its key. It is dropped if it equals the previous alternate, the
+//!   key, or the last entry.
+//!
+//! "Last entry" and "previous alternate" are those from before the call. Built-in encodings
+//! compare hashes; policies compare bytes. In the block-based layout LevelDB counts repeats, so
+//! its encoding and policies keep them there.
+//!
+//! With [`Construction::verify`] a finished filter is checked in two ways: an XOR over all hashes
+//! shows a hash that changed in memory, and the filter's reader is asked for every member. A
+//! user's policy is always asked for every member. An error leaves no bytes behind.
 
 use crate::base::error::{Error, Result};
+use crate::cache::budget::ConstructionBudget;
 use crate::filter::bloom::fast_local;
 use crate::filter::bloom::legacy;
 use crate::filter::bloom::leveldb;
-use crate::filter::collected::{Hashes, Keys};
-use crate::filter::construction::{Charge, Construction};
-use crate::filter::hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
+use crate::filter::encoding::{Encoding, FilterReader};
+use crate::filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
 use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::registry::{Encoding, FilterReader};
 use crate::filter::ribbon::ribbon;
 use crate::filter::ribbon::space;
+use std::sync::Arc;
 
 impl Encoding {
     /// A builder for one filter after the other. It drops a key equal to the one before it.
@@ -33,7 +40,7 @@ impl Encoding {
     }
 
     /// The builder for the block-based layout. LevelDB counts repeats of a key there, and the
-    /// bytes are LevelDB's; RocksDB's encodings drop them in every layout.
+    /// bytes are LevelDB's; RocksDB's encodings drop repeats in every layout.
     #[must_use]
     pub fn block_based_builder(&self) -> FilterBuilder {
         let keep_repeats = matches!(self, Encoding::LevelDbBloom { .. } | Encoding::Custom(_));
@@ -61,137 +68,129 @@ impl Encoding {
 pub struct FilterBuilder {
     encoding: Encoding,
     keep_repeats: bool,
-    verify: bool,
-    collected: Collected,
-    /// For what is collected.
-    collecting: Charge,
-    /// For the filters that were finished.
-    finished: Charge,
-}
-
-/// What an encoding needs to know of its keys.
-#[derive(Debug)]
-enum Collected {
-    LevelDb(Hashes<u32>),
-    Legacy(Hashes<u32>),
-    Xxph3(Hashes<u64>),
-    Keys(Keys),
+    construction: Construction,
+    members: Members,
+    /// Memory of the members.
+    members_charge: Charge,
+    /// Memory of the finished filters. The owner keeps them until it drops the builder.
+    filters_charge: Charge,
 }
 
 impl FilterBuilder {
     fn new(encoding: Encoding, keep_repeats: bool) -> Self {
-        let collected = match encoding {
-            Encoding::LevelDbBloom { .. } => Collected::LevelDb(Hashes::default()),
-            Encoding::LegacyBloom { .. } => Collected::Legacy(Hashes::default()),
-            Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } => {
-                Collected::Xxph3(Hashes::default())
-            }
-            Encoding::Custom(_) => Collected::Keys(Keys::default()),
+        let members = match encoding {
+            Encoding::Custom(_) => Members::Keys(Keys::default()),
+            _ => Members::Hashes(Hashes::default()),
         };
-        let (collecting, finished) = (Charge::default(), Charge::default());
-        FilterBuilder { encoding, keep_repeats, verify: false, collected, collecting, finished }
+        FilterBuilder {
+            encoding,
+            keep_repeats,
+            construction: Construction::default(),
+            members,
+            members_charge: Charge::default(),
+            filters_charge: Charge::default(),
+        }
     }
 
-    /// The same builder with the settings of a table: before the first key.
+    /// The same builder with the settings of a table. To be called before the first key.
     #[must_use]
     pub(crate) fn under(mut self, construction: &Construction) -> Self {
-        self.verify = construction.verify;
-        self.collecting = Charge::new(construction);
-        self.finished = Charge::new(construction);
+        self.construction = construction.clone();
+        self.members_charge = Charge::new(construction);
+        self.filters_charge = Charge::new(construction);
         self
     }
 
     /// Adds a user key. Keys come sorted, so that repeats are neighbours.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        match &mut self.collected {
-            Collected::LevelDb(hashes) => hashes.add(leveldb_hash(user_key), self.keep_repeats),
-            Collected::Legacy(hashes) => hashes.add(legacy_hash(user_key), false),
-            Collected::Xxph3(hashes) => hashes.add(xxph3_64(user_key), false),
-            Collected::Keys(keys) => keys.add(user_key, self.keep_repeats),
+        let hash = |key| hash_for(&self.encoding, key);
+        match &mut self.members {
+            Members::Hashes(hashes) => hashes.add(hash(user_key), self.keep_repeats),
+            Members::Keys(keys) => keys.add(user_key, self.keep_repeats),
         }
-        self.collecting.cover(self.collected.used_bytes());
+        self.members_charge.cover(self.members.used_bytes());
     }
 
     /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
     /// name equal to that of the key before counts once. Not for the block-based layout.
     pub fn add_key_and_alternate(&mut self, user_key: &[u8], alternate: &[u8]) {
-        match &mut self.collected {
-            Collected::LevelDb(hashes) => {
-                hashes.add_with_alternate(leveldb_hash(user_key), leveldb_hash(alternate));
-            }
-            Collected::Legacy(hashes) => {
-                hashes.add_with_alternate(legacy_hash(user_key), legacy_hash(alternate));
-            }
-            Collected::Xxph3(hashes) => {
-                hashes.add_with_alternate(xxph3_64(user_key), xxph3_64(alternate));
-            }
-            Collected::Keys(keys) => keys.add_with_alternate(user_key, alternate),
+        let hash = |key| hash_for(&self.encoding, key);
+        match &mut self.members {
+            Members::Hashes(hashes) => hashes.add_with_alternate(hash(user_key), hash(alternate)),
+            Members::Keys(keys) => keys.add_with_alternate(user_key, alternate),
         }
-        self.collecting.cover(self.collected.used_bytes());
+        self.members_charge.cover(self.members.used_bytes());
     }
 
-    /// Keys collected since the last filter, dropped repeats not counted.
+    /// Entries since the last filter, dropped repeats not counted.
     #[must_use]
     pub fn entries(&self) -> usize {
-        match &self.collected {
-            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.as_slice().len(),
-            Collected::Xxph3(hashes) => hashes.as_slice().len(),
-            Collected::Keys(keys) => keys.len(),
+        match &self.members {
+            Members::Hashes(hashes) => hashes.list.len(),
+            Members::Keys(keys) => keys.ends.len(),
         }
     }
 
-    /// Memory that the collected keys take.
+    /// Memory that the entries take, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        match &self.collected {
-            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.memory_bytes(),
-            Collected::Xxph3(hashes) => hashes.memory_bytes(),
-            Collected::Keys(keys) => keys.memory_bytes(),
+        match &self.members {
+            Members::Hashes(hashes) => hashes.list.capacity() * size_of::<u64>(),
+            Members::Keys(keys) => {
+                keys.bytes.capacity() + keys.ends.capacity() * size_of::<usize>()
+            }
         }
     }
 
-    /// After how many keys a partition of `partition_bytes` is full; at least 1.
+    /// The number of keys after which a partition of `partition_bytes` is full; at least 1.
     #[must_use]
     pub fn keys_per_partition(&self, partition_bytes: usize) -> usize {
-        match &self.encoding {
+        let entries = |bytes: usize| match &self.encoding {
             Encoding::LevelDbBloom { bits_per_key } => {
-                leveldb::keys_for_bytes(partition_bytes, *bits_per_key).max(1)
+                leveldb::keys_for_bytes(bytes, *bits_per_key).max(1)
             }
-            Encoding::FastLocalBloom { millibits } => keys_that_fit(partition_bytes, |bytes| {
-                fast_local::approximate_num_entries(bytes, *millibits)
-            }),
-            Encoding::Ribbon { millibits } => keys_that_fit(partition_bytes, |bytes| {
-                space::approximate_num_entries(bytes, *millibits)
-            }),
-            Encoding::LegacyBloom { bits_per_key } => keys_that_fit(partition_bytes, |bytes| {
-                legacy::approximate_num_entries(bytes, *bits_per_key)
-            }),
-            // A panic is found when the filter is built; until then any cut will do.
+            Encoding::FastLocalBloom { millibits } => {
+                fast_local::approximate_num_entries(bytes as u64, *millibits) as usize
+            }
+            Encoding::Ribbon { millibits } => {
+                space::approximate_num_entries(bytes as u64, *millibits) as usize
+            }
+            Encoding::LegacyBloom { bits_per_key } => {
+                legacy::approximate_num_entries(bytes as u64, *bits_per_key) as usize
+            }
+            // A panic is reported when the filter is built; until then any cut will do.
             Encoding::Custom(policy) => {
-                guarded(|| policy.keys_per_partition(partition_bytes)).unwrap_or(1).max(1)
+                guarded(|| policy.keys_per_partition(bytes)).unwrap_or(1).max(1)
             }
-        }
+        };
+        // Below one line no key fits. RocksDB's PartitionedFilterBlockBuilder then grows the size
+        // by quarters until one fits: its bytes depend on these very steps.
+        let larger =
+            std::iter::successors(Some(partition_bytes.saturating_add(4).max(16)), |bytes| {
+                Some(bytes.saturating_add(bytes / 4))
+            });
+        let sizes = std::iter::once(partition_bytes).chain(larger.take_while(|&n| n <= 100_000));
+        sizes.map(entries).find(|&keys| keys > 0).unwrap_or(partition_bytes.max(1))
     }
 
-    /// Appends the filter of the collected keys and forgets them; nothing for no keys.
+    /// Appends the filter of the entries and forgets them; appends nothing for no entries.
     ///
     /// # Errors
     /// `InvalidOptions` if a user's policy panicked or denied a member, `MemoryCorruption` if a
-    /// check found that hashes or filter had changed. `dst` is as it was then.
+    /// check found that hashes or filter had changed. `dst` is then as it was.
     pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<()> {
         let start = dst.len();
         let result = self.append(dst).and_then(|()| self.check(&dst[start..]));
         match &result {
-            // The owner needs them whether or not there is room in the budget.
-            Ok(()) => drop(self.finished.add(dst.len() - start)),
+            // Not refusable: the owner keeps the filter whether or not the budget has room.
+            Ok(()) => drop(self.filters_charge.add(dst.len() - start)),
             Err(_) => dst.truncate(start),
         }
-        match &mut self.collected {
-            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.clear(),
-            Collected::Xxph3(hashes) => hashes.clear(),
-            Collected::Keys(keys) => keys.clear(),
+        match &mut self.members {
+            Members::Hashes(hashes) => hashes.clear(),
+            Members::Keys(keys) => keys.clear(),
         }
-        self.collecting.release();
+        self.members_charge.release();
         result
     }
 
@@ -200,101 +199,72 @@ impl FilterBuilder {
             return Ok(());
         }
         #[cfg(test)]
-        faults::change_hash(&mut self.collected);
+        faults::change_hash(&self.encoding, &mut self.members);
         #[cfg(test)]
         let start = dst.len();
-        match (&self.encoding, &self.collected) {
-            (Encoding::LevelDbBloom { bits_per_key }, Collected::LevelDb(hashes)) => {
-                leveldb::create_filter(hashes.as_slice(), *bits_per_key, dst);
-            }
-            (Encoding::LegacyBloom { bits_per_key }, Collected::Legacy(hashes)) => {
-                legacy::create_filter(hashes.as_slice(), *bits_per_key, dst);
-            }
-            (Encoding::FastLocalBloom { millibits }, Collected::Xxph3(hashes)) => {
-                fast_local::create_filter(hashes.as_slice(), *millibits, dst);
-            }
-            (Encoding::Ribbon { millibits }, Collected::Xxph3(hashes)) => {
-                let mut solving = self.finished.more();
-                let reserve = |bytes| solving.add(bytes);
-                ribbon::create_filter(hashes.as_slice(), *millibits, reserve, dst);
-            }
-            (Encoding::Custom(policy), Collected::Keys(keys)) => {
+        match (&self.encoding, &self.members) {
+            (Encoding::Custom(policy), Members::Keys(keys)) => {
                 create_custom(&**policy, &keys.sorted(), dst)?;
             }
-            // `new` pairs them, and nothing changes either.
-            _ => {
+            (Encoding::LevelDbBloom { bits_per_key }, Members::Hashes(hashes)) => {
+                leveldb::create_filter(&hashes.list, *bits_per_key, dst);
+            }
+            (Encoding::LegacyBloom { bits_per_key }, Members::Hashes(hashes)) => {
+                legacy::create_filter(&hashes.list, *bits_per_key, dst);
+            }
+            (Encoding::FastLocalBloom { millibits }, Members::Hashes(hashes)) => {
+                fast_local::create_filter(&hashes.list, *millibits, dst);
+            }
+            (Encoding::Ribbon { millibits }, Members::Hashes(hashes)) => {
+                // Given back when this arm ends: the equations are solved by then.
+                let mut solving = Charge::new(&self.construction);
+                ribbon::create_filter(&hashes.list, *millibits, |bytes| solving.add(bytes), dst);
+            }
+            // `new` pairs policies with keys, and nothing changes either.
+            (_, Members::Keys(_)) | (Encoding::Custom(_), _) => {
                 let what = "a filter builder that holds the keys of another encoding".to_string();
                 return Err(Error::InvalidOptions { what });
             }
         }
         #[cfg(test)]
-        faults::clear_bits(&self.collected, &mut dst[start..]);
+        faults::clear_bits(&self.encoding, &self.members, &mut dst[start..]);
         Ok(())
     }
 
-    /// Checks `filter` against what it was made of. Not inlined, so that a profile shows its cost.
+    /// Checks `filter` against the hashes it was made of. Not inlined, so that a profile shows its
+    /// cost.
     #[inline(never)]
     fn check(&self, filter: &[u8]) -> Result<()> {
-        if !self.verify || filter.is_empty() {
+        // A policy was asked for each key when it had made the filter.
+        let Members::Hashes(hashes) = &self.members else { return Ok(()) };
+        if !self.construction.verify || filter.is_empty() {
             return Ok(());
         }
-        let reader = FilterReader::of(&self.encoding);
-        let (sound, held) = match &self.collected {
-            Collected::LevelDb(hashes) => {
-                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_leveldb(hash));
-                (hashes.are_sound(), reader.holds_all(filter, members))
-            }
-            Collected::Legacy(hashes) => {
-                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_legacy(hash));
-                (hashes.are_sound(), reader.holds_all(filter, members))
-            }
-            Collected::Xxph3(hashes) => {
-                let members = hashes.as_slice().iter().map(|&hash| KeyHash::of_xxph3(hash));
-                (hashes.are_sound(), reader.holds_all(filter, members))
-            }
-            // The policy was asked for each key when it had made the filter.
-            Collected::Keys(_) => (true, true),
-        };
-        let what = match (sound, held) {
-            (true, true) => return Ok(()),
-            (false, _) => "hashes of keys changed before the end of their filter's construction",
-            (true, false) => "a filter denies a key that it was just built from",
+        let what = if hashes.xor() != hashes.checksum {
+            "hashes of keys changed before the end of their filter's construction"
+        } else if !FilterReader::of(&self.encoding).contains_all(filter, &hashes.list) {
+            "a filter denies a key that it was just built from"
+        } else {
+            return Ok(());
         };
         Err(Error::MemoryCorruption { what: what.to_string() })
     }
 }
 
-impl Collected {
-    /// Memory that what was collected takes, without room for more.
-    #[inline]
-    fn used_bytes(&self) -> usize {
-        match self {
-            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => hashes.used_bytes(),
-            Collected::Xxph3(hashes) => hashes.used_bytes(),
-            Collected::Keys(keys) => keys.used_bytes(),
+/// The hash that `encoding` makes its bits of. A 32-bit hash is widened.
+#[inline]
+fn hash_for(encoding: &Encoding, key: &[u8]) -> u64 {
+    match encoding {
+        Encoding::LevelDbBloom { .. } => u64::from(leveldb_hash(key)),
+        Encoding::LegacyBloom { .. } => u64::from(legacy_hash(key)),
+        Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } | Encoding::Custom(_) => {
+            xxph3_64(key)
         }
     }
 }
 
-/// After how many keys a partition is full, where `entries` says how many a filter of some bytes
-/// holds. A partition smaller than one line would hold no key at all; then one line is taken.
-fn keys_that_fit(partition_bytes: usize, entries: impl Fn(u64) -> u64) -> usize {
-    let entries = |bytes: usize| entries(bytes as u64) as usize;
-    if entries(partition_bytes) > 0 {
-        return entries(partition_bytes);
-    }
-    let mut larger = partition_bytes.saturating_add(4).max(16);
-    while larger <= 100_000 {
-        if entries(larger) > 0 {
-            return entries(larger);
-        }
-        larger += larger / 4;
-    }
-    partition_bytes.max(1)
-}
-
-/// Lets a user's policy write its filter to a buffer of its own, so that a policy that breaks the
-/// rule of appending spoils nothing else, and asks it for every member.
+/// Lets a user's policy write its filter, and asks it for every member. The policy gets a buffer
+/// of its own, so that one that does not append spoils no other filter.
 fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -> Result<()> {
     let built = guarded(|| {
         let mut filter = Vec::new();
@@ -311,6 +281,206 @@ fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -
     Ok(())
 }
 
+/// The members of one filter, in the order they were added.
+#[derive(Debug)]
+enum Members {
+    Hashes(Hashes),
+    Keys(Keys),
+}
+
+impl Members {
+    /// Memory that the entries fill. Spare capacity does not count.
+    #[inline]
+    fn used_bytes(&self) -> usize {
+        match self {
+            Members::Hashes(hashes) => hashes.list.len() * size_of::<u64>(),
+            Members::Keys(keys) => keys.bytes.len() + keys.ends.len() * size_of::<usize>(),
+        }
+    }
+}
+
+/// Whether an alternate and its key become entries, by the rule in the header.
+#[inline]
+fn admit<T: PartialEq + Copy>(
+    key: T,
+    alternate: T,
+    last: Option<T>,
+    previous: Option<T>,
+) -> [bool; 2] {
+    let is_new = |entry| Some(entry) != last && Some(entry) != previous;
+    [is_new(alternate) && alternate != key, is_new(key)]
+}
+
+#[derive(Debug, Default)]
+struct Hashes {
+    list: Vec<u64>,
+    /// XOR of all entries as they were added.
+    checksum: u64,
+    previous_alternate: Option<u64>,
+}
+
+impl Hashes {
+    #[inline]
+    fn add(&mut self, key: u64, keep_repeats: bool) {
+        if keep_repeats || self.list.last() != Some(&key) {
+            self.push(key);
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, hash: u64) {
+        self.list.push(hash);
+        self.checksum ^= hash;
+    }
+
+    fn add_with_alternate(&mut self, key: u64, alternate: u64) {
+        let last = self.list.last().copied();
+        let previous = self.previous_alternate.replace(alternate);
+        let [admit_alternate, admit_key] = admit(key, alternate, last, previous);
+        // The alternate goes first, so that the last entry is the key where one was added.
+        if admit_alternate {
+            self.push(alternate);
+        }
+        if admit_key {
+            self.push(key);
+        }
+    }
+
+    /// XOR of the entries as they are now.
+    fn xor(&self) -> u64 {
+        self.list.iter().fold(0, |sum, hash| sum ^ hash)
+    }
+
+    /// Forgets everything but the memory. The previous alternate too: if it stayed, the next
+    /// filter would lack it (rocksdb#4024).
+    fn clear(&mut self) {
+        self.list.clear();
+        self.checksum = 0;
+        self.previous_alternate = None;
+    }
+}
+
+/// Keys, one after the other, and where each ends.
+#[derive(Debug, Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    previous_alternate: Option<Vec<u8>>,
+}
+
+impl Keys {
+    fn add(&mut self, key: &[u8], keep_repeats: bool) {
+        if keep_repeats || self.last() != Some(key) {
+            self.push(key);
+        }
+    }
+
+    fn add_with_alternate(&mut self, key: &[u8], alternate: &[u8]) {
+        let previous = self.previous_alternate.as_deref();
+        let [admit_alternate, admit_key] = admit(key, alternate, self.last(), previous);
+        if admit_alternate {
+            self.push(alternate);
+        }
+        if admit_key {
+            self.push(key);
+        }
+        self.previous_alternate = Some(alternate.to_vec());
+    }
+
+    /// The entries, sorted. Prefixes that do not sort as their keys do can be out of order.
+    fn sorted(&self) -> Vec<&[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let mut keys: Vec<&[u8]> =
+            starts.zip(&self.ends).filter_map(|(start, &end)| self.bytes.get(start..end)).collect();
+        if !keys.is_sorted() {
+            keys.sort_unstable();
+        }
+        keys
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.previous_alternate = None;
+    }
+
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn last(&self) -> Option<&[u8]> {
+        let (_, before) = self.ends.split_last()?;
+        self.bytes.get(before.last().copied().unwrap_or(0)..)
+    }
+}
+
+/// How the filters of a table are built. The options fill it in.
+#[derive(Clone, Debug, Default)]
+pub struct Construction {
+    /// Check each filter against the hashes that it was built from before it is written.
+    pub verify: bool,
+    /// The budget that the memory is charged to.
+    pub budget: Option<Arc<dyn ConstructionBudget>>,
+}
+
+/// Unit in which growing memory is charged: 32,768 hashes of 8 bytes, as in RocksDB.
+const BUCKET_BYTES: usize = 32_768 * 8;
+
+/// Memory charged to a budget. Dropping it gives everything back, also after an error or a panic.
+///
+/// A refusal is no error. Memory that is needed either way is then not counted; Ribbon, which can
+/// do with less, falls back to Bloom.
+#[derive(Debug, Default)]
+struct Charge {
+    budget: Option<Arc<dyn ConstructionBudget>>,
+    bytes: u64,
+    /// Whole buckets that were asked for.
+    buckets: usize,
+}
+
+impl Charge {
+    /// An empty charge on the budget of `construction`.
+    fn new(construction: &Construction) -> Self {
+        Charge { budget: construction.budget.clone(), ..Charge::default() }
+    }
+
+    /// Charges `bytes` more; false if the budget refuses. Without a budget nothing is refused.
+    fn add(&mut self, bytes: usize) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        let granted = budget.reserve(bytes as u64);
+        if granted {
+            self.bytes += bytes as u64;
+        }
+        granted
+    }
+
+    /// Charges memory that grows in small steps and is now `bytes`: in whole buckets, rounded to
+    /// the nearest. A refused bucket is not asked for again.
+    #[inline]
+    fn cover(&mut self, bytes: usize) {
+        while bytes >= self.buckets * BUCKET_BYTES + BUCKET_BYTES / 2 {
+            self.buckets += 1;
+            self.add(BUCKET_BYTES);
+        }
+    }
+
+    /// Gives everything back.
+    fn release(&mut self) {
+        self.buckets = 0;
+        let bytes = std::mem::take(&mut self.bytes);
+        if let Some(budget) = self.budget.as_ref().filter(|_| bytes > 0) {
+            budget.release(bytes);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
 /// Failing memory, for tests: a filter that has one of these keys goes wrong.
 #[cfg(test)]
 pub mod faults {
@@ -321,33 +491,73 @@ pub mod faults {
     /// The finished filter loses its bits.
     pub const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
 
-    fn has(collected: &Collected, key: &[u8]) -> bool {
-        match collected {
-            Collected::LevelDb(hashes) => hashes.as_slice().contains(&leveldb_hash(key)),
-            Collected::Legacy(hashes) => hashes.as_slice().contains(&legacy_hash(key)),
-            Collected::Xxph3(hashes) => hashes.as_slice().contains(&xxph3_64(key)),
-            Collected::Keys(_) => false,
+    pub(super) fn change_hash(encoding: &Encoding, members: &mut Members) {
+        if let Members::Hashes(hashes) = members
+            && hashes.list.contains(&hash_for(encoding, CHANGES_HASH))
+        {
+            hashes.list[0] ^= u64::from(u32::MAX);
         }
     }
 
-    pub(super) fn change_hash(collected: &mut Collected) {
-        if !has(collected, CHANGES_HASH) {
-            return;
-        }
-        match collected {
-            Collected::LevelDb(hashes) | Collected::Legacy(hashes) => {
-                hashes.damage(!hashes.as_slice()[0]);
-            }
-            Collected::Xxph3(hashes) => hashes.damage(!hashes.as_slice()[0]),
-            Collected::Keys(_) => {}
-        }
-    }
-
-    pub(super) fn clear_bits(collected: &Collected, filter: &mut [u8]) {
-        if has(collected, CLEARS_BITS) {
+    pub(super) fn clear_bits(encoding: &Encoding, members: &Members, filter: &mut [u8]) {
+        if let Members::Hashes(hashes) = members
+            && hashes.list.contains(&hash_for(encoding, CLEARS_BITS))
+        {
             // All but the longest trailer.
             let body = filter.len() - 5;
             filter[..body].fill(0);
+        }
+    }
+}
+
+/// A budget that tests look into.
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Grants up to `limit` bytes and remembers the most that were taken at once.
+    #[derive(Debug)]
+    pub struct Budget {
+        limit: u64,
+        taken: AtomicU64,
+        peak: AtomicU64,
+    }
+
+    impl Budget {
+        pub fn new(limit: u64) -> Arc<Self> {
+            Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
+        }
+
+        /// Settings that charge this budget and check every filter.
+        pub fn construction(self: &Arc<Self>) -> Construction {
+            Construction { verify: true, budget: Some(Arc::clone(self) as _) }
+        }
+
+        pub fn taken(&self) -> u64 {
+            self.taken.load(Ordering::Relaxed)
+        }
+
+        /// The most at once since the last call.
+        pub fn take_peak(&self) -> u64 {
+            self.peak.swap(self.taken(), Ordering::Relaxed)
+        }
+    }
+
+    impl ConstructionBudget for Budget {
+        fn reserve(&self, bytes: u64) -> bool {
+            let taken = self.taken() + bytes;
+            if taken > self.limit {
+                return false;
+            }
+            self.taken.store(taken, Ordering::Relaxed);
+            self.peak.fetch_max(taken, Ordering::Relaxed);
+            true
+        }
+
+        fn release(&self, bytes: u64) {
+            assert!(bytes <= self.taken(), "more given back than was taken");
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -356,13 +566,12 @@ pub mod faults {
 mod tests {
     use super::*;
     use crate::base::coding::{Decoder, put_length_prefixed};
-    use crate::filter::construction::testing::Budget;
+    use crate::filter::builder::testing::Budget;
+    use crate::filter::encoding::PreparedFilter;
     use crate::filter::hash::KeyHash;
-    use crate::filter::registry::{FilterReader, PreparedFilter};
     use crate::filter::vectors;
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     /// Keeps the keys themselves; `deny` and `panics` make it break its contract.
     #[derive(Debug, Default)]
@@ -556,13 +765,9 @@ mod tests {
         for encoding in bloom_filters() {
             let budget = Budget::new(u64::MAX);
             let mut builder = encoding.builder().under(&budget.construction());
-            let key_bytes = match builder.collected {
-                Collected::LevelDb(_) | Collected::Legacy(_) => 4,
-                Collected::Xxph3(_) | Collected::Keys(_) => 8,
-            };
             for i in 0..100_000u32 {
                 builder.add_key(&i.to_le_bytes());
-                let bytes = (u64::from(i) + 1) * key_bytes;
+                let bytes = (u64::from(i) + 1) * 8;
                 assert_eq!(budget.taken(), (bytes + BUCKET / 2) / BUCKET * BUCKET, "{encoding:?}");
             }
             let buckets = budget.take_peak();
@@ -731,5 +936,125 @@ mod tests {
         for encoding in encodings() {
             assert!(build(&encoding, []).is_empty());
         }
+    }
+
+    /// Each key with its alternate, and how many entries there are after it.
+    const SCRIPT: [(&str, Option<&str>, usize); 13] = [
+        ("abc", None, 1),
+        ("abc1", Some("abc"), 2), // the alternate is the last entry
+        ("abc1", Some("abc"), 2),
+        ("abc2", Some("abc"), 3),
+        ("bc1", Some("bc"), 5),
+        ("bc", Some("bc"), 5), // the key is the alternate before
+        ("def1", Some("def"), 7),
+        ("def1", Some("def"), 7),
+        ("def", None, 8), // without an alternate of its own it counts
+        ("def2", Some("def"), 9),
+        ("", Some(""), 10), // the empty key is its own alternate
+        ("g", Some(""), 11),
+        ("g", None, 11),
+    ];
+
+    #[test]
+    fn hashes_and_bytes_drop_equal_repeats() {
+        let (mut hashes, mut bytes) = (Hashes::default(), Keys::default());
+        for (key, alternate, entries) in SCRIPT {
+            let k = key.as_bytes();
+            if let Some(a) = alternate.map(str::as_bytes) {
+                hashes.add_with_alternate(xxph3_64(k), xxph3_64(a));
+                bytes.add_with_alternate(k, a);
+            } else {
+                hashes.add(xxph3_64(k), false);
+                bytes.add(k, false);
+            }
+            let found = [hashes.list.len(), bytes.ends.len()];
+            assert_eq!(found, [entries; 2], "{key:?} {alternate:?}");
+        }
+    }
+
+    fn are_sound(hashes: &Hashes) -> bool {
+        hashes.xor() == hashes.checksum
+    }
+
+    #[test]
+    fn a_hash_that_changes_is_noticed() {
+        let mut hashes = Hashes::default();
+        for round in 0..2u64 {
+            for key in 1..100 {
+                hashes.add(key, false);
+                hashes.add_with_alternate(key * 1_000, key * 7 + round);
+                assert!(are_sound(&hashes));
+            }
+            let first = hashes.list[0];
+            for bit in 0..64 {
+                hashes.list[0] = first ^ 1 << bit;
+                assert!(!are_sound(&hashes), "bit {bit}");
+            }
+            hashes.clear();
+            assert!(are_sound(&hashes));
+        }
+    }
+
+    #[test]
+    fn alternates_come_before_their_key() {
+        let mut keys = Keys::default();
+        keys.add_with_alternate(b"ab1", b"ab");
+        assert_eq!(keys.last(), Some(&b"ab1"[..]));
+        assert_eq!(keys.sorted(), [&b"ab"[..], b"ab1"]);
+        // An alternate that sorts below what came before it is put in its place.
+        keys.add_with_alternate(b"ac", b"a");
+        assert_eq!(keys.sorted(), [&b"a"[..], b"ab", b"ab1", b"ac"]);
+    }
+
+    #[test]
+    fn a_cut_forgets_earlier_keys() {
+        let (mut hashes, mut keys) = (Hashes::default(), Keys::default());
+        for _ in 0..2 {
+            for key in [1, 2] {
+                hashes.add_with_alternate(key, 0);
+            }
+            assert_eq!(hashes.list, [0, 1, 2], "the alternate is in this filter, too");
+            hashes.clear();
+            keys.add_with_alternate(b"ab", b"a");
+            assert_eq!(keys.sorted(), [&b"a"[..], b"ab"]);
+            keys.clear();
+        }
+    }
+
+    const BUCKET: u64 = BUCKET_BYTES as u64;
+
+    #[test]
+    fn growing_memory_is_charged_in_buckets() {
+        let budget = Budget::new(u64::MAX);
+        let mut charge = Charge::new(&budget.construction());
+        for (bytes, buckets) in [
+            (0, 0),
+            (BUCKET_BYTES / 2 - 1, 0),
+            (BUCKET_BYTES / 2, 1),
+            (BUCKET_BYTES * 3 / 2 - 1, 1),
+            (BUCKET_BYTES * 3 / 2, 2),
+            (BUCKET_BYTES * 9, 9),
+            (BUCKET_BYTES, 9),
+        ] {
+            charge.cover(bytes);
+            assert_eq!(budget.taken(), buckets * BUCKET, "{bytes} bytes");
+        }
+        charge.release();
+        assert_eq!(budget.taken(), 0);
+        // It begins anew.
+        charge.cover(BUCKET_BYTES);
+        assert_eq!(budget.taken(), BUCKET);
+    }
+
+    #[test]
+    fn refused_memory_is_not_returned() {
+        let budget = Budget::new(BUCKET + 10);
+        let mut charge = Charge::new(&budget.construction());
+        charge.cover(3 * BUCKET_BYTES);
+        assert!(!charge.add(11) && charge.add(10));
+        assert_eq!(budget.taken(), BUCKET + 10);
+        drop(charge);
+        assert_eq!(budget.taken(), 0);
+        assert!(Charge::default().add(usize::MAX), "without a budget nothing is refused");
     }
 }

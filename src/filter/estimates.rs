@@ -7,12 +7,12 @@
 //! have neither.
 
 use crate::base::prefetch::LINE_BYTES;
-use crate::filter::bloom::fast_local::{self, TRAILER_BYTES};
+use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::bloom::legacy;
 use crate::filter::bloom::leveldb;
 use crate::filter::bloom::leveldb_rate;
 use crate::filter::bloom::line_rates;
-use crate::filter::registry::Encoding;
+use crate::filter::encoding::Encoding;
 use crate::filter::ribbon::space;
 
 /// Steps in which the bits for a wanted rate are sought.
@@ -71,7 +71,7 @@ impl Encoding {
 
     /// The same of a filter, or the mean of some, with so many keys in so many bytes.
     pub(crate) fn expected_fpr_in(&self, keys: f64, bytes: f64) -> Option<f64> {
-        let lines = ((bytes - TRAILER_BYTES as f64) / LINE_BYTES as f64).max(1.0);
+        let lines = ((bytes - ROCKSDB_TRAILER_BYTES as f64) / LINE_BYTES as f64).max(1.0);
         let fast_local = |millibits| {
             line_rates::fast_local(keys, lines, fast_local::choose_num_probes(millibits))
         };

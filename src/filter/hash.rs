@@ -30,19 +30,11 @@ impl<'k> KeyHash<'k> {
         KeyHash { key, xxph3: xxph3_64(key), leveldb: Cell::new(None), legacy: Cell::new(None) }
     }
 
-    /// Knows of a key only its `xxph3_64`: for asking a filter that is made of it.
-    pub(crate) fn of_xxph3(hash: u64) -> Self {
-        KeyHash { key: &[], xxph3: hash, leveldb: Cell::new(None), legacy: Cell::new(None) }
-    }
-
-    /// Knows of a key only its `leveldb_hash`.
-    pub(crate) fn of_leveldb(hash: u32) -> Self {
-        KeyHash { leveldb: Cell::new(Some(hash)), ..KeyHash::of_xxph3(0) }
-    }
-
-    /// Knows of a key only its `legacy_hash`.
-    pub(crate) fn of_legacy(hash: u32) -> Self {
-        KeyHash { legacy: Cell::new(Some(hash)), ..KeyHash::of_xxph3(0) }
+    /// Stands for a key of which only the hash is known, to ask a filter made of such hashes. The
+    /// filter's encoding decides which of the three hashes it is; 32-bit ones were widened.
+    pub(crate) fn of_hash(hash: u64) -> Self {
+        let narrow = Cell::new(Some(hash as u32));
+        KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }
     }
 
     /// The key itself; filters of users' policies are asked with it.

@@ -9,8 +9,8 @@
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
 //! [`Encoding::expected_fpr`] states; it never denies a key it holds.
 //!
-//! A filter may also contain the [`Prefix`](crate::Prefix) of each key, next to the key or in its
-//! place. A scan can then skip a table.
+//! Beside a key, or in its place, a filter may hold its [`Prefix`](crate::Prefix), so that a scan
+//! can skip a table.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
 //! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are
@@ -19,11 +19,9 @@
 pub(crate) mod estimates;
 pub(crate) mod allocation;
 pub(crate) mod builder;
-pub(crate) mod construction;
-pub(crate) mod registry;
+pub(crate) mod encoding;
 pub(crate) mod ribbon;
 pub(crate) mod bloom;
-pub(crate) mod collected;
 pub(crate) mod prefix;
 pub(crate) mod policy;
 pub(crate) mod hash;
@@ -32,15 +30,15 @@ pub(crate) mod vectors;
 
 #[cfg(feature = "testing")]
 pub use bloom::legacy::extra_rotates_bits;
+pub use encoding::Encoding;
 pub use policy::FilterPolicy;
 pub use prefix::PrefixExtractor;
-pub use registry::Encoding;
 
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub use builder::FilterBuilder;
 #[cfg(any(feature = "cli", feature = "testing"))]
+pub use encoding::{FilterReader, PreparedFilter};
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub use hash::KeyHash;
 #[cfg(feature = "testing")]
 pub use hash::{legacy_hash, leveldb_hash, xxph3_64};
-#[cfg(any(feature = "cli", feature = "testing"))]
-pub use registry::{FilterReader, PreparedFilter};

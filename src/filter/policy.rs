@@ -4,7 +4,7 @@
 //! encodings do not go through it (they work on hashes, which a lookup computes once), so this
 //! file holds the contract and the guard around code that is not ours.
 //!
-//! A user's policy is called by `filter/builder.rs` and `filter/registry.rs`, and nobody else, so
+//! A user's policy is called by `filter/builder.rs` and `filter/encoding.rs`, and nobody else, so
 //! that no call escapes [`guarded`]: a panic becomes an error while a table is built and "may
 //! match" while one is read.
 
@@ -97,6 +97,18 @@ pub trait FilterPolicy: Send + Sync + Debug {
 /// away by the caller then, since it may be half done.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| panic_text(&*payload))
+}
+
+/// What is wrong with a name that a user chose and tables persist, if anything. `what` names it in
+/// the message.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if !(1..=255).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("a {what} has 1 to 255 printable ASCII characters, not {name:?}"));
+    }
+    match ["leveldb.", "rocksdb.", "siftdb."].iter().find(|start| name.starts_with(**start)) {
+        Some(start) => Err(format!("the {what} {name:?} is not free: {start}* are built in")),
+        None => Ok(()),
+    }
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {

@@ -12,7 +12,7 @@
 //! What goes into a filter is decided in `table/filter/layout.rs`.
 
 use crate::base::key::KEY_BYTES_MAX;
-use crate::filter::policy::guarded;
+use crate::filter::policy::{check_name, guarded};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -162,23 +162,7 @@ impl Prefix {
                 }
                 Err(format!("the prefix {} with {n}; it may be 1 to {KEY_BYTES_MAX}", self.id()))
             }
-            Rule::Custom(_) => {
-                let id = self.id();
-                let printable = id.bytes().all(|byte| byte.is_ascii_graphic());
-                if id.is_empty() || id.len() > 255 || !printable {
-                    return Err(format!(
-                        "a prefix extractor's id has 1 to 255 printable ASCII characters, \
-                         not {id:?}"
-                    ));
-                }
-                let reserved = ["leveldb.", "rocksdb.", BUILT_IN];
-                match reserved.iter().find(|prefix| id.starts_with(**prefix)) {
-                    Some(prefix) => Err(format!(
-                        "the prefix extractor's id {id:?} is not free: {prefix}* are built in"
-                    )),
-                    None => Ok(()),
-                }
-            }
+            Rule::Custom(_) => check_name("prefix extractor's id", &self.id()),
         }
     }
 

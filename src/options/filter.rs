@@ -5,11 +5,11 @@
 use crate::base::levels::LEVELS;
 use crate::filter::bloom::fast_local::millibits;
 use crate::filter::bloom::legacy::whole_bits;
+use crate::filter::encoding::Encoding;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::Prefix;
-use crate::filter::registry::Encoding;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
-use crate::table::filter::pinned::FilterPinning;
 use std::sync::Arc;
 
 /// The filter that new tables get: how keys become bits, and where the bits live.

@@ -8,8 +8,7 @@ use crate::base::levels::LEVELS;
 use crate::filter::allocation::millibits_by_run;
 use crate::options::database::Options;
 use crate::options::filter::Filter;
-use crate::table::filter::layout::TableFilter;
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
 
 impl Options {

@@ -8,11 +8,11 @@ use crate::base::key::Lookup;
 use crate::base::levels::LEVELS;
 use crate::base::stats::text::bytes;
 use crate::base::value::Value;
+use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::{self, LookupTrace, MemtableStep};
 use crate::state::shared::Shared;
 use crate::table::fetch::TableIo;
-use crate::table::filter::layout::FilterVerdict;
 use std::fmt;
 
 /// What one lookup touched, place by place. Print it.

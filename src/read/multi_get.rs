@@ -3,7 +3,7 @@
 //! Called by `Db::multi_get` and `Snapshot::multi_get`. The keys are sorted and hashed once; those
 //! that are still open go to each place in turn, memtables newest first, then the tables. Sorted
 //! keys meet the tables, partitions and blocks in order, so that each of these is fetched once, and
-//! filters are asked in windows whose cache misses overlap (`table/filter/batch.rs`).
+//! filters are asked in windows whose cache misses overlap (`table/batch_key.rs`).
 //!
 //! One view and one sequence serve the whole batch, in the order of I3. Memory is some 200 bytes a
 //! key, and of the cache no more is held at a time than by one lookup. A key counts as one lookup;
@@ -13,12 +13,12 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::value::Value;
+use crate::filter::encoding::FilterVerdict;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::read::point::published;
 use crate::state::shared::{ReadView, Shared};
-use crate::table::filter::batch::{Wanted, ask, set_all};
-use crate::table::filter::layout::FilterVerdict;
+use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::tree::version::VersionRead;
 
 /// The newest version of each key at or below `sequence`, or below the published one, in the order
@@ -58,10 +58,10 @@ fn search(
     view.version.multi_get(&mut open, read, &shared.counters)?;
 
     let mut values = vec![None; batch.len()];
-    for wanted in batch {
-        if let Lookup::Found(value) = wanted.answer {
+    for key in batch {
+        if let Lookup::Found(value) = key.answer {
             stripe.add(Counter::GetsFound, 1);
-            values[wanted.place] = Some(value);
+            values[key.position] = Some(value);
         }
     }
     Ok(values)
@@ -69,16 +69,16 @@ fn search(
 
 /// The keys as the places will meet them. Equal ones stay beside each other and are looked up each
 /// by itself, in blocks that are at hand already.
-fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<Wanted<'_>> {
+fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<BatchKey<'_>> {
     let places = keys.into_iter().enumerate();
     let mut order: Vec<_> = places.map(|(place, key)| (key_head(key), key, place)).collect();
     order.sort_unstable();
-    order.into_iter().map(|(_, key, place)| Wanted::new(key, sequence, place)).collect()
+    order.into_iter().map(|(_, key, place)| BatchKey::new(key, sequence, place)).collect()
 }
 
 fn search_memtables(
     view: &ReadView,
-    open: &mut Vec<&mut Wanted<'_>>,
+    open: &mut Vec<&mut BatchKey<'_>>,
     options: &ReadOptions,
     stripe: &Stripe<'_>,
 ) {
@@ -91,17 +91,17 @@ fn search_memtables(
             true => ask(open, |hash| memtable.prefetch(hash), |hash| memtable.may_contain(hash)),
             false => set_all(open, FilterVerdict::NotConsulted),
         }
-        for wanted in &mut *open {
-            match wanted.may_be_here() {
+        for key in &mut *open {
+            match key.may_be_here() {
                 true => {
-                    let hash = options.use_filters.then_some(&wanted.hash);
-                    wanted.answer = memtable.get(&wanted.key, hash);
+                    let hash = options.use_filters.then_some(&key.hash);
+                    key.answer = memtable.get(&key.lookup, hash);
                 }
                 false => stripe.add(Counter::MemtableNegatives, 1),
             }
         }
         let before = open.len();
-        open.retain(|wanted| wanted.is_open());
+        open.retain(|key| key.is_open());
         stripe.add(Counter::MemtableHits, (before - open.len()) as u64);
     }
 }

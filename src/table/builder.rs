@@ -16,7 +16,7 @@ use crate::base::key::{
     split_internal_key, unpack_trailer,
 };
 use crate::env::api::WritableFile;
-use crate::filter::construction::Construction;
+use crate::filter::builder::Construction;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, FilterBlockSummary, TableFilter};
@@ -334,7 +334,7 @@ mod tests {
     use crate::base::key::{put_internal_key, put_key_with_trailer};
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
-    use crate::filter::registry::Encoding;
+    use crate::filter::encoding::Encoding;
     use crate::table::filter::layout::{FilterLayout, FilterMembers};
     use std::path::Path;
 

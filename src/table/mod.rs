@@ -57,6 +57,7 @@ pub mod reader;
 pub mod builder;
 pub mod writer;
 pub mod filter;
+pub mod batch_key;
 pub mod open_index;
 pub mod fetch;
 pub mod lookup_block;

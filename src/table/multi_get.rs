@@ -9,10 +9,10 @@
 //! Answers and verdicts are those that [`Table::get`] gives for each key by itself.
 
 use crate::base::error::Result;
+use crate::filter::encoding::FilterVerdict;
+use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::cached_block::{BlockDirectory, BlockPlace};
 use crate::table::fetch::TableIo;
-use crate::table::filter::batch::{Wanted, set_all};
-use crate::table::filter::layout::FilterVerdict;
 use crate::table::lookup_block::LookupBlock;
 use crate::table::open_index::PinnedIndex;
 use crate::table::reader::{Table, TableReadOptions};
@@ -25,7 +25,7 @@ impl Table {
     /// The first failure; what is not answered by then stays open.
     pub fn multi_get(
         &self,
-        keys: &mut [&mut Wanted<'_>],
+        keys: &mut [&mut BatchKey<'_>],
         options: TableReadOptions,
         io: &mut TableIo,
     ) -> Result<()> {
@@ -36,16 +36,16 @@ impl Table {
             TableReadOptions { filter_said_maybe: true, .. } => {}
             _ => self.filter().ask_table(self.file(), keys, io),
         }
-        if !keys.iter().any(|wanted| wanted.may_be_here()) {
+        if !keys.iter().any(|key| key.may_be_here()) {
             return Ok(());
         }
         let mut pinned = PinnedIndex::default();
         let blocks = self.index(&mut pinned, io)?;
-        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
             io.index_seeks += 1;
-            wanted.block = blocks.find(&wanted.key);
+            key.block = blocks.find(&key.lookup);
         }
-        if options.use_filters && keys.iter().any(|wanted| is_undecided(wanted)) {
+        if options.use_filters && keys.iter().any(|key| is_undecided(key)) {
             self.filter().ask_blocks(self.file(), keys, io);
         }
         self.search_blocks(blocks, keys, options.fill_cache, io)
@@ -55,21 +55,21 @@ impl Table {
     fn search_blocks(
         &self,
         blocks: &BlockDirectory,
-        keys: &mut [&mut Wanted<'_>],
+        keys: &mut [&mut BatchKey<'_>],
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
         let mut held: Option<(BlockPlace, LookupBlock)> = None;
-        for wanted in keys.iter_mut().filter(|wanted| wanted.may_be_here()) {
-            let Some(place) = wanted.block else { continue };
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
+            let Some(place) = key.block else { continue };
             // Let go first: the next block may be read to where this one stands.
             held = held.filter(|(own, _)| *own == place);
             let block = match held.take() {
                 Some((_, block)) => block,
                 None => self.file().fetch_for_lookup(blocks, place, fill_cache, io)?,
             };
-            let found = block.search(&wanted.key, &wanted.hash);
-            wanted.answer = found.ok_or_else(|| self.not_data(place.handle))?;
+            let found = block.search(&key.lookup, &key.hash);
+            key.answer = found.ok_or_else(|| self.not_data(place.handle))?;
             held = Some((place, block));
         }
         Ok(())
@@ -77,6 +77,6 @@ impl Table {
 }
 
 /// A key that the layout's second question is for.
-fn is_undecided(wanted: &Wanted<'_>) -> bool {
-    wanted.verdict == FilterVerdict::NotConsulted && wanted.block.is_some()
+fn is_undecided(key: &BatchKey<'_>) -> bool {
+    key.verdict == FilterVerdict::NotConsulted && key.block.is_some()
 }

@@ -8,8 +8,8 @@
 use crate::base::coding::{get_varint, put_varint};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
-use crate::filter::bloom::fast_local::TRAILER_BYTES;
-use crate::filter::registry::Encoding;
+use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
+use crate::filter::encoding::Encoding;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block::cursor::BlockCursor;
@@ -142,7 +142,7 @@ impl Properties {
         let keys = self.filter_entries as f64 / filters;
         let bytes = self.filter_bytes.saturating_sub(windows.saturating_mul(4)) as f64 / filters;
         let asked_for = encoding.bits_per_key().unwrap_or_default() * keys / 8.0;
-        encoding.expected_fpr_in(keys, bytes.max(asked_for + TRAILER_BYTES as f64))
+        encoding.expected_fpr_in(keys, bytes.max(asked_for + ROCKSDB_TRAILER_BYTES as f64))
     }
 
     /// Keys that share one filter, on average, in the full and partitioned layouts.

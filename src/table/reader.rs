@@ -15,17 +15,16 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::{Lookup, LookupKey};
 use crate::base::sync::{Arc, OnceLock};
 use crate::env::handle::{FileHandle, FilePool};
+use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
-use crate::filter::registry::PreparedFilter;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::cached_block::{BlockCache, BlockDirectory};
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::dispatch::FilterBlockReader;
-use crate::table::filter::layout::FilterVerdict;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::filter::open::{OpenFilter, members_of};
-use crate::table::filter::pinned::FilterPinning;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };

@@ -15,15 +15,14 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
-use crate::filter::construction::Construction;
+use crate::filter::builder::Construction;
+use crate::filter::encoding::{Encoding, FilterVerdict};
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::Encoding;
+use crate::table::batch_key::BatchKey;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::cached_block::BlockCache;
 use crate::table::fetch::TableIo;
-use crate::table::filter::batch::Wanted;
-use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterVerdict, TableFilter};
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
@@ -174,8 +173,8 @@ fn multi_get<'k>(
     keys: &[&'k [u8]],
     sequence: u64,
     read: TableReadOptions,
-) -> Result<Vec<Wanted<'k>>> {
-    let mut batch: Vec<_> = keys.iter().map(|key| Wanted::new(key, sequence, 0)).collect();
+) -> Result<Vec<BatchKey<'k>>> {
+    let mut batch: Vec<_> = keys.iter().map(|key| BatchKey::new(key, sequence, 0)).collect();
     let mut open: Vec<_> = batch.iter_mut().collect();
     table.multi_get(&mut open, read, &mut TableIo::default())?;
     Ok(batch)
@@ -233,21 +232,21 @@ proptest! {
                 prop_assert_eq!(&get(&uncached, user, sequence, READ).unwrap(), &expected);
             }
         }
-        let mut wanted: Vec<&[u8]> =
+        let mut keys: Vec<&[u8]> =
             entries.iter().chain(&others).map(|(key, _)| user_key(key)).collect();
-        wanted.sort_unstable();
+        keys.sort_unstable();
         for sequence in [0, 1, 4, 7, 11, SEQUENCE_MAX] {
             for (table, use_filters) in
                 [(&table, true), (&table, false), (&uncached, true), (&uncached, false)]
             {
                 let read = TableReadOptions { use_filters, ..READ };
-                for wanted in multi_get(table, &wanted, sequence, read).unwrap() {
-                    let user = wanted.key.user_key();
-                    prop_assert_eq!(&wanted.answer, &model_get(&entries, user, sequence));
+                for key in multi_get(table, &keys, sequence, read).unwrap() {
+                    let user = key.lookup.user_key();
+                    prop_assert_eq!(&key.answer, &model_get(&entries, user, sequence));
                     let mut io = TableIo::default();
                     let (_, verdict) =
-                        table.get(&wanted.key, &wanted.hash, read, &mut io).unwrap();
-                    prop_assert_eq!(wanted.verdict, verdict);
+                        table.get(&key.lookup, &key.hash, read, &mut io).unwrap();
+                    prop_assert_eq!(key.verdict, verdict);
                 }
             }
         }

@@ -9,8 +9,8 @@
 use crate::base::key::{key_head, user_key};
 use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
+use crate::filter::encoding::PreparedFilter;
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::PreparedFilter;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 

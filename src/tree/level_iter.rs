@@ -218,12 +218,12 @@ mod tests {
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::filter::construction::Construction;
+    use crate::filter::builder::Construction;
+    use crate::filter::encoding::Encoding;
     use crate::filter::prefix::Prefix;
-    use crate::filter::registry::Encoding;
     use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::filter::layout::FilterPinning;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
-    use crate::table::filter::pinned::FilterPinning;
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::edit::FileMeta;

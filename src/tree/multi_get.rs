@@ -11,8 +11,8 @@
 
 use crate::base::error::Result;
 use crate::base::stats::counters::{Counters, Stripe};
+use crate::table::batch_key::{BatchKey, ask};
 use crate::table::fetch::TableIo;
-use crate::table::filter::batch::{Wanted, ask};
 use crate::table::reader::TableReadOptions;
 use crate::tree::level::{Fence, Level, TableProbe};
 use crate::tree::version::{Version, VersionRead, count_io, count_verdict};
@@ -25,7 +25,7 @@ impl Version {
     /// The first one on the way of any key; what is still open then has no answer.
     pub fn multi_get(
         &self,
-        open: &mut Vec<&mut Wanted<'_>>,
+        open: &mut Vec<&mut BatchKey<'_>>,
         read: VersionRead,
         counters: &Counters,
     ) -> Result<()> {
@@ -34,11 +34,11 @@ impl Version {
         for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             let run = run_of(fence, open);
             search_run(0, probe, &mut open[run], read, &stripe)?;
-            open.retain(|wanted| wanted.is_open());
+            open.retain(|key| key.is_open());
         }
         for (number, level) in (1..).zip(sorted) {
             search_level(number, level, open, read, &stripe)?;
-            open.retain(|wanted| wanted.is_open());
+            open.retain(|key| key.is_open());
         }
         Ok(())
     }
@@ -48,13 +48,13 @@ impl Version {
 fn search_level(
     number: usize,
     level: &Level,
-    keys: &mut [&mut Wanted<'_>],
+    keys: &mut [&mut BatchKey<'_>],
     read: VersionRead,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
     let (mut at, mut place) = (0, 0);
     while let Some(first) = keys.get(at) {
-        let ends_before = |fence: &Fence| fence.ends_before(first.prefix, first.key.user_key());
+        let ends_before = |fence: &Fence| fence.ends_before(first.head, first.lookup.user_key());
         place += level.fences[place..].partition_point(ends_before);
         let (Some(fence), Some(probe)) = (level.fences.get(place), level.probes.get(place)) else {
             break;
@@ -68,12 +68,10 @@ fn search_level(
 }
 
 /// The keys between the fences of a table.
-fn run_of(fence: &Fence, keys: &[&mut Wanted<'_>]) -> Range<usize> {
-    let start =
-        keys.partition_point(|wanted| fence.starts_after(wanted.prefix, wanted.key.user_key()));
+fn run_of(fence: &Fence, keys: &[&mut BatchKey<'_>]) -> Range<usize> {
+    let start = keys.partition_point(|key| fence.starts_after(key.head, key.lookup.user_key()));
     let end = start
-        + keys[start..]
-            .partition_point(|wanted| !fence.ends_before(wanted.prefix, wanted.key.user_key()));
+        + keys[start..].partition_point(|key| !fence.ends_before(key.head, key.lookup.user_key()));
     start..end
 }
 
@@ -81,7 +79,7 @@ fn run_of(fence: &Fence, keys: &[&mut Wanted<'_>]) -> Range<usize> {
 fn search_run(
     level: usize,
     probe: &TableProbe,
-    keys: &mut [&mut Wanted<'_>],
+    keys: &mut [&mut BatchKey<'_>],
     read: VersionRead,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
@@ -89,7 +87,7 @@ fn search_run(
     if let Some(filter) = resident {
         ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
     }
-    if resident.is_none() || keys.iter().any(|wanted| wanted.may_be_here()) {
+    if resident.is_none() || keys.iter().any(|key| key.may_be_here()) {
         let mut io = TableIo::default();
         let options = TableReadOptions {
             use_filters: read.use_filters,
@@ -100,8 +98,8 @@ fn search_run(
         count_io(level, &io, stripe);
         result?;
     }
-    for wanted in keys {
-        count_verdict(level, probe, &wanted.key, wanted.verdict, &wanted.answer, stripe);
+    for key in keys {
+        count_verdict(level, probe, &key.lookup, key.verdict, &key.answer, stripe);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::base::filename::FileName;
 use crate::base::levels::LEVELS;
 use crate::base::sync::plain::Mutex;
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::tree::edit::FileMeta;
 use std::io::ErrorKind;

@@ -125,8 +125,8 @@ mod tests {
     use crate::admin::inspect::tables::{layout, verify_table};
     use crate::base::key::{ValueKind, put_internal_key};
     use crate::env::mem::MemEnv;
-    use crate::filter::construction::Construction;
-    use crate::filter::registry::Encoding;
+    use crate::filter::builder::Construction;
+    use crate::filter::encoding::Encoding;
     use crate::log::wal::evidence::CleanClose;
     use crate::log::wal::format::WalStart;
     use crate::log::wal::writer::WalWriter;

@@ -20,7 +20,7 @@ use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::tree::edit::FileMeta;

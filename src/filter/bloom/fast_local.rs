@@ -1,35 +1,33 @@
 //! RocksDB's FastLocalBloom: every key sets all its bits in one 64-byte line.
 //!
-//! Bytes: `lines * 64 ‖ ff 00 k 00 00`. The lower half of the 64-bit hash picks the line, the
-//! upper half the `k` bits in it, so that a probe costs one cache miss. The size follows from the
-//! number of keys and *millibits* (thousandths of a bit per key); no keys, no bytes. The trailer
-//! is told apart from those of RocksDB's other encodings in `filter/registry.rs`.
+//! Bytes: `lines * 64 ‖ ff 00 k 00 00`. The low half of the 64-bit hash chooses the line and the
+//! high half the `k` bits in it, so that a probe costs one cache miss. The size follows from the
+//! number of keys and the *millibits* (thousandths of a bit per key). No keys, no bytes.
 //!
-//! The bytes equal RocksDB's for the same keys. Space is taken for whole lines, at most
-//! 4 GiB - 64 bytes. `optimize_filters_for_memory` is left out: it makes bytes depend on the
-//! allocator. Called by `filter/registry.rs`; the bits are tested in `filter/bloom/simd.rs`.
+//! Source: `FastLocalBloomImpl` in RocksDB's `util/bloom_impl.h` and `FastLocalBloomBitsBuilder` in
+//! its `filter_policy.cc`; the idea of one line per key is from Putze, Sanders and Singler,
+//! "Cache-, Hash- and Space-Efficient Bloom Filters", 2007. The bytes equal RocksDB's for the same
+//! keys, up to its limit of 4 GiB - 64 bytes. `optimize_filters_for_memory` is left out: with it
+//! the bytes depend on the allocator.
 
 use crate::base::prefetch::{self, LINE_BYTES};
 use crate::filter::bloom::simd::{self, PROBE_STEP};
 
 /// The persisted name in the full and partitioned layouts. It stands for all of RocksDB's
-/// built-in encodings; the trailer says which.
+/// built-in encodings; the trailer tells which.
 pub const NAME: &str = "rocksdb.BuiltinBloomFilter";
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding.
 pub const BLOCK_BASED_NAME: &str = "siftdb.FastLocalBloom";
 
-/// Bytes behind the lines.
-pub const TRAILER_BYTES: usize = 5;
+/// Bytes after the body of every filter of RocksDB's encodings.
+pub const ROCKSDB_TRAILER_BYTES: usize = 5;
 
 /// First byte of the trailer.
 pub const MARKER: u8 = 0xff;
 
 /// The largest body: whole lines below 4 GiB.
 const BODY_BYTES_MAX: u64 = 0xffff_ffc0;
-
-/// Keys ahead whose line is asked for while bits are set.
-const LOOKAHEAD: usize = 8;
 
 /// Bits per key as RocksDB takes them, in thousandths: below 0.5 there is no filter (0), below 1
 /// it is 1, from 100 on (and for NaN) it is 100.
@@ -49,6 +47,7 @@ pub fn millibits(bits_per_key: f64) -> u32 {
 /// Probes per key for a filter of `millibits`.
 #[must_use]
 pub fn choose_num_probes(millibits: u32) -> u32 {
+    // RocksDB's table, measured for lines: fewer probes than the textbook's `bits * ln 2`.
     const LIMITS: [u32; 12] =
         [2_080, 3_580, 5_100, 6_640, 8_300, 10_070, 11_720, 14_001, 16_050, 18_300, 22_001, 25_501];
     if let Some(i) = LIMITS.iter().position(|&limit| millibits <= limit) {
@@ -62,28 +61,29 @@ pub fn choose_num_probes(millibits: u32) -> u32 {
 pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     let body = (u128::from(entries) * u128::from(millibits)).div_ceil(8_000);
     let body = u64::try_from(body).unwrap_or(u64::MAX).min(BODY_BYTES_MAX);
-    body.next_multiple_of(LINE_BYTES as u64) + TRAILER_BYTES as u64
+    body.next_multiple_of(LINE_BYTES as u64) + ROCKSDB_TRAILER_BYTES as u64
 }
 
-/// How many keys a filter of `bytes` was made for; the inverse of [`calculate_space`].
+/// The number of keys that a filter of `bytes` has room for; the inverse of [`calculate_space`].
 #[must_use]
 pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
-    let Some(body) = bytes.checked_sub(TRAILER_BYTES as u64) else { return 0 };
+    let Some(body) = bytes.checked_sub(ROCKSDB_TRAILER_BYTES as u64) else { return 0 };
     let lines = body.min(BODY_BYTES_MAX) & !(LINE_BYTES as u64 - 1);
     8_000 * lines / u64::from(millibits.max(1))
 }
 
-/// RocksDB's estimate of the share of absent keys that a filter with this many bits per key lets
-/// through, from which the sizes of its Ribbon filters follow. Lines hold unequal numbers of keys;
-/// the mean of one standard deviation to both sides is 2 % below reality at 10 bits, 14 % at 20:
-/// reports use `filter/bloom/line_rates.rs`.
+/// RocksDB's estimate of the false-positive rate at this many bits per key (`CacheLocalFpRate` in
+/// its `bloom_impl.h`). The sizes of its Ribbon filters follow from it.
+///
+/// Lines hold unequal numbers of keys; the estimate is the mean of one standard deviation to both
+/// sides. It is 2 % too low at 10 bits and 14 % at 20, so reports use `line_rates.rs`.
 #[must_use]
 pub fn expected_fpr(bits_per_key: f64, probes: u32) -> f64 {
     const LINE_BITS: f64 = 8.0 * LINE_BYTES as f64;
     let keys_per_line = LINE_BITS / bits_per_key;
     let deviation = keys_per_line.sqrt();
     let k = f64::from(probes);
-    // The order of operations is RocksDB's: sizes of Ribbon filters follow from the last bit.
+    // The order of operations is RocksDB's: a Ribbon filter's size depends on the last bit.
     let at = |keys: f64| (1.0 - (-k / (LINE_BITS / keys)).exp()).powf(k);
     (at(keys_per_line + deviation) + at((keys_per_line - deviation).max(0.0))) / 2.0
 }
@@ -94,59 +94,92 @@ pub fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
         return;
     }
     let probes = choose_num_probes(millibits);
-    let bytes = calculate_space(hashes.len() as u64, millibits) as usize;
-    let start = dst.len();
-    dst.resize(start + bytes - TRAILER_BYTES, 0);
-    let body = &mut dst[start..];
-    let (lines, _) = body.as_chunks_mut::<LINE_BYTES>();
-    let count = lines.len() as u32;
-    // The order of keys does not matter to the bits, so lines can be fetched ahead.
-    for (i, &hash) in hashes.iter().enumerate() {
-        if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
-            // Both ends: the body need not start at a cache line, so a line may lie in two.
-            let line = &lines[line_of(ahead, count)];
-            prefetch::prefetch(line, 0);
-            prefetch::prefetch(line, LINE_BYTES - 1);
-        }
-        let line = &mut lines[line_of(hash, count)];
-        let mut x = (hash >> 32) as u32;
-        for _ in 0..probes {
-            let bit = (x >> 23) as usize;
-            line[bit / 8] |= 1 << (bit % 8);
-            x = x.wrapping_mul(PROBE_STEP);
-        }
-    }
+    let body_bytes =
+        calculate_space(hashes.len() as u64, millibits) as usize - ROCKSDB_TRAILER_BYTES;
+    let lines = (body_bytes / LINE_BYTES) as u32;
+    set_bits(
+        hashes,
+        body_bytes,
+        dst,
+        |hash| line_of(hash, lines),
+        |hash| {
+            let mut x = (hash >> 32) as u32;
+            (0..probes).map(move |_| {
+                let bit = (x >> 23) as usize;
+                x = x.wrapping_mul(PROBE_STEP);
+                bit
+            })
+        },
+    );
     dst.extend_from_slice(&[MARKER, 0, probes as u8, 0, 0]);
 }
 
-/// Which of `lines` a hash belongs to.
+/// Appends a body of `body_bytes` in lines and sets the bits of every hash in its line.
+#[inline]
+pub(super) fn set_bits<B: Iterator<Item = usize>>(
+    hashes: &[u64],
+    body_bytes: usize,
+    dst: &mut Vec<u8>,
+    line_of: impl Fn(u64) -> usize,
+    bits_in_line: impl Fn(u64) -> B,
+) {
+    /// How many keys ahead a line is prefetched.
+    const LOOKAHEAD: usize = 8;
+    let start = dst.len();
+    dst.resize(start + body_bytes, 0);
+    let (lines, _) = dst[start..].as_chunks_mut::<LINE_BYTES>();
+    for (i, &hash) in hashes.iter().enumerate() {
+        if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
+            prefetch_line(&lines[line_of(ahead)], 0);
+        }
+        let line = &mut lines[line_of(hash)];
+        for bit in bits_in_line(hash) {
+            line[bit / 8] |= 1 << (bit % 8);
+        }
+    }
+}
+
+/// Prefetches the line of a filter at `offset`. Both its ends: the body need not start at a cache
+/// line, so a line of the filter may lie in two of them.
+#[inline]
+pub(super) fn prefetch_line(filter: &[u8], offset: usize) {
+    prefetch::prefetch(filter, offset);
+    prefetch::prefetch(filter, offset + LINE_BYTES - 1);
+}
+
+/// The index of the line that a hash belongs to.
 #[inline]
 fn line_of(hash: u64, lines: u32) -> usize {
+    // Multiply and shift (Lemire, "Fast Random Integer Generation in an Interval", 2019): for an
+    // even hash below 2^32, `hash * lines >> 32` is even below `lines`, without a division. It
+    // uses the high bits of the low half. The bits in the line use the high half, so the choices
+    // are independent.
     ((u64::from(hash as u32) * u64::from(lines)) >> 32) as usize
 }
 
-/// The parsed trailer of a filter of this encoding.
+/// The parsed trailer of a FastLocalBloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct FastLocalTrailer {
     lines: u32,
     probes: u32,
 }
 
-impl Shape {
-    /// Reads the trailer; `None` if this is no filter whose bits can be believed: another
-    /// sub-implementation or line size, a reserved count of probes, a body that is not whole
-    /// lines. The last two conditions are stricter than RocksDB, which would read past the end.
+impl FastLocalTrailer {
+    /// Reads the trailer. `None` unless it is one of this encoding with a known sub-implementation,
+    /// line size and count of probes, after a body of whole lines. RocksDB checks neither the
+    /// body's size nor that it has a line, and would read past the end.
     #[must_use]
     pub fn parse(filter: &[u8]) -> Option<Self> {
-        let (body, trailer) = filter.split_last_chunk::<TRAILER_BYTES>()?;
+        let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, 0, line_and_probes, 0, 0] = *trailer else { return None };
-        // The top 3 bits are the logarithm of the line size, 0 for 64 bytes.
+        // The top 3 bits are the logarithm of the line size, 0 for 64 bytes; any other makes the
+        // byte 32 or more and fails the range below.
         let probes = u32::from(line_and_probes);
         if !(1..=30).contains(&probes) || body.is_empty() || !body.len().is_multiple_of(LINE_BYTES)
         {
             return None;
         }
-        Some(Shape { lines: u32::try_from(body.len() / LINE_BYTES).ok()?, probes })
+        Some(FastLocalTrailer { lines: u32::try_from(body.len() / LINE_BYTES).ok()?, probes })
     }
 
     #[inline(always)]
@@ -155,7 +188,7 @@ impl Shape {
     }
 
     /// False only if no key with this hash was among those that `filter` was built from. `filter`
-    /// is what was parsed; any other answers "may match" where it is too short.
+    /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
     pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
@@ -165,7 +198,7 @@ impl Shape {
         }
     }
 
-    /// The same, with the bits of the hash found once for many filters.
+    /// Like [`may_match`](Self::may_match), with the bits of the hash shared by many filters.
     #[inline(always)]
     #[must_use]
     pub fn may_match_bits(self, filter: &[u8], key: &mut LineBits) -> bool {
@@ -175,53 +208,51 @@ impl Shape {
         }
     }
 
-    /// Asks for the line of `hash` ahead of time. A body need not start at a cache line, so a
-    /// line of the filter may lie in two.
+    /// Prefetches the line of `hash`.
     #[inline]
     pub fn prefetch(self, filter: &[u8], hash: u64) {
-        let offset = line_of(hash, self.lines) * LINE_BYTES;
-        prefetch::prefetch(filter, offset);
-        prefetch::prefetch(filter, offset + LINE_BYTES - 1);
+        prefetch_line(filter, line_of(hash, self.lines) * LINE_BYTES);
     }
 }
 
-/// The bits that one hash has in its line: the same in every filter with as many probes, so a
-/// lookup that asks many filters finds them once.
+/// The bits of one hash in its line. They are the same in every filter with as many probes, so a
+/// lookup that asks many filters computes them once.
 #[derive(Clone, Debug)]
 pub struct LineBits {
     hash: u64,
     /// A filter was asked.
     asked: bool,
-    /// How many probes `bits` is made of: none before a second filter is asked.
+    /// The number of probes that `bits` is made of; 0 before a second filter is asked.
     probes: u32,
     bits: [u64; LINE_BYTES / 8],
 }
 
 impl LineBits {
-    /// Of this hash; which bits they are is found when a second filter is asked.
+    /// For this hash. The bits are computed when a second filter is asked.
     #[inline]
     #[must_use]
     pub fn of(hash: u64) -> Self {
         LineBits { hash, asked: false, probes: 0, bits: [0; LINE_BYTES / 8] }
     }
 
-    /// True if all bits are set that `probes` ask for. For one filter alone the bits are not worth
-    /// finding. The comparison is plain code that compilers make a few wide instructions of.
+    /// True if all bits of the first `probes` probes are set.
     #[inline(always)]
     fn are_set_in(&mut self, line: &[u8; LINE_BYTES], probes: u32) -> bool {
         if self.probes != probes {
+            // One filter is cheaper to probe than to compute the mask for.
             if !self.asked {
                 self.asked = true;
                 return simd::probe_line(line, (self.hash >> 32) as u32, probes);
             }
             self.find(probes);
         }
+        // Plain code: compilers turn it into a few wide instructions.
         let (words, _) = line.as_chunks::<8>();
         let missing = |(bits, word): (&u64, &[u8; 8])| bits & !u64::from_le_bytes(*word);
         self.bits.iter().zip(words).map(missing).fold(0, |all, some| all | some) == 0
     }
 
-    /// Apart, so that a lookup with one filter to ask stays short.
+    /// Not inlined, so that a lookup with one filter to ask stays short.
     #[inline(never)]
     fn find(&mut self, probes: u32) {
         self.probes = probes;
@@ -250,7 +281,7 @@ mod tests {
     }
 
     fn asks(filter: &[u8], key: &[u8]) -> bool {
-        Shape::parse(filter).expect("a filter").may_match(filter, xxph3_64(key))
+        FastLocalTrailer::parse(filter).expect("a filter").may_match(filter, xxph3_64(key))
     }
 
     #[test]
@@ -311,7 +342,7 @@ mod tests {
         }
         for row in vectors::array(&file, "estimated_fp_rate") {
             let (millibits, n) = (int(row, 0) as u32, int(row, 1));
-            let body = calculate_space(n, millibits) - TRAILER_BYTES as u64;
+            let body = calculate_space(n, millibits) - ROCKSDB_TRAILER_BYTES as u64;
             let fpr = expected_fpr(8.0 * body as f64 / n as f64, choose_num_probes(millibits));
             // RocksDB adds the chance that two keys share all 64 bits of their hash.
             let collision = n as f64 / 2f64.powi(64);
@@ -347,7 +378,7 @@ mod tests {
             let mut bits = LineBits::of(hash);
             for turn in 0..4 {
                 let filter = &filters[(j * 7 + turn / 2 * 13) % filters.len()];
-                let shape = Shape::parse(filter).expect("a filter");
+                let shape = FastLocalTrailer::parse(filter).expect("a filter");
                 let expected = shape.may_match(filter, hash);
                 assert_eq!(shape.may_match_bits(filter, &mut bits), expected, "{j}, {turn}");
                 assert!(shape.may_match_bits(&filter[..40], &mut bits), "a filter cut off");

@@ -1,32 +1,26 @@
-//! RocksDB's older Bloom filter: a line per key as in FastLocalBloom, picked by a 32-bit hash.
+//! RocksDB's older Bloom filter: a line for each key as in FastLocalBloom, from a 32-bit hash.
 //!
 //! Bytes: `lines * 64 ‖ k ‖ lines: u32`. A key sets `k` bits in the line `hash mod lines`: bit `i`
-//! of them is `(hash + i * rotate_right(hash, 17)) mod 512`. The low bits of the hash choose twice,
-//! so the number of lines is odd. No keys, no bytes. RocksDB wrote lines as long as the cache lines
-//! of its machine; a reader takes any power of two.
+//! is `(hash + i * rotate_right(hash, 17)) mod 512`. RocksDB wrote lines as long as the cache lines
+//! of its machine; a reader takes any power of two. No keys, no bytes; at most 512 MiB.
 //!
-//! The bytes equal RocksDB's for the same keys. What the encoding costs is part of it: one key in
-//! 512 sets a single bit, which no number of bits per key repairs, and in a filter of millions of
-//! keys whole hashes meet (`filter/bloom/line_rates.rs`). At most 512 MiB.
-//! Called by `filter/registry.rs` and `filter/builder.rs`.
+//! Source: `LegacyLocalityBloomImpl` in RocksDB's `util/bloom_impl.h` and `LegacyBloomBitsBuilder`
+//! in its `filter_policy.cc`. The bytes equal RocksDB's for the same keys, weaknesses included:
+//! one key in 512 sets a single bit, which no number of bits per key repairs, and in a filter of
+//! millions of keys whole hashes collide (`line_rates.rs`; rocksdb#4120).
 
 use crate::base::prefetch::{self, LINE_BYTES};
+use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::bloom::leveldb;
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding. In
-/// the others it shares [`fast_local_bloom::NAME`].
+/// the others it is [`fast_local::NAME`].
 pub const BLOCK_BASED_NAME: &str = "siftdb.LegacyBloom";
 
-/// Bytes behind the lines.
-pub const TRAILER_BYTES: usize = 5;
-
-/// The most bits that are asked for, before they are rounded up to lines.
+/// The most bits of a filter, before they are rounded up to lines.
 const BITS_MAX: u64 = 0xffff_0000;
 
 const LINE_BITS: u64 = 8 * LINE_BYTES as u64;
-
-/// Keys ahead whose line is asked for while bits are set.
-const LOOKAHEAD: usize = 8;
 
 /// Whole bits per key of thousandths, rounded as RocksDB does.
 #[must_use]
@@ -38,15 +32,17 @@ pub fn whole_bits(millibits: u32) -> u32 {
 #[must_use]
 pub fn calculate_space(entries: u64, bits_per_key: u32) -> u64 {
     let bits = entries.saturating_mul(u64::from(bits_per_key)).min(BITS_MAX);
+    // The low 9 bits of the hash choose the first bit in the line. With an odd number of lines the
+    // choice of the line depends on the other bits too.
     let lines = if entries == 0 { 0 } else { bits.div_ceil(LINE_BITS) | 1 };
-    lines * LINE_BYTES as u64 + TRAILER_BYTES as u64
+    lines * LINE_BYTES as u64 + ROCKSDB_TRAILER_BYTES as u64
 }
 
-/// How many keys a filter of `bytes` was made for; the inverse of [`calculate_space`].
+/// The number of keys that a filter of `bytes` has room for; the inverse of [`calculate_space`].
 #[must_use]
 pub fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     let bits_per_key = u64::from(bits_per_key.max(1));
-    let lines = bytes.saturating_sub(TRAILER_BYTES as u64) / LINE_BYTES as u64;
+    let lines = bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) / LINE_BYTES as u64;
     if lines == 0 {
         return 0;
     }
@@ -56,31 +52,18 @@ pub fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     filled.min(bytes.saturating_mul(8).min(BITS_MAX) / bits_per_key + 1)
 }
 
-/// Appends the filter of the keys with these hashes; nothing for none.
-pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
+/// Appends the filter of the keys with these 32-bit hashes; nothing for none.
+pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     if hashes.is_empty() {
         return;
     }
     let probes = leveldb::probes(bits_per_key);
     let bytes = calculate_space(hashes.len() as u64, bits_per_key) as usize;
-    let start = dst.len();
-    dst.resize(start + bytes - TRAILER_BYTES, 0);
-    let body = &mut dst[start..];
-    let (body, _) = body.as_chunks_mut::<LINE_BYTES>();
-    let lines = body.len() as u32;
-    // The order of keys does not matter to the bits, so lines can be fetched ahead.
-    for (i, &hash) in hashes.iter().enumerate() {
-        if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
-            // Both ends: the body need not start at a cache line, so a line may lie in two.
-            let line = &body[(ahead % lines) as usize];
-            prefetch::prefetch(line, 0);
-            prefetch::prefetch(line, LINE_BYTES - 1);
-        }
-        let line = &mut body[(hash % lines) as usize];
-        for bit in bits_in_line(hash, probes, LINE_BYTES as u64) {
-            line[bit / 8] |= 1 << (bit % 8);
-        }
-    }
+    let body_bytes = bytes - ROCKSDB_TRAILER_BYTES;
+    let lines = (body_bytes / LINE_BYTES) as u32;
+    let line_of = |hash: u64| (hash as u32 % lines) as usize;
+    let bits = |hash: u64| bits_in_line(hash as u32, probes, LINE_BYTES as u64);
+    fast_local::set_bits(hashes, body_bytes, dst, line_of, bits);
     dst.push(probes as u8);
     dst.extend_from_slice(&lines.to_le_bytes());
 }
@@ -98,12 +81,12 @@ fn bits_in_line(mut hash: u32, probes: u32, line_bytes: u64) -> impl Iterator<It
 }
 
 /// The bits of one key in RocksDB's *extra rotates* form of this filter, counted from the start of
-/// the body. No file holds that form (RocksDB used it for memtables only): it takes the line from
-/// other bits of the hash and turns the hash after each probe, so that the low bits do not choose
-/// twice, and thus needs no odd number of lines. No encoding here uses it; it stands for those who
-/// have to read such memory.
+/// the body.
 ///
-/// `lines` is at least 1, and a line has `1 << line_bytes_log2` bytes, at most 2^28.
+/// That form takes the line from other bits of the hash and rotates the hash after each probe, so
+/// it needs no odd number of lines. RocksDB used it for memtables only; no file holds it and no
+/// encoding here uses it. `lines` is at least 1, and a line has `1 << line_bytes_log2` bytes, at
+/// most 2^28.
 ///
 /// ```
 /// use siftdb::filter::{extra_rotates_bits, legacy_hash};
@@ -121,39 +104,43 @@ pub fn extra_rotates_bits(
     let line_bits_log2 = line_bytes_log2.min(28) + 3;
     let line = u64::from(hash.rotate_right(11) % lines.max(1));
     let delta = hash.rotate_right(17);
-    let mut turned = hash;
+    let mut rotated = hash;
     (0..probes).map(move |_| {
-        let bit = u64::from(turned) & ((1 << line_bits_log2) - 1);
-        turned = turned.rotate_right(line_bits_log2).wrapping_add(delta);
+        let bit = u64::from(rotated) & ((1 << line_bits_log2) - 1);
+        rotated = rotated.rotate_right(line_bits_log2).wrapping_add(delta);
         (line << line_bits_log2) + bit
     })
 }
 
-/// The parsed trailer of a filter of this encoding.
+/// The parsed trailer of a legacy Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LegacyTrailer {
     lines: u32,
     line_bytes_log2: u32,
     probes: u32,
 }
 
-impl Shape {
-    /// Reads the trailer; `None` if this is no filter whose bits can be believed: no count of
-    /// probes from 1 to 127, or lines that do not share the body in equal powers of two.
+impl LegacyTrailer {
+    /// Reads the trailer. `None` unless it has 1 to 127 probes and lines that divide the body into
+    /// equal powers of two.
     #[must_use]
     pub fn parse(filter: &[u8]) -> Option<Self> {
-        let (body, &[probes, a, b, c, d]) = filter.split_last_chunk::<TRAILER_BYTES>()?;
+        let (body, &[probes, a, b, c, d]) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let lines = u32::from_le_bytes([a, b, c, d]);
         let line_bytes = (body.len() as u64).checked_div(u64::from(lines))?;
-        // Above 127 are the markers of other encodings, and 0 says "matches everything".
+        // Above 127 are the markers of other encodings, and 0 means "matches everything".
         let whole = line_bytes * u64::from(lines) == body.len() as u64;
         if !(1..=127).contains(&probes) || !whole || !line_bytes.is_power_of_two() {
             return None;
         }
-        Some(Shape { lines, line_bytes_log2: line_bytes.ilog2(), probes: u32::from(probes) })
+        Some(LegacyTrailer {
+            lines,
+            line_bytes_log2: line_bytes.ilog2(),
+            probes: u32::from(probes),
+        })
     }
 
-    /// Where the line of `hash` stands.
+    /// The byte range of the line of `hash`.
     #[inline]
     fn line(self, hash: u32) -> std::ops::Range<usize> {
         let start = u64::from(hash % self.lines) << self.line_bytes_log2;
@@ -161,7 +148,7 @@ impl Shape {
     }
 
     /// False only if no key with this hash was among those that `filter` was built from. `filter`
-    /// is what was parsed; any other answers "may match" where it is too short.
+    /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
     pub fn may_match(self, filter: &[u8], hash: u32) -> bool {
@@ -170,8 +157,8 @@ impl Shape {
             .all(|bit| line.get(bit / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0))
     }
 
-    /// Asks for the line of `hash` ahead of time, both its ends: a body need not start at a cache
-    /// line. Of a longer foreign line the middle is left to the processor.
+    /// Prefetches both ends of the line of `hash`. The middle of a longer foreign line is left to
+    /// the processor.
     #[inline]
     pub fn prefetch(self, filter: &[u8], hash: u32) {
         let line = self.line(hash);
@@ -188,14 +175,14 @@ mod tests {
     use serde_json::Value;
 
     fn filter_of(n: u64, bits_per_key: u32) -> Vec<u8> {
-        let hashes: Vec<u32> = (0..n).map(|i| legacy_hash(&vectors::key8(i))).collect();
+        let hashes: Vec<u64> = (0..n).map(|i| legacy_hash(&vectors::key8(i)).into()).collect();
         let mut filter = Vec::new();
         create_filter(&hashes, bits_per_key, &mut filter);
         filter
     }
 
     fn asks(filter: &[u8], key: &[u8]) -> bool {
-        Shape::parse(filter).expect("a filter").may_match(filter, legacy_hash(key))
+        LegacyTrailer::parse(filter).expect("a filter").may_match(filter, legacy_hash(key))
     }
 
     fn positives(filter: &[u8]) -> Vec<u64> {
@@ -218,7 +205,7 @@ mod tests {
             if n == 0 {
                 continue;
             }
-            let shape = Shape::parse(&filter).expect("a filter");
+            let shape = LegacyTrailer::parse(&filter).expect("a filter");
             let (lines, probes) = (u64::from(shape.lines), u64::from(shape.probes));
             assert_eq!(lines, vectors::number(case, "num_lines"));
             assert_eq!(probes, vectors::number(case, "num_probes"));
@@ -246,7 +233,7 @@ mod tests {
                     line[bit as usize / 8 - at] |= 1 << (bit % 8);
                 }
             } else {
-                let shape = Shape { lines, line_bytes_log2, probes };
+                let shape = LegacyTrailer { lines, line_bytes_log2, probes };
                 assert_eq!(shape.line(hash), at..at + expected.len());
                 for bit in bits_in_line(hash, probes, expected.len() as u64) {
                     line[bit / 8] |= 1 << (bit % 8);
@@ -323,16 +310,20 @@ mod tests {
             (64, 6, (1 << 26) + 1),
             (64, 6, u32::MAX),
         ] {
-            assert_eq!(Shape::parse(&with(body, probes, lines)), None, "{body} {probes} {lines}");
+            assert_eq!(
+                LegacyTrailer::parse(&with(body, probes, lines)),
+                None,
+                "{body} {probes} {lines}"
+            );
         }
-        assert_eq!(Shape::parse(&[]), None);
+        assert_eq!(LegacyTrailer::parse(&[]), None);
         for probes in [1, 30, 31, 100, 127] {
             for (body, lines) in [(64, 1), (64, 2), (64, 64), (192, 3), (1 << 14, 1)] {
                 let mut filter = with(body, probes, lines);
                 assert!(!asks(&filter, b"key"), "{probes} {body} {lines}");
                 filter[..body].fill(0xff);
                 assert!(asks(&filter, b"key"), "{probes} {body} {lines}");
-                let shape = Shape::parse(&filter).expect("a filter");
+                let shape = LegacyTrailer::parse(&filter).expect("a filter");
                 assert!(shape.may_match(&[], 7), "too short");
                 shape.prefetch(&filter, 7);
                 shape.prefetch(&[], 7);

@@ -1,17 +1,16 @@
-//! LevelDB's Bloom filter: one run of bits, double hashing with a 32-bit hash.
+//! LevelDB's Bloom filter: one array of bits, double hashing with a 32-bit hash.
 //!
 //! Bytes: `body ‖ k`, where the body has `max(64, keys * bits_per_key)` bits rounded up to bytes
-//! and `k` is one byte. Probe `i` of a key looks at bit `(h + i * rotate_right(h, 17)) mod bits`.
-//! A reader takes `k` from the filter, never from the options. `k` above 30 is reserved for other
-//! encodings: "may match". Fewer than 2 bytes is LevelDB's way to write "no keys": "no".
+//! and `k` is one byte. Probe `i` of a key reads bit `(h + i * rotate_right(h, 17)) mod bits`. A
+//! reader takes `k` from the filter, never from the options.
 //!
-//! The bytes equal LevelDB's for the same keys, repeats included (it does not remove them).
-//! Called by `filter/registry.rs`.
+//! Source: LevelDB's `util/bloom.cc`; double hashing is from Kirsch and Mitzenmacher, "Less Hashing,
+//! Same Performance", 2006. The bytes equal LevelDB's for the same keys, repeats included.
 
 /// The persisted name, in every layout.
 pub const NAME: &str = "leveldb.BuiltinBloomFilter2";
 
-/// Counts of probes above this are reserved.
+/// Larger numbers of probes are reserved for other encodings and mean "may match".
 const PROBES_MAX: u32 = 30;
 
 /// Probes per key: about `bits_per_key * ln 2`.
@@ -20,14 +19,14 @@ pub fn probes(bits_per_key: u32) -> u32 {
     ((f64::from(bits_per_key) * 0.69) as u32).clamp(1, PROBES_MAX)
 }
 
-/// How many keys a filter of at most `filter_bytes` holds.
+/// The number of keys that a filter of at most `filter_bytes` has room for.
 #[must_use]
 pub fn keys_for_bytes(filter_bytes: usize, bits_per_key: u32) -> usize {
     filter_bytes.saturating_sub(1).saturating_mul(8) / (bits_per_key.max(1) as usize)
 }
 
-/// Appends the filter of the keys with these hashes.
-pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
+/// Appends the filter of the keys with these 32-bit hashes.
+pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     let probes = probes(bits_per_key);
     let bits = hashes.len().saturating_mul(bits_per_key as usize).max(64);
     let start = dst.len();
@@ -36,7 +35,7 @@ pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
     let bits = body_bytes as u64 * 8;
     let body = &mut dst[start..];
     for &hash in hashes {
-        for position in positions(hash, probes, bits) {
+        for position in positions(hash as u32, probes, bits) {
             body[position / 8] |= 1 << (position % 8);
         }
     }
@@ -47,10 +46,8 @@ pub fn create_filter(hashes: &[u32], bits_per_key: u32, dst: &mut Vec<u8>) {
 #[inline]
 #[must_use]
 pub fn may_match(filter: &[u8], hash: u32) -> bool {
-    let Some((&probes, body)) = filter.split_last() else { return false };
-    if body.is_empty() {
-        return false;
-    }
+    // LevelDB writes "no keys" as a filter of fewer than 2 bytes.
+    let Some((&probes, body @ [_, ..])) = filter.split_last() else { return false };
     let probes = u32::from(probes);
     if probes > PROBES_MAX {
         return true;
@@ -59,7 +56,7 @@ pub fn may_match(filter: &[u8], hash: u32) -> bool {
         .all(|position| body.get(position / 8).is_none_or(|byte| byte & (1 << (position % 8)) != 0))
 }
 
-/// The bits of one key. A hash has 32 bits, so in a body above 512 MiB the rest stays unused.
+/// The bits of one key. A 32-bit hash reaches the first 512 MiB of a larger body.
 #[inline]
 fn positions(mut hash: u32, probes: u32, bits: u64) -> impl Iterator<Item = usize> {
     let delta = hash.rotate_right(17);
@@ -78,7 +75,8 @@ mod tests {
     use crate::filter::vectors;
 
     fn filter_of<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>, bits_per_key: u32) -> Vec<u8> {
-        let hashes: Vec<u32> = keys.into_iter().map(|key| leveldb_hash(key.as_ref())).collect();
+        let hashes: Vec<u64> =
+            keys.into_iter().map(|key| leveldb_hash(key.as_ref()).into()).collect();
         let mut filter = Vec::new();
         create_filter(&hashes, bits_per_key, &mut filter);
         filter
@@ -118,7 +116,7 @@ mod tests {
         }
         let append = &file["append_to_existing"];
         let mut dst = vectors::bytes(append, "initial_dst");
-        create_filter(&[leveldb_hash(b"hello"), leveldb_hash(b"world")], 10, &mut dst);
+        create_filter(&[b"hello", b"world"].map(|key| leveldb_hash(key).into()), 10, &mut dst);
         assert_eq!(dst, vectors::bytes(append, "dst"));
         let repeats = filter_of([b"dup"; 20], 10);
         assert_eq!(repeats, vectors::bytes(&file["duplicates"], "filter"));

@@ -9,10 +9,10 @@
 //! The bytes equal RocksDB's for the same keys. FastLocalBloom's stand in their place where a
 //! Bloom filter is smaller (below 1024 slots), for more than 950 million keys, where no seed of
 //! 256 has a solution, and where the caller refuses the memory; the trailer tells which
-//! (`filter/registry.rs`). No keys, no bytes.
+//! (`filter/encoding.rs`). No keys, no bytes.
 
 use crate::base::prefetch;
-use crate::filter::bloom::fast_local::{self, TRAILER_BYTES};
+use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::ribbon::banding::{Banding, RowMaker, parity};
 use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
 
@@ -52,7 +52,7 @@ pub fn create_filter(
 
 /// The parsed trailer of a filter of this encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RibbonTrailer {
     rows: RowMaker,
     columns: Columns,
 }
@@ -68,15 +68,15 @@ struct Run {
     slot: u32,
 }
 
-impl Shape {
+impl RibbonTrailer {
     /// Reads the trailer; `None` if this is no filter of this encoding or has below two blocks.
     /// As in RocksDB any length will do; blocks without segments match everything.
     #[must_use]
     pub fn parse(filter: &[u8]) -> Option<Self> {
-        let (body, trailer) = filter.split_last_chunk::<TRAILER_BYTES>()?;
+        let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, seed, low, middle, high] = *trailer else { return None };
         let blocks = u32::from_le_bytes([low, middle, high, 0]);
-        (blocks >= 2).then(|| Shape {
+        (blocks >= 2).then(|| RibbonTrailer {
             rows: RowMaker::new(seed, blocks * BLOCK_SLOTS),
             columns: Columns::new(blocks, body.len()),
         })
@@ -151,10 +151,10 @@ mod tests {
     /// Asks a Ribbon filter or the Bloom filter in its place.
     fn asks(filter: &[u8], key: &[u8]) -> bool {
         let hash = xxph3_64(key);
-        match Shape::parse(filter) {
+        match RibbonTrailer::parse(filter) {
             Some(shape) => shape.may_match(filter, hash),
             None => {
-                let shape = fast_local::Shape::parse(filter).expect("a filter");
+                let shape = fast_local::FastLocalTrailer::parse(filter).expect("a filter");
                 shape.may_match(filter, hash)
             }
         }
@@ -169,7 +169,7 @@ mod tests {
             let n = vectors::number(case, "n");
             let filter = filter_of(n, millibits);
             assert_eq!(filter, vectors::bytes(case, "filter"), "{millibits} millibits, {n} keys");
-            let ribbon = Shape::parse(&filter).is_some();
+            let ribbon = RibbonTrailer::parse(&filter).is_some();
             let kind = if n == 0 { "empty" } else { ["bloom", "ribbon"][usize::from(ribbon)] };
             assert_eq!(case["kind"], kind);
             kinds[usize::from(n > 0) + usize::from(ribbon)] += 1;
@@ -254,12 +254,12 @@ mod tests {
     #[test]
     fn other_trailers_are_not_ribbon() {
         let filter = filter_of(1_000, 10_000);
-        assert!(Shape::parse(&filter).is_some());
+        assert!(RibbonTrailer::parse(&filter).is_some());
         let with = |at: usize, byte: u8| {
             let mut filter = filter.clone();
             let end = filter.len();
             filter[end - 5 + at] = byte;
-            Shape::parse(&filter)
+            RibbonTrailer::parse(&filter)
         };
         for (marker, is) in [(0xff, false), (0xfd, false), (0, false), (6, false), (0xfe, true)] {
             assert_eq!(with(0, marker).is_some(), is, "{marker}");
@@ -267,7 +267,7 @@ mod tests {
         for (blocks, is) in [(0, false), (1, false), (2, true), (255, true)] {
             assert_eq!(with(2, blocks).is_some(), is, "{blocks} blocks");
         }
-        assert!((0..5).all(|bytes| Shape::parse(&filter[..bytes]).is_none()));
+        assert!((0..5).all(|bytes| RibbonTrailer::parse(&filter[..bytes]).is_none()));
     }
 
     proptest! {
@@ -287,7 +287,7 @@ mod tests {
         ) {
             let [low, middle, high, _] = blocks.to_le_bytes();
             let filter = [&body[..], &[MARKER, seed, low, middle, high]].concat();
-            let shape = Shape::parse(&filter);
+            let shape = RibbonTrailer::parse(&filter);
             prop_assert_eq!(shape.is_some(), blocks >= 2);
             for (shape, hash) in shape.into_iter().flat_map(|s| hashes.iter().map(move |&h| (s, h))) {
                 let answer = shape.may_match(&filter, hash);

@@ -10,7 +10,7 @@
 //! included. Used by `filter/ribbon/ribbon.rs` and, for the places of segments,
 //! `ribbon_banding.rs`.
 
-use crate::filter::bloom::fast_local::{self, TRAILER_BYTES};
+use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 
 /// Slots of a block, and bits of a key's coefficients.
 pub const BLOCK_SLOTS: u32 = 128;
@@ -59,7 +59,8 @@ impl Plan {
         let slots = whole_blocks(slots_for(entries));
         let body_bytes = body_bytes(slots, one_in(millibits), (first_hash >> 32) as u32);
         let bloom_bytes = fast_local::calculate_space(u64::from(entries), millibits);
-        if slots < SLOTS_OF_SMALL_FILTERS && bloom_bytes < body_bytes + TRAILER_BYTES as u64 {
+        if slots < SLOTS_OF_SMALL_FILTERS && bloom_bytes < body_bytes + ROCKSDB_TRAILER_BYTES as u64
+        {
             return None;
         }
         Some(Plan { slots, body_bytes: usize::try_from(body_bytes).ok()? })
@@ -78,7 +79,7 @@ fn one_in(millibits: u32) -> f64 {
 pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     let keys = usize::try_from(entries).unwrap_or(usize::MAX);
     match Plan::new(keys, 0, millibits) {
-        Some(plan) => (plan.body_bytes + TRAILER_BYTES) as u64,
+        Some(plan) => (plan.body_bytes + ROCKSDB_TRAILER_BYTES) as u64,
         None => fast_local::calculate_space(entries, millibits),
     }
 }
@@ -180,7 +181,7 @@ fn body_bytes(slots: u32, one_in: f64, rounding: u32) -> u64 {
 /// are cut by it, so it equals RocksDB's estimate, which is exact but for the rounding of blocks.
 #[must_use]
 pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
-    let body = bytes.saturating_sub(TRAILER_BYTES as u64) & !(SEGMENT_BYTES as u64 - 1);
+    let body = bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) & !(SEGMENT_BYTES as u64 - 1);
     let one_in = one_in(millibits);
     let bits_per_slot = if one_in > f64::from(u32::MAX) {
         COLUMNS_MAX as f64
@@ -257,7 +258,7 @@ mod tests {
 
     fn bits_per_key(entries: usize, millibits: u32) -> f64 {
         let plan = Plan::new(entries, 0, millibits).expect("large enough");
-        8.0 * (plan.body_bytes + TRAILER_BYTES) as f64 / entries as f64
+        8.0 * (plan.body_bytes + ROCKSDB_TRAILER_BYTES) as f64 / entries as f64
     }
 
     #[test]

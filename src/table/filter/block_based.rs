@@ -17,14 +17,14 @@
 use crate::base::coding::{get_u32, put_u32};
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
+use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::construction::Construction;
+use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict};
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::{Encoding, FilterReader};
+use crate::table::batch_key::BatchKey;
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::batch::Wanted;
 use crate::table::filter::layout::{
-    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, FilterVerdict, is_writable,
+    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, is_writable,
 };
 use crate::table::format::{BlockHandle, BlockKind};
 
@@ -204,7 +204,7 @@ impl BlockBasedReader {
 
     /// May the data blocks that the index named hold these keys, those of them that nobody was
     /// asked for yet? One fetch of the filter block where it is not resident.
-    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         let fetched;
         let contents = match &self.resident {
             Some(contents) => &contents[..],
@@ -214,11 +214,11 @@ impl BlockBasedReader {
                 block.filter().map_or(&[][..], |bytes| bytes)
             }
         };
-        for wanted in keys {
+        for key in keys {
             if let (FilterVerdict::NotConsulted, Some(block)) =
-                (wanted.verdict, wanted.block.map(|place| place.handle))
+                (key.verdict, key.block.map(|place| place.handle))
             {
-                wanted.verdict = self.verdict(contents, block.data_offset(), &wanted.hash, io);
+                key.verdict = self.verdict(contents, block.data_offset(), &key.hash, io);
             }
         }
     }

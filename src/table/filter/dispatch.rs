@@ -8,16 +8,16 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::LookupKey;
 use crate::base::sync::Arc;
-use crate::filter::construction::Construction;
+use crate::filter::builder::Construction;
+use crate::filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
-use crate::filter::registry::{FilterReader, PreparedFilter};
+use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::batch::{Wanted, set_all};
 use crate::table::filter::block_based::{BlockBasedBuilder, BlockBasedReader};
 use crate::table::filter::full::{FullBuilder, FullReader};
 use crate::table::filter::layout::{
-    BLOCK_BASED_PREFIX, BlockSink, FULL_PREFIX, FilterBlockSummary, FilterLayout, FilterVerdict,
+    BLOCK_BASED_PREFIX, BlockSink, FULL_PREFIX, FilterBlockSummary, FilterLayout,
     PARTITIONED_PREFIX, TableFilter,
 };
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
@@ -216,7 +216,7 @@ impl FilterBlockReader {
     }
 
     /// The first question for the keys of a batch, ascending; sets the verdict of each.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         match &self.layout {
             Layout::None | Layout::BlockBased(_) => set_all(keys, FilterVerdict::NotConsulted),
             Layout::Full(reader) => reader.ask_table(file, keys, io),
@@ -226,7 +226,7 @@ impl FilterBlockReader {
 
     /// The second question for the keys of a batch whose first one nobody answered, each with the
     /// data block that the index named for it.
-    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         if let Layout::BlockBased(reader) = &self.layout {
             reader.ask_blocks(file, keys, io);
         }
@@ -272,8 +272,8 @@ mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
     use crate::filter::builder::faults;
-    use crate::filter::construction::testing::Budget;
-    use crate::filter::registry::Encoding;
+    use crate::filter::builder::testing::Budget;
+    use crate::filter::encoding::Encoding;
     use crate::table::block::builder::BlockBuilder;
     use crate::table::filter::layout::FilterMembers;
     use crate::table::filter::testing::{Exact, Sink};

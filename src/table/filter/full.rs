@@ -8,15 +8,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
+use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::construction::Construction;
+use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
+use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::batch::{Wanted, ask, set_all};
 use crate::table::filter::layout::{
-    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict,
-    is_writable,
+    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, is_writable,
 };
 use crate::table::format::{BlockHandle, BlockKind};
 
@@ -152,7 +151,7 @@ impl FullReader {
     }
 
     /// May the table hold these keys? One fetch for all of them where the filter is not resident.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         let fetched;
         let filter = match &self.resident {
             Some(filter) => filter,

@@ -13,8 +13,8 @@ use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::cache::cached::Cached;
 use crate::filter::builder::FilterBuilder;
+use crate::filter::encoding::Encoding;
 use crate::filter::prefix::Prefix;
-use crate::filter::registry::Encoding;
 use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
@@ -83,23 +83,20 @@ impl fmt::Display for FilterLayout {
     }
 }
 
-/// What a filter says of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FilterVerdict {
-    /// Nothing was asked: there is no filter for this question, or it cannot be read. Read on.
-    NotConsulted,
-    /// The key is certainly not there.
-    No,
-    /// The key may be there. Read on.
-    Maybe,
-}
-
-impl FilterVerdict {
-    /// The verdict of a filter that was asked.
-    #[inline]
-    pub fn of(may_contain: bool) -> Self {
-        if may_contain { FilterVerdict::Maybe } else { FilterVerdict::No }
-    }
+/// How much of a table's filter stays in memory as long as the table is open, as far as the
+/// cache's share for that allows (`Options::filter_resident_share`). The rest comes and goes
+/// through the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilterPinning {
+    /// Nothing: for levels that are asked seldom, so that others have the room.
+    None,
+    /// The filter of a whole table (full, block-based), and of a partitioned one the top-level
+    /// index: a lookup reads one partition at most.
+    #[default]
+    TopLevel,
+    /// Partitions too: no lookup reads a filter, touches the cache or takes a lock for one. Costs
+    /// the memory of the whole filter, and one read of it when a table is opened.
+    All,
 }
 
 /// How new tables filter.

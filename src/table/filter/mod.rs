@@ -7,8 +7,6 @@ pub mod dispatch;
 pub mod full;
 pub mod partitioned;
 pub mod block_based;
-pub mod batch;
-pub mod pinned;
 pub mod layout;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -8,15 +8,15 @@
 use crate::base::key::{LookupKey, filter_key};
 use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
+use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::prefix::{Prefix, PrefixExtractor};
-use crate::filter::registry::PreparedFilter;
+use crate::table::batch_key::BatchKey;
 use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::batch::Wanted;
 use crate::table::filter::dispatch::FilterBlockReader;
-use crate::table::filter::layout::{FilterMembers, FilterVerdict};
-use crate::table::filter::pinned::FilterPinning;
+use crate::table::filter::layout::FilterMembers;
+use crate::table::filter::layout::FilterPinning;
 use crate::table::properties::Properties;
 
 /// A table's filter, resident or to be fetched.
@@ -112,17 +112,17 @@ impl OpenFilter {
     }
 
     /// May the table hold each of these keys?
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         if self.members.whole_keys {
             return self.blocks.ask_table(file, keys, io);
         }
-        for wanted in keys {
-            wanted.verdict = self.prefix_may_match(file, &wanted.key, io);
+        for key in keys {
+            key.verdict = self.prefix_may_match(file, &key.lookup, io);
         }
     }
 
     /// May the data block of each key hold it?
-    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         if self.members.whole_keys {
             self.blocks.ask_blocks(file, keys, io);
         }
@@ -181,7 +181,7 @@ impl OpenFilter {
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
-    use crate::filter::registry::Encoding;
+    use crate::filter::encoding::Encoding;
     use crate::table::filter::dispatch::FilterBlockBuilder;
     use crate::table::filter::layout::{FilterLayout, TableFilter};
     use crate::table::filter::testing::{Exact, Sink};

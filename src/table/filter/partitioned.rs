@@ -19,21 +19,23 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::base::sync::Arc;
+use crate::cache::cache::Reservation;
 use crate::cache::cached::Cached;
+use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::construction::Construction;
+use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
-use crate::filter::registry::{Encoding, FilterReader, PreparedFilter};
+use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::block::builder::BlockBuilder;
 use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::batch::{Wanted, ask, set_all};
 use crate::table::filter::layout::{
-    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, FilterVerdict, PARTITIONED_PREFIX,
-    is_writable,
+    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, PARTITIONED_PREFIX, is_writable,
 };
-use crate::table::filter::pinned::PinnedPartitions;
-use crate::table::format::{BlockHandle, BlockKind};
+use crate::table::format::{
+    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
+};
+use crate::table::index::Index;
 
 /// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
 const PARTITION_PERCENT: usize = 90;
@@ -271,7 +273,7 @@ impl PartitionedReader {
 
     /// May the table hold these keys, which ascend? One fetch of the top-level index, and of each
     /// partition one for all its keys.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut Wanted<'_>], io: &mut TableIo) {
+    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         set_all(keys, FilterVerdict::NotConsulted);
         let fetched;
         let blocks = match &self.resident {
@@ -282,11 +284,11 @@ impl PartitionedReader {
                 block.index()
             }
         };
-        for wanted in &mut *keys {
-            wanted.block = blocks.and_then(|blocks| partition_of(blocks, &wanted.key));
+        for key in &mut *keys {
+            key.block = blocks.and_then(|blocks| partition_of(blocks, &key.lookup));
         }
         for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
-            let partition = run.first().and_then(|wanted| wanted.block);
+            let partition = run.first().and_then(|key| key.block);
             if let Some(filter) = partition.and_then(|place| self.pinned.get(place.handle)) {
                 ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
                 continue;
@@ -348,6 +350,74 @@ impl PartitionedReader {
 #[inline]
 fn partition_of(blocks: &BlockDirectory, key: &LookupKey) -> Option<BlockPlace> {
     blocks.find(key).or_else(|| blocks.place(blocks.index().len().checked_sub(1)?))
+}
+
+/// Partitions by the offsets at which they stand.
+#[derive(Default)]
+pub struct PinnedPartitions {
+    offsets: Vec<u64>,
+    filters: Vec<PreparedFilter>,
+    _memory: Option<Reservation<CachedBlock>>,
+}
+
+impl PinnedPartitions {
+    /// The partitions that `index` names, or none of them.
+    #[must_use]
+    pub fn load(index: &Index, reader: &FilterReader, file: &TableFile) -> Self {
+        let handles: Vec<_> = (0..index.len()).filter_map(|i| index.handle(i)).collect();
+        Self::try_load(&handles, reader, file).unwrap_or_default()
+    }
+
+    /// The partition at `handle`, if it is here.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, handle: BlockHandle) -> Option<&PreparedFilter> {
+        let place = self.offsets.partition_point(|&offset| offset < handle.offset);
+        let found = self.offsets.get(place) == Some(&handle.offset);
+        if found { self.filters.get(place) } else { None }
+    }
+
+    fn try_load(handles: &[BlockHandle], reader: &FilterReader, file: &TableFile) -> Option<Self> {
+        let (first, last) = (handles.first()?, handles.last()?);
+        // An index may name what it likes: only what a writer leaves is worth one read.
+        let in_a_row = |pair: &[BlockHandle]| match pair {
+            [one, next] => one.end() == next.start(),
+            _ => false,
+        };
+        let bytes = last.end()?.checked_sub(first.offset)?;
+        if !handles.windows(2).all(in_a_row) || last.end()? > file.blocks_end() {
+            return None;
+        }
+        let beside = size_of::<u64>() + size_of::<PreparedFilter>() + BESIDE_EACH_BYTES;
+        let beside = (handles.len() as u64).saturating_mul(beside as u64);
+        let memory = file.cache().try_reserve(bytes.saturating_add(beside))?;
+        let mut stored = vec![0; usize::try_from(bytes).ok()?];
+        file.read_bytes(first.offset, &mut stored).ok()?;
+        let mut pinned = PinnedPartitions { _memory: Some(memory), ..Self::default() };
+        for handle in handles {
+            let start = (handle.offset - first.offset) as usize;
+            let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
+            let stored = stored.get(start..end)?;
+            let (table_id, offset) = (file.table_id(), handle.offset);
+            let place = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
+            if let Ok((filter, Compression::None)) = place.check(stored)
+                && !filter.is_empty()
+            {
+                pinned.offsets.push(handle.offset);
+                pinned.filters.push(PreparedFilter::new(reader.clone(), Arc::from(filter)));
+            }
+        }
+        Some(pinned)
+    }
+}
+
+/// Counts of references, and the allocator's share.
+const BESIDE_EACH_BYTES: usize = 32;
+
+impl std::fmt::Debug for PinnedPartitions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} partitions", self.filters.len())
+    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! The encodings by name: which one builds a filter, and what the bytes under a name mean.
+//! The encodings of filters: which one makes the bits, and what the bytes under a name mean.
 //!
-//! [`Encoding`] is the choice for new tables (`filter/builder.rs` builds with it); [`FilterReader`]
-//! answers for bytes that a table holds, chosen by the name the table persisted and not by today's
-//! options; [`PreparedFilter`] is a resident filter with its trailer parsed.
+//! [`Encoding`] is the choice for new filters. A table persists a name with its filter;
+//! [`FilterReader`] is what that name stands for, whatever today's options say.
+//! [`FilterView`] is one filter with its trailer parsed: the type that answers lookups.
+//! [`PreparedFilter`] owns its bytes and parses their trailer once; a pinned filter is one.
 //!
-//! Under RocksDB's name the last five bytes say which encoding it is: FastLocalBloom, Ribbon or
-//! the legacy Bloom; reserved ones answer "may match". Every doubt is "may match", with one
-//! deliberate departure from RocksDB: it takes 1 to 5 bytes for "no keys", siftdb only 0 bytes.
-//! LevelDB's name keeps LevelDB's rule (below 2 bytes: no keys). Code of users runs guarded.
+//! RocksDB's encodings share one name. The last five bytes of a filter, its trailer, tell them
+//! apart (`BuiltinFilterPolicy::GetBuiltinFilterBitsReader` in RocksDB's `filter_policy.cc`).
+//! Every doubt means "may match". siftdb departs from RocksDB once, on purpose: RocksDB takes 1 to
+//! 5 bytes for "no keys", siftdb only 0 bytes. LevelDB's name keeps LevelDB's rule: fewer than 2
+//! bytes mean "no keys".
 
-use crate::filter::bloom::fast_local::{self, LineBits, Shape};
-use crate::filter::bloom::legacy;
+use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
+use crate::filter::bloom::legacy::{self, LegacyTrailer};
 use crate::filter::bloom::leveldb;
 use crate::filter::hash::KeyHash;
-use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::ribbon::ribbon;
+use crate::filter::policy::{FilterPolicy, check_name, guarded};
+use crate::filter::ribbon::ribbon::{self, RibbonTrailer};
 use std::sync::Arc;
 
 /// How the keys of new filters become bits.
@@ -33,8 +35,8 @@ pub enum Encoding {
     },
     /// RocksDB's Ribbon filter.
     Ribbon {
-        /// Thousandths of a bit per key, 1000 to 100000, of the FastLocalBloom that lets as many
-        /// absent keys through; the Ribbon filter takes about 7/10 of that.
+        /// Thousandths of a bit per key, 1000 to 100000, of the FastLocalBloom with the same rate
+        /// of false positives. The Ribbon filter takes about 7/10 of that.
         millibits: u32,
     },
     /// RocksDB's older Bloom filter.
@@ -42,7 +44,7 @@ pub enum Encoding {
         /// 1 to 100.
         bits_per_key: u32,
     },
-    /// A filter of the user's.
+    /// A user's own filter policy.
     Custom(Arc<dyn FilterPolicy>),
 }
 
@@ -52,10 +54,8 @@ impl Encoding {
     pub fn full_name(&self) -> String {
         match self {
             Encoding::LevelDbBloom { .. } => leveldb::NAME.to_string(),
-            Encoding::FastLocalBloom { .. }
-            | Encoding::Ribbon { .. }
-            | Encoding::LegacyBloom { .. } => fast_local::NAME.to_string(),
             Encoding::Custom(policy) => policy_name(policy),
+            _ => fast_local::NAME.to_string(),
         }
     }
 
@@ -72,44 +72,26 @@ impl Encoding {
 
     /// What is wrong with this choice, if anything.
     pub fn validate(&self) -> Result<(), String> {
-        match self {
-            Encoding::LevelDbBloom { bits_per_key } if !(1..=100).contains(bits_per_key) => {
-                Err(format!("LevelDB Bloom takes 1 to 100 bits per key, not {bits_per_key}"))
+        let what = match self {
+            Encoding::LevelDbBloom { .. } => "LevelDB Bloom takes",
+            Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } => {
+                "FastLocalBloom and Ribbon take"
             }
-            Encoding::FastLocalBloom { millibits } | Encoding::Ribbon { millibits }
-                if !(1_000..=100_000).contains(millibits) =>
-            {
-                Err(format!(
-                    "FastLocalBloom and Ribbon take 1 to 100 bits per key, not {}",
-                    f64::from(*millibits) / 1_000.0
-                ))
-            }
-            Encoding::LegacyBloom { bits_per_key } if !(1..=100).contains(bits_per_key) => {
-                Err(format!("the legacy Bloom takes 1 to 100 bits per key, not {bits_per_key}"))
-            }
+            Encoding::LegacyBloom { .. } => "the legacy Bloom takes",
             Encoding::Custom(policy) => {
-                let name = policy_name(policy);
-                let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
-                if name.is_empty() || name.len() > 255 || !printable {
-                    return Err(format!(
-                        "a filter policy's name has 1 to 255 printable ASCII characters, \
-                         not {name:?}"
-                    ));
-                }
-                let reserved = ["leveldb.", "rocksdb.", "siftdb."];
-                match reserved.iter().find(|prefix| name.starts_with(**prefix)) {
-                    Some(prefix) => Err(format!(
-                        "the filter policy's name {name:?} is not free: {prefix}* are built in"
-                    )),
-                    None => Ok(()),
-                }
+                return check_name("filter policy's name", &policy_name(policy));
+            }
+        };
+        match self.bits_per_key() {
+            Some(bits) if !(1.0..=100.0).contains(&bits) => {
+                Err(format!("{what} 1 to 100 bits per key, not {bits}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Bits per key asked for (for Ribbon those of a Bloom filter as good); `None` where a policy
-    /// decides by itself.
+    /// The bits per key that were asked for; for Ribbon, those of a Bloom filter with the same
+    /// rate. `None` for a policy, which decides by itself.
     #[must_use]
     pub fn bits_per_key(&self) -> Option<f64> {
         match self {
@@ -134,16 +116,17 @@ impl Encoding {
     #[must_use]
     pub fn built_in(millibits: u32) -> Vec<Self> {
         let millibits = millibits.clamp(1_000, 100_000);
+        let bits_per_key = legacy::whole_bits(millibits);
         vec![
-            Encoding::LevelDbBloom { bits_per_key: (millibits + 500) / 1_000 },
+            Encoding::LevelDbBloom { bits_per_key },
             Encoding::FastLocalBloom { millibits },
             Encoding::Ribbon { millibits },
-            Encoding::LegacyBloom { bits_per_key: legacy::whole_bits(millibits) },
+            Encoding::LegacyBloom { bits_per_key },
         ]
     }
 
-    /// One word for it: what tables, the command and reports call it. Two encodings may persist
-    /// their filters under one name; no two have the same label.
+    /// One word for the encoding, as tables, the command and reports call it. Two encodings may
+    /// persist their filters under one name; no two have the same label.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -156,7 +139,7 @@ impl Encoding {
     }
 
     /// The built-in encoding that a table's properties describe, by label and thousandths of bits
-    /// per key. `None` for the policies of users.
+    /// per key. `None` for users' policies.
     #[must_use]
     pub fn of_table(label: &str, millibits: u64) -> Option<Self> {
         let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
@@ -164,76 +147,46 @@ impl Encoding {
     }
 }
 
-/// The name of a user's policy; empty, which no filter is persisted under, if asking panics.
+/// The name of a user's policy. If asking panics, the name is empty, and no filter is persisted
+/// under an empty name.
 fn policy_name(policy: &Arc<dyn FilterPolicy>) -> String {
     guarded(|| policy.name().to_string()).unwrap_or_default()
 }
 
-/// What the bytes of filters under one persisted name mean.
+/// What a filter says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// Nothing was asked: no filter answers this question, or it cannot be read. Read on.
+    NotConsulted,
+    /// The key is certainly not there.
+    No,
+    /// The key may be there. Read on.
+    Maybe,
+}
+
+impl FilterVerdict {
+    /// The verdict of a filter that was asked.
+    #[inline]
+    pub fn of(may_contain: bool) -> Self {
+        if may_contain { FilterVerdict::Maybe } else { FilterVerdict::No }
+    }
+}
+
+/// What the filters under one persisted name are.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FilterReader {
     /// LevelDB's Bloom filter.
     LevelDbBloom,
-    /// One of RocksDB's built-in encodings, told by its trailer.
+    /// RocksDB's built-in encodings; the trailer of each filter tells which.
     RocksDb,
-    /// A filter of the user's.
+    /// A user's filter policy.
     Custom(Arc<dyn FilterPolicy>),
 }
 
-/// A filter's trailer, read: how to ask it, or what it always answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RocksDbFilter {
-    NoKeys,
-    FastLocalBloom(Shape),
-    Ribbon(ribbon::Shape),
-    LegacyBloom(legacy::Shape),
-    AlwaysMaybe,
-}
-
-impl RocksDbFilter {
-    /// Tells the encoding by the trailer. Whatever is not known for certain matches everything.
-    #[inline]
-    fn parse(filter: &[u8]) -> Self {
-        // The first byte of the trailer tells the encodings apart, so at most one of them parses.
-        if let Some(shape) = Shape::parse(filter) {
-            return RocksDbFilter::FastLocalBloom(shape);
-        }
-        if let Some(shape) = ribbon::Shape::parse(filter) {
-            return RocksDbFilter::Ribbon(shape);
-        }
-        match legacy::Shape::parse(filter) {
-            Some(shape) => RocksDbFilter::LegacyBloom(shape),
-            None if filter.is_empty() => RocksDbFilter::NoKeys,
-            None => RocksDbFilter::AlwaysMaybe,
-        }
-    }
-
-    #[inline]
-    fn may_contain(self, filter: &[u8], key: &KeyHash<'_>) -> bool {
-        match self {
-            RocksDbFilter::FastLocalBloom(shape) => shape.may_match(filter, key.xxph3()),
-            RocksDbFilter::Ribbon(shape) => shape.may_match(filter, key.xxph3()),
-            RocksDbFilter::LegacyBloom(shape) => shape.may_match(filter, key.legacy()),
-            RocksDbFilter::NoKeys => false,
-            RocksDbFilter::AlwaysMaybe => true,
-        }
-    }
-
-    #[inline]
-    fn prefetch(self, filter: &[u8], key: &KeyHash<'_>) {
-        match self {
-            RocksDbFilter::FastLocalBloom(shape) => shape.prefetch(filter, key.xxph3()),
-            RocksDbFilter::Ribbon(shape) => shape.prefetch(filter, key.xxph3()),
-            RocksDbFilter::LegacyBloom(shape) => shape.prefetch(filter, key.legacy()),
-            RocksDbFilter::NoKeys | RocksDbFilter::AlwaysMaybe => {}
-        }
-    }
-}
-
 impl FilterReader {
-    /// The reader of filters persisted under `name`: a built-in, or one of the user's policies.
-    /// `None` means that nobody knows the name, and such filters must not be asked.
+    /// The reader of filters persisted under `name`: a built-in one, or one of the user's policies.
+    /// `None` for an unknown name; such filters cannot be asked.
     #[must_use]
     pub fn for_name(name: &str, custom: &[Arc<dyn FilterPolicy>]) -> Option<FilterReader> {
         match name {
@@ -259,69 +212,129 @@ impl FilterReader {
         }
     }
 
-    /// Whether none of `members` is denied: what must hold of the keys a filter was built from.
-    pub(crate) fn holds_all<'k>(
-        &self,
-        filter: &[u8],
-        mut members: impl Iterator<Item = KeyHash<'k>>,
-    ) -> bool {
-        match self {
-            FilterReader::RocksDb => {
-                let parsed = RocksDbFilter::parse(filter);
-                members.all(|member| parsed.may_contain(filter, &member))
-            }
-            _ => members.all(|member| self.may_contain(filter, &member)),
-        }
+    /// `filter` with its trailer parsed.
+    #[inline]
+    pub(crate) fn view<'f>(&'f self, filter: &'f [u8]) -> FilterView<'f> {
+        FilterView { reader: self, trailer: self.parse(filter), bytes: filter }
+    }
+
+    /// True if no member is denied: what must hold of the hashes a filter was built from.
+    pub(crate) fn contains_all(&self, filter: &[u8], hashes: &[u64]) -> bool {
+        let view = self.view(filter);
+        hashes.iter().all(|&hash| view.may_contain(&KeyHash::of_hash(hash)))
     }
 
     /// False only if the key is certainly not among those that `filter` was built from.
     #[inline]
     #[must_use]
     pub fn may_contain(&self, filter: &[u8], key: &KeyHash<'_>) -> bool {
-        match self {
-            FilterReader::LevelDbBloom => leveldb::may_match(filter, key.leveldb()),
-            FilterReader::RocksDb => RocksDbFilter::parse(filter).may_contain(filter, key),
-            FilterReader::Custom(policy) => {
-                guarded(|| policy.key_may_match(key.key(), filter)).unwrap_or(true)
-            }
+        self.view(filter).may_contain(key)
+    }
+
+    #[inline]
+    fn parse(&self, filter: &[u8]) -> Trailer {
+        if !matches!(self, FilterReader::RocksDb) {
+            return Trailer::Absent;
+        }
+        // The first byte of a trailer tells the encodings apart, so at most one of them parses.
+        if let Some(trailer) = FastLocalTrailer::parse(filter) {
+            return Trailer::FastLocalBloom(trailer);
+        }
+        if let Some(trailer) = RibbonTrailer::parse(filter) {
+            return Trailer::Ribbon(trailer);
+        }
+        match LegacyTrailer::parse(filter) {
+            Some(trailer) => Trailer::LegacyBloom(trailer),
+            None if filter.is_empty() => Trailer::NoKeys,
+            None => Trailer::AlwaysMaybe,
         }
     }
 }
 
-/// A filter that stays in memory, with its trailer parsed once.
+/// A parsed trailer: how to probe the filter, or what it always answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trailer {
+    /// Filters under this name have no trailer.
+    Absent,
+    NoKeys,
+    AlwaysMaybe,
+    FastLocalBloom(FastLocalTrailer),
+    Ribbon(RibbonTrailer),
+    LegacyBloom(LegacyTrailer),
+}
+
+/// One filter, ready to be asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilterView<'f> {
+    reader: &'f FilterReader,
+    trailer: Trailer,
+    bytes: &'f [u8],
+}
+
+impl FilterView<'_> {
+    /// False only if the key is certainly not among those that the filter was built from.
+    #[inline]
+    pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
+        match (self.trailer, self.reader) {
+            (Trailer::FastLocalBloom(trailer), _) => trailer.may_match(self.bytes, key.xxph3()),
+            (Trailer::Ribbon(trailer), _) => trailer.may_match(self.bytes, key.xxph3()),
+            (Trailer::LegacyBloom(trailer), _) => trailer.may_match(self.bytes, key.legacy()),
+            (Trailer::NoKeys, _) => false,
+            (Trailer::Absent, FilterReader::LevelDbBloom) => {
+                leveldb::may_match(self.bytes, key.leveldb())
+            }
+            (Trailer::Absent, FilterReader::Custom(policy)) => {
+                guarded(|| policy.key_may_match(key.key(), self.bytes)).unwrap_or(true)
+            }
+            (Trailer::AlwaysMaybe, _) | (Trailer::Absent, FilterReader::RocksDb) => true,
+        }
+    }
+
+    /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
+    #[inline]
+    pub fn prefetch(&self, key: &KeyHash<'_>) {
+        match self.trailer {
+            Trailer::FastLocalBloom(trailer) => trailer.prefetch(self.bytes, key.xxph3()),
+            Trailer::Ribbon(trailer) => trailer.prefetch(self.bytes, key.xxph3()),
+            Trailer::LegacyBloom(trailer) => trailer.prefetch(self.bytes, key.legacy()),
+            Trailer::Absent | Trailer::NoKeys | Trailer::AlwaysMaybe => {}
+        }
+    }
+}
+
+/// A filter in memory, with its trailer parsed once.
 #[derive(Clone, Debug)]
 pub struct PreparedFilter {
     reader: FilterReader,
-    /// Under one of RocksDB's names.
-    rocksdb: Option<RocksDbFilter>,
+    trailer: Trailer,
     bytes: Arc<[u8]>,
 }
 
 impl PreparedFilter {
-    /// Parses the trailer of `bytes`, which a filter under the reader's name consists of.
+    /// Parses the trailer of `bytes`, which are one filter under the reader's name.
     #[must_use]
     pub fn new(reader: FilterReader, bytes: Arc<[u8]>) -> Self {
-        let named = matches!(reader, FilterReader::RocksDb);
-        let rocksdb = named.then(|| RocksDbFilter::parse(&bytes));
-        PreparedFilter { reader, rocksdb, bytes }
+        PreparedFilter { trailer: reader.parse(&bytes), reader, bytes }
+    }
+
+    #[inline]
+    pub(crate) fn view(&self) -> FilterView<'_> {
+        FilterView { reader: &self.reader, trailer: self.trailer, bytes: &self.bytes }
     }
 
     /// False only if the key is certainly not among those that the filter was built from.
     #[inline]
     #[must_use]
     pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
-        match self.rocksdb {
-            Some(parsed) => parsed.may_contain(&self.bytes, key),
-            None => self.reader.may_contain(&self.bytes, key),
-        }
+        self.view().may_contain(key)
     }
 
-    /// The same, for a key that many filters are asked for: `bits` are those of its
-    /// [`xxph3`](KeyHash::xxph3).
+    /// Like [`may_contain`](Self::may_contain), for a lookup that asks many filters: `bits` are
+    /// those of the key's [`xxph3`](KeyHash::xxph3) hash, shared by all of its probes.
     #[inline(always)]
     pub(crate) fn may_contain_bits(&self, key: &KeyHash<'_>, bits: &mut LineBits) -> bool {
-        match self.rocksdb {
-            Some(RocksDbFilter::FastLocalBloom(shape)) => shape.may_match_bits(&self.bytes, bits),
+        match self.trailer {
+            Trailer::FastLocalBloom(trailer) => trailer.may_match_bits(&self.bytes, bits),
             _ => self.may_contain(key),
         }
     }
@@ -329,12 +342,10 @@ impl PreparedFilter {
     /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
     #[inline]
     pub fn prefetch(&self, key: &KeyHash<'_>) {
-        if let Some(parsed) = self.rocksdb {
-            parsed.prefetch(&self.bytes, key);
-        }
+        self.view().prefetch(key);
     }
 
-    /// Size of the filter.
+    /// Size of the filter in bytes.
     #[must_use]
     #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn bytes(&self) -> usize {

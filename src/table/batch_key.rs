@@ -1,0 +1,85 @@
+//! One key of a `multi_get`, and the question that a batch of keys puts to one filter.
+//!
+//! `read/multi_get.rs` makes one [`BatchKey`] of each key and sorts them. Memtables, versions,
+//! tables and filters each get a run of the keys that are still open, ascending, and write what
+//! they find into the keys. So no step keeps a list of its own.
+
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
+use crate::filter::encoding::FilterVerdict;
+use crate::filter::hash::KeyHash;
+use crate::table::cached_block::BlockPlace;
+
+/// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches
+/// have as many. A core tracks a dozen or two misses; further prefetches would be dropped.
+pub const WINDOW_KEYS: usize = 32;
+
+/// One key of a batch.
+#[derive(Debug)]
+pub struct BatchKey<'k> {
+    /// The internal key to search for.
+    pub lookup: LookupKey,
+    /// The hashes to ask filters with.
+    pub hash: KeyHash<'k>,
+    /// The first bytes of the user key, which settle most comparisons with fences.
+    pub head: u64,
+    /// The answer of the filter that was asked last; each memtable and table sets its own.
+    pub verdict: FilterVerdict,
+    /// The block to read next for this key: a filter partition, then a data block.
+    pub block: Option<BlockPlace>,
+    /// What was found so far: `Absent` while the key is open.
+    pub answer: Lookup,
+    /// Index of the key in the caller's list.
+    pub position: usize,
+}
+
+impl<'k> BatchKey<'k> {
+    /// The caller's key number `position`, to be read at `sequence`.
+    #[must_use]
+    pub fn new(user_key: &'k [u8], sequence: SequenceNumber, position: usize) -> Self {
+        BatchKey {
+            lookup: LookupKey::new(user_key, sequence),
+            hash: KeyHash::new(user_key),
+            head: key_head(user_key),
+            verdict: FilterVerdict::NotConsulted,
+            block: None,
+            answer: Lookup::Absent,
+            position,
+        }
+    }
+
+    /// True while nothing was found, not even a tombstone.
+    #[inline]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.answer == Lookup::Absent
+    }
+
+    /// True unless the filter excluded the key.
+    #[inline]
+    #[must_use]
+    pub fn may_be_here(&self) -> bool {
+        self.verdict != FilterVerdict::No
+    }
+}
+
+/// Sets the verdict of every key, by the filter that both closures read.
+#[inline]
+pub fn ask<'k>(
+    keys: &mut [&mut BatchKey<'k>],
+    prefetch: impl Fn(&KeyHash<'k>),
+    may_contain: impl Fn(&KeyHash<'k>) -> bool,
+) {
+    // Prefetching a whole window first lets its cache misses overlap. Single lookups wait for
+    // their misses one by one.
+    for window in keys.chunks_mut(WINDOW_KEYS) {
+        window.iter().for_each(|key| prefetch(&key.hash));
+        for key in window {
+            key.verdict = FilterVerdict::of(may_contain(&key.hash));
+        }
+    }
+}
+
+/// Sets one verdict for all keys.
+pub fn set_all(keys: &mut [&mut BatchKey<'_>], verdict: FilterVerdict) {
+    keys.iter_mut().for_each(|key| key.verdict = verdict);
+}
