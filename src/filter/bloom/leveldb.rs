@@ -4,8 +4,8 @@
 //! and `k` is one byte. Probe `i` of a key reads bit `(h + i * rotate_right(h, 17)) mod bits`. A
 //! reader takes `k` from the filter, never from the options.
 //!
-//! Source: LevelDB's `util/bloom.cc`; double hashing is from Kirsch and Mitzenmacher, "Less Hashing,
-//! Same Performance", 2006. The bytes equal LevelDB's for the same keys, repeats included.
+//! Source: LevelDB's `util/bloom.cc`; double hashing is from Kirsch and Mitzenmacher, "Less
+//! Hashing, Same Performance", 2006. The bytes equal LevelDB's for the same keys, repeats included.
 
 /// The persisted name, in every layout.
 pub const NAME: &str = "leveldb.BuiltinBloomFilter2";
