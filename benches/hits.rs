@@ -1,21 +1,19 @@
-//! What asking a filter costs lookups that hit, which gain nothing from it: one settled level, the
-//! same keys read with filters and without. It is the measurement behind the section "Filters
-//! of lookups that hit" in docs/measurements.md: it bounds what skipping such filters could save.
+//! The cost of filters for lookups that hit, which gain nothing from them: the same keys of one
+//! settled level are read with filters and without. docs/measurements.md has the figures, which
+//! bound what skipping such filters could save.
 //!
-//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the stated
-//! figures. Each side has a database of its own, so that neither finds the other's blocks in its
-//! cache. Short rounds take turns, measured by processor time, and the ratio of each pair is kept,
-//! so that what disturbs the machine disturbs both.
+//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for those figures. Each
+//! side has its own database and cache. Short rounds alternate between the sides and are measured
+//! in processor time. The result is the median ratio of the pairs, so a disturbance of the machine
+//! disturbs both sides.
 
-mod support;
-
+use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
 use siftdb::{Db, Filter, Options, ReadOptions};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
-use support::{absent, key_count, layouts, load, mix, options, present};
 
-/// How a row draws the numbers of its keys.
+/// How a row draws its keys.
 #[derive(Clone, Copy)]
 enum Draw {
     Uniform,
@@ -39,19 +37,17 @@ struct Pair([Db; 2]);
 impl Pair {
     #[expect(clippy::disallowed_methods, reason = "a closed database is copied file by file")]
     fn new(directory: &Path, options: &Options, filter: &Filter, keys: u64) -> Self {
-        let settled = directory.join("with");
-        let db = self::options().filter(filter.clone()).open(&settled).expect("open");
-        load(&db, keys);
-        db.compact_range(..).expect("compact");
-        db.close().expect("close");
+        let original = directory.join("with");
+        let large = self::options().filter(filter.clone());
+        settled(&original, &large, keys).and_then(|db| db.close()).expect("build");
         let copy = directory.join("without");
         std::fs::create_dir(&copy).expect("directory");
-        for file in std::fs::read_dir(&settled).expect("directory") {
+        for file in std::fs::read_dir(&original).expect("directory") {
             let file = file.expect("file");
             std::fs::copy(file.path(), copy.join(file.file_name())).expect("copy");
         }
         let open = |path: &Path| options.clone().filter(filter.clone()).open(path).expect("open");
-        Pair([open(&settled), open(&copy)])
+        Pair([open(&original), open(&copy)])
     }
 
     /// Takes turns and prints the medians.
@@ -90,14 +86,19 @@ impl Pair {
     }
 }
 
-/// Processor time of this thread, which other processes disturb less than they do the wall's; the
-/// latter, from `origin` on, where Linux's figure is not to be had.
+/// Processor time of this thread, which other processes disturb less than wall time. Without
+/// Linux's figure, wall time since `origin`.
 fn thread_nanos(origin: Instant) -> u64 {
-    // The kernel brings the figure up to date when the thread passes through its scheduler.
+    // The kernel updates the figure when the thread passes through its scheduler.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let on_processor = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
     on_processor.unwrap_or_else(|| origin.elapsed().as_nanos() as u64)
+}
+
+/// Raw blocks and a cache larger than the data.
+fn options() -> Options {
+    Options::new().snappy(false).block_cache_bytes(1 << 30)
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -107,17 +108,17 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn main() {
     let test = std::env::args().any(|argument| argument == "--test");
-    let (keys, rounds) = if test { (5_000, 2) } else { (key_count(), 101) };
-    let [_, block_based, full, partitioned] = layouts();
-    // Eight bytes a key: filters and indexes fit, a few of a hundred data blocks do.
+    let (keys, rounds) = if test { (5_000, 2) } else { (bench_keys(), 101) };
+    // Eight bytes a key: filters and indexes fit, and a few of a hundred data blocks.
     let small = options().block_cache_bytes(8 * keys);
     let rows = [
-        (full.0, &full.1, options()),
-        (partitioned.0, &partitioned.1, options()),
-        (block_based.0, &block_based.1, options()),
-        ("small cache, partitioned", &partitioned.1, small),
+        ("full", Column::Full, options()),
+        ("partitioned", Column::Partitioned, options()),
+        ("block-based", Column::BlockBased, options()),
+        ("small cache, partitioned", Column::Partitioned, small),
     ];
-    for (name, filter, options) in rows {
+    for (name, column, options) in rows {
+        let filter = &column.filter(Filter::bloom(10.0));
         let directory = tempfile::tempdir().expect("directory");
         let pair = Pair::new(directory.path(), &options, filter, keys);
         for (side, db) in pair.0.iter().enumerate() {

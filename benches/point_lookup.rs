@@ -1,28 +1,25 @@
-//! Point lookups with the filter on and off: absent and present keys, the three layouts, a cache
-//! larger than the data and one too small for it, one settled level, many tables at level 0, and a
-//! full memtable.
+//! Point lookups with filters on and off: absent and present keys, each layout, a large and a small
+//! cache, one settled level, many tables at level 0, a full memtable, batches, two threads.
 //!
-//! `cargo bench -p siftdb-benches --bench point_lookup`; `SIFTDB_BENCH_KEYS=1000000` for the size
-//! that the budgets are stated for. A filter expression after `--` selects rows, for instance `--
-//! settled/full`.
-
-mod support;
+//! `cargo bench -p siftdb-benches --bench point_lookup`; `SIFTDB_BENCH_KEYS` sets the number of
+//! keys. An expression after `--` selects rows, for instance `-- settled/full`. `benches/peers`
+//! measures writes and scans.
 
 use criterion::{
     BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
 };
-use siftdb::{Db, Options, ReadOptions};
+use siftdb::experiment::{
+    Column, absent, bench_keys, level0, load, numbered_entries, present, random_numbers, settled,
+};
+use siftdb::{Db, Filter, Options, ReadOptions};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use support::{
-    absent, key_count, layouts, level0, load, options, present, random_indexes, settled,
-};
 
 fn lookups(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, db: &Db, keys: u64) {
     for (filters, read) in
         [("on", ReadOptions::new()), ("off", ReadOptions::new().use_filters(false))]
     {
-        let mut indexes = random_indexes(keys);
+        let mut indexes = random_numbers(keys);
         group.bench_function(format!("{name}/miss/filter {filters}"), |bencher| {
             bencher.iter(|| {
                 let key = absent(indexes.next().unwrap_or(0));
@@ -43,7 +40,7 @@ fn batches(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, db: &Db, keys: 
     const BATCH: usize = 32;
     type MakeKey = fn(u64) -> [u8; 16];
     for (kind, make) in [("miss", absent as MakeKey), ("hit", present as MakeKey)] {
-        let mut indexes = random_indexes(keys);
+        let mut indexes = random_numbers(keys);
         let mut batch = || indexes.by_ref().take(BATCH).map(make).collect::<Vec<_>>();
         group.bench_function(format!("{name}/{kind}/32 by multi_get"), |bencher| {
             bencher.iter(|| db.multi_get(black_box(batch())).expect("multi_get"));
@@ -65,11 +62,11 @@ fn warm(db: &Db, keys: u64) {
 }
 
 fn settled_level(criterion: &mut Criterion) {
-    let keys = key_count();
+    let keys = bench_keys();
     let mut group = criterion.benchmark_group("settled");
     for (name, filter) in layouts() {
         let directory = tempfile::tempdir().expect("directory");
-        let db = settled(directory.path(), options().filter(filter), keys);
+        let db = settled(directory.path(), &options().filter(filter), keys).expect("load");
         warm(&db, keys);
         lookups(&mut group, name, &db, keys);
         batches(&mut group, name, &db, keys);
@@ -78,11 +75,12 @@ fn settled_level(criterion: &mut Criterion) {
 }
 
 fn small_cache(criterion: &mut Criterion) {
-    let keys = key_count();
+    let keys = bench_keys();
     let mut group = criterion.benchmark_group("cache 8 MiB");
     for (name, filter) in layouts() {
         let directory = tempfile::tempdir().expect("directory");
-        settled(directory.path(), options().filter(filter.clone()), keys).close().expect("close");
+        let built = settled(directory.path(), &options().filter(filter.clone()), keys);
+        built.and_then(|db| db.close()).expect("load");
         let small = options().filter(filter).block_cache_bytes(8 << 20);
         let db = small.open(directory.path()).expect("open");
         warm(&db, keys.min(50_000));
@@ -92,11 +90,11 @@ fn small_cache(criterion: &mut Criterion) {
 }
 
 fn many_level0_tables(criterion: &mut Criterion) {
-    let keys = key_count();
+    let keys = bench_keys();
     let mut group = criterion.benchmark_group("10 tables at level 0");
     for (name, filter) in layouts() {
         let directory = tempfile::tempdir().expect("directory");
-        let db = level0(directory.path(), options().filter(filter), keys, 10);
+        let db = level0(directory.path(), &options().filter(filter), keys, 10).expect("load");
         warm(&db, keys);
         lookups(&mut group, name, &db, keys);
     }
@@ -104,13 +102,14 @@ fn many_level0_tables(criterion: &mut Criterion) {
 }
 
 fn full_memtable(criterion: &mut Criterion) {
-    let keys = key_count();
+    let keys = bench_keys();
     let fresh = 100_000.min(keys);
     let mut group = criterion.benchmark_group("100k entries in the memtable");
     for memtable_filter in [true, false] {
         let directory = tempfile::tempdir().expect("directory");
-        let db = settled(directory.path(), options().memtable_filter(memtable_filter), keys);
-        load(&db, fresh);
+        let options = options().memtable_filter(memtable_filter);
+        let db = settled(directory.path(), &options, keys).expect("load");
+        load(&db, numbered_entries(0..fresh)).expect("load");
         warm(&db, keys);
         let name = if memtable_filter { "memtable filter" } else { "no memtable filter" };
         lookups(&mut group, name, &db, fresh);
@@ -120,9 +119,10 @@ fn full_memtable(criterion: &mut Criterion) {
 
 /// Two threads at once; the row is the wall time of one lookup among both.
 fn two_threads(criterion: &mut Criterion) {
-    let keys = key_count();
+    let keys = bench_keys();
     let directory = tempfile::tempdir().expect("directory");
-    let db = settled(directory.path(), default_options(), keys);
+    let full = options().filter(Column::Full.filter(Filter::bloom(10.0)));
+    let db = settled(directory.path(), &full, keys).expect("load");
     warm(&db, keys);
     let mut group = criterion.benchmark_group("two threads");
     for (name, hit) in [("miss", false), ("hit", true)] {
@@ -133,7 +133,7 @@ fn two_threads(criterion: &mut Criterion) {
                     for thread in 0..2 {
                         let db = &db;
                         scope.spawn(move || {
-                            let indexes = random_indexes(keys).skip(thread * 1000);
+                            let indexes = random_numbers(keys).skip(thread * 1000);
                             for index in indexes.take(iterations.div_ceil(2) as usize) {
                                 let key = if hit { present(index) } else { absent(index) };
                                 assert_eq!(db.get(key).expect("get").is_some(), hit);
@@ -148,8 +148,13 @@ fn two_threads(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn default_options() -> Options {
-    options().filter(layouts()[2].1.clone())
+/// Raw blocks and a cache larger than the data.
+fn options() -> Options {
+    Options::new().snappy(false).block_cache_bytes(1 << 30)
+}
+
+fn layouts() -> [(&'static str, Filter); 4] {
+    Column::DATABASES.map(|column| (column.name(), column.filter(Filter::bloom(10.0))))
 }
 
 criterion_group! {

@@ -1,11 +1,13 @@
 //! Databases to count in: disjoint tables at level 0, in memory, each flushed from sorted keys.
 //!
-//! A lookup asks exactly one table, the one whose fences hold its key, as in a settled level.
+//! A lookup asks exactly one table, the one whose range contains its key, as in a settled level.
 
-use crate::support::{present, random_indexes, value};
 use siftdb::env::{CountingEnv, Env, MemEnv};
-use siftdb::inspect::{TableFacts, layout, live_tables, table_facts};
-use siftdb::{Db, Filter, FilterLayout, LevelStats, Options, ReadOptions, WriteBatch};
+use siftdb::experiment::{
+    Column, Measurement, load, measure, present, random_numbers, table_totals, value,
+};
+use siftdb::inspect::{TableFacts, layout, live_tables};
+use siftdb::{Db, Filter, Options, ReadOptions};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,32 +77,16 @@ impl Plan {
             .filter(self.filter);
         let db = options.open(HOME).expect("open");
         for table in keys.chunks(self.keys.div_ceil(self.tables) as usize) {
-            for batch in table.chunks(1000) {
-                let mut writes = WriteBatch::new();
-                batch.iter().for_each(|(key, n)| {
-                    writes.put(key, value(*n));
-                });
-                db.write(writes).expect("write");
-            }
+            load(&db, table.iter().map(|(key, n)| (key, value(*n)))).expect("write");
             db.flush().expect("flush");
         }
         db.close().expect("close");
         drop(db);
         let shared: Arc<dyn Env> = Arc::new(env.clone());
-        let live = live_tables(&shared, Path::new(HOME)).expect("manifest").expect("a database");
-        let mut facts = TableFacts::default();
-        let mut top_level_bytes = 0;
-        for table in &live {
-            let one = table_facts(&shared, &table.path).expect("facts");
-            top_level_bytes += top_level(&shared, &table.path);
-            facts.bytes += one.bytes;
-            facts.entries += one.entries;
-            facts.data_blocks += one.data_blocks;
-            facts.data_bytes += one.data_bytes;
-            facts.index_bytes += one.index_bytes;
-            facts.filter_bytes += one.filter_bytes;
-            facts.filter_partitions += one.filter_partitions;
-        }
+        let home = Path::new(HOME);
+        let live = live_tables(&shared, home).expect("manifest").expect("a database");
+        let top_level_bytes = live.iter().map(|table| top_level(&shared, &table.path)).sum();
+        let facts = table_totals(&shared, home).expect("facts");
         assert_eq!((live.len() as u64, facts.entries), (self.tables, self.keys));
         let keys = keys.into_iter().map(|(key, _)| key).collect();
         Database { env, keys, tables: self.tables, facts, top_level_bytes }
@@ -167,7 +153,7 @@ pub enum Pattern {
 
 impl Pattern {
     pub fn places(self, keys: u64, count: u64) -> impl Iterator<Item = usize> {
-        let places = random_indexes(keys).zip(random_indexes(10)).map(move |(place, die)| {
+        let places = random_numbers(keys).zip(random_numbers(10)).map(move |(place, die)| {
             let hot = matches!(self, Pattern::Skewed) && die > 0;
             (if hot { keys / 3 + place / 20 } else { place }) as usize
         });
@@ -183,80 +169,31 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Looks up the keys at `places`, or keys directly behind them that are not there.
-    pub fn look_up(&self, places: impl Iterator<Item = usize>, present: bool) -> Counts {
-        let (before, calls, bytes) =
-            (self.db.stats(), self.of.env.read_calls(), self.of.env.read_bytes());
-        let mut lookups = 0;
-        let mut key = Vec::new();
-        for place in places {
-            key.clear();
-            key.extend_from_slice(&self.of.keys[place]);
-            if !present {
-                key.push(b'+');
-            }
-            assert_eq!(self.db.get_with(&key, &self.read).expect("get").is_some(), present);
-            lookups += 1;
-        }
-        let total = self.db.stats().since(&before).total();
-        let counts = Counts {
-            lookups,
-            reads: self.of.env.read_calls() - calls,
-            bytes: self.of.env.read_bytes() - bytes,
-            total,
-        };
-        counts.check();
-        counts
+    /// Looks up the keys at `places`, or absent keys directly after them.
+    pub fn look_up(&self, places: impl Iterator<Item = usize>, present: bool) -> Measurement {
+        let keys = places.map(|place| {
+            let mut key = self.of.keys[place].clone();
+            key.extend((!present).then_some(b'+'));
+            key
+        });
+        let measured = measure(&self.db, &self.of.env, keys, present, &self.read, &mut |_| {});
+        let measured = measured.expect("lookups");
+        assert_eq!(measured.faults, Vec::<String>::new());
+        measured
     }
 
     /// The same for `count` keys drawn by `pattern`.
-    pub fn draw(&self, pattern: Pattern, count: u64, present: bool) -> Counts {
+    pub fn draw(&self, pattern: Pattern, count: u64, present: bool) -> Measurement {
         self.look_up(pattern.places(self.of.keys.len() as u64, count), present)
-    }
-}
-
-/// What lookups cost, as the file system saw it and as the engine counted it.
-pub struct Counts {
-    pub lookups: u64,
-    pub reads: u64,
-    pub bytes: u64,
-    pub total: LevelStats,
-}
-
-impl Counts {
-    fn check(&self) {
-        let total = &self.total;
-        let reads = total.data_blocks_read + total.filter_blocks_read + total.index_blocks_read;
-        let bytes = total.data_bytes_read + total.filter_bytes_read + total.index_bytes_read;
-        assert_eq!(
-            (reads, bytes),
-            (self.reads, self.bytes),
-            "counts differ from the file system's"
-        );
-    }
-
-    pub fn per_lookup(&self, count: u64) -> f64 {
-        count as f64 / self.lookups as f64
-    }
-
-    /// Of the filter blocks that lookups wanted, the share that the cache had.
-    pub fn filter_hit_rate(&self) -> f64 {
-        let cached = self.total.filter_blocks_cached;
-        cached as f64 / (cached + self.total.filter_blocks_read).max(1) as f64
     }
 }
 
 /// FastLocalBloom with these bits in one filter a table.
 pub fn full(bits: f64) -> Filter {
-    Filter::bloom(bits).layout(FilterLayout::Full)
+    Column::Full.filter(Filter::bloom(bits))
 }
 
 /// FastLocalBloom in partitions of 4 KiB.
 pub fn partitioned(bits: f64) -> Filter {
-    Filter::bloom(bits).layout(FilterLayout::Partitioned { block_bytes: 4096 })
-}
-
-/// FastLocalBloom in LevelDB's windows.
-pub fn block_based(bits: f64) -> Filter {
-    Filter::bloom(bits).layout(FilterLayout::BlockBased { window_bytes: 2048 })
+    Column::Partitioned.filter(Filter::bloom(bits))
 }

@@ -3,9 +3,9 @@
 //! *Warm*: filters and indexes are in memory, data is not. *Starved*: a cache of half the bytes of
 //! the full FastLocalBloom filters, nothing resident, and as many lookups before as are counted.
 
-use crate::database::{Counts, Database, Pattern, Plan};
-use siftdb::experiment::bytes;
-use siftdb::{Filter, FilterLayout, ReadOptions};
+use crate::database::{Database, Pattern, Plan};
+use siftdb::experiment::{Column, Measurement, bytes};
+use siftdb::{Filter, ReadOptions};
 
 const TABLES: u64 = 16;
 const KEYS_MAX: u64 = 1_000_000;
@@ -24,10 +24,10 @@ pub fn print(keys: u64) {
         "starved: absent",
         "present",
     );
-    for (layout_name, layout) in [
-        ("block-based", FilterLayout::BlockBased { window_bytes: 2048 }),
-        ("full", FilterLayout::Full),
-        ("partitioned", FilterLayout::Partitioned { block_bytes: 4096 }),
+    for (layout_name, column) in [
+        ("block-based", Column::BlockBased),
+        ("full", Column::Full),
+        ("partitioned", Column::Partitioned),
     ] {
         for (encoding, filter) in [
             ("LevelDB Bloom", Filter::leveldb_bloom(10.0)),
@@ -35,10 +35,11 @@ pub fn print(keys: u64) {
             ("FastLocalBloom", Filter::bloom(10.0)),
             ("Ribbon", Filter::ribbon(10.0)),
         ] {
-            let database = Plan::new(keys, TABLES, filter.layout(layout)).build();
+            let database = Plan::new(keys, TABLES, column.filter(filter)).build();
             let [absent, present] = warm(&database);
             let [starved_absent, starved_present] = starved(&database, starved_bytes);
-            let size = |counts: &Counts| bytes(counts.per_lookup(counts.bytes).round() as u64);
+            let size =
+                |counts: &Measurement| bytes(counts.per_lookup(counts.bytes_read()).round() as u64);
             println!(
                 "{:<30} {:>6.2} {:>7.3}% | {:>16} {:>8} | {:>18} {:>8}",
                 format!("{encoding}, {layout_name}"),
@@ -54,7 +55,7 @@ pub fn print(keys: u64) {
 }
 
 /// Lookups of absent and of present keys that find filters and indexes in memory.
-fn warm(database: &Database) -> [Counts; 2] {
+fn warm(database: &Database) -> [Measurement; 2] {
     let keys = database.keys.len() as u64;
     // Partitions are not resident: the cache keeps them.
     let cache_bytes = database.resident_bytes() + 3 * database.facts.filter_bytes + (1 << 20);
@@ -67,7 +68,7 @@ fn warm(database: &Database) -> [Counts; 2] {
     })
 }
 
-fn starved(database: &Database, cache_bytes: u64) -> [Counts; 2] {
+fn starved(database: &Database, cache_bytes: u64) -> [Measurement; 2] {
     let count = (database.keys.len() as u64 / 10).min(10_000);
     [false, true].map(|present| {
         let open = database.open(cache_bytes, 0.0);

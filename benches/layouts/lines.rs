@@ -10,7 +10,7 @@
 //! partitions. *In turn* are the steps that wait for one another: the array's place stands at the
 //! end of a block-based filter, the filter's place in the array, and only then come its bits.
 
-use crate::support::{absent, mix, present};
+use siftdb::experiment::{absent, mix, present};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, leveldb_hash, xxph3_64};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! What partitions cost where they do not help: a read more where the top level is not in memory,
 //! and many small reads where a full filter is one.
 
-use crate::database::{Counts, Database, Pattern, Plan, full, partitioned};
-use siftdb::experiment::bytes;
+use crate::database::{Database, Pattern, Plan, full, partitioned};
+use siftdb::experiment::{Measurement, bytes};
 
 /// One table; nothing but what a row names survives from one lookup to the next.
 pub fn top_level(keys: u64) {
@@ -63,7 +63,7 @@ fn twice<I: Iterator<Item = usize>>(
     database: &Database,
     resident_share: f64,
     places: impl Fn() -> I,
-) -> (Counts, Counts) {
+) -> (Measurement, Measurement) {
     let open = database.open(1 << 30, resident_share);
     (open.look_up(places(), true), open.look_up(places(), true))
 }

@@ -1,13 +1,13 @@
-//! What is said of the layouts, counted: sizes, reads, bytes and cache lines, no times.
+//! The layouts of filters in counts: sizes, reads, bytes and cache lines, no times.
 //!
-//! `cargo bench -p siftdb-benches --bench layouts`; `SIFTDB_BENCH_KEYS=2200000` for the size that
-//! the claims are made for, a table of 256 MB. An argument selects the sections whose name contains
+//! `cargo bench -p siftdb-benches --bench layouts`; `SIFTDB_BENCH_KEYS=2200000` for the figures
+//! of docs/measurements.md. An argument selects the sections whose name contains
 //! it, for instance `-- starved`.
 //!
 //! Files are in memory and nothing runs in the background, so the figures are the same in every
-//! run. Only what a cache too small for its filters holds differs by a few in a thousand: a block's
-//! shard of the cache follows from the random id of its table. Every measurement compares the
-//! engine's counts with what the file system saw, and panics if they differ.
+//! run, except those of small caches: a block's shard depends on the random id of its table. Every
+//! measurement compares the engine's counts with what the file system saw, and panics if they
+//! differ.
 
 mod database;
 mod encodings;
@@ -15,8 +15,6 @@ mod lines;
 mod locality;
 mod sizes;
 mod starved;
-#[path = "../support/mod.rs"]
-mod support;
 
 type Section = (&'static str, &'static str, fn(u64));
 
@@ -34,7 +32,7 @@ fn main() {
     // `cargo bench` passes `--bench`, and `.ci/run` passes `--test`; there is one way to run.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let keys = support::key_count().max(1_000);
+    let keys = siftdb::experiment::bench_keys().max(1_000);
     for (name, title, print) in SECTIONS {
         if arguments.is_empty() || arguments.iter().any(|argument| name.contains(&**argument)) {
             println!("\n{name}: {title}");

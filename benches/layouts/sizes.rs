@@ -1,7 +1,8 @@
 //! Bytes of filters and indexes of one table, by layout, block size and length of keys.
 
-use crate::database::{Plan, Shape, block_based, full, partitioned};
-use siftdb::experiment::bytes;
+use crate::database::{Plan, Shape, full, partitioned};
+use siftdb::Filter;
+use siftdb::experiment::{Column, bytes};
 
 pub fn print(keys: u64) {
     println!(
@@ -33,7 +34,7 @@ pub fn print(keys: u64) {
                 parts.filter_partitions,
                 bytes(top_level),
                 100.0 * top_level as f64 / parts.filter_bytes as f64,
-                bytes(of(block_based(10.0)).facts.filter_bytes),
+                bytes(of(Column::BlockBased.filter(Filter::bloom(10.0))).facts.filter_bytes),
             );
         }
     }

@@ -3,9 +3,9 @@
 //! Nothing is resident, so the cache alone decides what stays. Each row first makes its lookups
 //! once to fill the cache, and is counted over as many others.
 
-use crate::database::{Counts, Database, Pattern, Plan, full, partitioned};
+use crate::database::{Database, Pattern, Plan, full, partitioned};
 use siftdb::Filter;
-use siftdb::experiment::bytes;
+use siftdb::experiment::{Measurement, bytes};
 
 const TABLES: u64 = 16;
 
@@ -37,7 +37,7 @@ pub fn print(keys: u64) {
                 let counts = counted(database, filter_bytes * share / 8, pattern, false);
                 print!(
                     " | {:>8.1}% {:>14.3} {:>12}",
-                    100.0 * counts.filter_hit_rate(),
+                    100.0 * filter_hit_rate(&counts),
                     counts.per_lookup(counts.total.filter_blocks_read),
                     bytes(counts.per_lookup(counts.total.filter_bytes_read).round() as u64),
                 );
@@ -47,7 +47,13 @@ pub fn print(keys: u64) {
     }
 }
 
-fn counted(database: &Database, cache_bytes: u64, pattern: Pattern, present: bool) -> Counts {
+/// The share of filter blocks that the cache had.
+fn filter_hit_rate(counts: &Measurement) -> f64 {
+    let cached = counts.total.filter_blocks_cached;
+    cached as f64 / (cached + counts.total.filter_blocks_read).max(1) as f64
+}
+
+fn counted(database: &Database, cache_bytes: u64, pattern: Pattern, present: bool) -> Measurement {
     let open = database.open(cache_bytes, 0.0);
     let keys = database.keys.len() as u64;
     let count = lookups(keys);
@@ -91,8 +97,8 @@ pub fn alternatives(keys: u64) {
             100.0 * fpr,
         );
         for counts in [absent, present] {
-            let size = bytes(counts.per_lookup(counts.bytes).round() as u64);
-            print!(" | {:>13.3} {size:>9}", counts.per_lookup(counts.reads));
+            let size = bytes(counts.per_lookup(counts.bytes_read()).round() as u64);
+            print!(" | {:>13.3} {size:>9}", counts.per_lookup(counts.blocks_read()));
         }
         println!();
     }

@@ -1,19 +1,65 @@
 //! Keys to load and keys to miss, the same for the same seed.
 //!
-//! An absent key is a near neighbour of a present one (a changed last byte, or one byte more), so
-//! that it lies inside the key range of tables and only a filter, or a data block, can tell that
-//! it is not there. Each is checked against the set.
+//! A [`KeySet`] holds given or generated keys. Its absent keys are neighbours of present ones: they
+//! lie inside the key range of tables, so only a filter or a data block can tell that they are
+//! absent. Benchmarks use numbered keys instead, which take no memory: [`present`] and [`absent`]
+//! make the key of a number, [`value`] makes its value.
 
 use crate::base::key::KEY_BYTES_MAX;
 use std::collections::BTreeSet;
 
-/// The splitmix64 generator: one step from `state`, which it moves on.
-pub(crate) fn splitmix64(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+/// The number of keys of a benchmark: `SIFTDB_BENCH_KEYS`, or 200,000.
+#[must_use]
+pub fn bench_keys() -> u64 {
+    let given = std::env::var("SIFTDB_BENCH_KEYS").ok();
+    given.and_then(|keys| keys.parse().ok()).unwrap_or(200_000)
+}
+
+/// A reversible mixer: distinct numbers give distinct numbers that look random.
+#[must_use]
+pub fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+/// The splitmix64 generator: advances `state` and answers a random number.
+pub fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mix(*state)
+}
+
+/// Numbers below `count` in random order, without end.
+pub fn random_numbers(count: u64) -> impl Iterator<Item = u64> {
+    (1..).map(move |step: u64| mix(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % count)
+}
+
+fn numbered(index: u64) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mixed = mix(index);
+    std::array::from_fn(|place| DIGITS[(mixed >> (60 - 4 * place) & 15) as usize])
+}
+
+/// The key of entry `n`: 16 hex digits, in no order and without a common prefix.
+#[must_use]
+pub fn present(n: u64) -> [u8; 16] {
+    numbered(2 * n)
+}
+
+/// A key between those of [`present`].
+#[must_use]
+pub fn absent(n: u64) -> [u8; 16] {
+    numbered(2 * n + 1)
+}
+
+/// The value of entry `n`: 100 bytes, of which half can be compressed.
+#[must_use]
+pub fn value(n: u64) -> Vec<u8> {
+    let mut bytes = vec![b'v'; 100];
+    for (place, chunk) in bytes[..48].chunks_mut(8).enumerate() {
+        chunk.copy_from_slice(&mix(n ^ (place as u64) << 56).to_le_bytes());
+    }
+    bytes
 }
 
 /// A number below `bound`, which is at least 1. The bias is below 2^-32 for any set that fits

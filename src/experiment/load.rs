@@ -1,44 +1,120 @@
-//! The same tree for every layout: half of the keys at level 2, 29 % at level 1, the rest in three
-//! overlapping tables at level 0.
+//! Databases to measure: trees of tables that are the same in every run.
 //!
-//! Background compaction decides by bytes, filters included, and by timing, so it would give each
-//! layout another tree. Here each step has one outcome:
+//! [`settled`] has one level, [`level0`] has overlapping tables of level 0. [`Load`] makes the tree
+//! of the demonstration: half of the keys at level 2, 29 % at level 1, the rest in three
+//! overlapping tables at level 0. Background compaction depends on timing and on bytes, filters
+//! included, so it would give each layout another tree. In [`Load::run`] each step has one outcome:
 //!
-//! 1. A single large entry goes down to level 2 by itself, since levels are set to hold less. It
-//!    is there only to make level 2 the deepest level, and is deleted with the first keys.
-//! 2. Half of the keys are flushed; `compact_range` takes them, the whole of it at once, down to
-//!    level 2.
-//! 3. 29 % are flushed while a single table at level 0 is one too many, and level 1 never is full.
-//! 4. The rest stays where three flushes put it, compaction off.
+//! 1. One large entry moves down to level 2, because the levels above are set to hold less. It
+//!    makes level 2 the deepest level, and is deleted with the first keys.
+//! 2. Half of the keys are flushed. `compact_range` moves all of them to level 2.
+//! 3. 29 % of the keys are flushed while one table at level 0 starts a compaction into level 1,
+//!    which is never full.
+//! 4. The rest is flushed in three parts without compaction.
 
+use crate::admin::inspect::live::live_tables;
+use crate::admin::inspect::tables::table_facts;
+use crate::admin::inspect::text::TableFacts;
 use crate::base::error::{Error, Result};
 use crate::base::write_batch::WriteBatch;
 use crate::db::handle::Db;
-use crate::experiment::keys::{KeySet, splitmix64};
+use crate::env::api::Env;
+use crate::experiment::keys::{KeySet, present, splitmix64, value};
 use crate::options::database::Options;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fewer keys than this make no tree worth probing.
+/// Fewer keys do not fill the levels.
 pub const KEYS_MIN: usize = 100;
 
-/// More keys than this are not numbered here.
+/// Places in the order of loading are `u32`.
 pub const KEYS_MAX: usize = u32::MAX as usize;
 
 /// Keys in one batch.
 const BATCH_KEYS: usize = 500;
 
-/// What a memtable is charged for an entry besides key and value (an upper bound is enough: it
-/// only decides when to flush).
+/// Memory of an entry in a memtable besides key and value: an upper bound, which decides when to
+/// flush.
 const ENTRY_BYTES: usize = 128;
 
-/// Memory of a memtable, flushed by hand well before it would be switched.
+/// Memory of a memtable, which is flushed by hand long before it is full.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
-/// Longer than any settling of a few tables takes.
+/// Longer than the compaction of a few tables takes.
 const SETTLE_LIMIT: Duration = Duration::from_secs(300);
+
+/// Writes entries in batches.
+///
+/// # Errors
+/// A write failed.
+pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    db: &Db,
+    entries: impl IntoIterator<Item = (K, V)>,
+) -> Result<()> {
+    let mut batch = WriteBatch::new();
+    for (key, value) in entries {
+        batch.put(key, value);
+        if batch.len() == BATCH_KEYS {
+            db.write(std::mem::take(&mut batch))?;
+        }
+    }
+    db.write(batch)
+}
+
+/// The entries of these numbers, for [`load`].
+pub fn numbered_entries(
+    numbers: impl IntoIterator<Item = u64>,
+) -> impl Iterator<Item = ([u8; 16], Vec<u8>)> {
+    numbers.into_iter().map(|n| (present(n), value(n)))
+}
+
+/// A database of the numbered keys below `keys`, compacted into one level.
+///
+/// # Errors
+/// Any failure of the database.
+pub fn settled(directory: &Path, options: &Options, keys: u64) -> Result<Db> {
+    let db = options.clone().open(directory)?;
+    load(&db, numbered_entries(0..keys))?;
+    db.compact_range(..)?;
+    Ok(db)
+}
+
+/// A database whose numbered keys lie in `tables` overlapping tables of level 0.
+///
+/// # Errors
+/// Any failure of the database.
+pub fn level0(directory: &Path, options: &Options, keys: u64, tables: u64) -> Result<Db> {
+    let db = options.clone().auto_compaction(false).open(directory)?;
+    for table in 0..tables {
+        load(&db, numbered_entries((table..keys).step_by(tables as usize)))?;
+        db.flush()?;
+    }
+    Ok(db)
+}
+
+/// The facts of all tables of a closed database, added up.
+///
+/// # Errors
+/// No database is in `directory`, or a table of it cannot be read.
+pub fn table_totals(env: &Arc<dyn Env>, directory: &Path) -> Result<TableFacts> {
+    let mut total = TableFacts::default();
+    let no_database =
+        || Error::InvalidArgument { what: format!("no database in {}", directory.display()) };
+    for table in live_tables(env, directory)?.ok_or_else(no_database)? {
+        let facts = table_facts(env, &table.path)?;
+        total.bytes += facts.bytes;
+        total.entries += facts.entries;
+        total.data_blocks += facts.data_blocks;
+        total.data_bytes += facts.data_bytes;
+        total.index_bytes += facts.index_bytes;
+        total.filter_bytes += facts.filter_bytes;
+        total.filter_partitions += facts.filter_partitions;
+    }
+    Ok(total)
+}
 
 /// What is loaded, the same for every layout.
 #[derive(Debug)]
@@ -54,8 +130,8 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Creates the database `directory` and fills it. `options` name filter and Env; `written` is
-    /// told how many keys were written since it was told last.
+    /// Creates the database `directory` and fills it. `options` name filter and Env. `written` gets
+    /// the number of keys written since its last call.
     ///
     /// # Errors
     /// Any failure of the database.
@@ -102,16 +178,15 @@ impl Load<'_> {
 
     /// Writes a part of the order and flushes it: as one table, if it is not very large.
     fn write(&self, db: &Db, part: Range<usize>, written: &mut dyn FnMut(u64)) -> Result<()> {
-        let mut batch = WriteBatch::new();
         let mut buffered = 0;
         let places = self.order.get(part).unwrap_or_default();
         for chunk in places.chunks(BATCH_KEYS) {
-            for &place in chunk {
+            let entries = chunk.iter().map(|&place| {
                 let key = self.keys.key(place as usize);
-                batch.put(key, self.value(u64::from(place), self.value_bytes));
                 buffered += key.len() + self.value_bytes + ENTRY_BYTES;
-            }
-            db.write(std::mem::take(&mut batch))?;
+                (key, self.value(u64::from(place), self.value_bytes))
+            });
+            load(db, entries)?;
             written(chunk.len() as u64);
             if buffered > WRITE_BUFFER_BYTES / 2 {
                 db.flush()?;
@@ -121,8 +196,8 @@ impl Load<'_> {
         db.flush()
     }
 
-    /// About seven tables at level 2. `compact_range` moves ten tables' bytes at once, so that all
-    /// of them go down in one step, cut in the same places whatever the filters take.
+    /// About seven tables at level 2. `compact_range` compacts ten tables' bytes at once, so one
+    /// step takes all of them, and cuts them at the same keys whatever the filters take.
     fn table_bytes(&self) -> u64 {
         let entries = self.keys.len() as u64;
         let total = self.keys.bytes() + entries * (self.value_bytes as u64 + 16);
@@ -137,7 +212,7 @@ impl Load<'_> {
         key
     }
 
-    /// Bytes that no compression shrinks.
+    /// Random bytes, which do not compress.
     fn value(&self, place: u64, bytes: usize) -> Vec<u8> {
         let mut state = self.seed ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let words = std::iter::repeat_with(|| splitmix64(&mut state).to_le_bytes());
@@ -161,7 +236,7 @@ fn settle(db: &Db, directory: &Path, settled: impl Fn([u64; 3]) -> bool) -> Resu
             let what = format!("the tree does not settle: tables at levels 0 to 2 are {now:?}");
             return Err(Error::io("settle", directory, io::Error::other(what)));
         }
-        // Answers at once, and says so if background work has failed.
+        // Nothing is left to flush; the call answers the error of a failed background job.
         db.flush()?;
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,76 +1,110 @@
-//! One series of lookups in one open database, counted twice: by the engine and by its Env.
+//! One series of lookups in an open database, counted twice: by the engine and by its Env.
 //!
-//! The engine's share is the difference of `Db::stats` before and after; the Env's share is what
-//! [`CountingEnv`] saw in between. Nothing else may run on either meanwhile: compaction is off and
-//! nothing is written, so both have to agree to the byte.
+//! The engine's counts are the difference of `Db::stats` before and after. The Env's counts are
+//! what [`CountingEnv`] saw in between. No other thread may use the database at the same time, and
+//! compaction is off, so both agree to the byte. A disagreement is a fault of the measurement.
 
 use crate::base::error::Result;
 use crate::base::stats::report::{LevelStats, Stats};
 use crate::db::handle::Db;
 use crate::env::counting::CountingEnv;
-use crate::experiment::report::{Column, Measurement};
 use crate::options::access::ReadOptions;
 use std::time::Instant;
 
-/// Looks up all of `keys`, of which `present` says whether they have to be found.
+/// What a series of lookups cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Measurement {
+    /// Lookups made.
+    pub lookups: u64,
+    /// Lookups that found a value.
+    pub found: u64,
+    /// The engine's counts, all levels together.
+    pub total: LevelStats,
+    /// The false-positive rate to expect of the filters, weighted by how often each level's were
+    /// asked for an absent key; `None` if none was.
+    pub expected_fpr: Option<f64>,
+    /// Median time of a lookup.
+    pub p50_nanos: u32,
+    /// The time within which 99 of 100 lookups end.
+    pub p99_nanos: u32,
+    /// Read calls that the Env saw.
+    pub env_read_calls: u64,
+    /// Bytes that the Env saw read.
+    pub env_bytes_read: u64,
+    /// Counts that disagree; empty in a sound measurement.
+    pub faults: Vec<String>,
+}
+
+impl Measurement {
+    /// Blocks of any kind read from files.
+    #[must_use]
+    pub fn blocks_read(&self) -> u64 {
+        let total = &self.total;
+        total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read
+    }
+
+    /// Bytes of those.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        let total = &self.total;
+        total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read
+    }
+
+    /// `count` for each lookup.
+    #[must_use]
+    pub fn per_lookup(&self, count: u64) -> f64 {
+        count as f64 / self.lookups.max(1) as f64
+    }
+}
+
+/// Looks up `keys`, all of which are present or all absent. `looked_up` gets the number of lookups
+/// since its last call.
 ///
 /// # Errors
 /// A lookup failed.
-pub fn probe(
+pub fn measure<K: AsRef<[u8]>>(
     db: &Db,
     env: &CountingEnv,
-    column: Column,
-    keys: &[Vec<u8>],
+    keys: impl IntoIterator<Item = K>,
     present: bool,
+    options: &ReadOptions,
     looked_up: &mut dyn FnMut(u64),
 ) -> Result<Measurement> {
-    let options = ReadOptions::new().use_filters(column.asks_filters());
-    let mut nanos: Vec<u32> = Vec::with_capacity(keys.len());
-    let mut found = 0u64;
+    const STEP: u64 = 1000;
+    let mut nanos: Vec<u32> = Vec::new();
+    let (mut lookups, mut found) = (0, 0);
     let before = db.stats();
     let (calls, bytes) = (env.read_calls(), env.read_bytes());
-    for chunk in keys.chunks(1000) {
-        for key in chunk {
-            let started = Instant::now();
-            let value = db.get_with(key, &options)?;
-            nanos.push(u32::try_from(started.elapsed().as_nanos()).unwrap_or(u32::MAX));
-            found += u64::from(value.is_some());
+    for key in keys {
+        let started = Instant::now();
+        let value = db.get_with(key, options)?;
+        nanos.push(u32::try_from(started.elapsed().as_nanos()).unwrap_or(u32::MAX));
+        found += u64::from(value.is_some());
+        lookups += 1;
+        if lookups % STEP == 0 {
+            looked_up(STEP);
         }
-        looked_up(chunk.len() as u64);
     }
-    let env_read_calls = env.read_calls() - calls;
-    let env_bytes_read = env.read_bytes() - bytes;
+    looked_up(lookups % STEP);
     let stats = db.stats().since(&before);
-    let total = stats.total();
     nanos.sort_unstable();
     let mut measurement = Measurement {
-        lookups: keys.len() as u64,
+        lookups,
         found,
-        data_blocks: total.data_blocks(),
-        data_blocks_read: total.data_blocks_read,
-        data_bytes_read: total.data_bytes_read,
-        index_seeks: total.index_seeks,
-        index_blocks_read: total.index_blocks_read,
-        index_bytes_read: total.index_bytes_read,
-        filter_blocks_read: total.filter_blocks_read,
-        filter_bytes_read: total.filter_bytes_read,
-        data_blocks_avoided: total.data_blocks_avoided(),
-        false_positives: total.false_positives,
-        filter_answers_absent: total.false_positives + total.negatives,
-        observed_fpr: total.observed_fpr(),
         expected_fpr: expected_fpr(&stats),
+        total: stats.total(),
         p50_nanos: percentile(&nanos, 50),
         p99_nanos: percentile(&nanos, 99),
-        env_read_calls,
-        env_bytes_read,
-        ..Measurement::of(column)
+        env_read_calls: env.read_calls() - calls,
+        env_bytes_read: env.read_bytes() - bytes,
+        faults: Vec::new(),
     };
     measurement.faults = faults(&measurement, &stats, present);
     Ok(measurement)
 }
 
-/// The rate to expect of these very lookups: each level's own, weighted by how often its filters
-/// were asked for a key they do not have.
+/// Each level's expected rate, weighted by how often its filters were asked for an absent key.
 fn expected_fpr(stats: &Stats) -> Option<f64> {
     let asked = |level: &LevelStats| (level.negatives + level.false_positives) as f64;
     let all: f64 = stats.levels.iter().map(asked).sum();
@@ -83,23 +117,20 @@ fn percentile(sorted: &[u32], percent: usize) -> u32 {
     sorted.get(place).or(sorted.last()).copied().unwrap_or_default()
 }
 
-/// What does not add up.
+/// Counts that disagree.
 fn faults(measured: &Measurement, stats: &Stats, present: bool) -> Vec<String> {
     let expected_found = if present { measured.lookups } else { 0 };
-    let checks = [
-        ("keys found, against keys that are there", measured.found, expected_found),
-        ("lookups counted, against lookups made", stats.gets, measured.lookups),
-        ("blocks read, against read calls", measured.blocks_read(), measured.env_read_calls),
-        ("bytes of blocks, against bytes read", measured.bytes_read(), measured.env_bytes_read),
-        ("damaged filters", stats.filter_errors, 0),
-    ];
-    checks
-        .into_iter()
-        .filter(|(_, counted, witnessed)| counted != witnessed)
-        .map(|(what, counted, witnessed)| {
-            format!("{}: {what}: {counted} against {witnessed}", measured.column)
-        })
-        .collect()
+    [
+        ("keys found and keys present", measured.found, expected_found),
+        ("lookups counted and lookups made", stats.gets, measured.lookups),
+        ("blocks read and read calls", measured.blocks_read(), measured.env_read_calls),
+        ("bytes of blocks and bytes read", measured.bytes_read(), measured.env_bytes_read),
+        ("damaged filters and none", stats.filter_errors, 0),
+    ]
+    .into_iter()
+    .filter(|(_, counted, witnessed)| counted != witnessed)
+    .map(|(what, counted, witnessed)| format!("{what} differ: {counted} and {witnessed}"))
+    .collect()
 }
 
 #[cfg(test)]
@@ -133,13 +164,14 @@ mod tests {
 
     #[test]
     fn one_extra_read_call_is_a_fault() {
-        let sound = Measurement { lookups: 3, ..Measurement::of(Column::Full) };
+        let sound = Measurement { lookups: 3, ..Measurement::default() };
         let stats = Stats { gets: 3, ..Stats::default() };
         assert_eq!(faults(&sound, &stats, false), Vec::<String>::new());
         assert_eq!(faults(&sound, &stats, true).len(), 1);
         let unseen = Measurement { env_read_calls: 1, ..sound.clone() };
-        assert!(faults(&unseen, &stats, false)[0].contains("0 against 1"));
-        let uncounted = Measurement { filter_bytes_read: 1, ..sound };
-        assert!(faults(&uncounted, &stats, false)[0].contains("1 against 0"));
+        assert!(faults(&unseen, &stats, false)[0].contains("0 and 1"));
+        let total = LevelStats { filter_bytes_read: 1, ..LevelStats::default() };
+        let uncounted = Measurement { total, ..sound };
+        assert!(faults(&uncounted, &stats, false)[0].contains("1 and 0"));
     }
 }

@@ -1,11 +1,14 @@
-//! What a run found: plain data, and its tables for people.
+//! The result of a run: plain data, which prints as tables.
 //!
-//! `probe` fills a [`Measurement`], `experiment` puts the [`Report`] together; the demonstration
-//! prints it by `Display` or takes the fields for its JSON, and tests hold bounds against them.
-//! Counts are exact and come out the same for the same keys and seed; times do not. A row of a
-//! table that says nothing in any column is left out, and a dash stands for "does not apply".
+//! `probe` makes each [`Measurement`], `run` collects them in a [`Report`]. The demonstration
+//! prints the report, or its fields as JSON. Counts are exact and equal for equal keys and seed;
+//! times are not. A table leaves out rows without content. A dash means "does not apply".
 
+use crate::admin::inspect::text::TableFacts;
 use crate::base::stats::text::bytes;
+use crate::experiment::probe::Measurement;
+use crate::options::filter::Filter;
+use crate::table::filter::layout::FilterLayout;
 use std::fmt;
 
 /// One way to look keys up: a column of the tables.
@@ -42,6 +45,21 @@ impl Column {
             Column::Full => "full",
             Column::Partitioned => "partitioned",
             Column::FullNotAsked => "full, unasked",
+        }
+    }
+
+    /// The columns that have a database.
+    pub const DATABASES: [Column; 4] =
+        [Column::NoFilter, Column::BlockBased, Column::Full, Column::Partitioned];
+
+    /// Its filters, with the encoding of `filter`.
+    #[must_use]
+    pub fn filter(self, filter: Filter) -> Filter {
+        match self {
+            Column::NoFilter => Filter::none(),
+            Column::BlockBased => filter.layout(FilterLayout::BlockBased { window_bytes: 2048 }),
+            Column::Full | Column::FullNotAsked => filter.layout(FilterLayout::Full),
+            Column::Partitioned => filter.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
         }
     }
 
@@ -92,115 +110,12 @@ impl ActKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DatabaseFacts {
-    /// Which layout it has.
+    /// Its layout.
     pub column: Column,
     /// Tables at each level, level 0 first.
     pub tables: Vec<u64>,
-    /// Entries in all tables.
-    pub entries: u64,
-    /// Data blocks in all tables.
-    pub data_blocks: u64,
-    /// Bytes of those as stored.
-    pub data_bytes: u64,
-    /// Bytes of all filters.
-    pub filter_bytes: u64,
-    /// Bytes of all indexes.
-    pub index_bytes: u64,
-}
-
-/// The lookups of one act in one column.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Measurement {
-    /// Which column.
-    pub column: Column,
-    /// Lookups made.
-    pub lookups: u64,
-    /// Of these, found.
-    pub found: u64,
-    /// Data blocks looked at, from cache or file.
-    pub data_blocks: u64,
-    /// Data blocks read from files.
-    pub data_blocks_read: u64,
-    /// Bytes of those.
-    pub data_bytes_read: u64,
-    /// Data indexes searched.
-    pub index_seeks: u64,
-    /// Index blocks read from files.
-    pub index_blocks_read: u64,
-    /// Bytes of those.
-    pub index_bytes_read: u64,
-    /// Filter blocks read from files.
-    pub filter_blocks_read: u64,
-    /// Bytes of those.
-    pub filter_bytes_read: u64,
-    /// Data blocks not looked at because a filter said no.
-    pub data_blocks_avoided: u64,
-    /// Filters that said "maybe" of a table without the key.
-    pub false_positives: u64,
-    /// Filters asked about a key that their table does not have.
-    pub filter_answers_absent: u64,
-    /// False positives among those; `None` without any.
-    pub observed_fpr: Option<f64>,
-    /// The rate to expect of these filters, weighted by how often each level was asked.
-    pub expected_fpr: Option<f64>,
-    /// Median time of a lookup.
-    pub p50_nanos: u32,
-    /// Time that 99 of 100 lookups kept within.
-    pub p99_nanos: u32,
-    /// Read calls that the Env saw.
-    pub env_read_calls: u64,
-    /// Bytes that the Env saw read.
-    pub env_bytes_read: u64,
-    /// Counts that do not agree with their witness; empty if all is well.
-    pub faults: Vec<String>,
-}
-
-impl Measurement {
-    /// No lookups yet.
-    pub(crate) fn of(column: Column) -> Self {
-        Measurement {
-            column,
-            lookups: 0,
-            found: 0,
-            data_blocks: 0,
-            data_blocks_read: 0,
-            data_bytes_read: 0,
-            index_seeks: 0,
-            index_blocks_read: 0,
-            index_bytes_read: 0,
-            filter_blocks_read: 0,
-            filter_bytes_read: 0,
-            data_blocks_avoided: 0,
-            false_positives: 0,
-            filter_answers_absent: 0,
-            observed_fpr: None,
-            expected_fpr: None,
-            p50_nanos: 0,
-            p99_nanos: 0,
-            env_read_calls: 0,
-            env_bytes_read: 0,
-            faults: Vec::new(),
-        }
-    }
-
-    /// Blocks of any kind read from files.
-    #[must_use]
-    pub fn blocks_read(&self) -> u64 {
-        self.data_blocks_read + self.index_blocks_read + self.filter_blocks_read
-    }
-
-    /// Bytes of those.
-    #[must_use]
-    pub fn bytes_read(&self) -> u64 {
-        self.data_bytes_read + self.index_bytes_read + self.filter_bytes_read
-    }
-
-    /// `count` for each lookup.
-    #[must_use]
-    pub fn per_lookup(&self, count: u64) -> f64 {
-        count as f64 / self.lookups.max(1) as f64
-    }
+    /// The facts of all tables, added up.
+    pub total: TableFacts,
 }
 
 /// One act: the same lookups in every column.
@@ -212,21 +127,21 @@ pub struct Act {
     /// Bytes of the block cache, the same in every column.
     pub cache_bytes: u64,
     /// The columns, in the order of [`Column::ALL`].
-    pub columns: Vec<Measurement>,
+    pub columns: Vec<(Column, Measurement)>,
 }
 
 impl Act {
     /// The column `column`, if it was measured.
     #[must_use]
     pub fn column(&self, column: Column) -> Option<&Measurement> {
-        self.columns.iter().find(|measured| measured.column == column)
+        self.columns.iter().find(|(of, _)| *of == column).map(|(_, measured)| measured)
     }
 
     /// The share of data block reads that `column` saves against the database without filters.
     #[must_use]
     pub fn data_reads_saved(&self, column: Column) -> Option<f64> {
-        let without = self.column(Column::NoFilter)?.data_blocks_read;
-        let with = self.column(column)?.data_blocks_read;
+        let without = self.column(Column::NoFilter)?.total.data_blocks_read;
+        let with = self.column(column)?.total.data_blocks_read;
         (without > 0).then(|| 1.0 - with as f64 / without as f64)
     }
 }
@@ -239,7 +154,7 @@ pub struct Report {
     pub databases: Vec<DatabaseFacts>,
     /// The acts.
     pub acts: Vec<Act>,
-    /// Whatever does not add up; a run without faults has none.
+    /// Counts that disagree; empty in a sound run.
     pub faults: Vec<String>,
 }
 
@@ -251,17 +166,18 @@ impl fmt::Display for Report {
                 .filter(|(_, tables)| **tables > 0)
                 .map(|(level, tables)| format!("L{level} {tables}"))
                 .collect();
-            let data = bytes(one.data_bytes);
+            let (blocks, data) = (one.total.data_blocks, bytes(one.total.data_bytes));
             let levels = levels.join(", ");
-            writeln!(f, "each database: {} data blocks, {data}; tables {levels}", one.data_blocks)?;
+            writeln!(f, "each database: {blocks} data blocks, {data}; tables {levels}")?;
         }
         let filters: Vec<String> = self
             .databases
             .iter()
-            .filter(|database| database.filter_bytes > 0)
+            .filter(|database| database.total.filter_bytes > 0)
             .map(|database| {
-                let bits = 8.0 * database.filter_bytes as f64 / database.entries.max(1) as f64;
-                let stored = bytes(database.filter_bytes);
+                let (filter_bytes, entries) = (database.total.filter_bytes, database.total.entries);
+                let bits = 8.0 * filter_bytes as f64 / entries.max(1) as f64;
+                let stored = bytes(filter_bytes);
                 format!("{} {stored} ({bits:.1} bits a key)", database.column)
             })
             .collect();
@@ -283,35 +199,35 @@ impl fmt::Display for Report {
     }
 }
 
-type Row = (&'static str, fn(&Act, &Measurement) -> Option<String>);
+type Row = (&'static str, fn(&Act, Column, &Measurement) -> Option<String>);
 
 const ROWS: [Row; 11] = [
-    ("data blocks per lookup", |_, m| Some(decimal(m.per_lookup(m.data_blocks)))),
-    ("  of these read from files", |_, m| Some(decimal(m.per_lookup(m.data_blocks_read)))),
-    ("  reads saved by filters", |act, m| {
-        let saved = act.data_reads_saved(m.column).filter(|_| m.column.filters());
+    ("data blocks per lookup", |_, _, m| Some(decimal(m, m.total.data_blocks()))),
+    ("  of these read from files", |_, _, m| Some(decimal(m, m.total.data_blocks_read))),
+    ("  reads saved by filters", |act, column, _| {
+        let saved = act.data_reads_saved(column).filter(|_| column.filters());
         saved.map(|saved| format!("{:.1} %", 100.0 * saved))
     }),
-    ("indexes searched per lookup", |_, m| Some(decimal(m.per_lookup(m.index_seeks)))),
-    ("bytes read per lookup", |_, m| Some(size(m, m.bytes_read()))),
-    ("  of these filters", |_, m| Some(size(m, m.filter_bytes_read))),
-    ("  of these indexes", |_, m| Some(size(m, m.index_bytes_read))),
-    ("false positives, observed", |_, m| m.observed_fpr.map(percent)),
-    ("false positives, expected", |_, m| m.expected_fpr.map(percent)),
-    ("time, half within", |_, m| Some(time(m.p50_nanos))),
-    ("time, 99 of 100 within", |_, m| Some(time(m.p99_nanos))),
+    ("indexes searched per lookup", |_, _, m| Some(decimal(m, m.total.index_seeks))),
+    ("bytes read per lookup", |_, _, m| Some(size(m, m.bytes_read()))),
+    ("  of these filters", |_, _, m| Some(size(m, m.total.filter_bytes_read))),
+    ("  of these indexes", |_, _, m| Some(size(m, m.total.index_bytes_read))),
+    ("false positives, observed", |_, _, m| m.total.observed_fpr().map(percent)),
+    ("false positives, expected", |_, _, m| m.expected_fpr.map(percent)),
+    ("time, half within", |_, _, m| Some(time(m.p50_nanos))),
+    ("time, 99 of 100 within", |_, _, m| Some(time(m.p99_nanos))),
 ];
 
 fn write_act(f: &mut fmt::Formatter<'_>, number: u32, act: &Act) -> fmt::Result {
     writeln!(f, "{number}  {} (cache {})", act.kind.name(), bytes(act.cache_bytes))?;
     write!(f, "   {:<28}", "")?;
-    for measured in &act.columns {
-        write!(f, "{:>15}", measured.column)?;
+    for (column, _) in &act.columns {
+        write!(f, "{column:>15}")?;
     }
     writeln!(f)?;
     for (name, cell) in ROWS {
         let cells: Vec<Option<String>> =
-            act.columns.iter().map(|measured| cell(act, measured)).collect();
+            act.columns.iter().map(|(column, one)| cell(act, *column, one)).collect();
         let says_something =
             |cell: &Option<String>| cell.as_ref().is_some_and(|text| text != "0 B");
         if !cells.iter().any(says_something) {
@@ -324,19 +240,16 @@ fn write_act(f: &mut fmt::Formatter<'_>, number: u32, act: &Act) -> fmt::Result 
         writeln!(f)?;
     }
     if let Some(full) = act.column(Column::Full) {
-        let all = full.data_blocks + full.data_blocks_avoided;
-        writeln!(
-            f,
-            "   -> of {} data blocks to look at, full filters avoided {}",
-            grouped(all),
-            grouped(full.data_blocks_avoided)
-        )?;
+        let avoided = full.total.data_blocks_avoided();
+        let all = grouped(full.total.data_blocks() + avoided);
+        let avoided = grouped(avoided);
+        writeln!(f, "   -> of {all} data blocks to look at, full filters avoided {avoided}")?;
     }
     Ok(())
 }
 
-fn decimal(value: f64) -> String {
-    format!("{value:.3}")
+fn decimal(measured: &Measurement, count: u64) -> String {
+    format!("{:.3}", measured.per_lookup(count))
 }
 
 fn percent(rate: f64) -> String {
@@ -371,18 +284,18 @@ fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::stats::report::LevelStats;
 
     fn act() -> Act {
-        let measured = |column, data_blocks, data_blocks_read| Measurement {
+        let measured = |data_blocks_cached, data_blocks_read| Measurement {
             lookups: 100,
-            data_blocks,
-            data_blocks_read,
-            ..Measurement::of(column)
+            total: LevelStats { data_blocks_cached, data_blocks_read, ..LevelStats::default() },
+            ..Measurement::default()
         };
         Act {
             kind: ActKind::Absent,
             cache_bytes: 1_000_000,
-            columns: vec![measured(Column::NoFilter, 500, 400), measured(Column::Full, 5, 4)],
+            columns: vec![(Column::NoFilter, measured(100, 400)), (Column::Full, measured(1, 4))],
         }
     }
 

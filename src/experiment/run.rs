@@ -1,28 +1,25 @@
-//! The run: load a database for each layout, check that they hold the same, probe them in turn.
+//! The demonstration: loads a database for each layout, checks that they are equal, measures each.
 //!
-//! [`run`] is all that callers need: the demonstration, its tests and benches. Each database is
-//! created anew, loaded by `load`, and opened again for each act, so that no act finds the cache of
-//! the one before; indexes are read, and what comes through the cache is warmed, before `probe`
-//! counts.
+//! [`run`] creates each database, loads it by `load`, and opens it again for each act, so that an
+//! act starts with an empty cache. Before `probe` counts, the run reads the indexes and warms the
+//! cache.
 //!
-//! Invariants: the databases differ in their filters only (tables by level, entries, blocks, bytes
-//! are compared), and the keys of an act are the same in every column. A difference is a fault in
-//! the report, not an error: the figures are shown beside it.
+//! Invariants: the databases differ only in their filters (tables by level, entries, data blocks
+//! and their bytes are compared), and the keys of an act are the same in every column. A difference
+//! is a fault in the report and not an error, so that the figures are shown next to it.
 
-use crate::admin::inspect::tables::table_facts;
 use crate::base::error::{Error, Result};
 use crate::db::handle::Db;
 use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
 use crate::env::disk::DiskEnv;
 use crate::experiment::keys::KeySet;
-use crate::experiment::load::{KEYS_MAX, KEYS_MIN, Load};
-use crate::experiment::probe::probe;
+use crate::experiment::load::{KEYS_MAX, KEYS_MIN, Load, table_totals};
+use crate::experiment::probe::measure;
 use crate::experiment::report::{Act, ActKind, Column, DatabaseFacts, Report};
 use crate::options::access::ReadOptions;
 use crate::options::database::Options;
 use crate::options::filter::Filter;
-use crate::table::filter::layout::FilterLayout;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,16 +66,6 @@ impl Settings {
             Column::Partitioned => "partitioned",
         })
     }
-
-    fn filter_of(&self, column: Column) -> Filter {
-        let filter = self.filter.clone();
-        match column {
-            Column::NoFilter => Filter::none(),
-            Column::BlockBased => filter.layout(FilterLayout::BlockBased { window_bytes: 2048 }),
-            Column::Full | Column::FullNotAsked => filter.layout(FilterLayout::Full),
-            Column::Partitioned => filter.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
-        }
-    }
 }
 
 /// What a run is doing.
@@ -101,12 +88,8 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Columns that have a database.
-const DATABASES: [Column; 4] =
-    [Column::NoFilter, Column::BlockBased, Column::Full, Column::Partitioned];
-
-/// Of the cache of the first acts, what filters and indexes may take for good: most of it, so that
-/// next to no data stays in the cache.
+/// The share of the cache that resident filters and indexes may take in the first acts: most of it,
+/// so that almost no data stays in the cache.
 const RESIDENT_SHARE: f64 = 0.9;
 
 /// Loads the databases and makes the lookups. `progress` is told about every few hundred keys.
@@ -131,11 +114,11 @@ pub fn run(
         _ => {}
     }
     load(settings, keys, progress)?;
-    let mut lab = Lab::new(settings)?;
-    let mut faults = lab.differences();
+    let mut open = Databases::new(settings)?;
+    let mut faults = open.differences();
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
     let present = keys.present(settings.lookups, settings.seed ^ 0x9e5e);
-    let (roomy, starved) = lab.cache_bytes()?;
+    let (roomy, starved) = open.cache_bytes()?;
     let plan = [
         (ActKind::Absent, &absent, roomy),
         (ActKind::Present, &present, roomy),
@@ -149,23 +132,25 @@ pub fn run(
     };
     let mut acts = Vec::new();
     for (kind, keys, cache_bytes) in plan {
-        let act = lab.act(kind, keys, cache_bytes, &mut looked_up)?;
-        let named = |fault: &String| format!("{}: {fault}", kind.name());
-        faults.extend(act.columns.iter().flat_map(|measured| &measured.faults).map(named));
+        let act = open.act(kind, keys, cache_bytes, &mut looked_up)?;
+        for (column, measured) in &act.columns {
+            let named = |fault: &String| format!("{}: {column}: {fault}", kind.name());
+            faults.extend(measured.faults.iter().map(named));
+        }
         acts.push(act);
     }
-    Ok(Report { databases: std::mem::take(&mut lab.databases), acts, faults })
+    Ok(Report { databases: std::mem::take(&mut open.databases), acts, faults })
 }
 
 fn load(settings: &Settings, keys: &KeySet, progress: &mut dyn FnMut(Progress)) -> Result<()> {
     let order = keys.shuffled(settings.seed);
     let value_bytes = settings.value_bytes;
     let load = Load { keys, order: &order, value_bytes, seed: settings.seed };
-    let total = (keys.len() * DATABASES.len()) as u64;
+    let total = (keys.len() * Column::DATABASES.len()) as u64;
     let mut done = 0;
-    for column in DATABASES {
+    for column in Column::DATABASES {
         let options = Options::new().env(Arc::clone(&settings.env));
-        let options = options.filter(settings.filter_of(column));
+        let options = options.filter(column.filter(settings.filter.clone()));
         load.run(&options, &settings.database(column), &mut |written| {
             done += written;
             progress(Progress { stage: Stage::Load, done, total });
@@ -175,27 +160,27 @@ fn load(settings: &Settings, keys: &KeySet, progress: &mut dyn FnMut(Progress)) 
 }
 
 /// The loaded databases, ready to be probed.
-struct Lab<'a> {
+struct Databases<'a> {
     settings: &'a Settings,
     env: Arc<CountingEnv>,
     databases: Vec<DatabaseFacts>,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Databases<'a> {
     fn new(settings: &'a Settings) -> Result<Self> {
         let env = Arc::new(CountingEnv::new(Arc::clone(&settings.env)));
-        let mut lab = Lab { settings, env, databases: Vec::new() };
-        for column in DATABASES {
-            let facts = lab.facts(column)?;
-            lab.databases.push(facts);
+        let mut open = Databases { settings, env, databases: Vec::new() };
+        for column in Column::DATABASES {
+            let facts = open.facts(column)?;
+            open.databases.push(facts);
         }
-        Ok(lab)
+        Ok(open)
     }
 
     fn open(&self, column: Column, cache_bytes: u64, resident_share: f64) -> Result<Db> {
         Options::new()
             .env(Arc::clone(&self.env) as Arc<dyn Env>)
-            .filter(self.settings.filter_of(column))
+            .filter(column.filter(self.settings.filter.clone()))
             .create_if_missing(false)
             .auto_compaction(false)
             .block_cache_bytes(cache_bytes)
@@ -204,38 +189,27 @@ impl<'a> Lab<'a> {
     }
 
     fn facts(&self, column: Column) -> Result<DatabaseFacts> {
-        let directory = self.settings.database(column);
         let db = self.open(column, 0, 0.0)?;
         let stats = db.stats();
         db.close()?;
-        let mut facts = DatabaseFacts {
+        Ok(DatabaseFacts {
             column,
             tables: stats.levels.iter().map(|level| level.tables).collect(),
-            entries: 0,
-            data_blocks: 0,
-            data_bytes: 0,
-            filter_bytes: 0,
-            index_bytes: 0,
-        };
-        let listed = self.env.list(&directory);
-        let listed = listed.map_err(|error| Error::io("list", &directory, error))?;
-        for file in listed.iter().filter(|file| file.name.ends_with(".sst")) {
-            let env = Arc::clone(&self.settings.env);
-            let table = table_facts(&env, &directory.join(&file.name))?;
-            facts.entries += table.entries;
-            facts.data_blocks += table.data_blocks;
-            facts.data_bytes += table.data_bytes;
-            facts.filter_bytes += table.filter_bytes;
-            facts.index_bytes += table.index_bytes;
-        }
-        Ok(facts)
+            total: table_totals(&self.settings.env, &self.settings.database(column))?,
+        })
     }
 
-    /// In what the databases differ besides their filters: nothing, or the comparison is void.
+    fn filter_bytes(&self, column: Column) -> u64 {
+        let facts = self.databases.iter().find(|facts| facts.column == column);
+        facts.map_or(0, |facts| facts.total.filter_bytes)
+    }
+
+    /// Differences besides filters, which make the comparison void.
     fn differences(&self) -> Vec<String> {
         let Some(first) = self.databases.first() else { return Vec::new() };
         let held = |facts: &DatabaseFacts| {
-            (facts.tables.clone(), facts.entries, facts.data_blocks, facts.data_bytes)
+            let total = &facts.total;
+            (facts.tables.clone(), total.entries, total.data_blocks, total.data_bytes)
         };
         self.databases
             .iter()
@@ -251,18 +225,15 @@ impl<'a> Lab<'a> {
     /// of half the filters' bytes.
     fn cache_bytes(&self) -> Result<(u64, u64)> {
         let mut resident = 0;
-        for column in DATABASES {
+        for column in Column::DATABASES {
             let db = self.open(column, 1 << 40, RESIDENT_SHARE)?;
-            let facts = self.databases.iter().find(|facts| facts.column == column);
-            let filters = facts.map_or(0, |facts| facts.filter_bytes);
-            // Partitions are not resident: they come through the cache, half of which they keep.
-            let cached = if column == Column::Partitioned { 2 * filters } else { 0 };
+            // Partitions are not resident. They come through the cache and may take half of it.
+            let partitioned = column == Column::Partitioned;
+            let cached = if partitioned { 2 * self.filter_bytes(column) } else { 0 };
             resident = resident.max(db.stats().resident_bytes + cached);
             db.close()?;
         }
-        let full = self.databases.iter().find(|facts| facts.column == Column::Full);
-        let filters = full.map_or(0, |facts| facts.filter_bytes);
-        Ok((resident * 5 / 4 + (64 << 10), filters / 2))
+        Ok((resident * 5 / 4 + (64 << 10), self.filter_bytes(Column::Full) / 2))
     }
 
     fn act(
@@ -277,21 +248,22 @@ impl<'a> Lab<'a> {
         for column in Column::ALL {
             let db = self.open(column, cache_bytes, resident_share)?;
             read_indexes(&db)?;
-            // What comes through the cache is there when counting begins.
+            // Warms the cache.
             let options = ReadOptions::new().use_filters(column.asks_filters());
             for key in keys.iter().rev().take(keys.len() / 10 + 1_000) {
                 db.get_with(key, &options)?;
             }
             let present = kind == ActKind::Present;
-            columns.push(probe(&db, &self.env, column, keys, present, looked_up)?);
+            let measured = measure(&db, &self.env, keys, present, &options, looked_up)?;
+            columns.push((column, measured));
             db.close()?;
         }
         Ok(Act { kind, cache_bytes, columns })
     }
 }
 
-/// Walks over everything, so that every table has its index and no lookup that is counted reads
-/// one for the first time. Of the data nothing stays.
+/// Scans everything, so that every table has read its index before lookups are counted. No data
+/// stays in the cache.
 fn read_indexes(db: &Db) -> Result<()> {
     let options = ReadOptions::new().fill_cache(false);
     db.range_with(.., &options).try_for_each(|entry| entry.map(drop))

@@ -1,14 +1,14 @@
-//! The main job: what filters save, measured, has to come out as promised.
+//! The demonstration: filters save as many reads as promised.
 
 use siftdb::env::MemEnv;
 use siftdb::experiment::{Act, ActKind, Column, KeySet, Report, Settings, run};
-use siftdb::{Error, Filter};
+use siftdb::{Error, Filter, LevelStats};
 use std::sync::Arc;
 
 const WITH_FILTERS: [Column; 3] = [Column::BlockBased, Column::Full, Column::Partitioned];
 
 fn settings(filter: Filter) -> Settings {
-    let mut settings = Settings::new("/lab");
+    let mut settings = Settings::new("/demo");
     settings.env = Arc::new(MemEnv::without_log());
     settings.lookups = 4_000;
     settings.filter = filter;
@@ -22,12 +22,13 @@ fn act(report: &Report, kind: ActKind) -> &Act {
 fn check(report: &Report, keys: &KeySet) {
     assert_eq!(report.faults, Vec::<String>::new(), "{report}");
     for facts in &report.databases {
-        assert_eq!(facts.entries, keys.len() as u64, "{facts:?}");
-        assert_eq!(facts.data_blocks, report.databases[0].data_blocks, "{facts:?}");
+        assert_eq!(facts.total.entries, keys.len() as u64, "{facts:?}");
+        let blocks = report.databases[0].total.data_blocks;
+        assert_eq!(facts.total.data_blocks, blocks, "{facts:?}");
         assert_eq!(facts.tables[0], 3, "{facts:?}");
         assert!(facts.tables[1] > 0 && facts.tables[2] > 1, "{facts:?}");
         assert!(facts.tables[3..].iter().all(|tables| *tables == 0), "{facts:?}");
-        assert_eq!(facts.filter_bytes == 0, facts.column == Column::NoFilter);
+        assert_eq!(facts.total.filter_bytes == 0, facts.column == Column::NoFilter);
     }
     for (kind, least) in
         [(ActKind::Absent, 0.95), (ActKind::Present, 0.5), (ActKind::Starved, 0.95)]
@@ -38,27 +39,29 @@ fn check(report: &Report, keys: &KeySet) {
             assert!(saved >= least, "{kind:?} {column}: {saved}\n{report}");
             let measured = act.column(column).unwrap();
             let (observed, expected) =
-                (measured.observed_fpr.unwrap(), measured.expected_fpr.unwrap());
+                (measured.total.observed_fpr().unwrap(), measured.expected_fpr.unwrap());
             // Five standard deviations of that many answers, and a tenth for the estimate; of the
             // many small filters of a block-based one, only the mean size is known.
-            let deviation = (expected / measured.filter_answers_absent as f64).sqrt();
+            let answers = measured.total.false_positives + measured.total.negatives;
+            let deviation = (expected / answers as f64).sqrt();
             let estimate = if column == Column::BlockBased { 1.0 } else { 0.1 };
             let band = estimate * expected + 5.0 * deviation;
             assert!((observed - expected).abs() < band, "{column}: {observed} {expected}");
             assert_eq!(
-                measured.data_blocks + measured.data_blocks_avoided,
-                act.column(Column::NoFilter).unwrap().data_blocks,
+                measured.total.data_blocks() + measured.total.data_blocks_avoided(),
+                act.column(Column::NoFilter).unwrap().total.data_blocks(),
                 "{kind:?} {column}: one block looked at or avoided for each table"
             );
         }
         // The same files with and without asking the filter.
         let unasked = act.column(Column::FullNotAsked).unwrap();
-        assert_eq!(unasked.data_blocks, act.column(Column::NoFilter).unwrap().data_blocks);
-        assert_eq!(unasked.observed_fpr, None);
+        let unfiltered = act.column(Column::NoFilter).unwrap();
+        assert_eq!(unasked.total.data_blocks(), unfiltered.total.data_blocks());
+        assert_eq!(unasked.total.observed_fpr(), None);
     }
     // Block-based filters are asked behind the index, the others before it.
     let absent = act(report, ActKind::Absent);
-    let seeks = |column| absent.column(column).unwrap().index_seeks;
+    let seeks = |column| absent.column(column).unwrap().total.index_seeks;
     assert_eq!(seeks(Column::BlockBased), seeks(Column::NoFilter));
     assert!(seeks(Column::Full) * 20 < seeks(Column::NoFilter));
     assert!(seeks(Column::Partitioned) * 20 < seeks(Column::NoFilter));
@@ -78,7 +81,7 @@ fn filters_save_what_the_demo_promises() {
     check(&report, &keys);
     // A filter read whole to save one block costs more than one read in part.
     let starved = act(&report, ActKind::Starved);
-    let filter_bytes = |column| starved.column(column).unwrap().filter_bytes_read;
+    let filter_bytes = |column| starved.column(column).unwrap().total.filter_bytes_read;
     assert!(filter_bytes(Column::Full) > filter_bytes(Column::Partitioned), "{report}");
     assert!(calls > 100 && last == 15 * 4_000);
 }
@@ -98,7 +101,9 @@ fn experiments_are_deterministic() {
     let counts = |report: Report| -> Vec<_> {
         let columns = report.acts.into_iter().flat_map(|act| act.columns);
         // What the cache holds depends on its shards, and those on the tables' random ids.
-        columns.map(|m| (m.data_blocks, m.index_seeks, m.false_positives)).collect()
+        let counts =
+            |total: LevelStats| (total.data_blocks(), total.index_seeks, total.false_positives);
+        columns.map(|(_, measured)| counts(measured.total)).collect()
     };
     assert_eq!(counts(run()), counts(run()));
 }
@@ -122,22 +127,23 @@ fn a_starved_cache_rereads_filters() {
     let facts = report.databases.iter().find(|facts| facts.column == Column::Full).unwrap();
     let [absent, starved] =
         [ActKind::Absent, ActKind::Starved].map(|kind| act(&report, kind).clone());
-    assert_eq!(starved.cache_bytes, facts.filter_bytes / 2);
-    assert!(absent.cache_bytes > 2 * facts.filter_bytes, "{report}");
+    let filter_bytes = facts.total.filter_bytes;
+    assert_eq!(starved.cache_bytes, filter_bytes / 2);
+    assert!(absent.cache_bytes > 2 * filter_bytes, "{report}");
     let per_lookup = |act: &Act, column| {
         let measured = act.column(column).unwrap();
-        measured.filter_bytes_read as f64 / measured.lookups as f64
+        measured.per_lookup(measured.total.filter_bytes_read)
     };
     // With room for them none is read.
     for column in WITH_FILTERS {
         assert_eq!(per_lookup(&absent, column), 0.0, "{column}\n{report}");
     }
-    // Without, whole filters cost a good part of all of them, partitions a few blocks.
+    // Without room, whole filters cost a large part of all filters, partitions a few blocks.
     let [full, partitioned] = [Column::Full, Column::Partitioned].map(|c| per_lookup(&starved, c));
-    assert!(full > facts.filter_bytes as f64 / 10.0, "{full}\n{report}");
+    assert!(full > filter_bytes as f64 / 10.0, "{full}\n{report}");
     assert!(partitioned > 100.0 && full > 1.3 * partitioned, "{partitioned} {full}\n{report}");
-    // Indexes are as homeless as filters: a lookup that nothing spares reads them too.
+    // Indexes are not resident either: a lookup without filters reads them too.
     let unfiltered = starved.column(Column::NoFilter).unwrap();
-    assert!(unfiltered.index_blocks_read > unfiltered.lookups / 2, "{report}");
-    assert_eq!(absent.column(Column::NoFilter).unwrap().index_blocks_read, 0);
+    assert!(unfiltered.total.index_blocks_read > unfiltered.lookups / 2, "{report}");
+    assert_eq!(absent.column(Column::NoFilter).unwrap().total.index_blocks_read, 0);
 }

@@ -51,6 +51,7 @@ mod concurrency;
 mod corruption;
 mod crash;
 mod damage;
+#[cfg(feature = "cli")]
 mod demo;
 mod encodings;
 mod faults;

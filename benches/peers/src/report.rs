@@ -1,15 +1,13 @@
 //! The report of a run: settings, figures, and siftdb's ratios, as tables and as JSON.
 //!
 //! A figure is the median of its rounds, with the smallest and the largest. A ratio is siftdb's
-//! cost over the rival's, below 1 where siftdb is ahead, also in rows where more is better. Beside
-//! it stands the wanted one, from the targets in `rows`: `of target` is how many times the wanted
-//! ratio to the best rival was needed, 1.00 or less where it is reached.
+//! cost over the rival's, below 1 where siftdb is ahead, also in rows where more is better.
 
 use crate::args::Args;
 use crate::databases::{MEMTABLE_ENTRIES, STARVED_CACHE_BYTES};
 use crate::engine::{BITS_PER_KEY, BLOCK_BYTES, Engine, Result, WRITE_BUFFER_BYTES};
 use crate::machine;
-use crate::rows::{RIVALS, ROWS, Row, Unit};
+use crate::rows::{ROWS, Row, Unit};
 use crate::runner::{Figure, Results};
 use crate::workload::Workload;
 use serde_json::{Map, Value, json};
@@ -33,8 +31,7 @@ pub fn print(args: &Args, results: &Results) {
     let ratios = ratios(&engines, results);
     if ratios.len() > 1 {
         print_table(&ratios);
-        println!("\nratio: siftdb's cost over the rival's, below 1 where siftdb is ahead (wanted)");
-        println!("of target: ratio to the best rival over the wanted one; up to 1 it is reached");
+        println!("\nratio: siftdb's cost over the rival's, below 1 where siftdb is ahead");
     }
 }
 
@@ -165,47 +162,28 @@ fn comparisons(engines: &[&Engine]) -> Vec<Against> {
     sets
 }
 
-/// siftdb's ratio to the best of some rivals.
-struct Ratio {
-    measured: f64,
-    wanted: Option<f64>,
-}
-
-fn ratio(row: &Row, against: &Against, results: &Results) -> Option<Ratio> {
-    let cost = |value: f64| if row.unit == Unit::PerSecond { 1.0 / value } else { value };
-    let figure = |name: &str| {
-        let figure = results.figure(row.id, row.layout, name)?;
-        Some(cost(median(&figure.rounds)))
+/// siftdb's cost over that of the best of some rivals.
+fn ratio(row: &Row, against: &Against, results: &Results) -> Option<f64> {
+    let cost = |name: &str| {
+        let value = median(&results.figure(row.id, row.layout, name)?.rounds);
+        Some(if row.unit == Unit::PerSecond { 1.0 / value } else { value })
     };
-    let ours = figure(OURS)?;
-    let best = against.names.iter().filter_map(|name| figure(name)).reduce(f64::min)?;
-    let wanted = row.target.as_ref().and_then(|target| {
-        let known = RIVALS.iter().zip(target.rivals).filter(|(name, value)| {
-            *value > 0.0 && against.names.contains(name) && figure(name).is_some()
-        });
-        let best = known.map(|(_, value)| cost(value)).reduce(f64::min)?;
-        Some(cost(target.siftdb) / best)
-    });
-    Some(Ratio { measured: ours / best, wanted })
+    let best = against.names.iter().filter_map(|name| cost(name)).reduce(f64::min)?;
+    Some(cost(OURS)? / best)
 }
 
 fn ratios(engines: &[&Engine], results: &Results) -> Vec<Vec<String>> {
     let sets = comparisons(engines);
-    let mut table = vec![vec!["siftdb over".to_owned(), "of target".to_owned()]];
+    let mut table = vec![vec!["siftdb over".to_owned()]];
     table[0].extend(sets.iter().map(|set| set.title.clone()));
     for row in ROWS {
-        let ratios: Vec<Option<Ratio>> = sets.iter().map(|set| ratio(row, set, results)).collect();
-        let Some(Some(best)) = ratios.first() else { continue };
-        let of_target = best.wanted.map(|wanted| format!("{:.2}", best.measured / wanted));
-        let mut line = vec![row.title.to_owned(), of_target.unwrap_or_else(|| "-".to_owned())];
-        line.extend(ratios.iter().map(|ratio| match ratio {
-            None => "-".to_owned(),
-            Some(Ratio { measured, wanted: None }) => format!("{measured:.2}"),
-            Some(Ratio { measured, wanted: Some(wanted) }) => {
-                format!("{measured:.2} ({wanted:.2})")
-            }
-        }));
-        table.push(line);
+        let ratios: Vec<Option<f64>> = sets.iter().map(|set| ratio(row, set, results)).collect();
+        if let Some(Some(_)) = ratios.first() {
+            let cell =
+                |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let cells = ratios.into_iter().map(cell);
+            table.push(std::iter::once(row.title.to_owned()).chain(cells).collect());
+        }
     }
     table
 }
@@ -228,10 +206,7 @@ fn json_row(row: &Row, engines: &[&Engine], results: &Results) -> Option<Value> 
     }
     let ratios: Map<String, Value> = comparisons(engines)
         .iter()
-        .filter_map(|set| {
-            let ratio = ratio(row, set, results)?;
-            Some((set.title.clone(), json!({"measured": ratio.measured, "wanted": ratio.wanted})))
-        })
+        .filter_map(|set| Some((set.title.clone(), ratio(row, set, results)?.into())))
         .collect();
     (!measured.is_empty()).then(|| {
         json!({

@@ -167,11 +167,11 @@ impl Demo {
             json!({
                 "column": facts.column.name(),
                 "tables": facts.tables,
-                "entries": facts.entries,
-                "data_blocks": facts.data_blocks,
-                "data_bytes": facts.data_bytes,
-                "filter_bytes": facts.filter_bytes,
-                "index_bytes": facts.index_bytes,
+                "entries": facts.total.entries,
+                "data_blocks": facts.total.data_blocks,
+                "data_bytes": facts.total.data_bytes,
+                "filter_bytes": facts.total.filter_bytes,
+                "index_bytes": facts.total.index_bytes,
             })
         });
         let input = match &self.input {
@@ -249,7 +249,7 @@ fn act_json(act: &Act) -> Value {
         ActKind::Present => "present",
         ActKind::Starved => "starved",
     };
-    let columns = act.columns.iter().map(|measured| column_json(act, measured));
+    let columns = act.columns.iter().map(|(column, one)| column_json(act, *column, one));
     json!({
         "act": kind,
         "cache_bytes": act.cache_bytes,
@@ -257,24 +257,25 @@ fn act_json(act: &Act) -> Value {
     })
 }
 
-fn column_json(act: &Act, measured: &Measurement) -> Value {
+fn column_json(act: &Act, column: Column, measured: &Measurement) -> Value {
+    let total = &measured.total;
     json!({
-        "column": measured.column.name(),
+        "column": column.name(),
         "lookups": measured.lookups,
         "found": measured.found,
-        "data_blocks": measured.data_blocks,
-        "data_blocks_read": measured.data_blocks_read,
-        "data_reads_saved": act.data_reads_saved(measured.column),
-        "data_bytes_read": measured.data_bytes_read,
-        "index_seeks": measured.index_seeks,
-        "index_blocks_read": measured.index_blocks_read,
-        "index_bytes_read": measured.index_bytes_read,
-        "filter_blocks_read": measured.filter_blocks_read,
-        "filter_bytes_read": measured.filter_bytes_read,
-        "data_blocks_avoided": measured.data_blocks_avoided,
-        "false_positives": measured.false_positives,
-        "filter_answers_absent": measured.filter_answers_absent,
-        "observed_fpr": measured.observed_fpr,
+        "data_blocks": total.data_blocks(),
+        "data_blocks_read": total.data_blocks_read,
+        "data_reads_saved": act.data_reads_saved(column),
+        "data_bytes_read": total.data_bytes_read,
+        "index_seeks": total.index_seeks,
+        "index_blocks_read": total.index_blocks_read,
+        "index_bytes_read": total.index_bytes_read,
+        "filter_blocks_read": total.filter_blocks_read,
+        "filter_bytes_read": total.filter_bytes_read,
+        "data_blocks_avoided": total.data_blocks_avoided(),
+        "false_positives": total.false_positives,
+        "filter_answers_absent": total.false_positives + total.negatives,
+        "observed_fpr": total.observed_fpr(),
         "expected_fpr": measured.expected_fpr,
         "p50_nanos": measured.p50_nanos,
         "p99_nanos": measured.p99_nanos,

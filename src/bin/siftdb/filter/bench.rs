@@ -16,7 +16,7 @@ use crate::numbers::{bits, count, percent};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::experiment::wilson_95;
+use siftdb::experiment::{splitmix64, wilson_95};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
 use std::io::Write;
 use std::time::Instant;
@@ -194,12 +194,9 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// A number that looks like chance, another one for each `number` (a step of splitmix64).
-fn scattered(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+/// A number that looks random, another one for each `number`.
+fn scattered(mut number: u64) -> u64 {
+    splitmix64(&mut number)
 }
 
 fn build(encoding: &Encoding, keys: u64) -> Outcome<Vec<u8>> {
