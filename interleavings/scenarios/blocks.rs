@@ -2,10 +2,10 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
-use crate::cache::cache::{Cache, Priority};
+use crate::cache::cache::{Cache, CacheKey, Fetched, Priority, Request};
 use crate::cache::cached::{Cached, Slots, Slotted};
-use crate::cache::key::{CacheKey, HashedKey};
 use crate::interleavings::run::check;
+use std::cell::Cell;
 
 type Numbers = Cache<u64>;
 
@@ -16,22 +16,24 @@ const CAPACITY: u64 = 4 * 10_600;
 /// Keys of one shard, since each shard has an order of its own.
 fn key(block: u64) -> CacheKey {
     let keys = (0..).map(|offset| CacheKey { table: 1, offset });
-    let mut keys = keys.filter(|&key| HashedKey::new(key).shard() == 3);
+    let mut keys = keys.filter(|&key| key.shard() == 3);
     keys.nth(block as usize).expect("there is no end of them")
+}
+
+fn request(n: u64, slots: &Arc<Slots<u64>>) -> Request<'_, u64> {
+    let slot = Some(slots.slot(n as usize));
+    Request { key: key(n), priority: Priority::Low, slot, bytes: BLOCK as u64, fill: true }
 }
 
 /// Block `n` through its slot, as the table reader goes.
 fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
-    let slot = slots.slot(n as usize);
-    if let Some(found) = slot.get().and_then(Slotted::into_inner) {
-        assert_eq!(**found, n);
-        return found;
-    }
-    if !cache.wants(slot, BLOCK as u64) {
-        return cache.wrap(n);
-    }
-    let load = || Ok((n, BLOCK));
-    let (found, _) = cache.get_or_load(key(n), Priority::Low, Some(slot), load).unwrap();
+    let found = match cache.fetch(request(n, slots), || Ok((n, BLOCK)), || Ok(Fetched::Uncached(n)))
+    {
+        Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),
+        Ok(Fetched::Shared(shared)) => shared,
+        Ok(Fetched::Uncached(n)) => Cached::uncached(n),
+        Err(error) => panic!("{error}"),
+    };
     assert_eq!(**found, n);
     found
 }
@@ -45,7 +47,7 @@ fn fetch_twice(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) {
 /// What a slot holds, the cache holds.
 fn check_slots(cache: &Numbers, slots: &Arc<Slots<u64>>, blocks: u64) -> Vec<u64> {
     let in_slots = (0..blocks).filter(|&n| {
-        let Some(held) = slots.slot(n as usize).get().and_then(Slotted::into_inner) else {
+        let Some(held) = slots.slot(n as usize).get().map(Slotted::into_shared) else {
             return false;
         };
         let kept = cache.get(key(n), Priority::Low);
@@ -68,7 +70,7 @@ pub fn an_evicted_block_leaves_its_slot() {
         });
         let left = check_slots(&cache, &slots, 6);
         assert!(cache.used_bytes() <= CAPACITY);
-        assert_eq!(cache.pinned_bytes(), 0);
+        assert_eq!(cache.evicted_bytes_in_use(), 0);
         // All can go, and then nothing is left in any slot.
         let everything = cache.try_reserve(CAPACITY / 2);
         assert!(everything.is_some());
@@ -108,7 +110,9 @@ pub fn concurrent_misses_share_one_load() {
             for thread in 0..3 {
                 let (cache, loading, loads, answers) = (&cache, &loading, &loads, &answers);
                 scope.spawn(move || {
+                    let loaded = Cell::new(false);
                     let load = || {
+                        loaded.set(true);
                         assert_eq!(loading.fetch_add(1, Ordering::SeqCst), 0, "two loads at once");
                         let first = loads.fetch_add(1, Ordering::SeqCst) == 0;
                         loading.fetch_sub(1, Ordering::SeqCst);
@@ -117,16 +121,22 @@ pub fn concurrent_misses_share_one_load() {
                             false => Ok((7, BLOCK)),
                         }
                     };
-                    let answer = cache.get_or_load(key(0), Priority::Low, None, load);
-                    let loaded = answer.map(|(value, loaded)| (**value == 7).then_some(loaded));
-                    answers.lock().push((thread, loaded.ok()));
+                    let slot = None;
+                    let (priority, bytes) = (Priority::Low, BLOCK as u64);
+                    let request = Request { key: key(0), priority, slot, bytes, fill: true };
+                    let answer = cache.fetch(request, load, || Ok(Fetched::Uncached(())));
+                    let seven = |found: Fetched<u64, ()>| {
+                        matches!(found, Fetched::Shared(value) if **value == 7)
+                    };
+                    answers.lock().push((thread, answer.is_ok_and(seven), loaded.get()));
                 });
             }
         });
         // The first load fails for its own thread only; the next one serves the others.
         let answers = std::mem::take(&mut *answers.lock());
-        for expected in [None, Some(Some(true)), Some(Some(false))] {
-            assert!(answers.iter().any(|(_, answer)| *answer == expected), "{answers:?}");
+        for expected in [(false, true), (true, true), (true, false)] {
+            let found = answers.iter().any(|&(_, right, loaded)| (right, loaded) == expected);
+            assert!(found, "{answers:?}");
         }
         assert_eq!(loads.load(Ordering::SeqCst), 2);
         answers
@@ -140,17 +150,17 @@ pub fn a_rejected_block_is_kept_when_asked_again() {
         let cache = Numbers::new(CAPACITY, 0.5);
         let slots = Slots::new(6);
         (0..4).for_each(|n| drop(fetch(&cache, &slots, n)));
-        assert_eq!(cache.turned_away(), 0, "there was room");
+        assert_eq!(cache.rejected(), 0, "there was room");
         thread::scope(|scope| {
             for _ in 0..3 {
                 let (cache, slots) = (&cache, &slots);
                 scope.spawn(move || drop(fetch(cache, slots, 4)));
             }
         });
-        let turned_away = cache.turned_away();
+        let rejected = cache.rejected();
         fetch(&cache, &slots, 4);
         assert!(cache.get(key(4), Priority::Low).is_some());
-        assert_eq!(cache.turned_away(), turned_away);
-        (turned_away, check_slots(&cache, &slots, 6))
+        assert_eq!(cache.rejected(), rejected);
+        (rejected, check_slots(&cache, &slots, 6))
     });
 }

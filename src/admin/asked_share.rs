@@ -10,7 +10,6 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, user_key};
 use crate::base::levels::LEVELS;
 use crate::table::fetch::TableIo;
 use crate::table::index::Index;
-use crate::table::open_index::PinnedIndex;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::Version;
@@ -35,9 +34,9 @@ fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
     if to < first || last < from {
         return 0.0;
     }
-    let mut pinned = PinnedIndex::default();
-    let mut place_of = |key: &[u8]| match table.table.index(&mut pinned, &mut TableIo::default()) {
-        Ok(blocks) => place_within(blocks.index(), key),
+    let mut held = None;
+    let mut place_of = |key: &[u8]| match table.table.index(&mut held, &mut TableIo::default()) {
+        Ok(index) => place_within(index, key),
         // A damaged index is for `verify` to find; here the middle is as good as any place.
         Err(_) => 0.5,
     };

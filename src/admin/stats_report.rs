@@ -44,10 +44,10 @@ pub fn stats(shared: &Shared) -> Stats {
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();
-    stats.cache_turned_away = shared.cache.turned_away();
+    stats.cache_turned_away = shared.cache.rejected();
     stats.resident_bytes = shared.cache.reserved_bytes();
     stats.construction_bytes = shared.cache.construction_bytes();
-    stats.pinned_bytes = shared.cache.pinned_bytes();
+    stats.pinned_bytes = shared.cache.evicted_bytes_in_use();
     stats.snapshots = shared.snapshots.len() as u64;
     stats.since_unix_seconds = shared.counting_since;
     stats

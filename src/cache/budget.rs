@@ -1,30 +1,30 @@
-//! The bytes of the block cache: one sum over all its shards, and what of it is promised to others.
+//! The bytes of the block cache: one sum over all its shards, and the part reserved for others.
 //!
-//! Called by `cache/cache.rs`, without a lock. What is *spent* is what blocks hold and what is
-//! reserved, for whatever [`Purpose`]; it is raised only by a compare-exchange against the
-//! capacity, so that it never exceeds that. Legal order of a reservation: `promise`, then `spend`
-//! as much, making room until that succeeds; `withdraw` and, if it was spent, `give_back` undo
-//! them.
+//! `cache/cache.rs` calls it without a lock. *Spent* bytes are those that blocks hold and those that
+//! are reserved, for either [`Purpose`]. The sum is raised only by a compare-exchange against the
+//! capacity, so it never exceeds the capacity. Legal order of a reservation: `promise`, then `spend`
+//! of the same number, making room until that succeeds. `withdraw`, and `give_back` if they were
+//! spent, undo it.
 
 use crate::base::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
 
-/// Where the memory of filters in the making is counted, in bytes. The block cache implements it,
-/// so that a build and the blocks in memory share one budget.
+/// Counts the memory of filters while they are built. The block cache implements it, so that builds
+/// and cached blocks share one budget.
 pub trait ConstructionBudget: Send + Sync + Debug {
-    /// Takes `bytes` of the budget; false, with nothing taken, if there are not as many.
+    /// Takes `bytes` of the budget; false, with nothing taken, if fewer are left.
     fn reserve(&self, bytes: u64) -> bool;
 
-    /// Gives back `bytes` that were reserved.
+    /// Gives back reserved `bytes`.
     fn release(&self, bytes: u64);
 }
 
 /// What bytes are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Filters and indexes that stay in memory elsewhere.
-    Resident,
-    /// Filters in the making.
+    /// Filters and indexes that their tables pin in memory.
+    Pinned,
+    /// Filters that are being built.
     Construction,
 }
 
@@ -35,65 +35,65 @@ pub struct Budget {
     spent: AtomicU64,
     /// By purpose.
     reserved: [AtomicU64; 2],
-    /// The most of each.
+    /// The limit of each.
     reservable: [u64; 2],
 }
 
 impl Budget {
-    /// `capacity` bytes, of which what is resident may take `resident_share` (0 to 1), and what is
-    /// constructed a half.
-    pub fn new(capacity: u64, resident_share: f64) -> Self {
-        let resident = (capacity as f64 * resident_share.clamp(0.0, 1.0)) as u64;
+    /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), filters that are
+    /// being built a half.
+    pub fn new(capacity: u64, pinned_share: f64) -> Self {
+        let pinned = (capacity as f64 * pinned_share.clamp(0.0, 1.0)) as u64;
         Budget {
             capacity,
             spent: AtomicU64::new(0),
             reserved: [AtomicU64::new(0), AtomicU64::new(0)],
-            reservable: [resident.min(capacity), capacity / 2],
+            reservable: [pinned.min(capacity), capacity / 2],
         }
     }
 
-    /// All of them.
+    /// The capacity.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Those reserved for a purpose.
+    /// Bytes reserved for a purpose.
     pub fn reserved(&self, purpose: Purpose) -> u64 {
         self.reserved[purpose as usize].load(Ordering::Relaxed)
     }
 
-    /// What is left for blocks.
+    /// Bytes left for blocks.
     pub fn for_blocks(&self) -> u64 {
         self.capacity
-            .saturating_sub(self.reserved(Purpose::Resident))
+            .saturating_sub(self.reserved(Purpose::Pinned))
             .saturating_sub(self.reserved(Purpose::Construction))
     }
 
-    /// Whether so many could be spent.
+    /// Whether `bytes` could be spent now.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.spent.load(Ordering::Relaxed).saturating_add(bytes) <= self.capacity
     }
 
-    /// Spends so many, if there is room.
+    /// Spends `bytes`, if there is room.
     pub fn spend(&self, bytes: u64) -> bool {
         raise(&self.spent, bytes, self.capacity)
     }
 
-    /// Takes them back.
+    /// Returns spent bytes.
     pub fn give_back(&self, bytes: u64) {
         let before = self.spent.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(bytes <= before && before <= self.capacity, "I15: {bytes} of {before}");
     }
 
-    /// Reserves so many, yet to be spent; false, with nothing changed, beyond what its purpose may
-    /// have or where the reservations would exceed the capacity.
+    /// Reserves `bytes`, to be spent next. False, with nothing changed, beyond the limit of the
+    /// purpose, or where all reservations would exceed the capacity.
     pub fn promise(&self, purpose: Purpose, bytes: u64) -> bool {
         let (reserved, limit) =
             (&self.reserved[purpose as usize], self.reservable[purpose as usize]);
         if !raise(reserved, bytes, limit) {
             return false;
         }
-        let all = self.reserved(Purpose::Resident) + self.reserved(Purpose::Construction);
+        let all = self.reserved(Purpose::Pinned) + self.reserved(Purpose::Construction);
         let kept = all <= self.capacity;
         if !kept {
             self.withdraw(purpose, bytes);
@@ -101,13 +101,13 @@ impl Budget {
         kept
     }
 
-    /// Ends a reservation of so many, or a part of it.
+    /// Ends a reservation of `bytes`, or a part of one.
     pub fn withdraw(&self, purpose: Purpose, bytes: u64) {
         let before = self.reserved[purpose as usize].fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(bytes <= before, "I15: {bytes} of {before} reserved are withdrawn");
     }
 
-    /// What is spent.
+    /// Bytes spent.
     #[cfg(test)]
     pub fn spent(&self) -> u64 {
         self.spent.load(Ordering::Relaxed)

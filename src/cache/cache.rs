@@ -1,35 +1,83 @@
-//! The block cache: least recently used blocks, counted in bytes, generic over what it holds.
+//! The block cache: least recently used blocks, counted in bytes, generic over what a block is.
 //!
-//! `table/fetch.rs` asks it for every block that is neither resident nor in its slot (`cached`). A
-//! shard is a mutex over two `lru` lists, [`Priority::High`] (filters, indexes) and
-//! [`Priority::Low`] (data); what was found in its slot counts as used when its turn to go comes.
-//! All shards share one budget: the capacity less what is reserved for resident filters and
-//! indexes, and for filters while they are built ([`ConstructionBudget`]: up to half of it).
+//! Asking where a block is takes one call, [`Cache::fetch`]: from its slot, else from the cache,
+//! else from the file. A shard is a mutex over two LRU lists, [`Priority::High`] (filters, indexes)
+//! and [`Priority::Low`] (data). A block that was found in its slot counts as used when it comes up
+//! for eviction. All shards share one budget: the capacity less what is reserved for pinned filters
+//! and indexes, and less what filters take while they are built ([`ConstructionBudget`]).
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
-//! is dropped and no block is read while a shard is locked; concurrent misses of one key load it
-//! once. To make room, low entries go first, down to a quarter of the budget, then high entries
-//! above half of it, so that neither kind can starve the other. An entry larger than a quarter of
-//! the budget is served and not kept. Of data, whoever loads it asks first whether the cache
-//! [`wants`](Cache::wants) it: one that is full wants what was asked for lately. The blocks of a
-//! deleted table are not sought out: nobody asks for them again, so they grow old and go.
+//! is dropped and no block is read while a shard is locked; concurrent misses of one block load it
+//! once. Low entries are evicted first, down to a quarter of the budget, then high entries above
+//! half of it, so neither kind can starve the other. An entry larger than a quarter of the budget
+//! is served and not kept. A full cache admits data that was asked for recently and rejects other
+//! data. Blocks of deleted tables are not purged; they age out, because no reader asks for them.
 
 use crate::base::error::Result;
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::cache::budget::ConstructionBudget;
-use crate::cache::budget::{Budget, Purpose};
-use crate::cache::cached::{Cached, Slot};
-use crate::cache::key::{CacheKey, HashedKey, SHARDS};
+use crate::cache::budget::{Budget, ConstructionBudget, Purpose};
+use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::cache::lru::RecencyList;
-use crate::cache::single_flight::Flights;
+use crate::cache::single_flight::Calls;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
-/// What an entry costs beside its value: list node, hash slot, the allocator's share.
+/// What an entry costs besides its value: list node, hash table entry, the allocator's share.
 const ENTRY_BYTES: usize = 120;
 
-/// A full cache knows what was asked for within so many loads, however small it is.
-const LATELY_LOADS_MIN: u64 = 16;
+/// A ghost hit may be at least this many rejections old, however small the cache is.
+const GHOST_REQUESTS_MIN: u64 = 16;
+
+/// Shards of the cache, a power of two.
+const SHARDS: usize = 16;
+
+/// Names a block: the random id of its table and its offset in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    /// Id of the table.
+    pub table: u64,
+    /// Offset of the block.
+    pub offset: u64,
+}
+
+/// A key with its hash: one hash chooses the shard and the bucket in it, by different bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct HashedKey {
+    key: CacheKey,
+    hash: u64,
+}
+
+impl CacheKey {
+    #[inline]
+    fn hashed(self) -> HashedKey {
+        // A folded multiply: every input bit reaches the low bits (bucket) and the high (tag).
+        let a = u128::from(self.table ^ 0x9e37_79b9_7f4a_7c15);
+        let b = u128::from(self.offset ^ 0xd6e8_feb8_6659_fd93);
+        let product = a * b;
+        HashedKey { key: self, hash: product as u64 ^ (product >> 64) as u64 }
+    }
+
+    /// The shard that the block belongs to.
+    #[cfg(any(test, feature = "interleavings"))]
+    pub fn shard(self) -> usize {
+        self.hashed().shard()
+    }
+}
+
+impl HashedKey {
+    #[inline]
+    fn shard(&self) -> usize {
+        (self.hash >> 48) as usize % SHARDS
+    }
+}
+
+impl Hash for HashedKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
 
 /// What is evicted last and first. A key must always come with the same priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +88,30 @@ pub enum Priority {
     Low,
 }
 
+/// A block that a reader wants.
+pub struct Request<'s, V> {
+    /// Its name.
+    pub key: CacheKey,
+    /// How long it is worth keeping.
+    pub priority: Priority,
+    /// The slot that points to it while it is cached, if its owner has one.
+    pub slot: Option<SlotRef<'s, V>>,
+    /// About the bytes that it takes in memory.
+    pub bytes: u64,
+    /// Whether to keep it if it has to be read.
+    pub fill: bool,
+}
+
+/// A block that a reader got.
+pub enum Fetched<V, U> {
+    /// Found in its slot. Cheap to take and to drop; meant to be held briefly.
+    Slotted(Slotted<V>),
+    /// From the cache, or shared with other readers that asked at the same time.
+    Shared(Arc<Cached<V>>),
+    /// Read for this request alone and not kept.
+    Uncached(U),
+}
+
 type List<V> = RecencyList<HashedKey, Arc<Cached<V>>>;
 
 /// Aligned so that two shards' locks never share a cache line (or the pair fetched with it).
@@ -47,7 +119,7 @@ type List<V> = RecencyList<HashedKey, Arc<Cached<V>>>;
 struct Shard<V> {
     /// By priority.
     lists: [List<V>; 2],
-    flights: Flights<HashedKey, Arc<Cached<V>>>,
+    calls: Calls<HashedKey, Arc<Cached<V>>>,
 }
 
 /// The cache.
@@ -58,8 +130,8 @@ pub struct Cache<V> {
     /// Bytes held, by priority.
     held: [AtomicU64; 2],
     uncached: AtomicU64,
-    turned_away: AtomicU64,
-    pinned: Arc<AtomicU64>,
+    rejected: AtomicU64,
+    evicted_in_use: Arc<AtomicU64>,
 }
 
 impl<V> fmt::Debug for Cache<V> {
@@ -69,45 +141,83 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V> Cache<V> {
-    /// A cache of `capacity_bytes`, of which reservations may take `resident_share` (0 to 1).
+    /// A cache of `capacity_bytes`, of which reservations may take `pinned_share` (0 to 1).
     /// With a capacity of 0 everything is served uncached.
-    pub fn new(capacity_bytes: u64, resident_share: f64) -> Arc<Self> {
+    pub fn new(capacity_bytes: u64, pinned_share: f64) -> Arc<Self> {
         Arc::new(Cache {
             shards: std::array::from_fn(|_| {
                 let lists = [List::new(), List::new()];
-                Mutex::new(Shard { lists, flights: Flights::new() })
+                Mutex::new(Shard { lists, calls: Calls::new() })
             }),
             process: Process::current(),
-            budget: Budget::new(capacity_bytes, resident_share),
+            budget: Budget::new(capacity_bytes, pinned_share),
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
-            pinned: Arc::new(AtomicU64::new(0)),
+            rejected: AtomicU64::new(0),
+            evicted_in_use: Arc::new(AtomicU64::new(0)),
         })
+    }
+
+    /// The block of `request`: from its slot, else from the cache, else read. `load` makes a value
+    /// to keep and says how many bytes it holds on the heap. `read` makes what this reader uses by
+    /// itself where the cache does not keep the block. At most one of them runs, without a lock;
+    /// neither may call the cache.
+    #[inline]
+    pub fn fetch<U>(
+        &self,
+        request: Request<'_, V>,
+        load: impl FnOnce() -> Result<(V, usize)>,
+        read: impl FnOnce() -> Result<Fetched<V, U>>,
+    ) -> Result<Fetched<V, U>> {
+        match request.slot.and_then(SlotRef::get) {
+            Some(slotted) => Ok(Fetched::Slotted(slotted)),
+            None => self.fetch_slowly(request, load, read),
+        }
+    }
+
+    /// Not inlined, so that a block in its slot costs its readers little code.
+    #[inline(never)]
+    fn fetch_slowly<U>(
+        &self,
+        request: Request<'_, V>,
+        load: impl FnOnce() -> Result<(V, usize)>,
+        read: impl FnOnce() -> Result<Fetched<V, U>>,
+    ) -> Result<Fetched<V, U>> {
+        if request.fill && self.admit(&request) {
+            return self.get_or_load(request, load).map(Fetched::Shared);
+        }
+        // An empty slot says that the cache does not hold the block. Where the index was read again
+        // the cache may hold it all the same; that is too rare to lock a shard for each read.
+        let held = match request.slot {
+            Some(_) => None,
+            None => self.get(request.key, request.priority),
+        };
+        held.map_or_else(read, |held| Ok(Fetched::Shared(held)))
     }
 
     /// The value of `key`, if it is held.
     #[inline]
     pub fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
-        let key = HashedKey::new(key);
+        let key = key.hashed();
         self.lock_shard(&key)?.lists[priority as usize].get(&key)
     }
 
-    /// The shard of a key; `None` in a forked child, if a thread that the child does not have was
-    /// in it. Whether this is a child is asked only if the lock is taken.
+    /// The shard of a key. `None` in a forked child if another thread of the parent held the lock.
+    /// The check for a fork runs only if the lock is taken.
     #[inline]
     fn lock_shard(&self, key: &HashedKey) -> Option<MutexGuard<'_, Shard<V>>> {
         let shard = &self.shards[key.shard()];
         shard.try_lock().or_else(|| self.process.is_current().then(|| shard.lock()))
     }
 
-    /// Whether data of about `expected_bytes` that is loaded now, since `slot` is empty, should be
-    /// kept: while there is room, and in a full cache what was asked for lately, within half as
-    /// many loads as it holds blocks. That is the list A1out of 2Q (Johnson and Shasha, 1994), of
-    /// the length that they advise, kept in the slots. What is not wanted costs its reader no more
-    /// than reading it.
-    pub fn wants(&self, slot: Slot<'_, V>, expected_bytes: u64) -> bool {
-        let charge = charge::<V>(expected_bytes);
+    /// Whether to keep a block that is read now. Filters and indexes: always. Data: while there is
+    /// room, and in a full cache on a ghost hit. That is a request for a block that was rejected
+    /// within half as many rejections as the cache holds blocks: the A1out list of 2Q (Johnson and
+    /// Shasha, 1994), of the length that they advise, kept in the slots. A rejected block costs no
+    /// more than reading it.
+    fn admit(&self, request: &Request<'_, V>) -> bool {
+        let (Priority::Low, Some(slot)) = (request.priority, request.slot) else { return true };
+        let charge = charge::<V>(request.bytes);
         if self.budget.has_room(charge) {
             return true;
         }
@@ -115,71 +225,62 @@ impl<V> Cache<V> {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let within = (self.held_bytes(Priority::Low) / charge / 2).max(LATELY_LOADS_MIN);
-        let turn = self.turned_away.load(Ordering::Relaxed) as u32;
-        let wanted = slot.asked_again(turn, u32::try_from(within).unwrap_or(u32::MAX));
-        if !wanted {
-            self.turned_away.fetch_add(1, Ordering::Relaxed);
+        let within = (self.held_bytes(Priority::Low) / charge / 2).max(GHOST_REQUESTS_MIN);
+        let now = self.rejected.load(Ordering::Relaxed) as u32;
+        let admitted = slot.is_ghost_hit(now, u32::try_from(within).unwrap_or(u32::MAX));
+        if !admitted {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
         }
-        wanted
+        admitted
     }
 
-    /// The value of `key`, loaded if it is not held; true if this call loaded it. `load` runs
-    /// without a lock, must not call the cache, and says how many bytes its value holds on the
-    /// heap. When the load of another thread fails, this one tries by itself. What is held enters
-    /// `slot`; what there is no room for is held by those who asked for it alone.
-    pub fn get_or_load(
+    /// The value of a key, loaded if it is not held, and inserted into the slot. A thread whose
+    /// leader fails loads by itself. A value that does not fit is returned and not kept.
+    fn get_or_load(
         &self,
-        key: CacheKey,
-        priority: Priority,
-        slot: Option<Slot<'_, V>>,
+        request: Request<'_, V>,
         load: impl FnOnce() -> Result<(V, usize)>,
-    ) -> Result<(Arc<Cached<V>>, bool)> {
-        let key = HashedKey::new(key);
+    ) -> Result<Arc<Cached<V>>> {
+        let (key, list) = (request.key.hashed(), request.priority as usize);
         loop {
             let waiters = {
                 let Some(mut shard) = self.lock_shard(&key) else {
-                    return Ok((self.wrap(load()?.0), true));
+                    return Ok(Cached::uncached(load()?.0));
                 };
-                if let Some(entry) = shard.lists[priority as usize].get(&key) {
-                    let replaced = slot.and_then(|slot| entry.enter(slot));
+                if let Some(entry) = shard.lists[list].get(&key) {
+                    let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
                     drop(shard);
                     drop(replaced);
-                    return Ok((entry, false));
+                    return Ok(entry);
                 }
-                shard.flights.join(key)
+                shard.calls.join(key)
             };
             let Some(waiters) = waiters else {
-                let mut landing = Landing { cache: self, key, outcome: None };
+                let mut leader = Leader { cache: self, key, outcome: None };
                 let (value, bytes) = load()?;
-                let loaded = self.insert(key, priority, slot, value, bytes);
-                landing.outcome = Some(Arc::clone(&loaded));
-                return Ok((loaded, true));
+                let loaded = self.insert(key, &request, value, bytes);
+                leader.outcome = Some(Arc::clone(&loaded));
+                return Ok(loaded);
             };
-            // Nobody loads it in a forked child.
+            // A forked child has no thread that leads.
             if !self.process.is_current() {
-                return Ok((self.wrap(load()?.0), true));
+                return Ok(Cached::uncached(load()?.0));
             }
             if let Some(value) = waiters.wait() {
-                return Ok((value, false));
+                return Ok(value);
             }
         }
-    }
-
-    /// Holds a value that the cache never keeps, in the type of those it does.
-    pub fn wrap(&self, value: V) -> Arc<Cached<V>> {
-        Arc::new(Cached::unkept(value))
     }
 
     /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
     /// would exceed their share.
     pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
-        let reserved = self.reserve_for(Purpose::Resident, bytes);
+        let reserved = self.reserve_for(Purpose::Pinned, bytes);
         reserved.then(|| Reservation { cache: Arc::clone(self), bytes })
     }
 
     fn reserve_for(&self, purpose: Purpose, bytes: u64) -> bool {
-        // Asked first, since making room in vain would empty the cache.
+        // Promised first: evicting blocks for a reservation that is refused would empty the cache.
         if !self.budget.promise(purpose, bytes) {
             return false;
         }
@@ -205,9 +306,9 @@ impl<V> Cache<V> {
         self.held_bytes(Priority::High) + self.held_bytes(Priority::Low)
     }
 
-    /// Bytes reserved for what stays resident elsewhere.
+    /// Bytes reserved for filters and indexes that their tables pin in memory.
     pub fn reserved_bytes(&self) -> u64 {
-        self.budget.reserved(Purpose::Resident)
+        self.budget.reserved(Purpose::Pinned)
     }
 
     /// Bytes reserved for filters that are being built.
@@ -216,19 +317,19 @@ impl<V> Cache<V> {
     }
 
     /// Bytes that were evicted and are still held by readers.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.pinned.load(Ordering::Relaxed)
+    pub fn evicted_bytes_in_use(&self) -> u64 {
+        self.evicted_in_use.load(Ordering::Relaxed)
     }
 
-    /// Loads that were served and not kept, since they were above a quarter of the budget.
+    /// Blocks that were read and not kept, since they took more than a quarter of the budget.
     pub fn uncached(&self) -> u64 {
         self.uncached.load(Ordering::Relaxed)
     }
 
-    /// Loads of data that were served and not kept, since the cache was full and they had not been
-    /// asked for lately.
-    pub fn turned_away(&self) -> u64 {
-        self.turned_away.load(Ordering::Relaxed)
+    /// Data blocks that were read and not kept, since the cache was full and they had not been
+    /// asked for recently.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
     }
 
     fn held_bytes(&self, priority: Priority) -> u64 {
@@ -238,28 +339,28 @@ impl<V> Cache<V> {
     fn insert(
         &self,
         key: HashedKey,
-        priority: Priority,
-        slot: Option<Slot<'_, V>>,
+        request: &Request<'_, V>,
         value: V,
         bytes: usize,
     ) -> Arc<Cached<V>> {
         let charge = charge::<V>(bytes as u64);
         if charge > self.budget.for_blocks() / 4 || !self.make_room(charge, key.shard()) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
-            return self.wrap(value);
+            return Cached::uncached(value);
         }
-        let entry = Arc::new(Cached::kept(value, charge, &self.pinned));
-        self.held[priority as usize].fetch_add(charge, Ordering::Relaxed);
+        let (entry, list) =
+            (Cached::kept(value, charge, &self.evicted_in_use), request.priority as usize);
+        self.held[list].fetch_add(charge, Ordering::Relaxed);
         let mut shard = self.shards[key.shard()].lock();
-        shard.lists[priority as usize].insert(key, Arc::clone(&entry));
-        let replaced = slot.and_then(|slot| entry.enter(slot));
+        shard.lists[list].insert(key, Arc::clone(&entry));
+        let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
         drop(shard);
         drop(replaced);
         entry
     }
 
     /// Takes `bytes` of the budget, evicting what that needs, from shard `home` first. False if
-    /// there is nothing left to evict.
+    /// nothing is left to evict.
     fn make_room(&self, bytes: u64, home: usize) -> bool {
         while !self.budget.spend(bytes) {
             let half_high = self.held_bytes(Priority::High) > self.budget.for_blocks() / 2;
@@ -291,28 +392,29 @@ impl<V> Cache<V> {
     }
 }
 
-/// What a value of so many bytes counts in the cache.
+/// What a value of `bytes` heap bytes counts in the cache.
 fn charge<V>(bytes: u64) -> u64 {
     bytes.saturating_add((ENTRY_BYTES + size_of::<Cached<V>>()) as u64)
 }
 
-/// Ends a flight, also when the load fails or panics: no waiter is left behind.
-struct Landing<'a, V> {
+/// Finishes a load and publishes its outcome on drop: also when the load fails or panics, so that
+/// no waiter is left behind.
+struct Leader<'a, V> {
     cache: &'a Cache<V>,
     key: HashedKey,
     outcome: Option<Arc<Cached<V>>>,
 }
 
-impl<V> Drop for Landing<'_, V> {
+impl<V> Drop for Leader<'_, V> {
     fn drop(&mut self) {
-        let waiters = self.cache.shards[self.key.shard()].lock().flights.land(&self.key);
+        let waiters = self.cache.shards[self.key.shard()].lock().calls.finish(&self.key);
         if let Some(waiters) = waiters {
-            waiters.announce(self.outcome.take());
+            waiters.publish(self.outcome.take());
         }
     }
 }
 
-/// A part of the capacity that something resident uses; given back on drop.
+/// A part of the capacity for something that its owner pins in memory; given back on drop.
 pub struct Reservation<V> {
     cache: Arc<Cache<V>>,
     bytes: u64,
@@ -320,11 +422,11 @@ pub struct Reservation<V> {
 
 impl<V> Drop for Reservation<V> {
     fn drop(&mut self) {
-        self.cache.release_from(Purpose::Resident, self.bytes);
+        self.cache.release_from(Purpose::Pinned, self.bytes);
     }
 }
 
-/// What is built gives way to what is read: at most half of the capacity.
+/// Filters that are being built take at most half of the capacity.
 impl<V: Send + Sync> ConstructionBudget for Cache<V> {
     fn reserve(&self, bytes: u64) -> bool {
         self.reserve_for(Purpose::Construction, bytes)
@@ -340,7 +442,7 @@ mod tests {
     use super::*;
     use crate::base::error::Error;
     use crate::base::sync::AtomicUsize;
-    use crate::cache::cached::{Slots, Slotted};
+    use crate::cache::cached::Slots;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::sync::Barrier;
@@ -352,43 +454,47 @@ mod tests {
     }
 
     fn load(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) -> Arc<Cached<u64>> {
-        let (value, _) = cache.get_or_load(key(n), priority, None, || Ok((n, bytes))).unwrap();
+        let request = Request { priority, ..request(n) };
+        let value = cache.get_or_load(request, || Ok((n, bytes))).unwrap();
         assert_eq!(**value, n);
         value
     }
 
-    /// Ends when so many threads stand in the queue of the load of `n`.
+    fn request(n: u64) -> Request<'static, u64> {
+        Request { key: key(n), priority: Priority::High, slot: None, bytes: 0, fill: true }
+    }
+
+    /// Returns once that many threads wait for the load of `n`.
     fn until_awaited(cache: &Cache<u64>, n: u64, waiters: usize) {
-        let key = HashedKey::new(key(n));
-        while cache.shards[key.shard()].lock().flights.waiting(&key) < waiters {
+        let key = key(n).hashed();
+        while cache.shards[key.shard()].lock().calls.waiting(&key) < waiters {
             std::thread::yield_now();
         }
     }
 
-    /// The same as the reader of a table does it: from its slot, if that has it, and data is kept
-    /// if the cache wants it.
+    /// The same as a table reader does it: with a slot.
     fn load_listed(
         cache: &Cache<u64>,
         slots: &Arc<Slots<u64>>,
         n: u64,
         bytes: usize,
     ) -> Arc<Cached<u64>> {
-        let slot = slots.slot(n as usize);
-        if let Some(value) = slot.get().and_then(Slotted::into_inner) {
-            assert_eq!(**value, n);
-            return value;
-        }
-        if priority_of(n) == Priority::Low && !cache.wants(slot, bytes as u64) {
-            return cache.wrap(n);
-        }
-        let load = || Ok((n, bytes));
-        cache.get_or_load(key(n), priority_of(n), Some(slot), load).unwrap().0
+        let (slot, priority) = (Some(slots.slot(n as usize)), priority_of(n));
+        let request = Request { key: key(n), priority, slot, bytes: bytes as u64, fill: true };
+        let value = match cache.fetch(request, || Ok((n, bytes)), || Ok(Fetched::Uncached(n))) {
+            Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),
+            Ok(Fetched::Shared(shared)) => shared,
+            Ok(Fetched::Uncached(n)) => Cached::uncached(n),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(**value, n);
+        value
     }
 
     /// No slot holds what the cache does not.
     fn check_slots(cache: &Cache<u64>, slots: &Arc<Slots<u64>>) {
         for n in 0..200 {
-            if let Some(held) = slots.slot(n).get().and_then(Slotted::into_inner) {
+            if let Some(held) = slots.slot(n).get().map(Slotted::into_shared) {
                 let key = key(n as u64);
                 let kept = cache.get(key, priority_of(n as u64));
                 assert!(kept.is_some_and(|kept| Arc::ptr_eq(&kept, &held)), "slot {n}");
@@ -404,7 +510,7 @@ mod tests {
         let mut counted = 0;
         for shard in &cache.shards {
             let shard = shard.lock();
-            assert_eq!(shard.flights.len(), 0);
+            assert_eq!(shard.calls.len(), 0);
             let entries = shard.lists.iter().flat_map(|list| list.iter());
             counted += entries.map(|entry| entry.charge()).sum::<u64>();
         }
@@ -455,12 +561,12 @@ mod tests {
                 let unreserved = capacity - cache.reserved_bytes() - cache.construction_bytes();
                 match op {
                     Op::Load { n, bytes, hold } => {
-                        let turned_away = cache.turned_away();
+                        let rejected = cache.rejected();
                         let value = load_listed(&cache, &slots, n, bytes);
                         let fits = bytes as u64 + OVERHEAD <= cache.budget.for_blocks() / 4;
                         let kept = cache.get(key(n), priority_of(n)).is_some();
                         // Only an entry that was held before may be kept without fitting now.
-                        prop_assert!(kept || !fits || cache.turned_away() == turned_away + 1);
+                        prop_assert!(kept || !fits || cache.rejected() == rejected + 1);
                         if hold {
                             held.push_back(value);
                         }
@@ -491,7 +597,7 @@ mod tests {
                 }
                 check_books(&cache);
                 check_slots(&cache, &slots);
-                // Pinned is exactly what is held and no longer in the cache, each value once.
+                // Counted is what readers hold and the cache does not, each value once.
                 let mut evicted: Vec<_> = held
                     .iter()
                     .filter(|v| v.is_evicted())
@@ -499,13 +605,13 @@ mod tests {
                     .collect();
                 evicted.sort_unstable();
                 evicted.dedup();
-                prop_assert_eq!(cache.pinned_bytes(), evicted.iter().map(|e| e.1).sum::<u64>());
+                prop_assert_eq!(cache.evicted_bytes_in_use(), evicted.iter().map(|e| e.1).sum::<u64>());
             }
             drop((held, reservations, slots));
             constructions.into_iter().for_each(|bytes| cache.release(bytes));
             check_books(&cache);
             prop_assert_eq!(cache.construction_bytes(), 0);
-            prop_assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
+            prop_assert_eq!((cache.evicted_bytes_in_use(), cache.reserved_bytes()), (0, 0));
         }
     }
 
@@ -526,9 +632,8 @@ mod tests {
         assert_eq!(cache.used_bytes(), 20_000);
         // In one shard, what was touched stays and what was not goes.
         let cache = Cache::new(4_000, 0.0);
-        let home = HashedKey::new(key(0)).shard();
-        let same: Vec<u64> =
-            (0..1000).filter(|&n| HashedKey::new(key(n)).shard() == home).take(5).collect();
+        let home = key(0).shard();
+        let same: Vec<u64> = (0..1000).filter(|&n| key(n).shard() == home).take(5).collect();
         for &n in &same[..4] {
             load(&cache, n, Priority::Low, KILO);
         }
@@ -542,11 +647,9 @@ mod tests {
     fn slot_hits_count_as_recent_use() {
         let cache = Cache::new(4_000, 0.0);
         let slots = Slots::new(1000);
-        let home = HashedKey::new(key(0)).shard();
-        let same: Vec<u64> = (0..1000)
-            .filter(|&n| n % 3 > 0 && HashedKey::new(key(n)).shard() == home)
-            .take(6)
-            .collect();
+        let home = key(0).shard();
+        let same: Vec<u64> =
+            (0..1000).filter(|&n| n % 3 > 0 && key(n).shard() == home).take(6).collect();
         for &n in &same[..4] {
             load_listed(&cache, &slots, n, KILO);
         }
@@ -565,15 +668,15 @@ mod tests {
         let cache = Cache::new(100_000, 0.0);
         let slots = Slots::new(10_000);
         let ask = |n: usize| {
-            let before = cache.turned_away();
+            let before = cache.rejected();
             load_listed(&cache, &slots, n as u64, KILO);
-            cache.turned_away() == before
+            cache.rejected() == before
         };
         let data: Vec<usize> = (0..10_000).filter(|n| n % 3 > 0).collect();
         let (held, others) = data.split_at(100);
         assert!(held.iter().all(|&n| ask(n)), "there is room");
         assert!(!others.iter().any(|&n| ask(n)), "asked for once");
-        assert_eq!((cache.turned_away(), cache.uncached()), (others.len() as u64, 0));
+        assert_eq!((cache.rejected(), cache.uncached()), (others.len() as u64, 0));
         let kept = |n: usize| cache.get(key(n as u64), Priority::Low).is_some();
         assert!(held.iter().all(|&n| kept(n)), "nothing went");
         // It knows the last fifty, and takes them in place of others.
@@ -582,7 +685,7 @@ mod tests {
         let kept_of = |data: &[usize]| data.iter().filter(|&&n| kept(n)).count();
         assert_eq!(kept_of(held) + kept_of(last), 100);
         assert!(kept_of(last) > 30, "oldest first, but each shard has its own");
-        assert!(!cache.wants(slots.slot(0), 25_000), "more than a quarter");
+        load_listed(&cache, &slots, others[0] as u64, 25_000);
         assert_eq!(cache.uncached(), 1);
         check_books(&cache);
         check_slots(&cache, &slots);
@@ -652,8 +755,7 @@ mod tests {
                             until_awaited(&cache, 5, 3);
                             Ok((5, 100))
                         };
-                        let (value, _) =
-                            cache.get_or_load(key(5), Priority::Low, None, slow).unwrap();
+                        let value = cache.get_or_load(request(5), slow).unwrap();
                         assert_eq!(**value, 5);
                     });
                 }
@@ -671,12 +773,10 @@ mod tests {
         std::thread::scope(|scope| {
             let attempt = || {
                 started.wait();
-                cache.get_or_load(key(1), Priority::High, None, || {
-                    match calls.fetch_add(1, Ordering::Relaxed) {
-                        0 => Err(Error::corruption("t", 0, "first")),
-                        1 => std::panic::resume_unwind(Box::new("second")),
-                        _ => Ok((1, 10)),
-                    }
+                cache.get_or_load(request(1), || match calls.fetch_add(1, Ordering::Relaxed) {
+                    0 => Err(Error::corruption("t", 0, "first")),
+                    1 => std::panic::resume_unwind(Box::new("second")),
+                    _ => Ok((1, 10)),
                 })
             };
             let threads: Vec<_> = (0..5).map(|_| scope.spawn(attempt)).collect();
@@ -716,7 +816,7 @@ mod tests {
         });
         check_books(&cache);
         check_slots(&cache, &slots);
-        assert_eq!((cache.pinned_bytes(), cache.reserved_bytes()), (0, 0));
+        assert_eq!((cache.evicted_bytes_in_use(), cache.reserved_bytes()), (0, 0));
     }
 
     #[test]
@@ -724,7 +824,7 @@ mod tests {
         let mut counts = [0; SHARDS];
         for block in 0..16_000 {
             let key = CacheKey { table: 0x1234_5678_9abc_def0, offset: block * 4096 };
-            counts[HashedKey::new(key).shard()] += 1;
+            counts[key.shard()] += 1;
         }
         assert!(counts.iter().all(|count| (700..1300).contains(count)), "{counts:?}");
     }

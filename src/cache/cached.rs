@@ -1,14 +1,14 @@
-//! What the block cache hands out, and the short way back to it.
+//! A block as the cache hands it out, and the direct pointers from a table to its cached blocks.
 //!
-//! A [`Cached`] value is held by the cache, by readers, or by both. [`Slots`] belong to whoever
-//! keeps asking for the same values by number, for instance the index of a table: a value that the
-//! cache takes or has is put into its slot, and from then on is found there, with no lock, no hash
-//! and no count that another core writes. An evicted value leaves its slot. What a full cache did
-//! not take, a slot remembers for a while, since it is taken when it is asked for again.
+//! A [`Cached`] value is held by the cache, by readers, or by both. A table's index owns [`Slots`],
+//! one per block. The cache stores a pointer to each block that it holds in the block's slot. The
+//! next reader finds the block there without a lock, a hash or a reference count. An evicted block
+//! is removed from its slot. A slot also remembers when a block was last rejected: a second request
+//! soon afterwards is a ghost hit, and the block is admitted.
 //!
-//! Called by `cache/cache.rs`; `table` owns slots and reads them. Invariants: a value enters a slot
-//! only under the lock of its shard, while the cache holds it, so that no slot keeps what was
-//! evicted (I19); values do not keep slots alive.
+//! `cache/cache.rs` fills and empties slots; `table/index.rs` owns them. Invariants: a value is
+//! inserted into a slot only under the lock of its shard and only while the cache holds it, so no
+//! slot keeps an evicted value (I19); values do not keep slots alive.
 
 use crate::base::prefetch::prefetch_line;
 use crate::base::sync::plain::AtomicU32;
@@ -17,134 +17,120 @@ use arc_swap::Guard;
 use std::ops::Deref;
 use std::sync::Weak;
 
-/// A value that the cache holds, held, or served without keeping it.
+/// A value that the cache holds, held, or never kept.
 pub struct Cached<V> {
     value: V,
-    /// Found in its slot since the cache last asked.
+    /// A reader found it in its slot since the cache last asked.
     used: AtomicBool,
     evicted: AtomicBool,
     charge: u64,
-    /// Where the bytes are counted between eviction and drop; none if never kept.
-    pinned: Option<Arc<AtomicU64>>,
-    home: Mutex<Option<Home<V>>>,
+    /// Counts the bytes of evicted values that readers still hold. `None` if never kept.
+    evicted_in_use: Option<Arc<AtomicU64>>,
+    /// The slot that points to it: table index and position.
+    home: Mutex<Option<(Weak<Slots<V>>, usize)>>,
 }
 
-/// The slot that a value is in.
-struct Home<V> {
-    slots: Weak<Slots<V>>,
-    number: usize,
-}
+/// One slot per block of an index.
+pub struct Slots<V>(Box<[Slot<V>]>);
 
-/// Places for values that are asked for by number.
-pub struct Slots<V>(Box<[Place<V>]>);
-
-struct Place<V> {
+struct Slot<V> {
     value: ArcSwapOption<Cached<V>>,
-    /// What the owner of the slots wants to know of a value that is loaded again.
+    /// A number that the owner of the slots keeps for each block; it survives eviction.
     note: AtomicU32,
-    /// The turn at which the value was asked for and not kept; 0 for never.
-    asked: AtomicU32,
+    /// The number of the request that was rejected last; 0 for none.
+    rejected_at: AtomicU32,
 }
 
-/// One of them.
-pub struct Slot<'s, V> {
+/// Names one slot.
+pub struct SlotRef<'s, V> {
     slots: &'s Arc<Slots<V>>,
-    number: usize,
+    position: usize,
 }
 
-/// What a slot held when it was read.
-pub type Slotted<V> = Guard<Option<Arc<Cached<V>>>>;
+/// What a slot held when it was read. Cheaper than an `Arc`: taking it and dropping it changes no
+/// reference count. Meant to be held briefly, since a thread has few of them.
+pub struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
 
 impl<V> Cached<V> {
     /// A value that the cache does not keep.
-    pub fn unkept(value: V) -> Self {
-        Self::new(value, 0, None)
+    pub fn uncached(value: V) -> Arc<Self> {
+        Arc::new(Self::new(value, 0, None))
     }
 
-    /// A value for the cache to keep, which counts `charge` bytes; while readers hold them beyond
-    /// its eviction, they are counted in `pinned`.
-    pub fn kept(value: V, charge: u64, pinned: &Arc<AtomicU64>) -> Self {
-        Self::new(value, charge, Some(Arc::clone(pinned)))
+    /// A value for the cache to keep. It counts `charge` bytes, in `evicted_in_use` once it is
+    /// evicted and until the last reader drops it.
+    pub fn kept(value: V, charge: u64, evicted_in_use: &Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self::new(value, charge, Some(Arc::clone(evicted_in_use))))
     }
 
-    fn new(value: V, charge: u64, pinned: Option<Arc<AtomicU64>>) -> Self {
+    fn new(value: V, charge: u64, evicted_in_use: Option<Arc<AtomicU64>>) -> Self {
         let (used, evicted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Cached { value, used, evicted, charge, pinned, home: Mutex::new(None) }
+        Cached { value, used, evicted, charge, evicted_in_use, home: Mutex::new(None) }
     }
 
-    /// Bytes it counts in the cache.
+    /// Bytes that it counts in the cache.
     pub fn charge(&self) -> u64 {
         self.charge
     }
 
-    /// True if the cache let go of it.
+    /// True once the cache has evicted it.
     #[cfg(any(test, feature = "interleavings"))]
     pub fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Whether it was found in its slot since this was last asked.
+    /// Whether a reader found it in its slot since the last call.
     pub fn take_used(&self) -> bool {
         self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Puts it into `slot`. Only under the lock of its shard, while the shard holds it. Answers
-    /// what was there before, to be dropped without that lock.
+    /// Stores a pointer to it in `slot`. The caller locks the shard that holds it. Returns what the
+    /// slot held before, for the caller to drop without that lock.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, slot: Slot<'_, V>) -> Option<Arc<Self>> {
-        // I19: the shard is locked and holds the value, so nobody has evicted it.
-        debug_assert!(!self.evicted.load(Ordering::Relaxed), "an evicted value enters no slot");
-        let place = slot.slots.0.get(slot.number)?;
-        let home = Home { slots: Arc::downgrade(slot.slots), number: slot.number };
-        let before = self.home.lock().replace(home);
-        // Of an index that was loaded again while someone still holds the first copy of it.
-        if let Some(before) = before {
-            self.leave(&before);
+    pub fn insert_into(self: &Arc<Self>, slot: SlotRef<'_, V>) -> Option<Arc<Self>> {
+        // I19: the shard is locked and holds the value, so no thread has evicted it.
+        debug_assert!(!self.evicted.load(Ordering::Relaxed), "an evicted value in a slot");
+        let cell = slot.cell()?;
+        let before = self.home.lock().replace((Arc::downgrade(slot.slots), slot.position));
+        // An index was evicted while a reader held it, and read again: two copies have a slot for
+        // this block. Only the newer one may keep the pointer.
+        if let Some((slots, position)) = before {
+            self.remove_from(&slots, position);
         }
-        place.value.swap(Some(Arc::clone(self)))
+        cell.value.swap(Some(Arc::clone(self)))
     }
 
-    /// Takes it out of its slot and counts it as pinned. Called once, when no shard holds it.
+    /// Removes it from its slot and counts it as evicted. Called once, when no shard holds it.
     pub fn evict(self: &Arc<Self>) {
-        // I19, the other half: evicted once, and out of its slot.
+        // I19, the other half: evicted once, and in no slot afterwards.
         debug_assert!(!self.evicted.load(Ordering::Relaxed), "a value is evicted once");
-        if let Some(home) = self.home.lock().take() {
-            self.leave(&home);
-            debug_assert!(!self.is_in(&home), "an evicted value left its slot");
+        if let Some((slots, position)) = self.home.lock().take() {
+            self.remove_from(&slots, position);
         }
-        if let Some(pinned) = &self.pinned {
-            // Counted before the flag is set: the drop that sees the flag takes it off again.
-            pinned.fetch_add(self.charge, Ordering::Relaxed);
+        if let Some(bytes) = &self.evicted_in_use {
+            // Added before the flag is set: the drop that sees the flag subtracts them again.
+            bytes.fetch_add(self.charge, Ordering::Relaxed);
             self.evicted.store(true, Ordering::Release);
         }
     }
 
-    /// Empties the slot, if this value is in it: another load of the same block may have taken the
-    /// place already.
-    fn is_in(self: &Arc<Self>, home: &Home<V>) -> bool {
-        let slots = home.slots.upgrade();
-        let place = slots.as_ref().and_then(|slots| slots.0.get(home.number));
-        place.is_some_and(|place| {
-            place.value.load().as_ref().is_some_and(|held| Arc::ptr_eq(held, self))
-        })
-    }
-
-    fn leave(self: &Arc<Self>, home: &Home<V>) {
-        let Some(slots) = home.slots.upgrade() else { return };
-        let Some(place) = slots.0.get(home.number) else { return };
-        let there = place.value.load();
-        if there.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
-            place.value.compare_and_swap(&there, None);
+    /// Empties a slot if it holds this value. A second load of the block may have replaced it.
+    fn remove_from(self: &Arc<Self>, slots: &Weak<Slots<V>>, position: usize) {
+        let Some(slots) = slots.upgrade() else { return };
+        let Some(cell) = slots.0.get(position) else { return };
+        let held = cell.value.load();
+        if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
+            cell.value.compare_and_swap(&held, None);
         }
     }
 }
 
 impl<V> Drop for Cached<V> {
     fn drop(&mut self) {
-        if let Some(pinned) = &self.pinned
+        if let Some(bytes) = &self.evicted_in_use
             && *self.evicted.get_mut()
         {
-            pinned.fetch_sub(self.charge, Ordering::Relaxed);
+            bytes.fetch_sub(self.charge, Ordering::Relaxed);
         }
     }
 }
@@ -165,20 +151,20 @@ impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
 }
 
 impl<V> Slots<V> {
-    /// So many slots, all empty.
+    /// `count` empty slots.
     pub fn new(count: usize) -> Arc<Self> {
-        let empty = |_| Place {
+        let empty = |_| Slot {
             value: ArcSwapOption::empty(),
             note: AtomicU32::new(0),
-            asked: AtomicU32::new(0),
+            rejected_at: AtomicU32::new(0),
         };
         Arc::new(Slots((0..count).map(empty).collect()))
     }
 
-    /// Slot `number`, which may be beyond the last: it is then always empty.
+    /// The slot at `position`. One beyond the last is always empty.
     #[inline]
-    pub fn slot(self: &Arc<Self>, number: usize) -> Slot<'_, V> {
-        Slot { slots: self, number }
+    pub fn slot(self: &Arc<Self>, position: usize) -> SlotRef<'_, V> {
+        SlotRef { slots: self, position }
     }
 
     /// Bytes of memory.
@@ -187,17 +173,17 @@ impl<V> Slots<V> {
     }
 }
 
-/// Lets go of the places that hold something, and of those alone.
-///
-/// To drop a place is to look through the debts of every thread that ever read one, some 30 ns even
-/// if it is empty, and an index has thousands of them. An empty place owns nothing: no value, and
-/// no memory beside its own, which goes with the slice. Nobody is looking into it any more, since
-/// whoever does borrows the slots; and who found it empty, and still holds that, holds nothing.
+/// Drops the slots that hold something, and forgets the others.
 impl<V> Drop for Slots<V> {
     fn drop(&mut self) {
-        for place in std::mem::take(&mut self.0) {
-            if place.value.load().is_none() {
-                std::mem::forget(place);
+        for slot in std::mem::take(&mut self.0) {
+            // Dropping an `ArcSwapOption` scans every thread's hazard slots: some 30 ns, even when
+            // it is empty, and an index has thousands. Forgetting an empty one leaks nothing: it
+            // owns no value, and its own memory belongs to the slice. No reader is inside it, since
+            // a reader borrows the slots. Guards taken while it held a value owe it nothing: the
+            // swap that emptied it paid their debts.
+            if slot.value.load().is_none() {
+                std::mem::forget(slot);
             }
         }
     }
@@ -209,61 +195,80 @@ impl<V> std::fmt::Debug for Slots<V> {
     }
 }
 
-impl<V> Clone for Slot<'_, V> {
+impl<V> Clone for SlotRef<'_, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<V> Copy for Slot<'_, V> {}
+impl<V> Copy for SlotRef<'_, V> {}
 
-impl<V> Slot<'_, V> {
-    /// What it holds; notes that it was of use.
+impl<V> SlotRef<'_, V> {
+    #[inline]
+    fn cell(&self) -> Option<&Slot<V>> {
+        self.slots.0.get(self.position)
+    }
+
+    /// The value in the slot, which counts as used.
     #[inline]
     pub fn get(self) -> Option<Slotted<V>> {
-        let there = self.slots.0.get(self.number)?.value.load();
-        let value = there.as_ref()?;
-        // Written at most once between two evictions, so that readers share the line in peace.
+        let held = self.cell()?.value.load();
+        let value = held.as_ref()?;
+        // Stored at most once between two evictions, so readers share the cache line.
         if !value.used.load(Ordering::Relaxed) {
             value.used.store(true, Ordering::Relaxed);
         }
-        Some(there)
+        Some(Slotted(held))
     }
 
-    /// What was noted last; 0 if nothing was. It stays when the value goes.
+    /// The number that the owner stored last; 0 if none.
     #[inline]
     pub fn note(self) -> u32 {
-        self.slots.0.get(self.number).map_or(0, |place| place.note.load(Ordering::Relaxed))
+        self.cell().map_or(0, |cell| cell.note.load(Ordering::Relaxed))
     }
 
-    /// Notes something of its value.
+    /// Stores a number of the owner's.
     pub fn set_note(self, note: u32) {
-        if let Some(place) = self.slots.0.get(self.number) {
-            place.note.store(note, Ordering::Relaxed);
+        if let Some(cell) = self.cell() {
+            cell.note.store(note, Ordering::Relaxed);
         }
     }
 
-    /// Notes that its value is asked for at turn `now`, and is not kept. True if the last time is
-    /// not more than `within` turns ago, which is then forgotten: the value is kept now.
-    pub fn asked_again(self, now: u32, within: u32) -> bool {
-        let Some(place) = self.slots.0.get(self.number) else { return false };
-        let last = place.asked.load(Ordering::Relaxed);
-        // Turns begin anew after 2^32 of them: then a value may be kept one request early.
-        let again = last != 0 && now.wrapping_sub(last) <= within;
-        place.asked.store(if again { 0 } else { now.max(1) }, Ordering::Relaxed);
-        again
+    /// Whether request number `now` comes at most `within` requests after a rejected one. If so,
+    /// the rejection is forgotten, since the block is admitted. Else this request is remembered as
+    /// rejected.
+    pub fn is_ghost_hit(self, now: u32, within: u32) -> bool {
+        let Some(cell) = self.cell() else { return false };
+        let last = cell.rejected_at.load(Ordering::Relaxed);
+        // Numbers wrap after 2^32 requests. A block may then be admitted one request early.
+        let hit = last != 0 && now.wrapping_sub(last) <= within;
+        cell.rejected_at.store(if hit { 0 } else { now.max(1) }, Ordering::Relaxed);
+        hit
     }
 
-    /// Asks the processor for what whoever gets what it holds will look at first. Waits for none
-    /// of it.
+    /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
     #[inline]
     pub fn prefetch(self) {
-        let there = self.slots.0.get(self.number).map(|place| place.value.load());
-        if let Some(value) = there.as_deref().and_then(Option::as_deref) {
+        let held = self.cell().map(|cell| cell.value.load());
+        if let Some(value) = held.as_deref().and_then(Option::as_deref) {
             prefetch_line(value);
             prefetch_line(&value.value);
             prefetch_line(&value.used);
         }
+    }
+}
+
+impl<V> Slotted<V> {
+    /// The value.
+    #[inline]
+    pub fn cached(&self) -> &Arc<Cached<V>> {
+        // Only `SlotRef::get` makes one, of a slot that holds a value.
+        self.0.as_ref().unwrap_or_else(|| unreachable!("an empty slot is never handed out"))
+    }
+
+    /// The value, to be held for long.
+    pub fn into_shared(self) -> Arc<Cached<V>> {
+        Arc::clone(self.cached())
     }
 }
 
@@ -273,51 +278,52 @@ mod tests {
 
     #[test]
     fn removal_clears_only_its_own_slot() {
-        let pinned = Arc::new(AtomicU64::new(0));
+        let in_use = Arc::new(AtomicU64::new(0));
         let slots = Slots::new(2);
-        let held = |number| slots.slot(number).get().and_then(|held| held.as_ref().map(|v| ***v));
-        let first = Arc::new(Cached::kept(1, 10, &pinned));
-        assert!(first.enter(slots.slot(0)).is_none());
+        let held = |position| slots.slot(position).get().map(|held| ***held.cached());
+        let first = Cached::kept(1, 10, &in_use);
+        assert!(first.insert_into(slots.slot(0)).is_none());
         assert_eq!((held(0), held(1), held(2)), (Some(1), None, None));
         assert!(first.take_used() && !first.take_used());
         // The block was loaded again before the first copy of it left.
-        let second = Arc::new(Cached::kept(2, 10, &pinned));
-        assert!(second.enter(slots.slot(0)).is_some_and(|before| Arc::ptr_eq(&before, &first)));
+        let second = Cached::kept(2, 10, &in_use);
+        assert!(
+            second.insert_into(slots.slot(0)).is_some_and(|before| Arc::ptr_eq(&before, &first))
+        );
         first.evict();
-        assert_eq!((held(0), pinned.load(Ordering::Relaxed)), (Some(2), 10));
+        assert_eq!((held(0), in_use.load(Ordering::Relaxed)), (Some(2), 10));
         second.evict();
-        assert_eq!((held(0), pinned.load(Ordering::Relaxed)), (None, 20));
+        assert_eq!((held(0), in_use.load(Ordering::Relaxed)), (None, 20));
         drop((first, second));
-        assert_eq!(pinned.load(Ordering::Relaxed), 0);
+        assert_eq!(in_use.load(Ordering::Relaxed), 0);
     }
 
-    /// An index was evicted while an iterator held it, and loaded again: blocks that both copies
-    /// had found stayed in the slots of the first when they were evicted. Found by reviewing.
+    /// An index is evicted while an iterator holds it, and is read again. A block that both copies
+    /// point to must leave both when it is evicted.
     #[test]
     fn a_value_occupies_one_slot_only() {
         let [held, again] = [Slots::new(1), Slots::new(1)];
-        let value = Arc::new(Cached::unkept(1));
-        assert!(value.enter(held.slot(0)).is_none());
-        assert!(value.enter(again.slot(0)).is_none());
+        let value = Cached::uncached(1);
+        assert!(value.insert_into(held.slot(0)).is_none());
+        assert!(value.insert_into(again.slot(0)).is_none());
         assert!(held.slot(0).get().is_none() && again.slot(0).get().is_some());
-        assert!(value.enter(again.slot(0)).is_none(), "the same slot once more");
+        assert!(value.insert_into(again.slot(0)).is_none(), "the same slot once more");
         assert!(again.slot(0).get().is_some());
         value.evict();
         assert!(again.slot(0).get().is_none());
     }
 
-    /// Whatever happened at a place before.
     #[test]
     fn dropped_slots_release_their_values() {
-        let values: Vec<_> = (0..4).map(|number| Arc::new(Cached::unkept(number))).collect();
+        let values: Vec<_> = (0..4).map(Cached::uncached).collect();
         let slots = Slots::new(40);
-        for (value, places) in values.iter().zip([&[0][..], &[13, 14], &[20], &[20, 39]]) {
-            for &place in places {
-                drop(value.enter(slots.slot(place)));
+        for (value, positions) in values.iter().zip([&[0][..], &[13, 14], &[20], &[20, 39]]) {
+            for &position in positions {
+                drop(value.insert_into(slots.slot(position)));
             }
         }
         values[0].evict();
-        assert!(values[0].enter(slots.slot(7)).is_none());
+        assert!(values[0].insert_into(slots.slot(7)).is_none());
         let [emptied, moved, replaced, last] = [0, 13, 20, 39].map(|at| slots.slot(at).get());
         assert!(emptied.is_none() && moved.is_none() && replaced.is_none() && last.is_some());
         drop(last);
@@ -328,31 +334,34 @@ mod tests {
     }
 
     #[test]
-    fn recent_use_lasts_several_turns() {
+    fn a_second_request_soon_after_is_a_ghost_hit() {
         let slots: Arc<Slots<u64>> = Slots::new(2);
         let slot = slots.slot(1);
-        assert!(!slot.asked_again(0, 10));
-        assert!(slot.asked_again(10, 10) && !slot.asked_again(11, 10), "kept, so it starts anew");
-        assert!(!slots.slot(0).asked_again(12, 10), "another value");
-        assert!(!slot.asked_again(22, 10), "eleven turns");
-        assert!(slot.asked_again(23, 10));
-        assert!(!slot.asked_again(u32::MAX, 10));
-        assert!(slot.asked_again(3, 10), "turns began anew");
-        assert!(!slots.slot(2).asked_again(1, 10) && !slots.slot(2).asked_again(1, 10), "no slot");
+        assert!(!slot.is_ghost_hit(0, 10));
+        assert!(slot.is_ghost_hit(10, 10) && !slot.is_ghost_hit(11, 10), "admitted, so forgotten");
+        assert!(!slots.slot(0).is_ghost_hit(12, 10), "another value");
+        assert!(!slot.is_ghost_hit(22, 10), "eleven requests later");
+        assert!(slot.is_ghost_hit(23, 10));
+        assert!(!slot.is_ghost_hit(u32::MAX, 10));
+        assert!(slot.is_ghost_hit(3, 10), "numbers wrapped");
+        assert!(
+            !slots.slot(2).is_ghost_hit(1, 10) && !slots.slot(2).is_ghost_hit(1, 10),
+            "no slot"
+        );
     }
 
     #[test]
     fn slots_and_values_outlive_each_other() {
-        let value = Arc::new(Cached::unkept(1));
+        let value = Cached::uncached(1);
         let slots = Slots::new(1);
-        assert!(value.enter(slots.slot(0)).is_none());
-        assert!(value.enter(slots.slot(1)).is_none(), "there is no such slot");
+        assert!(value.insert_into(slots.slot(0)).is_none());
+        assert!(value.insert_into(slots.slot(1)).is_none(), "there is no such slot");
         drop(slots);
         assert_eq!(Arc::strong_count(&value), 1);
         value.evict();
         let slots = Slots::new(1);
-        let value = Arc::new(Cached::unkept(2));
-        assert!(value.enter(slots.slot(0)).is_none());
+        let value = Cached::uncached(2);
+        assert!(value.insert_into(slots.slot(0)).is_none());
         let weak = Arc::downgrade(&value);
         drop(value);
         assert!(slots.slot(0).get().is_some());

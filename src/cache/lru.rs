@@ -1,14 +1,15 @@
-//! The entries of one shard and priority of the block cache, from the one used last to the oldest.
+//! The entries of one shard and priority of the block cache, from the most to the least recently
+//! used.
 //!
-//! Called by `cache/cache.rs` under the lock of the shard. A thin layer over `lru`, whose bound is
-//! not used: the cache counts bytes over all its lists and says when the oldest entry goes. Entries
-//! are handed out as clones (of an `Arc`), so that the lock is held no longer than it takes to find
-//! them. Keys bring their own hash.
+//! `cache/cache.rs` calls it under the lock of the shard. A thin layer over the crate `lru`, whose
+//! bound is not used: the cache counts bytes over all its lists and evicts when it needs room. A
+//! lookup returns a clone (of an `Arc`), so the lock is held only for the search. Keys bring their
+//! own hash.
 
 use lru::LruCache;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Passes on the one `u64` that a key gives as its hash.
+/// Uses the `u64` that a key writes as the hash itself.
 #[derive(Clone, Copy, Default)]
 struct PassHasher(u64);
 
@@ -31,15 +32,15 @@ impl Hasher for PassHasher {
 }
 
 /// An entry as its list holds it.
-struct Slot<E> {
+struct Node<E> {
     entry: E,
     /// The list's count of insertions when the entry was last moved to the front.
     moved_at: u64,
 }
 
-/// Entries by key, and the order of their last use.
+/// Entries by key, in the order of their last use.
 pub struct RecencyList<K, E> {
-    entries: LruCache<K, Slot<E>, BuildHasherDefault<PassHasher>>,
+    entries: LruCache<K, Node<E>, BuildHasherDefault<PassHasher>>,
     insertions: u64,
 }
 
@@ -50,46 +51,45 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
         RecencyList { entries, insertions: 0 }
     }
 
-    /// The entry of `key`, which is now the one used last.
-    ///
-    /// Moving an entry writes to its neighbours, which another core may have at hand, and
-    /// changes nothing unless something was inserted since: among entries that were used
-    /// between the same two insertions, the order is that of their first use.
+    /// The entry of `key`, which becomes the most recently used one.
     #[inline]
     pub fn get(&mut self, key: &K) -> Option<E> {
-        let slot = self.entries.peek(key)?;
-        if slot.moved_at == self.insertions {
-            return Some(slot.entry.clone());
+        let node = self.entries.peek(key)?;
+        // Moving an entry writes to its neighbours in the list, whose cache lines another core may
+        // hold. So an entry moves once between two insertions: what was used between the same two
+        // keeps the order of first use.
+        if node.moved_at == self.insertions {
+            return Some(node.entry.clone());
         }
-        let slot = self.entries.get_mut(key)?;
-        slot.moved_at = self.insertions;
-        Some(slot.entry.clone())
+        let node = self.entries.get_mut(key)?;
+        node.moved_at = self.insertions;
+        Some(node.entry.clone())
     }
 
     /// Adds an entry whose key is not in the list.
     pub fn insert(&mut self, key: K, entry: E) {
         self.insertions += 1;
-        let replaced = self.entries.put(key, Slot { entry, moved_at: self.insertions });
+        let replaced = self.entries.put(key, Node { entry, moved_at: self.insertions });
         debug_assert!(replaced.is_none(), "one load at a time per key");
     }
 
-    /// Takes the entry that was not used for longest. One that `was_used` unseen by this list
-    /// counts as used now; a few times, so that the caller's lock is short.
+    /// Removes the least recently used entry. One that `was_used` without this list (through its
+    /// slot) is moved to the front instead; only a few are, to keep the caller's lock short.
     pub fn pop_oldest(&mut self, was_used: impl Fn(&E) -> bool) -> Option<E> {
         const SPARED_MAX: usize = 8;
         for _ in 0..SPARED_MAX {
-            let (&key, slot) = self.entries.peek_lru()?;
-            if !was_used(&slot.entry) {
+            let (&key, node) = self.entries.peek_lru()?;
+            if !was_used(&node.entry) {
                 break;
             }
             self.entries.promote(&key);
         }
-        self.entries.pop_lru().map(|(_, slot)| slot.entry)
+        self.entries.pop_lru().map(|(_, node)| node.entry)
     }
 
     /// All entries.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = &E> {
-        self.entries.iter().map(|(_, slot)| &slot.entry)
+        self.entries.iter().map(|(_, node)| &node.entry)
     }
 }

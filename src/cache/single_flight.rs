@@ -1,81 +1,82 @@
-//! Several threads want one thing that takes long: one works, the others wait for what it got.
+//! Single flight: several threads that want one value share one load.
 //!
-//! The block cache keeps one [`Flights`] per shard, inside the shard's lock. Legal order: `join`
-//! under that lock; who gets `None` leads, and must call `land` under the lock once, whatever
-//! happens, then `announce` to the waiters if there are any. Who gets `Some` lets go of the lock
-//! and waits. `None` announced means that the leader failed: each waiter starts over, so that an
-//! error is never shared. Without waiters a flight costs no allocation.
+//! The block cache keeps one [`Calls`] per shard, inside the shard's lock. Legal order: `join` under
+//! that lock. The thread that gets `None` leads: it loads without the lock, then calls `finish`
+//! under the lock exactly once, on success, error or panic, and publishes the outcome to the
+//! waiters, if there are any. A thread that gets `Some` releases the lock and waits. A published
+//! `None` means that the leader failed: each waiter tries again by itself, so no error is shared. A
+//! call without waiters allocates nothing.
 
 use crate::base::sync::{Arc, Condvar, Mutex};
 
-/// The loads under way, by key. Few at a time: a thread has one, so a scan is faster than a map.
-pub struct Flights<K, V> {
-    flights: Vec<(K, Option<Arc<Waiters<V>>>)>,
+/// The loads in progress, by key. A thread has at most one, so a scan is faster than a map.
+pub struct Calls<K, V> {
+    calls: Vec<(K, Option<Arc<Waiters<V>>>)>,
 }
 
-impl<K: PartialEq, V> Flights<K, V> {
+impl<K: PartialEq, V> Calls<K, V> {
     /// No loads.
     pub const fn new() -> Self {
-        Flights { flights: Vec::new() }
+        Calls { calls: Vec::new() }
     }
 
-    /// Starts the load of `key`, or answers where to wait for the one that is under way.
+    /// Starts the load of `key`, or returns where to wait for the one in progress.
     pub fn join(&mut self, key: K) -> Option<Arc<Waiters<V>>> {
-        if let Some((_, waiters)) = self.flights.iter_mut().find(|(other, _)| *other == key) {
+        if let Some((_, waiters)) = self.calls.iter_mut().find(|(other, _)| *other == key) {
             return Some(Arc::clone(waiters.get_or_insert_with(Waiters::new)));
         }
-        self.flights.push((key, None));
+        self.calls.push((key, None));
         None
     }
 
-    /// Ends the load of `key`; answers those who wait, if any do.
-    pub fn land(&mut self, key: &K) -> Option<Arc<Waiters<V>>> {
-        let at = self.flights.iter().position(|(other, _)| other == key)?;
-        self.flights.swap_remove(at).1
+    /// Ends the load of `key` and returns its waiters, if there are any.
+    pub fn finish(&mut self, key: &K) -> Option<Arc<Waiters<V>>> {
+        let index = self.calls.iter().position(|(other, _)| other == key)?;
+        self.calls.swap_remove(index).1
     }
 }
 
-/// Where the waiters of one load learn its outcome.
+/// The waiters of one load, and its outcome.
 pub struct Waiters<V> {
-    /// `None` while the load is under way; then what it announced.
+    /// `None` while the load is in progress, then what the leader published.
     outcome: Mutex<Option<Option<V>>>,
-    announced: Condvar,
+    published: Condvar,
 }
 
 impl<V> Waiters<V> {
     fn new() -> Arc<Self> {
-        Arc::new(Waiters { outcome: Mutex::new(None), announced: Condvar::new() })
+        Arc::new(Waiters { outcome: Mutex::new(None), published: Condvar::new() })
     }
 
-    /// Tells every waiter the outcome; `None` says that the load failed.
-    pub fn announce(&self, outcome: Option<V>) {
+    /// Wakes every waiter with the outcome; `None` if the load failed.
+    pub fn publish(&self, outcome: Option<V>) {
         *self.outcome.lock() = Some(outcome);
-        self.announced.notify_all();
+        self.published.notify_all();
     }
 }
 
 impl<V: Clone> Waiters<V> {
-    /// What the load got, or `None` when it failed and the caller must try by itself.
+    /// The loaded value; `None` if the load failed and the caller must try by itself.
     pub fn wait(&self) -> Option<V> {
         let mut outcome = self.outcome.lock();
         while outcome.is_none() {
-            self.announced.wait(&mut outcome);
+            self.published.wait(&mut outcome);
         }
         outcome.clone().flatten()
     }
 }
 
 #[cfg(test)]
-impl<K: PartialEq, V> Flights<K, V> {
-    /// Loads under way.
+impl<K: PartialEq, V> Calls<K, V> {
+    /// Loads in progress.
     pub fn len(&self) -> usize {
-        self.flights.len()
+        self.calls.len()
     }
 
-    /// Threads that wait for `key`, between their join and their return.
+    /// Threads that wait for `key`.
     pub fn waiting(&self, key: &K) -> usize {
-        let flight = self.flights.iter().find(|(other, _)| other == key);
-        flight.and_then(|(_, waiters)| waiters.as_ref()).map_or(0, |w| Arc::strong_count(w) - 1)
+        let call = self.calls.iter().find(|(other, _)| other == key);
+        call.and_then(|(_, waiters)| waiters.as_ref()).map_or(0, |w| Arc::strong_count(w) - 1)
     }
 }
 
@@ -86,29 +87,29 @@ mod tests {
     #[test]
     fn waiters_get_the_leaders_result() {
         for outcome in [Some(7), None] {
-            let flights = Mutex::new(Flights::new());
-            assert!(flights.lock().join("a").is_none());
-            assert!(flights.lock().join("b").is_none(), "another key is another flight");
+            let calls = Mutex::new(Calls::new());
+            assert!(calls.lock().join("a").is_none());
+            assert!(calls.lock().join("b").is_none(), "another key is another call");
             std::thread::scope(|scope| {
                 let joined: Vec<_> = (0..3)
                     .map(|_| {
                         scope.spawn(|| {
-                            let waiters = flights.lock().join("a").expect("is under way");
+                            let waiters = calls.lock().join("a").expect("is in progress");
                             waiters.wait()
                         })
                     })
                     .collect();
-                while flights.lock().waiting(&"a") < 3 {
+                while calls.lock().waiting(&"a") < 3 {
                     std::thread::yield_now();
                 }
-                let waiters = flights.lock().land(&"a").expect("three wait");
-                assert!(flights.lock().join("a").is_none(), "landed: the next one leads");
-                waiters.announce(outcome);
+                let waiters = calls.lock().finish(&"a").expect("three wait");
+                assert!(calls.lock().join("a").is_none(), "finished: the next one leads");
+                waiters.publish(outcome);
                 assert!(joined.into_iter().all(|thread| thread.join().unwrap() == outcome));
             });
-            assert!(flights.lock().land(&"b").is_none(), "nobody waited");
-            assert!(flights.lock().land(&"b").is_none());
-            assert_eq!(flights.lock().len(), 1);
+            assert!(calls.lock().finish(&"b").is_none(), "nobody waited");
+            assert!(calls.lock().finish(&"b").is_none());
+            assert_eq!(calls.lock().len(), 1);
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::write_queue::WriteQueue;
-use crate::table::cached_block::BlockCache;
+use crate::table::index::BlockCache;
 use crate::tree::handle::ObsoleteFiles;
 use crate::tree::set::{SharedNumbers, VersionSet};
 use crate::tree::version::Version;

@@ -9,9 +9,9 @@
 //! there is left to the walk. One block is held beyond the one that the walk is in.
 
 use crate::base::sync::Arc;
-use crate::cache::cached::{Cached, Slot, Slotted};
+use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::Block;
-use crate::table::cached_block::CachedBlock;
+use crate::table::index::CachedBlock;
 
 /// From one call to the next.
 const STEP_BYTES: usize = 512;
@@ -67,7 +67,7 @@ impl Ahead {
         &mut self,
         block: &Block,
         at: usize,
-        next: impl FnOnce() -> Option<Slot<'s, CachedBlock>>,
+        next: impl FnOnce() -> Option<SlotRef<'s, CachedBlock>>,
     ) {
         let block_end = block.entries_end();
         let (start, end) = (self.asked.max(at), at + LEAD_BYTES + STEP_BYTES);
@@ -75,10 +75,10 @@ impl Ahead {
         self.ask_at = at + STEP_BYTES;
         self.asked = start.max(end.min(block_end));
         if self.next.is_none() && self.announced && end > block_end {
-            self.next = next().and_then(Slot::get).and_then(Slotted::into_inner);
+            self.next = next().and_then(SlotRef::get).map(Slotted::into_shared);
         } else if end + STEP_BYTES > block_end && !self.announced {
             self.announced = true;
-            next().into_iter().for_each(Slot::prefetch);
+            next().into_iter().for_each(SlotRef::prefetch);
         }
         if let Some(next) = self.next.as_ref().and_then(|cached| cached.data()) {
             next.prefetch(start.saturating_sub(block_end)..end.saturating_sub(block_end));
@@ -102,11 +102,11 @@ mod tests {
             (key, vec![i; 100])
         };
         let block = || block(&(0..40).map(entry).collect(), 16, true);
-        let (first, second) = (block(), Arc::new(Cached::unkept(CachedBlock::Data(block()))));
+        let (first, second) = (block(), Cached::uncached(CachedBlock::Data(block())));
         let slots = Slots::new(2);
         for (there, begin) in [(false, 0), (true, 0), (true, 2000), (true, 4000)] {
             if there {
-                drop(second.enter(slots.slot(1)));
+                drop(second.insert_into(slots.slot(1)));
             }
             let owners = Arc::strong_count(&second);
             let (mut at, mut calls) = (begin, 0);

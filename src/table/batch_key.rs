@@ -7,7 +7,7 @@
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
-use crate::table::cached_block::BlockPlace;
+use crate::table::index::IndexEntry;
 
 /// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches
 /// have as many. A core tracks a dozen or two misses; further prefetches would be dropped.
@@ -25,7 +25,7 @@ pub struct BatchKey<'k> {
     /// The answer of the filter that was asked last; each memtable and table sets its own.
     pub verdict: FilterVerdict,
     /// The block to read next for this key: a filter partition, then a data block.
-    pub block: Option<BlockPlace>,
+    pub block: Option<IndexEntry>,
     /// What was found so far: `Absent` while the key is open.
     pub answer: Lookup,
     /// Index of the key in the caller's list.

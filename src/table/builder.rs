@@ -24,7 +24,7 @@ use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
     HEADER_BYTES, PROPERTIES_NAME,
 };
-use crate::table::index_builder::IndexBuilder;
+use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
 use std::ops::RangeInclusive;

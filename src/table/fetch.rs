@@ -1,40 +1,31 @@
-//! The only way to read a block: cache, file, checksum, decompression, validation, counting.
+//! The only way to read a block of a table: cache, file, checksum, decompression, check, counting.
 //!
-//! [`TableFile`] is one table's file. `reader`, `iter` and `filter_block` ask it for blocks by
-//! handle and kind; it answers what the cache holds or reads it, once however many ask. A handle
-//! is checked against the file before memory is reserved, and the declared length of a compressed
-//! block against [`BLOCK_BYTES_MAX`] and 24 times its input (Snappy cannot exceed 22).
+//! [`TableFile`] is one table's file. [`TableFile::fetch`] answers where a block is: one call to the
+//! cache, which returns what it holds or has the block read, once for all that ask. A handle is
+//! checked against the file before memory is allocated, and the declared length of a compressed
+//! block against `BLOCK_BYTES_MAX` and 24 times its input (Snappy cannot exceed 22).
 //!
-//! The prefix of a block is not read: the handle tells as much, and the checksum covers what it
-//! tells. Every failure names file and offset. What it means (an error for data, "may contain" for
-//! a filter) is the caller's to say. [`TableIo`] collects what one lookup touched.
+//! The prefix of a block is not read: the handle has the same facts, and the checksum covers them.
+//! Every failure names file and offset. The caller decides what it means: an error for data, "may
+//! contain" for a filter. [`TableIo`] counts what one lookup touched.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
-use crate::cache::cache::Priority;
-use crate::cache::cached::{Cached, Slot};
-use crate::cache::key::CacheKey;
+use crate::cache::cache::{CacheKey, Priority, Request};
+use crate::cache::cached::{Cached, SlotRef};
 use crate::env::handle::FileHandle;
-use crate::table::block::block::Block;
-use crate::table::block::check::BlockKeys;
-use crate::table::cached_block::{BlockCache, BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::block::block::{Block, BlockKeys};
+use crate::table::block::buffer::BlockBuffer;
+use crate::table::block_ref::BlockRef;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
     FOOTER_BYTES, HEADER_BYTES, Header, read_prefix,
 };
-use crate::table::index::Index;
-use crate::table::lookup_block::{LookupBlock, PassingBlock};
-use crate::table::read_block::ReadBlock;
+use crate::table::index::{BlockCache, CachedBlock, Index};
+use std::cell::Cell;
 use std::path::Path;
 
-fn priority_of(kind: BlockKind) -> Priority {
-    match kind {
-        BlockKind::Data => Priority::Low,
-        _ => Priority::High,
-    }
-}
-
-/// What one lookup, or one walk, touched. "Read" means from the file.
+/// What one lookup or one iterator touched. "Read" means from the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableIo {
     /// Filter blocks, partitions and top-level indexes found in the cache.
@@ -146,95 +137,61 @@ impl TableFile {
         Error::corruption(self.path(), offset, what)
     }
 
-    /// The block at `handle`, from the cache or the file. With `fill_cache` off, what is read is
-    /// not kept, but what is held is used.
+    /// The block at `handle`: from its slot, else from the cache, else from the file. `slot` is that
+    /// of the index that names the block, if one does. With `fill` off, or where a full cache rejects
+    /// the block, what is read is not kept; what is held is used all the same.
     #[inline]
     pub fn fetch(
         &self,
         handle: BlockHandle,
+        slot: Option<SlotRef<'_, CachedBlock>>,
         kind: BlockKind,
-        fill_cache: bool,
+        fill: bool,
         io: &mut TableIo,
-    ) -> Result<Arc<Cached<CachedBlock>>> {
-        self.fetch_from(handle, None, kind, fill_cache, io)
-    }
-
-    /// A block that `blocks` names: from its slot, else as `fetch` does.
-    #[inline]
-    pub fn fetch_listed(
-        &self,
-        blocks: &BlockDirectory,
-        place: BlockPlace,
-        kind: BlockKind,
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<HeldBlock> {
-        let slot = blocks.slot(place);
-        if let Some(slotted) = slot.get() {
-            io.count(kind, false, 0);
-            return Ok(HeldBlock::Slotted(slotted));
-        }
-        let keep = fill_cache
-            && (priority_of(kind) == Priority::High || self.cache.wants(slot, place.handle.size));
-        self.fetch_from(place.handle, Some(slot), kind, keep, io).map(HeldBlock::Shared)
-    }
-
-    /// A data block for a point lookup: as `fetch_listed`, but what the cache does not keep is not
-    /// made ready to be kept.
-    #[inline]
-    pub fn fetch_for_lookup(
-        &self,
-        blocks: &BlockDirectory,
-        place: BlockPlace,
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<LookupBlock> {
-        if let Some(slotted) = blocks.slot(place).get() {
-            io.count(BlockKind::Data, false, 0);
-            return Ok(LookupBlock::Held(HeldBlock::Slotted(slotted)));
-        }
-        self.read_for_lookup(blocks, place, fill_cache, io)
-    }
-
-    #[inline(never)]
-    fn read_for_lookup(
-        &self,
-        blocks: &BlockDirectory,
-        place: BlockPlace,
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<LookupBlock> {
-        let (slot, handle) = (blocks.slot(place), place.handle);
-        if fill_cache && self.cache.wants(slot, handle.size) {
-            let block = self.fetch_from(handle, Some(slot), BlockKind::Data, true, io)?;
-            return Ok(LookupBlock::Held(HeldBlock::Shared(block)));
-        }
-        let read = self.read(handle, BlockKind::Data)?;
-        io.count(BlockKind::Data, true, handle.size + BLOCK_TRAILER_BYTES as u64);
-        PassingBlock::new(read, blocks, place)
-            .map(LookupBlock::Passing)
-            .map_err(|what| self.corruption(handle.offset, what))
-    }
-
-    fn fetch_from(
-        &self,
-        handle: BlockHandle,
-        slot: Option<Slot<'_, CachedBlock>>,
-        kind: BlockKind,
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<Arc<Cached<CachedBlock>>> {
-        let key = CacheKey { table: self.table_id, offset: handle.offset };
-        let load = || self.keep(&self.read(handle, kind)?, handle, kind);
-        let (block, read) = if fill_cache {
-            self.cache.get_or_load(key, priority_of(kind), slot, load)?
-        } else if let Some(held) = self.cache.get(key, priority_of(kind)) {
-            (held, false)
-        } else {
-            (self.cache.wrap(load()?.0), true)
+    ) -> Result<BlockRef> {
+        let request = Request {
+            key: CacheKey { table: self.table_id, offset: handle.offset },
+            priority: if kind == BlockKind::Data { Priority::Low } else { Priority::High },
+            slot,
+            bytes: handle.size,
+            fill,
         };
-        io.count(kind, read, handle.size + BLOCK_TRAILER_BYTES as u64);
+        let was_read = Cell::new(false);
+        let read = || {
+            was_read.set(true);
+            self.read(handle, kind)
+        };
+        let block = self.cache.fetch(
+            request,
+            || self.decode(&read()?, handle, kind),
+            || self.uncached(read()?, handle, slot, kind),
+        )?;
+        io.count(kind, was_read.get(), handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(block)
+    }
+
+    /// A block that the cache does not keep. A data block stays in its buffer. What is checked of it
+    /// besides its checksum is checked when it is read for the first time: its slot remembers the
+    /// checksum of the sound block.
+    fn uncached(
+        &self,
+        read: BlockBuffer,
+        handle: BlockHandle,
+        slot: Option<SlotRef<'_, CachedBlock>>,
+        kind: BlockKind,
+    ) -> Result<BlockRef> {
+        if kind != BlockKind::Data {
+            let (block, _) = self.decode(&read, handle, kind)?;
+            return Ok(BlockRef::Shared(Cached::uncached(block)));
+        }
+        let checksum = read.checksum();
+        let is_sound = checksum != 0 && slot.is_some_and(|slot| slot.note() == checksum);
+        let block =
+            Block::in_place(read, is_sound).map_err(|what| self.corruption(handle.offset, what))?;
+        if let Some(slot) = slot.filter(|_| !is_sound) {
+            slot.set_note(checksum);
+        }
+        Ok(BlockRef::Uncached(block))
     }
 
     /// The contents of the block at `handle`, checked and decompressed, past the cache: for what
@@ -245,7 +202,7 @@ impl TableFile {
         kind: BlockKind,
         io: &mut TableIo,
     ) -> Result<Vec<u8>> {
-        let contents = self.read(handle, kind)?.contents().to_vec();
+        let contents = self.read(handle, kind)?.to_vec();
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(contents)
     }
@@ -254,7 +211,7 @@ impl TableFile {
     /// copied there. The trailer, which is not kept, is a read of its own.
     pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
         let BlockHandle { offset, size } = handle;
-        self.check_place(handle)?;
+        self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
         self.read_bytes(offset + size, &mut trailer)?;
         let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
@@ -283,7 +240,7 @@ impl TableFile {
     /// The metaindex or properties block at `handle`, past the cache.
     pub fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
         let read = self.read(handle, kind)?;
-        self.decode_block(read.contents(), BlockKeys::Bytes, handle)
+        self.decode_block(&read, BlockKeys::Bytes, handle)
     }
 
     /// Holds the header against the id in the footer. Lookups do without: for `verify` and
@@ -336,25 +293,23 @@ impl TableFile {
         self.handle.read_exact_at(offset, buffer)
     }
 
-    /// What the cache keeps of a block, and its bytes.
-    fn keep(
+    /// A block in the type of the cache, and the bytes that it holds on the heap.
+    fn decode(
         &self,
-        read: &ReadBlock,
+        read: &[u8],
         handle: BlockHandle,
         kind: BlockKind,
     ) -> Result<(CachedBlock, usize)> {
-        let contents = read.contents();
         let block = match kind {
             BlockKind::Data => {
-                CachedBlock::Data(self.decode_block(contents, BlockKeys::Internal, handle)?)
+                CachedBlock::Data(self.decode_block(read, BlockKeys::Internal, handle)?)
             }
             BlockKind::Index | BlockKind::FilterIndex => {
-                let index = self.decode_index(contents.to_vec(), handle)?;
-                CachedBlock::Index(Box::new(BlockDirectory::new(index)))
+                CachedBlock::Index(Box::new(self.decode_index(read.to_vec(), handle)?))
             }
-            // Properties and metaindex do not come this way.
+            // Properties and metaindex do not go through the cache.
             BlockKind::Filter | BlockKind::Properties | BlockKind::Metaindex => {
-                CachedBlock::Filter(Arc::from(contents))
+                CachedBlock::Filter(Arc::from(read))
             }
         };
         let bytes = block.memory_bytes();
@@ -366,16 +321,16 @@ impl TableFile {
     }
 
     fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
-        // What an index names stands before the index.
+        // The blocks that an index names are before the index.
         Index::new(contents, self.index_key_is_user_key, handle.offset)
             .map_err(|what| self.corruption(handle.offset, what))
     }
 
     /// Reads the block at `handle`, checks and decompresses it.
-    fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<ReadBlock> {
+    fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<BlockBuffer> {
         let BlockHandle { offset, size } = handle;
-        self.check_place(handle)?;
-        let mut read = ReadBlock::new(size as usize + BLOCK_TRAILER_BYTES);
+        self.check_handle(handle)?;
+        let mut read = BlockBuffer::new(size as usize + BLOCK_TRAILER_BYTES);
         self.read_bytes(offset, read.stored_mut())?;
         match self.identity(handle, kind).check(read.stored()) {
             Ok((_, Compression::None)) => {}
@@ -390,7 +345,7 @@ impl TableFile {
         Ok(read)
     }
 
-    fn check_place(&self, handle: BlockHandle) -> Result<()> {
+    fn check_handle(&self, handle: BlockHandle) -> Result<()> {
         if handle.lies_within(self.blocks_end()) {
             return Ok(());
         }
@@ -412,10 +367,13 @@ impl std::fmt::Debug for TableFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::key::{Lookup, LookupKey, ValueKind, put_internal_key};
+    use crate::base::value::Value;
     use crate::cache::cache::Cache;
+    use crate::cache::cached::Slots;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
+    use crate::filter::hash::KeyHash;
     use crate::table::block::builder::BlockBuilder;
 
     const TABLE_ID: u64 = 7;
@@ -462,12 +420,44 @@ mod tests {
         let (file, handles) = file_of(BlockKind::Data, &blocks);
         for &handle in &handles {
             let mut io = TableIo::default();
-            for fill_cache in [false, true, true, false] {
-                let fetched = file.fetch(handle, BlockKind::Data, fill_cache, &mut io).unwrap();
-                assert_eq!(fetched.data().unwrap().contents(), &block[..]);
+            for fill in [false, true, true, false] {
+                let fetched = file.fetch(handle, None, BlockKind::Data, fill, &mut io).unwrap();
+                assert_eq!(fetched.into_shared().data().unwrap().contents(), &block[..]);
             }
             assert_eq!((io.data_read, io.data_cached), (2, 2));
             assert_eq!(io.data_bytes, 2 * (handle.size + 5));
+        }
+    }
+
+    /// The search would not notice what is wrong with the block.
+    #[test]
+    fn an_uncached_block_is_checked_once() {
+        let sound = data_block();
+        // The first entry claims to share a byte.
+        let unsound = [&[1], &sound[1..]].concat();
+        let slots = Slots::new(1);
+        for (contents, is_sound) in
+            [(&unsound, false), (&sound, true), (&unsound, false), (&sound, true)]
+        {
+            let (file, handles) = file_of(BlockKind::Data, &[(contents, Compression::None)]);
+            let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
+            let fetched = file.fetch(handles[0], slot, BlockKind::Data, false, io);
+            match fetched {
+                Ok(block) => {
+                    let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"));
+                    let value = Value::from(&[b'v'; 400][..]);
+                    assert!(is_sound && found == Some(Lookup::Found(value)));
+                }
+                Err(error) => assert!(!is_sound && error.to_string().contains("shares a prefix")),
+            }
+            let trailer = BlockIdentity {
+                table_id: TABLE_ID,
+                offset: handles[0].offset,
+                kind: BlockKind::Data,
+            }
+            .trailer(contents, Compression::None);
+            let known = slots.slot(0).note().to_le_bytes() == trailer[1..];
+            assert_eq!(known, is_sound);
         }
     }
 
@@ -486,7 +476,8 @@ mod tests {
             [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];
         for stream in streams {
             let (file, handles) = file_of(BlockKind::Data, &[(stream, Compression::Snappy)]);
-            let fetched = file.fetch(handles[0], BlockKind::Data, true, &mut TableIo::default());
+            let fetched =
+                file.fetch(handles[0], None, BlockKind::Data, true, &mut TableIo::default());
             assert!(fetched.err().unwrap().to_string().contains("Snappy"));
         }
         let (file, _) = file_of(BlockKind::Data, &[(&data_block(), Compression::None)]);
@@ -494,6 +485,7 @@ mod tests {
         for (offset, size) in [(0, end - 4), (end, 0), (u64::MAX, 1), (0, u64::MAX), (3, 1 << 30)] {
             let fetched = file.fetch(
                 BlockHandle { offset, size },
+                None,
                 BlockKind::Data,
                 true,
                 &mut TableIo::default(),

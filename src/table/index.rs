@@ -1,38 +1,95 @@
-//! A table's index in memory: from a key to the block that may hold it.
+//! A table's index: from a key to the block that may hold it, and to that block in memory.
 //!
-//! On disk an index is one block whose keys share no prefixes: `separator -> handle`, each
-//! separator at or above every key of its block and below every key of the next. Separators are
-//! user keys where no user key stands in two adjacent blocks, else internal keys; a property says
-//! which. Both the data index and the top-level index of filter partitions have this form.
+//! On disk an index is one block whose keys share no prefixes: `separator -> handle`. Each separator
+//! is at or above every key of its block and below every key of the next. Separators are user keys
+//! where no user key is in two adjacent blocks, else internal keys; a property says which. The data
+//! index and the top-level index of filter partitions have this form. [`IndexBuilder`] writes it.
 //!
-//! In memory, the first 8 bytes of each key behind the prefix that all share stand in one flat
-//! array; the keys themselves are looked at only where those tie. Handles are checked at load: in
-//! the file's data area, each behind the one before, so a walk over them ends.
+//! In memory, one flat array has the first 8 bytes of each key after the prefix that all share; the
+//! keys themselves are compared only where those tie. Handles are checked at load: each is in the
+//! file's data area, after the one before, so an iteration over them ends. Next to the index is one
+//! cache slot per block: a block that was fetched before is found there by its position, where the
+//! cache itself would cost a lock and a search.
 
 use crate::base::coding::{Decoder, get_u32};
-use crate::base::key::common_prefix;
-use crate::base::key::{LookupKey, compare_internal, key_head, split_internal_key};
+use crate::base::key::{
+    LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
+    split_internal_key, user_key,
+};
+use crate::base::sync::Arc;
+use crate::cache::cache::Cache;
+use crate::cache::cached::{SlotRef, Slots};
+use crate::table::block::block::Block;
+use crate::table::block::builder::BlockBuilder;
 use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
 
-/// A decoded index. Entries are named by their position.
+/// The block cache of a database.
+pub type BlockCache = Cache<CachedBlock>;
+
+/// A block as the cache holds it. It is in the file of the index, since each refers to the other.
+#[derive(Debug)]
+pub enum CachedBlock {
+    /// Entries of a table.
+    Data(Block),
+    /// The data index, or the top-level index of filter partitions. Boxed, since it is large and
+    /// data blocks are many.
+    Index(Box<Index>),
+    /// A filter or a partition of one, as written.
+    Filter(Arc<[u8]>),
+}
+
+impl CachedBlock {
+    /// The data block, if it is one.
+    #[inline]
+    pub fn data(&self) -> Option<&Block> {
+        match self {
+            CachedBlock::Data(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            CachedBlock::Data(block) => block.memory_bytes(),
+            CachedBlock::Index(index) => index.memory_bytes(),
+            CachedBlock::Filter(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Large values share their data block through this.
+impl AsRef<[u8]> for CachedBlock {
+    fn as_ref(&self) -> &[u8] {
+        self.data().map_or(&[], Block::contents)
+    }
+}
+
+/// A block as an index names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Its position in the index.
+    pub position: usize,
+    /// Where it is in the file.
+    pub handle: BlockHandle,
+}
+
+/// A decoded index.
 #[derive(Debug)]
 pub struct Index {
     contents: Vec<u8>,
     keys_are_user_keys: bool,
     /// Bytes that all user keys begin with.
     common: usize,
-    /// Big-endian, zero-padded: their order is that of the keys where they differ.
-    prefixes: Vec<u64>,
-    keys: Vec<KeyPlace>,
+    /// The next 8 bytes of each user key, big-endian and zero-padded: they order the keys where
+    /// they differ.
+    heads: Vec<u64>,
+    /// Start and length of each key in `contents`.
+    keys: Vec<(u32, u32)>,
     offsets: Vec<u64>,
     sizes: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct KeyPlace {
-    start: u32,
-    len: u32,
+    slots: Arc<Slots<CachedBlock>>,
 }
 
 impl Index {
@@ -40,16 +97,17 @@ impl Index {
     /// error says what is wrong.
     pub fn new(contents: Vec<u8>, keys_are_user_keys: bool, limit: u64) -> Result<Self, String> {
         let entries_end = entries_end(&contents).ok_or("index with a malformed restart array")?;
-        // A restart point each; that many fit the block, so there is no more than it is long.
+        // One restart point per entry. They fit in the block, so this is no more than its length.
         let restarts = (contents.len() - entries_end) / 4;
         let mut index = Index {
             contents: Vec::new(),
             keys_are_user_keys,
             common: 0,
-            prefixes: Vec::new(),
+            heads: Vec::new(),
             keys: Vec::with_capacity(restarts),
             offsets: Vec::with_capacity(restarts),
             sizes: Vec::with_capacity(restarts),
+            slots: Slots::new(0),
         };
         let mut decoder = Decoder::new(contents.get(..entries_end).unwrap_or_default());
         let mut last: Option<&[u8]> = None;
@@ -71,7 +129,7 @@ impl Index {
             }
             let handle = BlockHandle::decode(value).ok_or_else(|| wrong("malformed handle"))?;
             if !handle.lies_within(limit) || handle.offset < file_position {
-                return Err(wrong("handle outside the file or not behind the one before it"));
+                return Err(wrong("handle outside the file or not after the one before it"));
             }
             file_position = handle.end().unwrap_or(u64::MAX);
             if !keys_are_user_keys && split_internal_key(key).is_none() {
@@ -81,64 +139,75 @@ impl Index {
                 return Err(wrong("key out of order"));
             }
             last = Some(key);
-            index.keys.push(KeyPlace { start, len: key_len });
+            index.keys.push((start, key_len));
             index.offsets.push(handle.offset);
             index.sizes.push(handle.size as u32);
         }
         index.contents = contents;
-        index.fill_prefixes();
+        index.slots = Slots::new(index.len());
+        index.fill_heads();
         Ok(index)
     }
 
-    fn fill_prefixes(&mut self) {
+    fn fill_heads(&mut self) {
         let last = self.len().saturating_sub(1);
         self.common = common_prefix(self.user_key(0), self.user_key(last));
-        self.prefixes = (0..self.len())
+        self.heads = (0..self.len())
             .map(|i| key_head(self.user_key(i).get(self.common..).unwrap_or_default()))
             .collect();
     }
 
     /// Number of blocks.
     #[inline]
-    #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// The handle of block `i`.
     #[inline]
-    #[must_use]
     pub fn handle(&self, i: usize) -> Option<BlockHandle> {
         let (&offset, &size) = (self.offsets.get(i)?, self.sizes.get(i)?);
         Some(BlockHandle { offset, size: u64::from(size) })
     }
 
+    /// The handles of all blocks.
+    pub fn handles(&self) -> impl Iterator<Item = BlockHandle> {
+        (0..self.len()).filter_map(|i| self.handle(i))
+    }
+
+    /// The block at `position`; `None` beyond the last.
+    #[inline]
+    pub fn entry(&self, position: usize) -> Option<IndexEntry> {
+        self.handle(position).map(|handle| IndexEntry { position, handle })
+    }
+
+    /// The slot of a block.
+    #[inline]
+    pub fn slot(&self, entry: IndexEntry) -> SlotRef<'_, CachedBlock> {
+        self.slots.slot(entry.position)
+    }
+
     /// The separator of block `i` as stored, a user key or an internal key; empty beyond the end.
-    #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
-        let place = self.keys.get(i).map(|key| (key.start as usize, key.len as usize));
-        place.and_then(|(start, len)| self.contents.get(start..start + len)).unwrap_or_default()
+        let Some(&(start, len)) = self.keys.get(i) else { return &[] };
+        let (start, len) = (start as usize, len as usize);
+        self.contents.get(start..start + len).unwrap_or_default()
     }
 
     /// The only block that can hold what a lookup wants; `None` if the key is above all blocks.
     #[inline]
-    #[must_use]
-    pub fn find(&self, key: &LookupKey) -> Option<usize> {
-        let i = self.lower_bound(key.user_key(), key.trailer());
-        (i < self.len()).then_some(i)
+    pub fn find(&self, key: &LookupKey) -> Option<IndexEntry> {
+        self.entry(self.lower_bound(key.user_key(), key.trailer()))
     }
 
     /// The first block whose separator is at or above the internal key `bound`; `len` if none is.
-    #[must_use]
     pub fn seek(&self, bound: &[u8]) -> usize {
         let (user_key, trailer) = split_internal_key(bound).unwrap_or((bound, u64::MAX));
         self.lower_bound(user_key, trailer)
     }
 
-    /// Whether an entry with this internal key may stand in block `i`, as far as block `i`'s
-    /// separator says.
+    /// Whether an entry with this internal key may be in block `i`, by the separator of block `i`.
     #[cfg(test)]
-    #[must_use]
     pub fn reaches(&self, i: usize, internal_key: &[u8]) -> bool {
         let (user_key, trailer) =
             split_internal_key(internal_key).unwrap_or((internal_key, u64::MAX));
@@ -146,13 +215,13 @@ impl Index {
     }
 
     /// Bytes of memory.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.capacity()
-            + 8 * self.prefixes.capacity()
+            + 8 * self.heads.capacity()
             + 8 * self.keys.capacity()
             + 8 * self.offsets.capacity()
             + 4 * self.sizes.capacity()
+            + self.slots.memory_bytes()
             + size_of::<Self>()
     }
 
@@ -160,17 +229,18 @@ impl Index {
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
         let shared = self.user_key(0).get(..self.common).unwrap_or_default();
         let wanted = match user_key.split_at_checked(self.common) {
-            Some((head, rest)) if head == shared => key_head(rest),
-            // All keys are on one side of the wanted one.
+            Some((front, rest)) if front == shared => key_head(rest),
+            // The wanted key does not begin with what all have in common, so it is below or above
+            // all of them.
             _ if user_key < shared => return 0,
             _ => return self.len(),
         };
-        let low = self.prefixes.partition_point(|&prefix| prefix < wanted);
-        if self.prefixes.get(low) != Some(&wanted) {
+        let low = self.heads.partition_point(|&head| head < wanted);
+        if self.heads.get(low) != Some(&wanted) {
             return low;
         }
-        let ties = self.prefixes.get(low..).unwrap_or_default();
-        let mut high = low + ties.partition_point(|&prefix| prefix == wanted);
+        let ties = self.heads.get(low..).unwrap_or_default();
+        let mut high = low + ties.partition_point(|&head| head == wanted);
         let mut low = low;
         while low < high {
             let middle = low + (high - low) / 2;
@@ -183,8 +253,8 @@ impl Index {
         low
     }
 
-    /// Whether separator `i` stands before the internal key. A user key as separator stands behind
-    /// every version of that key.
+    /// Whether separator `i` is below the internal key. A user key as separator is above every
+    /// version of that key.
     fn is_below(&self, i: usize, user_key: &[u8], trailer: u64) -> bool {
         if self.keys_are_user_keys {
             return self.key(i) < user_key;
@@ -217,11 +287,69 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
     end.checked_sub(restarts.checked_mul(4)?)
 }
 
+/// What an entry takes besides its key, about: lengths, handle, restart point.
+const ENTRY_BYTES: usize = 24;
+
+/// Builds the data index: one separator and handle per data block.
+#[derive(Debug, Default)]
+pub struct IndexBuilder {
+    /// Separators as internal keys: only the end shows whether user keys suffice.
+    keys: Vec<u8>,
+    /// End of each key in `keys`, and the block.
+    entries: Vec<(usize, BlockHandle)>,
+    need_internal_keys: bool,
+}
+
+impl IndexBuilder {
+    /// The block at `handle` ends with `last`, the following begins with `next`.
+    pub fn push(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
+        match next {
+            // The versions of one user key go on in the next block: only the last key itself is
+            // between the two blocks.
+            Some(next) if user_key(next) == user_key(last) => {
+                self.need_internal_keys = true;
+                self.keys.extend_from_slice(last);
+            }
+            // Trailer 0 sorts after every version of the separator.
+            Some(next) => {
+                let short = separator(user_key(last), user_key(next));
+                put_key_with_trailer(&mut self.keys, &short, 0);
+            }
+            None => put_key_with_trailer(&mut self.keys, user_key(last), 0),
+        }
+        self.entries.push((self.keys.len(), handle));
+    }
+
+    /// About the size of the block so far.
+    pub fn estimated_bytes(&self) -> usize {
+        self.keys.len() + self.entries.len() * ENTRY_BYTES
+    }
+
+    /// Whether separators can be user keys: no user key is in two adjacent blocks.
+    pub fn user_keys_suffice(&self) -> bool {
+        !self.need_internal_keys
+    }
+
+    /// The index block.
+    pub fn build(&self) -> Vec<u8> {
+        let mut builder = BlockBuilder::new(1);
+        let mut value = Vec::new();
+        let mut start = 0;
+        for &(end, handle) in &self.entries {
+            let key = self.keys.get(start..end).unwrap_or_default();
+            start = end;
+            value.clear();
+            handle.encode(&mut value);
+            builder.add(if self.user_keys_suffice() { user_key(key) } else { key }, &value);
+        }
+        builder.finish().to_vec()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::put_key_with_trailer;
-    use crate::table::block::builder::BlockBuilder;
+    use crate::base::key::{ValueKind, put_internal_key};
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 
@@ -282,7 +410,7 @@ mod tests {
                         }
                     };
                     let expected = (0..index.len()).find(at_or_above);
-                    prop_assert_eq!(index.find(&key), expected);
+                    prop_assert_eq!(index.find(&key), expected.and_then(|i| index.entry(i)));
                     let sought = index.seek(key.internal_key());
                     prop_assert_eq!(sought, expected.unwrap_or(index.len()));
                     if let Some(i) = expected {
@@ -323,5 +451,45 @@ mod tests {
         assert!(Index::new(sharing.finish().to_vec(), true, 1000).is_err(), "shared prefix");
         let empty = Index::new(built(&[], contiguous), true, 1000).unwrap();
         assert_eq!(empty.find(&LookupKey::new(b"", 1)), None);
+    }
+
+    fn key(user: &str, sequence: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        put_internal_key(&mut key, user.as_bytes(), sequence, ValueKind::Put);
+        key
+    }
+
+    fn pushed(blocks: &[(Vec<u8>, Vec<u8>)]) -> Index {
+        let mut builder = IndexBuilder::default();
+        for (i, (_, last)) in blocks.iter().enumerate() {
+            let next = blocks.get(i + 1).map(|(first, _)| &first[..]);
+            builder.push(last, next, BlockHandle { offset: 100 * i as u64, size: 95 });
+        }
+        Index::new(builder.build(), builder.user_keys_suffice(), 1000).unwrap()
+    }
+
+    #[test]
+    fn separators_are_short_user_keys() {
+        let index = pushed(&[
+            (key("aardvark", 1), key("abacus", 1)),
+            (key("mammoth", 1), key("mamm\u{f8}", 1)),
+            (key("zebra", 9), key("zebra", 2)),
+        ]);
+        let keys: Vec<_> = (0..3).map(|i| index.key(i).escape_ascii().to_string()).collect();
+        assert_eq!(keys, ["b", "n", "zebra"]);
+    }
+
+    #[test]
+    fn versions_are_found_across_blocks() {
+        let index = pushed(&[
+            (key("a", 1), key("k", 8)),
+            (key("k", 7), key("k", 5)),
+            (key("k", 4), key("m", 1)),
+        ]);
+        for (sequence, block) in [(9, 0), (8, 0), (7, 1), (6, 1), (5, 1), (4, 2), (1, 2)] {
+            let found = index.find(&LookupKey::new(b"k", sequence));
+            assert_eq!(found.map(|entry| entry.position), Some(block), "at {sequence}");
+        }
+        assert_eq!(index.find(&LookupKey::new(b"n", 1)), None);
     }
 }

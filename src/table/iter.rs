@@ -14,11 +14,9 @@ use crate::cache::cached::Cached;
 use crate::table::ahead::Ahead;
 use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::cached_block::{BlockDirectory, CachedBlock};
+use crate::table::block_ref::BlockRef;
 use crate::table::fetch::TableIo;
-use crate::table::format::BlockKind;
-use crate::table::index::Index;
-use crate::table::open_index::PinnedIndex;
+use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
 
 /// A position in a table; see `base::iterator::api` for the legal calls.
@@ -26,7 +24,10 @@ pub struct TableIter {
     table: Arc<Table>,
     direction: Direction,
     fill_cache: bool,
-    index: Option<PinnedIndex>,
+    /// Whether `held` and the table have the index.
+    is_open: bool,
+    /// Holds the index if the table does not.
+    held: Option<BlockRef>,
     /// Number of the current block in the index.
     position: usize,
     block: Option<Arc<Cached<CachedBlock>>>,
@@ -44,7 +45,8 @@ impl Table {
             table: Arc::clone(self),
             direction,
             fill_cache,
-            index: None,
+            is_open: false,
+            held: None,
             position: 0,
             block: None,
             cursor: BlockCursor::new(direction),
@@ -61,19 +63,14 @@ impl TableIter {
         std::mem::take(&mut self.io)
     }
 
-    fn blocks(&self) -> Option<&BlockDirectory> {
-        self.table.pinned_index(self.index.as_ref()?)
-    }
-
     fn index(&self) -> Option<&Index> {
-        self.blocks().map(BlockDirectory::index)
+        self.table.held_index(&self.held)
     }
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        if self.index.is_none() {
-            let mut pinned = PinnedIndex::default();
-            self.table.index(&mut pinned, &mut self.io)?;
-            self.index = Some(pinned);
+        if !self.is_open {
+            self.table.index(&mut self.held, &mut self.io)?;
+            self.is_open = true;
         }
         let blocks = self.index().map_or(0, Index::len);
         let sought = |bound| self.index().map_or(0, |index| index.seek(bound));
@@ -129,26 +126,21 @@ impl TableIter {
     #[inline(never)]
     fn ask_ahead(&mut self) {
         let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else { return };
-        let (table, index, next) = (&self.table, self.index.as_ref(), self.position + 1);
+        let (index, next) = (self.table.held_index(&self.held), self.position + 1);
         self.ahead.ask(block, self.cursor.next_at(), || {
-            let blocks = table.pinned_index(index?)?;
-            blocks.place(next).map(|place| blocks.slot(place))
+            index.and_then(|index| index.entry(next).map(|entry| index.slot(entry)))
         });
     }
 
     fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
         let table = &self.table;
-        let blocks = self.index.as_ref().and_then(|pinned| table.pinned_index(pinned));
-        let Some((blocks, place)) =
-            blocks.and_then(|blocks| Some((blocks, blocks.place(self.position)?)))
-        else {
+        let index = table.held_index(&self.held);
+        let Some((index, entry)) = index.and_then(|i| Some((i, i.entry(self.position)?))) else {
             self.end();
             return Ok(());
         };
-        let (kind, fill_cache) = (BlockKind::Data, self.fill_cache);
-        let held = table.file().fetch_listed(blocks, place, kind, fill_cache, &mut self.io)?;
-        let cached = held.into_shared().ok_or_else(|| table.not_data(place.handle))?;
-        let block = cached.data().ok_or_else(|| table.not_data(place.handle))?;
+        let cached = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.into_shared();
+        let block = cached.data().ok_or_else(|| table.not_data(entry.handle))?;
         Ahead::ask_for_all(block);
         self.cursor.seek(block, bound);
         self.ahead = Ahead::at(block, self.cursor.next_at());

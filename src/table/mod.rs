@@ -39,9 +39,9 @@
 //! *door* ends at the filter, about 99 times in 100.
 //!
 //! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
-//! opens it and looks up keys, `multi_get` looks up many at once, `open_index` keeps its index,
-//! `filter::open` asks its filter, `builder` writes it; `filter` knows where filter bits live;
-//! `fetch` is the only way to a block; below are the blocks themselves.
+//! opens it and looks up keys, `multi_get` looks up many at once, `filter::open` asks its filter,
+//! `builder` writes it; `filter` knows where filter bits live; `fetch` is the only way to a block;
+//! below are the blocks themselves.
 
 #[cfg(test)]
 mod walk_tests;
@@ -58,14 +58,10 @@ pub mod builder;
 pub mod writer;
 pub mod filter;
 pub mod batch_key;
-pub mod open_index;
 pub mod fetch;
-pub mod lookup_block;
+pub mod block_ref;
 pub mod ahead;
-pub mod cached_block;
-pub mod index_builder;
 pub mod index;
 pub mod properties;
 pub mod block;
-pub mod read_block;
 pub mod format;

@@ -11,10 +11,9 @@
 use crate::base::error::Result;
 use crate::filter::encoding::FilterVerdict;
 use crate::table::batch_key::{BatchKey, set_all};
-use crate::table::cached_block::{BlockDirectory, BlockPlace};
+use crate::table::block_ref::BlockRef;
 use crate::table::fetch::TableIo;
-use crate::table::lookup_block::LookupBlock;
-use crate::table::open_index::PinnedIndex;
+use crate::table::index::{Index, IndexEntry};
 use crate::table::reader::{Table, TableReadOptions};
 
 impl Table {
@@ -39,38 +38,38 @@ impl Table {
         if !keys.iter().any(|key| key.may_be_here()) {
             return Ok(());
         }
-        let mut pinned = PinnedIndex::default();
-        let blocks = self.index(&mut pinned, io)?;
+        let mut held = None;
+        let index = self.index(&mut held, io)?;
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
             io.index_seeks += 1;
-            key.block = blocks.find(&key.lookup);
+            key.block = index.find(&key.lookup);
         }
         if options.use_filters && keys.iter().any(|key| is_undecided(key)) {
             self.filter().ask_blocks(self.file(), keys, io);
         }
-        self.search_blocks(blocks, keys, options.fill_cache, io)
+        self.search_blocks(index, keys, options.fill_cache, io)
     }
 
     /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
     fn search_blocks(
         &self,
-        blocks: &BlockDirectory,
+        index: &Index,
         keys: &mut [&mut BatchKey<'_>],
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
-        let mut held: Option<(BlockPlace, LookupBlock)> = None;
+        let mut held: Option<(IndexEntry, BlockRef)> = None;
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            let Some(place) = key.block else { continue };
-            // Let go first: the next block may be read to where this one stands.
-            held = held.filter(|(own, _)| *own == place);
+            let Some(entry) = key.block else { continue };
+            // Dropped first: the next block may be read to the same buffer.
+            held = held.filter(|(own, _)| *own == entry);
             let block = match held.take() {
                 Some((_, block)) => block,
-                None => self.file().fetch_for_lookup(blocks, place, fill_cache, io)?,
+                None => self.fetch_data(index, entry, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash);
-            key.answer = found.ok_or_else(|| self.not_data(place.handle))?;
-            held = Some((place, block));
+            key.answer = found.ok_or_else(|| self.not_data(entry.handle))?;
+            held = Some((entry, block));
         }
         Ok(())
     }

@@ -284,7 +284,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::block::check::BlockKeys;
+    use crate::table::block::block::BlockKeys;
 
     fn sample() -> Properties {
         Properties {

@@ -13,14 +13,15 @@
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{Lookup, LookupKey};
-use crate::base::sync::{Arc, OnceLock};
+use crate::base::sync::{Arc, Mutex, OnceLock};
+use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::cached_block::{BlockCache, BlockDirectory};
+use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::dispatch::FilterBlockReader;
 use crate::table::filter::layout::FilterPinning;
@@ -28,7 +29,7 @@ use crate::table::filter::open::{OpenFilter, members_of};
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
-use crate::table::open_index::{OpenIndex, PinnedIndex};
+use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use crate::table::properties::Properties;
 use std::path::Path;
 
@@ -72,7 +73,7 @@ pub struct Table {
     file: TableFile,
     footer: Footer,
     properties: Properties,
-    index: OpenIndex,
+    index: DataIndex,
     filter: OpenFilter,
     /// Handle of the filter, for errors of `verify`.
     filter_offset: u64,
@@ -105,7 +106,7 @@ impl Table {
         let blocks = FilterBlockReader::open(&metaindex, &context.custom_policies);
         let members = members_of(&properties, &context.custom_prefixes);
         let mut filter = OpenFilter::new(blocks, members, &file, context.pinning, &mut io);
-        let index = OpenIndex::new(&file, footer.index);
+        let index = DataIndex::new(&file, footer.index);
         if context.pinning == FilterPinning::All {
             // Last, since it is much, and the index serves every lookup.
             filter.pin_partitions(&file);
@@ -139,23 +140,23 @@ impl Table {
             return Ok((Lookup::Absent, verdict));
         }
 
-        let mut pinned = PinnedIndex::default();
-        let blocks = self.index(&mut pinned, io)?;
+        let mut held = None;
+        let index = self.index(&mut held, io)?;
         io.index_seeks += 1;
-        let Some(place) = blocks.find(key) else { return Ok((Lookup::Absent, verdict)) };
+        let Some(entry) = index.find(key) else { return Ok((Lookup::Absent, verdict)) };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
-            let data_offset = place.handle.data_offset();
+            let data_offset = entry.handle.data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
                 return Ok((Lookup::Absent, verdict));
             }
         }
 
-        let block = self.file.fetch_for_lookup(blocks, place, options.fill_cache, io)?;
+        let block = self.fetch_data(index, entry, options.fill_cache, io)?;
         match block.search(key, hash) {
             Some(lookup) => Ok((lookup, verdict)),
-            None => Err(self.not_data(place.handle)),
+            None => Err(self.not_data(entry.handle)),
         }
     }
 
@@ -171,12 +172,12 @@ impl Table {
         if verdict != FilterVerdict::NotConsulted {
             return Ok(verdict);
         }
-        let mut pinned = PinnedIndex::default();
-        let blocks = self.index(&mut pinned, io)?;
+        let mut held = None;
+        let index = self.index(&mut held, io)?;
         io.index_seeks += 1;
-        match blocks.find(key) {
-            Some(place) => {
-                let data_offset = place.handle.data_offset();
+        match index.find(key) {
+            Some(entry) => {
+                let data_offset = entry.handle.data_offset();
                 Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
             }
             // Above every block: the index alone is sure.
@@ -259,33 +260,97 @@ impl Table {
     /// # Errors
     /// It cannot be read or is damaged.
     pub fn load_index(&self) -> Result<()> {
-        self.index(&mut PinnedIndex::default(), &mut TableIo::default()).map(drop)
+        self.index(&mut None, &mut TableIo::default()).map(drop)
     }
 
-    /// The data index, which `pinned` holds if the table does not.
+    /// The data index, which `held` holds if the table does not.
     ///
     /// # Errors
-    /// It is not in memory and cannot be read, or is damaged.
+    /// It is not in memory and cannot be read, or is damaged. The next use tries again.
     #[inline]
     pub fn index<'t>(
         &'t self,
-        pinned: &'t mut PinnedIndex,
+        held: &'t mut Option<BlockRef>,
         io: &mut TableIo,
-    ) -> Result<&'t BlockDirectory> {
-        self.index.get(&self.file, pinned, io)
+    ) -> Result<&'t Index> {
+        match self.index.pinned.get() {
+            Some(index) => Ok(index),
+            None => self.index.fetch(&self.file, held, io),
+        }
     }
 
-    /// The data index that `pinned` was given to [`Table::index`] for.
+    /// The data index that an earlier call of [`Table::index`] filled `held` for.
     #[inline]
-    #[must_use]
-    pub fn pinned_index<'t>(&'t self, pinned: &'t PinnedIndex) -> Option<&'t BlockDirectory> {
-        self.index.pinned(pinned)
+    pub fn held_index<'t>(&'t self, held: &'t Option<BlockRef>) -> Option<&'t Index> {
+        held.as_ref().map_or_else(|| self.index.pinned.get(), BlockRef::index)
+    }
+
+    /// A data block that the index names.
+    #[inline]
+    pub fn fetch_data(
+        &self,
+        index: &Index,
+        entry: IndexEntry,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<BlockRef> {
+        let slot = Some(index.slot(entry));
+        self.file.fetch(entry.handle, slot, BlockKind::Data, fill_cache, io)
     }
 
     /// The index led to a block that holds no entries of a table, or one of an unknown kind.
     #[cold]
     pub fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
+    }
+}
+
+/// The data index of an open table: pinned from its first use on, or fetched at each use.
+///
+/// Opening a table does not read it: an index is large, and many tables of a large database are not
+/// asked soon. Opening reserves the memory, which decides where the index will be. A pinned index is
+/// read once, however many threads ask for it at once, and later uses take no lock. An error is that
+/// of one use; the next use reads again.
+struct DataIndex {
+    handle: BlockHandle,
+    /// Filled by the first use, if `memory` was granted.
+    pinned: OnceLock<Index>,
+    /// Held while the pinned index is read.
+    reading: Mutex<()>,
+    memory: Option<Reservation<CachedBlock>>,
+}
+
+impl DataIndex {
+    /// The index at `handle`, not read yet. Reserves its memory if the cache grants that.
+    fn new(file: &TableFile, handle: BlockHandle) -> Self {
+        // In memory, heads and offsets come on top of the block: up to three times its size.
+        let bytes = handle.size.min(file.bytes()).saturating_mul(3) + size_of::<Index>() as u64;
+        let memory = file.cache().try_reserve(bytes);
+        DataIndex { handle, pinned: OnceLock::new(), reading: Mutex::new(()), memory }
+    }
+
+    #[inline(never)]
+    fn fetch<'t>(
+        &'t self,
+        file: &TableFile,
+        held: &'t mut Option<BlockRef>,
+        io: &mut TableIo,
+    ) -> Result<&'t Index> {
+        if self.memory.is_none() {
+            let block = held.insert(file.fetch(self.handle, None, BlockKind::Index, true, io)?);
+            // The cache has it as another kind: a damaged metaindex named it as a filter.
+            let other = || file.corruption(self.handle.offset, "the data index is another block");
+            return block.index().ok_or_else(other);
+        }
+        // Refuses a forked child, which would wait for a thread that it does not have.
+        file.check_process()?;
+        let _reading = self.reading.lock();
+        // Another thread may have read it while this one waited.
+        if let Some(index) = self.pinned.get() {
+            return Ok(index);
+        }
+        let index = file.read_index(self.handle, BlockKind::Index, io)?;
+        Ok(self.pinned.get_or_init(|| index))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::block::block::Block;
-use crate::table::block::check::BlockKeys;
+use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{

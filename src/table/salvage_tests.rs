@@ -7,7 +7,7 @@ use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
 use crate::table::block::block::Block;
-use crate::table::block::check::BlockKeys;
+use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::builder::TableOptions;
 use crate::table::fetch::TableIo;

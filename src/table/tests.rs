@@ -20,13 +20,12 @@ use crate::filter::encoding::{Encoding, FilterVerdict};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
-use crate::table::cached_block::BlockCache;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
-use crate::table::open_index::PinnedIndex;
+use crate::table::index::BlockCache;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -154,7 +153,7 @@ fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Ta
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
 }
 
-/// A table whose cache keeps nothing, so that every data block is passing.
+/// A table whose cache keeps nothing, so that every data block is uncached.
 fn open_uncached(bytes: &[u8]) -> Arc<Table> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
@@ -426,11 +425,10 @@ fn stored(value: impl Fn(u64) -> Vec<u8>, compression: Compression) -> (BTreeSet
         .collect();
     let bytes = bytes_of(&TableOptions { compression, ..options(None) }, &entries);
     let table = open(&bytes, Expect::default(), true).unwrap();
-    let index = table.index(&mut PinnedIndex::default(), &mut TableIo::default()).map(|blocks| {
-        let ends = (0..blocks.index().len()).filter_map(|i| blocks.index().handle(i));
-        ends.map(|handle| bytes[(handle.offset + handle.size) as usize]).collect()
-    });
-    (index.unwrap(), bytes.len())
+    let mut held = None;
+    let index = table.index(&mut held, &mut TableIo::default()).unwrap();
+    let types = index.handles().map(|handle| bytes[(handle.offset + handle.size) as usize]);
+    (types.collect(), bytes.len())
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::block::Block;
-use crate::table::block::check::BlockKeys;
+use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::FilterPinning;
@@ -123,7 +123,7 @@ impl Table {
         };
         self.file().check_header()?;
         let mut position = HEADER_BYTES as u64;
-        for (i, handle) in (0..index.len()).filter_map(|i| Some((i, index.handle(i)?))) {
+        for (i, handle) in index.handles().enumerate() {
             position = self.check_place(position, handle, BlockKind::Data)?;
             walk.block(i, handle)?;
             walk.report.data_blocks += 1;
@@ -168,8 +168,7 @@ impl Table {
                 let io = &mut TableIo::default();
                 let partitions = self.file().read_index(handle, BlockKind::FilterIndex, io);
                 let partitions = partitions.map_err(Error::of_filter)?;
-                let handles = (0..partitions.len()).filter_map(|i| partitions.handle(i));
-                blocks.extend(handles.map(|partition| (partition, BlockKind::Filter)));
+                blocks.extend(partitions.handles().map(|handle| (handle, BlockKind::Filter)));
                 blocks.push((handle, BlockKind::FilterIndex));
             } else {
                 blocks.push((handle, BlockKind::Filter));

@@ -15,9 +15,7 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::{split_internal_key, unpack_trailer, user_key};
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
-use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::PARTITIONED_PREFIX;
 use crate::table::format::{
@@ -328,9 +326,8 @@ fn print_block(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let mut io = TableIo::default();
-    let cached = table.file().fetch(handle, BlockKind::Data, false, &mut io)?;
-    let block: Option<&Block> = CachedBlock::data(&cached);
-    let Some(block) = block else {
+    let fetched = table.file().fetch(handle, None, BlockKind::Data, false, &mut io)?.into_shared();
+    let Some(block) = fetched.data() else {
         return Err(table.file().corruption(handle.offset, "the data index names no data block"));
     };
     let separator = separator_of(table, separator);

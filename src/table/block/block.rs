@@ -1,207 +1,142 @@
-//! One block in memory: validated once, then read without an error path.
+//! A block in memory: checked once, then read without an error path.
 //!
-//! `fetch` makes a [`Block`] of what it read; the grammar stands in `block_builder`, what makes a
-//! block sound in `block_check`. Should something unsound be met all the same, lookups end as
-//! "absent from here on" and nothing panics.
+//! A [`Block`] is the bytes of a block and where its parts lie; `block/builder.rs` has the grammar.
+//! The bytes may be a copy of its own (a cached block) or the buffer that the block was read to (an
+//! uncached block). [`Block::check`] looks at every entry once: structure, restart points, kinds,
+//! order. So a reader meets only sound entries. If it met an unsound one all the same, a lookup
+//! would end with "absent" and nothing would panic.
 //!
-//! [`Block::get`] is the point lookup. With a hash index it looks at the tags, which say which few
-//! entries can have the key, most often one, and goes straight there: where each entry begins was
-//! noted at load. That entry and its restart entry are all it reads. Without, it is the search of
-//! `block_view`. Walks in order are `block_cursor`'s; which keys a block covers is the index's
-//! business.
+//! [`Block::get`] is the point lookup. With a hash index it compares fingerprints, which name the
+//! few entries that can have the key, most often one, and reads that entry and its restart entry
+//! only: the copy has a table of where each entry begins. Without, it searches the restart points,
+//! then one restart interval. `block/cursor.rs` iterates in order.
 
-use crate::base::coding::get_u16;
-use crate::base::key::{LookupKey, TRAILER_BYTES};
+use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
+use crate::base::key::{
+    KEY_BYTES_MAX, LookupKey, TRAILER_BYTES, common_prefix, split_internal_key, unpack_trailer,
+};
 use crate::base::prefetch::{LINE_BYTES, prefetch};
-use crate::table::block::builder::tag_of;
-use crate::table::block::check::{BlockKeys, BlockShape, Entry, Trailers, check_entries};
-use crate::table::block::view::{BlockView, Found};
+use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX, fingerprint_of};
+use std::cmp::Ordering;
 use std::hint::black_box;
-use std::ops::Range;
+use std::num::NonZeroU8;
+use std::ops::{Deref, Range};
 
-/// Bytes that most keys have of their own at most.
+/// Most keys have at most this many bytes of their own.
 const SHORT_KEY_BYTES: usize = 16;
 
-/// A sound block.
-#[derive(Debug)]
-pub struct Block {
-    /// The block, and behind it, for those of a hash index, where each entry begins: u16 each.
-    bytes: Box<[u8]>,
+/// What the keys of a block are, which decides what is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKeys {
+    /// Internal keys, in their order: a data block.
+    Internal,
+    /// Any bytes, in bytewise order: properties and metaindex.
+    Bytes,
+}
+
+/// A sound block. `B` holds its bytes.
+#[derive(Clone, Debug)]
+pub struct Block<B = Box<[u8]>> {
+    /// The block. Where fingerprints are used, a table follows: where each entry begins, u16 each.
+    bytes: B,
     /// How trailers are written; `None` where keys have none.
     trailers: Option<Trailers>,
     /// Bytes of the block itself.
     len: u32,
     entries_end: u32,
     restarts: u32,
-    /// Tags that lookups use; 0 without a hash index.
-    tags: u16,
+    /// Fingerprints that lookups use; 0 without a hash index.
+    fingerprints: u16,
     /// Entries of every restart interval but the last.
     interval: u16,
+}
+
+/// How the trailers of a data block are written: as differences to the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trailers {
+    base: u64,
+    /// Bytes of each, 1 to 8.
+    width: NonZeroU8,
+}
+
+/// Positions of one entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Bytes that the key shares with the entry before.
+    pub shared: usize,
+    /// Where its own bytes begin.
+    pub key_start: usize,
+    /// Where they end. In a data block the trailer follows, in any other the value.
+    pub key_end: usize,
+    /// Where the value begins.
+    pub value_start: usize,
+    /// Where it ends, and the next entry begins.
+    pub end: usize,
+}
+
+/// What a lookup found: the newest visible version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Sequence and kind.
+    pub trailer: u64,
+    /// Where the value begins in the block.
+    pub value_start: usize,
+    /// Its length.
+    pub value_len: usize,
+}
+
+impl Trailers {
+    /// Bytes of base and width at the end of a data block.
+    const ENCODED_BYTES: usize = TRAILER_BYTES + 1;
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let width = NonZeroU8::new(*bytes.get(TRAILER_BYTES)?)?;
+        let sound = usize::from(width.get()) <= TRAILER_BYTES;
+        Some(Trailers { base: get_u64(bytes, 0)?, width }).filter(|_| sound)
+    }
+
+    #[inline]
+    fn width(&self) -> usize {
+        usize::from(self.width.get())
+    }
+
+    /// The trailer that is written at `at`; `None` if it would exceed 64 bits.
+    #[inline]
+    fn get(&self, block: &[u8], at: usize) -> Option<u64> {
+        // Reads eight bytes and masks the rest off: more than eight follow the last entry.
+        let above = get_u64(block, at)? & (u64::MAX >> (64 - 8 * u32::from(self.width.get())));
+        self.base.checked_add(above)
+    }
 }
 
 impl Block {
     /// Checks `block`, decompressed and without its trailer, and copies it. The error says what is
     /// wrong.
     pub fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
-        let shape = BlockShape::parse(block, keys)?;
-        let len = u32::try_from(block.len()).map_err(|_| "block larger than any may be")?;
-        // A larger block has few entries, for what it has to hold is large.
-        let tags = if len <= u32::from(u16::MAX) { shape.tags } else { 0 };
-        let mut bytes = Vec::with_capacity(block.len() + 2 * tags);
+        let mut parsed = Block::parse(block, keys)?;
+        // Entry positions have to fit u16. A larger block has few entries, since they are large.
+        if parsed.len > u32::from(u16::MAX) {
+            parsed.fingerprints = 0;
+        }
+        let mut bytes = Vec::with_capacity(block.len() + 2 * usize::from(parsed.fingerprints));
         bytes.extend_from_slice(block);
-        let interval = check_entries(block, shape, |at| {
-            if tags > 0 {
+        let interval = parsed.check(|at| {
+            if parsed.fingerprints > 0 {
                 bytes.extend_from_slice(&(at as u16).to_le_bytes());
             }
         })?;
-        Ok(Block {
-            bytes: bytes.into_boxed_slice(),
-            trailers: shape.trailers,
-            len,
-            entries_end: shape.entries_end as u32,
-            restarts: shape.restarts as u32,
-            tags: tags as u16,
-            interval: interval as u16,
-        })
-    }
-
-    /// Where the entries end.
-    #[inline]
-    #[must_use]
-    pub fn entries_end(&self) -> usize {
-        self.entries_end as usize
-    }
-
-    /// Number of restart intervals.
-    #[inline]
-    #[must_use]
-    pub fn restarts(&self) -> usize {
-        self.restarts as usize
+        let interval = interval as u16;
+        Ok(Block { interval, ..parsed.with_bytes(bytes.into_boxed_slice()) })
     }
 
     /// Bytes of memory.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Self>()
     }
 
-    /// The block; positions in it come from [`Found`] and [`Entry`].
-    #[must_use]
-    pub fn contents(&self) -> &[u8] {
-        self.slice(0, self.len as usize)
-    }
-
-    /// The newest version of the key that its sequence can see, in a block of internal keys.
-    /// `xxph3` is the hash of the user key.
-    #[inline]
-    #[must_use]
-    pub fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
-        if self.tags == 0 {
-            return self.view().get(key);
-        }
-        let tags_start = self.entries_end() + 4 * self.restarts();
-        let tags = self.slice(tags_start, tags_start + usize::from(self.tags));
-        let wanted = u64::from_le_bytes([tag_of(xxph3); 8]);
-        let (words, rest) = tags.as_chunks::<8>();
-        let mut last = [0; 8];
-        last.iter_mut().zip(rest).for_each(|(to, &from)| *to = from);
-        for (number, word) in words.iter().chain([&last]).enumerate() {
-            let mut equal = zero_bytes(u64::from_le_bytes(*word) ^ wanted);
-            while equal != 0 {
-                let entry = 8 * number + equal.trailing_zeros() as usize / 8;
-                if let Some(found) = self.version_at(entry, key) {
-                    return Some(found);
-                }
-                equal &= equal - 1;
-            }
-        }
-        None
-    }
-
-    /// Entry number `entry`, if it is a version of the wanted key that its sequence can see. Of a
-    /// key's versions the newest stands first.
-    #[inline]
-    fn version_at(&self, entry: usize, key: &LookupKey) -> Option<Found> {
-        let at = self.beginning(entry)?;
-        let head_at = self.beginning(entry - entry % usize::from(self.interval.max(1)))?;
-        prefetch(&self.bytes, head_at);
-        self.touch(at, self.beginning(entry + 1).unwrap_or(self.entries_end()));
-        let entry = self.entry_at(at)?;
-        let (shared, rest) = key.user_key().split_at_checked(entry.shared)?;
-        let trailer = self.trailer(&entry)?;
-        if rest != self.own_key(&entry) || trailer > key.trailer() {
-            return None;
-        }
-        if !shared.is_empty() {
-            let head = self.entry_at(head_at)?;
-            if self.own_key(&head).get(..shared.len()) != Some(shared) {
-                return None;
-            }
-        }
-        let value_len = entry.end - entry.value_start;
-        Some(Found { trailer, value_start: entry.value_start, value_len })
-    }
-
-    /// Where entry number `entry` begins, in a block with tags.
-    #[inline]
-    fn beginning(&self, entry: usize) -> Option<usize> {
-        get_u16(&self.bytes, self.len as usize + 2 * entry).map(usize::from)
-    }
-
-    /// Loads the cache lines of an entry all at once.
-    #[inline]
-    fn touch(&self, start: usize, end: usize) {
-        const TOUCHED_BYTES_MAX: usize = 512;
-        let lines = self.slice(start, end.min(start + TOUCHED_BYTES_MAX)).iter();
-        black_box(lines.step_by(LINE_BYTES).fold(0, |all, &byte| all | byte));
-    }
-
-    /// Asks for the cache lines of `bytes` of the block ahead of a walk, which alone would meet
-    /// them one by one. Waits for none, unlike `touch`.
-    #[inline]
-    pub fn prefetch(&self, bytes: Range<usize>) {
-        for at in (bytes.start..bytes.end.min(self.len as usize)).step_by(LINE_BYTES) {
-            prefetch(&self.bytes, at);
-        }
-    }
-
-    /// How many restart entries stand below the internal key `bound`.
-    #[must_use]
-    pub fn restarts_below(&self, bound: &[u8]) -> usize {
-        self.view().restarts_below(bound)
-    }
-
-    /// Where restart interval `interval` begins; `None` beyond the last.
-    #[inline]
-    #[must_use]
-    pub fn restart(&self, interval: usize) -> Option<usize> {
-        self.view().restart(interval)
-    }
-
-    #[inline]
-    fn view(&self) -> BlockView<'_> {
-        let (entries_end, restarts) = (self.entries_end(), self.restarts());
-        let (tags, trailers) = (usize::from(self.tags), self.trailers);
-        BlockView::new(&self.bytes, BlockShape { entries_end, restarts, tags, trailers })
-    }
-
-    /// Those bytes of the block; empty where they do not lie in it.
-    #[inline]
-    #[must_use]
-    pub fn slice(&self, start: usize, end: usize) -> &[u8] {
-        self.bytes.get(start..end).unwrap_or_default()
-    }
-
-    /// Decodes the entry at `at`; `None` at the end of the entries and where nothing sound stands.
-    #[inline]
-    #[must_use]
-    pub fn entry_at(&self, at: usize) -> Option<Entry> {
-        self.view().entry_at(at)
-    }
-
     /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
-    /// entry before stands; answers where it ends, too. `keys` grows as needed and has anything
-    /// behind that end. `None` as `entry_at`.
+    /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds after
+    /// that end is unspecified. `None` as for `entry_at`.
     #[inline]
     pub fn put_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
         let key = keys.get_mut(start..).unwrap_or_default();
@@ -211,10 +146,11 @@ impl Block {
         }
     }
 
-    /// The same for an entry like most, of short lengths and not at the end of the block: all of
-    /// it that is read is one piece of fixed size, and so is all that is written.
+    /// The same for an entry like most: of short lengths, and not at the end of the block.
     #[inline]
     fn put_short_entry(&self, key: &mut [u8], at: usize) -> Option<(Entry, usize)> {
+        // All reads and writes have a constant size, so each is a move or two and no call to
+        // `memcpy`. More is written than the key has; the next key overwrites it.
         const HEADER_BYTES: usize = 3;
         const READ_BYTES: usize = HEADER_BYTES + WRITTEN_BYTES;
         const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + TRAILER_BYTES;
@@ -255,32 +191,442 @@ impl Block {
         keys.get_mut(own_end..key_end)?.copy_from_slice(&trailer.to_le_bytes());
         Some((entry, key_end))
     }
+}
 
-    /// What the key of `entry` does not share.
-    #[inline]
-    #[must_use]
-    pub fn own_key(&self, entry: &Entry) -> &[u8] {
-        entry.own_key(&self.bytes)
-    }
-
-    /// The trailer of `entry`, if keys have one.
-    #[inline]
-    #[must_use]
-    pub fn trailer(&self, entry: &Entry) -> Option<u64> {
-        self.view().trailer(entry)
+impl<B> Block<B> {
+    fn with_bytes<C>(&self, bytes: C) -> Block<C> {
+        let Block { trailers, len, entries_end, restarts, fingerprints, interval, .. } = *self;
+        Block { bytes, trailers, len, entries_end, restarts, fingerprints, interval }
     }
 }
 
-/// A top bit for each byte of `word` that is zero; those above the lowest may be wrong.
+impl<B: Deref<Target = [u8]>> Block<B> {
+    /// A data block in the buffer that it was read to. It is checked unless `is_sound` says that
+    /// the same bytes were found sound before. The error says what is wrong.
+    pub fn in_place(bytes: B, is_sound: bool) -> Result<Self, String> {
+        let block = Self::parse(bytes, BlockKeys::Internal)?;
+        if !is_sound {
+            block.borrowed().check(|_| {})?;
+        }
+        // Fingerprints need the table of positions, which the buffer does not have.
+        Ok(Block { fingerprints: 0, ..block })
+    }
+
+    /// A copy with bytes of its own, to be iterated over.
+    pub fn to_owned_block(&self) -> Block {
+        Block { fingerprints: 0, ..self.with_bytes(Box::from(self.contents())) }
+    }
+
+    /// Reads the end of a block, which says where its parts lie.
+    fn parse(bytes: B, keys: BlockKeys) -> Result<Self, &'static str> {
+        let block = parse_end(&bytes, keys).ok_or("block with a malformed end")?;
+        Ok(block.with_bytes(bytes))
+    }
+
+    fn borrowed(&self) -> Block<&[u8]> {
+        self.with_bytes(&*self.bytes)
+    }
+
+    /// Where the entries end.
+    #[inline]
+    pub fn entries_end(&self) -> usize {
+        self.entries_end as usize
+    }
+
+    /// Number of restart intervals.
+    #[inline]
+    pub fn restarts(&self) -> usize {
+        self.restarts as usize
+    }
+
+    /// The block; positions in it come from [`Found`] and [`Entry`].
+    pub fn contents(&self) -> &[u8] {
+        self.slice(0, self.len as usize)
+    }
+
+    /// These bytes of the block; empty where they are not in it.
+    #[inline]
+    pub fn slice(&self, start: usize, end: usize) -> &[u8] {
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+
+    /// The newest version of the key that its sequence can see, in a block of internal keys.
+    /// `xxph3` is the hash of the user key.
+    #[inline]
+    pub fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
+        if self.fingerprints == 0 {
+            return self.borrowed().get_by_order(key);
+        }
+        let start = self.entries_end() + 4 * self.restarts();
+        let fingerprints = self.slice(start, start + usize::from(self.fingerprints));
+        let wanted = u64::from_le_bytes([fingerprint_of(xxph3); 8]);
+        // Eight fingerprints at a time: a byte of `word ^ wanted` is zero where they agree.
+        let (words, rest) = fingerprints.as_chunks::<8>();
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, &from)| *to = from);
+        for (number, word) in words.iter().chain([&last]).enumerate() {
+            let mut equal = zero_bytes(u64::from_le_bytes(*word) ^ wanted);
+            while equal != 0 {
+                let entry = 8 * number + equal.trailing_zeros() as usize / 8;
+                if let Some(found) = self.version_at(entry, key) {
+                    return Some(found);
+                }
+                equal &= equal - 1;
+            }
+        }
+        None
+    }
+
+    /// Entry number `entry`, if it is a version of the wanted key that its sequence can see. The
+    /// newest version of a key comes first.
+    #[inline]
+    fn version_at(&self, entry: usize, key: &LookupKey) -> Option<Found> {
+        let at = self.beginning(entry)?;
+        let head_at = self.beginning(entry - entry % usize::from(self.interval.max(1)))?;
+        prefetch(&self.bytes, head_at);
+        self.touch(at, self.beginning(entry + 1).unwrap_or(self.entries_end()));
+        let entry = self.entry_at(at)?;
+        let (shared, rest) = key.user_key().split_at_checked(entry.shared)?;
+        let trailer = self.trailer(&entry)?;
+        if rest != self.own_key(&entry) || trailer > key.trailer() {
+            return None;
+        }
+        // What the entry shares are bytes of its restart entry's key (see the builder), so two
+        // entries are enough to know the whole key.
+        if !shared.is_empty() {
+            let head = self.entry_at(head_at)?;
+            if self.own_key(&head).get(..shared.len()) != Some(shared) {
+                return None;
+            }
+        }
+        let value_len = entry.end - entry.value_start;
+        Some(Found { trailer, value_start: entry.value_start, value_len })
+    }
+
+    /// Where entry number `entry` begins, in a block with fingerprints.
+    #[inline]
+    fn beginning(&self, entry: usize) -> Option<usize> {
+        get_u16(&self.bytes, self.len as usize + 2 * entry).map(usize::from)
+    }
+
+    /// Loads the cache lines of an entry. The loads do not depend on each other, so the processor
+    /// waits for all of them at once.
+    #[inline]
+    fn touch(&self, start: usize, end: usize) {
+        const TOUCHED_BYTES_MAX: usize = 512;
+        let lines = self.slice(start, end.min(start + TOUCHED_BYTES_MAX)).iter();
+        black_box(lines.step_by(LINE_BYTES).fold(0, |all, &byte| all | byte));
+    }
+
+    /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
+    #[inline]
+    pub fn prefetch(&self, bytes: Range<usize>) {
+        for at in (bytes.start..bytes.end.min(self.len as usize)).step_by(LINE_BYTES) {
+            prefetch(&self.bytes, at);
+        }
+    }
+
+    /// How many restart entries are below the internal key `bound`.
+    pub fn restarts_below(&self, bound: &[u8]) -> usize {
+        let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
+        let (mut low, mut high) = (0, self.restarts());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.restart(middle).and_then(|at| self.entry_at(at));
+            let below = entry.is_some_and(|entry| {
+                let order = self.own_key(&entry).cmp(bound);
+                order.then_with(|| Some(bound_trailer).cmp(&self.trailer(&entry))) == Ordering::Less
+            });
+            if below { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Where restart interval `interval` begins; `None` beyond the last.
+    #[inline]
+    pub fn restart(&self, interval: usize) -> Option<usize> {
+        if interval >= self.restarts() {
+            return None;
+        }
+        get_u32(&self.bytes, self.entries_end() + 4 * interval).map(|offset| offset as usize)
+    }
+
+    /// Decodes the entry at `at`; `None` at the end of the entries and where none is sound.
+    #[inline]
+    pub fn entry_at(&self, at: usize) -> Option<Entry> {
+        let header = self.bytes.get(at..self.entries_end())?;
+        let (shared, non_shared, value_len, header_len) = match *header {
+            [shared, non_shared, value_len, ..] if (shared | non_shared | value_len) < 0x80 => {
+                (u64::from(shared), u64::from(non_shared), u64::from(value_len), 3)
+            }
+            _ => long_header(header)?,
+        };
+        let trailer_bytes = self.trailers.map_or(0, |trailers| trailers.width());
+        let key_start = at + header_len;
+        let key_end = key_start.checked_add(usize::try_from(non_shared).ok()?)?;
+        let value_start = key_end.checked_add(trailer_bytes)?;
+        let end = value_start.checked_add(usize::try_from(value_len).ok()?)?;
+        if end > self.entries_end() {
+            return None;
+        }
+        Some(Entry { shared: usize::try_from(shared).ok()?, key_start, key_end, value_start, end })
+    }
+
+    /// The bytes of the key of `entry` that it does not share.
+    #[inline]
+    pub fn own_key(&self, entry: &Entry) -> &[u8] {
+        self.slice(entry.key_start, entry.key_end)
+    }
+
+    /// The trailer of `entry`; `None` in a block whose keys have none.
+    #[inline]
+    pub fn trailer(&self, entry: &Entry) -> Option<u64> {
+        self.trailers?.get(&self.bytes, entry.key_end)
+    }
+}
+
+impl<'b> Block<&'b [u8]> {
+    /// [`Block::get`] without fingerprints: from the last restart point that is not above the key.
+    fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
+        let wanted = key.user_key();
+        let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
+        // No key is built. `matched` is the length of the prefix that the entry before has in
+        // common with the wanted user key. An entry that shares more than that with the entry
+        // before is below the wanted key for the same reason. Any other is compared from `shared`
+        // on. This is right because `shared` stays inside user keys, which was checked at load.
+        let mut matched = 0;
+        while let Some(entry) = self.entry_at(at) {
+            at = entry.end;
+            if entry.shared > matched {
+                continue;
+            }
+            let own = self.own_key(&entry);
+            let rest = wanted.get(entry.shared..)?;
+            let common = common_prefix(own, rest);
+            match (own.get(common), rest.get(common)) {
+                (None, None) => {
+                    let trailer = self.trailer(&entry)?;
+                    if trailer <= key.trailer() {
+                        let value_len = entry.end - entry.value_start;
+                        return Some(Found { trailer, value_start: entry.value_start, value_len });
+                    }
+                }
+                (None, Some(_)) => {}
+                (Some(theirs), Some(ours)) if theirs < ours => {}
+                _ => return None,
+            }
+            matched = entry.shared + common;
+        }
+        None
+    }
+
+    /// Checks every entry and tells `begins` where each one begins. Returns the number of entries
+    /// of each restart interval but the last, which may have fewer. The error says what is wrong.
+    fn check(&self, begins: impl FnMut(usize)) -> Result<usize, String> {
+        match self.trailers {
+            Some(_) => self.check_with(InternalKeys::default(), begins),
+            None => self.check_with(AnyKeys::default(), begins),
+        }
+    }
+
+    fn check_with(
+        &self,
+        mut keys: impl KeyCheck<'b>,
+        mut begins: impl FnMut(usize),
+    ) -> Result<usize, String> {
+        let (mut at, mut entries, mut restart) = (0, 0, 0);
+        let (mut interval, mut since_restart) = (RESTART_INTERVAL_MAX, 0);
+        let mut next_restart = self.restart(0);
+        while at < self.entries_end() {
+            let wrong = |what: &str| format!("{what} at byte {at} of the block");
+            let entry = self.entry_at(at).ok_or_else(|| wrong("malformed entry"))?;
+            let restarts = next_restart == Some(at);
+            if restarts {
+                if entry.shared != 0 {
+                    return Err(wrong("restart entry that shares a prefix"));
+                }
+                match restart {
+                    0 => {}
+                    1 => interval = since_restart,
+                    _ if since_restart == interval => {}
+                    _ => return Err(wrong("restart interval of another length")),
+                }
+                restart += 1;
+                since_restart = 0;
+                next_restart = self.restart(restart);
+            }
+            if restart == 0 || since_restart >= interval {
+                return Err(wrong("entry without a restart point"));
+            }
+            since_restart += 1;
+            if !keys.advance(restarts, self, &entry).map_err(wrong)? && at > 0 {
+                return Err(wrong("key out of order"));
+            }
+            begins(at);
+            entries += 1;
+            at = entry.end;
+        }
+        let only_empty = self.entries_end == 0 && self.restarts == 1;
+        if restart != self.restarts() && !(only_empty && next_restart == Some(0)) {
+            return Err("restart point that is no entry".into());
+        }
+        let fingerprints = usize::from(self.fingerprints);
+        if fingerprints > 0 && fingerprints != entries {
+            return Err(format!("hash index of {fingerprints} entries where there are {entries}"));
+        }
+        Ok(interval)
+    }
+}
+
+fn parse_end(block: &[u8], keys: BlockKeys) -> Option<Block<()>> {
+    let mut end = block.len().checked_sub(4)?;
+    let count = get_u32(block, end)?;
+    let hashed = count & HASH_INDEX_FLAG != 0;
+    let trailers = match keys {
+        BlockKeys::Internal => {
+            end = end.checked_sub(Trailers::ENCODED_BYTES)?;
+            Some(Trailers::decode(block.get(end..)?)?)
+        }
+        BlockKeys::Bytes => None,
+    };
+    let mut fingerprints = 0;
+    if hashed {
+        end = end.checked_sub(2)?;
+        fingerprints = get_u16(block, end)?;
+        end = end.checked_sub(usize::from(fingerprints))?;
+    }
+    let restarts = count & !HASH_INDEX_FLAG;
+    let entries_end = end.checked_sub((restarts as usize).checked_mul(4)?)?;
+    let (len, entries_end) = (block.len().try_into().ok()?, entries_end.try_into().ok()?);
+    let sound = restarts > 0 && (fingerprints > 0) == hashed;
+    let interval = 0;
+    sound.then_some(Block {
+        bytes: (),
+        trailers,
+        len,
+        entries_end,
+        restarts,
+        fingerprints,
+        interval,
+    })
+}
+
+#[cold]
+fn long_header(header: &[u8]) -> Option<(u64, u64, u64, usize)> {
+    let (shared, a) = get_varint(header)?;
+    let (non_shared, b) = get_varint(header.get(a..)?)?;
+    let (value_len, c) = get_varint(header.get(a + b..)?)?;
+    Some((shared, non_shared, value_len, a + b + c))
+}
+
+/// A top bit for each byte of `word` that is zero. Bits above the lowest one may be wrong, so the
+/// caller compares keys.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
-impl AsRef<[u8]> for Block {
-    fn as_ref(&self) -> &[u8] {
-        self.contents()
+/// The last key of a check, to compare the next one with.
+trait KeyCheck<'b> {
+    /// Takes the next entry's key. Returns whether it is above the one before.
+    fn advance(
+        &mut self,
+        restarts: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str>;
+}
+
+/// Keys in bytewise order, each built from the one before.
+#[derive(Default)]
+struct AnyKeys(Vec<u8>);
+
+impl<'b> KeyCheck<'b> for AnyKeys {
+    fn advance(
+        &mut self,
+        _: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str> {
+        let key = &mut self.0;
+        let Some(rest) = key.get(entry.shared..) else {
+            return Err("entry that shares more than the key before");
+        };
+        let own = block.own_key(entry);
+        let ordered = rest < own;
+        key.truncate(entry.shared);
+        key.extend_from_slice(own);
+        Ok(ordered)
+    }
+}
+
+/// Internal keys, which are not built: what an entry shares are bytes of its restart entry's key.
+/// So the last key is two slices of the block, `head[..shared]` and `own`, and its trailer.
+#[derive(Default)]
+struct InternalKeys<'b> {
+    /// The user key of the restart entry.
+    head: &'b [u8],
+    shared: usize,
+    own: &'b [u8],
+    trailer: u64,
+}
+
+impl<'b> KeyCheck<'b> for InternalKeys<'b> {
+    #[inline]
+    fn advance(
+        &mut self,
+        restarts: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str> {
+        let bytes: &'b [u8] = block.bytes;
+        let (shared, own) =
+            (entry.shared, bytes.get(entry.key_start..entry.key_end).unwrap_or_default());
+        let Some(trailer) = block.trailer(entry) else {
+            return Err("entry with a sequence beyond all");
+        };
+        if unpack_trailer(trailer).is_none() {
+            return Err("entry of an unknown kind");
+        }
+        // `head[..shared]` is common to both keys. What the last key has after that is `rest`, then
+        // its `own`; the new key has its own bytes there. An entry that shares more than the last
+        // one did would share bytes of `own`, which its restart entry does not have.
+        let Some(rest) = self.head.get(shared..self.shared) else {
+            return Err("entry that shares more than the one before it");
+        };
+        if shared + own.len() > KEY_BYTES_MAX {
+            return Err("key longer than any key may be");
+        }
+        // Most neighbours differ in the first byte that either has of its own.
+        let order = match (own.first(), rest.first()) {
+            (Some(a), Some(b)) if a != b => a.cmp(b),
+            (_, None) => compare(own, self.own).then(self.trailer.cmp(&trailer)),
+            _ => compare_to_both(own, rest, self.own).then(self.trailer.cmp(&trailer)),
+        };
+        (self.shared, self.own, self.trailer) = (shared, own, trailer);
+        if restarts {
+            (self.head, self.shared, self.own) = (own, own.len(), &[]);
+        }
+        Ok(order == Ordering::Greater)
+    }
+}
+
+/// The order of `bytes` and the concatenation of `first` and `second`.
+fn compare_to_both(bytes: &[u8], first: &[u8], second: &[u8]) -> Ordering {
+    match bytes.split_at_checked(first.len()) {
+        Some((head, tail)) => compare(head, first).then_with(|| compare(tail, second)),
+        None => compare(bytes, first),
+    }
+}
+
+/// The order of two short slices. Inlined: a call costs more than most comparisons.
+#[inline]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let common = common_prefix(a, b);
+    match (a.get(common), b.get(common)) {
+        (Some(x), Some(y)) => x.cmp(y),
+        _ => a.len().cmp(&b.len()),
     }
 }
 
@@ -288,7 +634,7 @@ impl AsRef<[u8]> for Block {
 pub mod tests {
     use super::*;
     use crate::base::key::{
-        SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, split_internal_key, user_key,
+        SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer, user_key,
     };
     use crate::filter::hash::xxph3_64;
     use crate::table::block::builder::BlockBuilder;
@@ -331,7 +677,7 @@ pub mod tests {
         Block::new(&built(entries, restart_interval, hash_index), BlockKeys::Internal).unwrap()
     }
 
-    /// The model of `get`: the first entry at or behind the lookup key, if of the same user key.
+    /// The model of `get`: the first entry at or after the lookup key, if of the same user key.
     fn linear_get<'e>(entries: &'e Entries, key: &LookupKey) -> Option<(u64, &'e [u8])> {
         let found =
             entries.iter().find(|(k, _)| compare_internal(k, key.internal_key()).is_ge())?;
@@ -349,8 +695,8 @@ pub mod tests {
             let expected = linear_get(entries, &key);
             let found = block.get(&key, xxph3_64(user)).map(value);
             assert_eq!(found, expected, "{user:?} at {sequence}");
-            let by_order = block.view().get(&key).map(value);
-            assert_eq!(by_order, expected, "{user:?} at {sequence}, without tags");
+            let by_order = block.borrowed().get_by_order(&key).map(value);
+            assert_eq!(by_order, expected, "{user:?} at {sequence}, without fingerprints");
         }
     }
 
@@ -375,5 +721,73 @@ pub mod tests {
             let _ = Block::new(&bytes, BlockKeys::Bytes);
             let _ = Block::new(&bytes, BlockKeys::Internal);
         }
+    }
+
+    #[test]
+    fn shared_bytes_come_from_the_restart_entry() {
+        let mut builder = BlockBuilder::data(4, false);
+        for key in ["abcde", "abcdf", "abd", "abdef", "abdeg"] {
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, key.as_bytes(), 1, ValueKind::Put);
+            builder.add(&internal, b"");
+        }
+        let block = builder.finish();
+        let block = Block::parse(block, BlockKeys::Internal).unwrap();
+        assert_eq!(block.trailers.unwrap().width(), 1);
+        let (mut at, mut shared) = (0, Vec::new());
+        while let Some(entry) = block.entry_at(at) {
+            shared.push(entry.shared);
+            at = entry.end;
+        }
+        assert_eq!(shared, [0, 4, 2, 2, 0], "`abdef` has 3 bytes in common with `abd`");
+    }
+
+    fn check(bytes: &[u8], keys: BlockKeys) -> Result<usize, String> {
+        Block::parse(bytes, keys)?.check(|_| {})
+    }
+
+    fn refusal(bytes: &[u8], keys: BlockKeys) -> String {
+        check(bytes, keys).unwrap_err()
+    }
+
+    #[test]
+    fn block_damage_is_named() {
+        let entry = |shared: u8, user: &[u8], trailer: u64| {
+            let mut bytes = vec![shared, user.len() as u8, 0];
+            put_key_with_trailer(&mut bytes, user, trailer);
+            bytes
+        };
+        let ending = |base: u64, width: u8| [&base.to_le_bytes()[..], &[width]].concat();
+        let sealed_by = |entries: &[Vec<u8>], ending: &[u8]| {
+            [&entries.concat()[..], &[0; 4], ending, &[1, 0, 0, 0]].concat()
+        };
+        let sealed = |entries: &[Vec<u8>]| sealed_by(entries, &ending(0, 8));
+        let check_all = |entries: &[Vec<u8>]| refusal(&sealed(entries), BlockKeys::Internal);
+        assert!(check_all(&[entry(0, b"a", 2)]).contains("unknown kind"));
+        assert!(check_all(&[entry(1, b"a", 1)]).contains("shares a prefix"));
+        assert!(check_all(&[entry(0, b"b", 1), entry(0, b"a", 1)]).contains("out of order"));
+        assert!(check_all(&[entry(0, b"a", 1), entry(1, b"", 257)]).contains("out of order"));
+        assert!(check_all(&[entry(0, b"a", 1), entry(2, b"b", 1)]).contains("shares more"));
+        assert!(check_all(&[vec![0, 2, 0, b'a', b'b']]).contains("malformed entry"));
+        let one = [entry(0, b"a", 1)];
+        for (base, width, what) in
+            [(0, 0, "malformed end"), (0, 9, "malformed end"), (u64::MAX, 8, "beyond all")]
+        {
+            let block = sealed_by(&one, &ending(base, width));
+            assert!(refusal(&block, BlockKeys::Internal).contains(what), "{base}, {width}");
+        }
+        assert!(check_all(&[vec![0, 200, 1, 0]]).contains("malformed entry"));
+        let many: Vec<_> = (0..=256u64).rev().map(|i| entry(0, b"a", i << 8)).collect();
+        assert!(check_all(&many).contains("without a restart"));
+        assert!(check(&sealed(&many[1..]), BlockKeys::Internal).is_ok());
+        let tail = |count: u32, restart: u32| {
+            let entry = entry(0, b"a", 1);
+            [&entry[..], &restart.to_le_bytes(), &ending(0, 8), &count.to_le_bytes()].concat()
+        };
+        for count in [0, 2, 100, u32::MAX >> 1, u32::MAX, HASH_INDEX_FLAG, HASH_INDEX_FLAG | 1] {
+            check(&tail(count, 0), BlockKeys::Internal).unwrap_err();
+        }
+        assert!(refusal(&tail(1, 3), BlockKeys::Internal).contains("without a restart"));
+        check(&tail(1, 0), BlockKeys::Internal).unwrap();
     }
 }

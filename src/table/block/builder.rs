@@ -1,12 +1,12 @@
 //! Writes one block: sorted entries that share prefixes, restart points, an optional hash index.
 //!
 //! ```text
-//! block   := entry* restart* [tag* tag_count: u16] [base: u64 width: u8] count: u32
+//! block   := entry* restart* [fingerprint* fingerprints: u16] [base: u64 width: u8] count: u32
 //! entry   := shared: varint  non_shared: varint  value_length: varint
 //!            key[shared..]: non_shared bytes  [trailer - base: width bytes]  value
 //! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
 //! count   := number of restarts; the top bit says that a hash index precedes it
-//! tag     := u8: eight bits of the hash of the entry's user key, in the order of the entries
+//! fingerprint := u8: eight bits of the hash of the entry's user key, in the order of the entries
 //! ```
 //!
 //! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order.
@@ -22,9 +22,9 @@ use crate::base::key::common_prefix;
 use crate::base::key::{TRAILER_BYTES, split_internal_key};
 use crate::filter::hash::xxph3_64;
 
-/// Most entries of a block with a hash index. A reader looks at every tag: beyond, a binary search
-/// is faster.
-pub const TAGS_MAX: usize = 1024;
+/// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger block
+/// a binary search is faster.
+pub const FINGERPRINTS_MAX: usize = 1024;
 
 /// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
 pub const RESTART_INTERVAL_MAX: usize = 256;
@@ -32,10 +32,10 @@ pub const RESTART_INTERVAL_MAX: usize = 256;
 /// Top bit of the restart count: the block has a hash index.
 pub const HASH_INDEX_FLAG: u32 = 1 << 31;
 
-/// The tag of a key with this XXPH3 hash.
+/// The fingerprint of a key with this XXPH3 hash.
 #[inline]
 #[must_use]
-pub fn tag_of(xxph3: u64) -> u8 {
+pub fn fingerprint_of(xxph3: u64) -> u8 {
     (xxph3 >> 24) as u8
 }
 
@@ -59,7 +59,7 @@ pub struct BlockBuilder {
     smallest_trailer: u64,
     largest_trailer: u64,
     /// Of each entry; stays empty without a hash index.
-    tags: Vec<u8>,
+    fingerprints: Vec<u8>,
 }
 
 impl BlockBuilder {
@@ -79,7 +79,7 @@ impl BlockBuilder {
             trailers: Vec::new(),
             smallest_trailer: u64::MAX,
             largest_trailer: 0,
-            tags: Vec::new(),
+            fingerprints: Vec::new(),
         }
     }
 
@@ -97,7 +97,7 @@ impl BlockBuilder {
         };
         let common = common_prefix(&self.last_key, key);
         if self.hash_index {
-            self.note_tag(key, common);
+            self.add_fingerprint(key, common);
         }
         let shared = if self.entries > 0 && self.since_restart < self.restart_interval {
             if self.internal_keys { common.min(self.last_shared) } else { common }
@@ -135,7 +135,7 @@ impl BlockBuilder {
     /// Size of the block if it were finished now.
     #[must_use]
     pub fn estimated_bytes(&self) -> usize {
-        let hash_index = if self.hash_index { self.tags.len() + 2 } else { 0 };
+        let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
         let trailers = if self.internal_keys { TRAILER_BYTES + 1 } else { 0 };
         let narrowed = self.trailers.len() * (TRAILER_BYTES - self.trailer_width());
         self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
@@ -173,7 +173,7 @@ impl BlockBuilder {
         self.trailers.clear();
         self.smallest_trailer = u64::MAX;
         self.largest_trailer = 0;
-        self.tags.clear();
+        self.fingerprints.clear();
     }
 
     /// Bytes that every trailer takes, 1 to 8.
@@ -202,22 +202,22 @@ impl BlockBuilder {
         }
     }
 
-    /// Remembers the tag of a user key that has its first `common` bytes from the last one.
-    fn note_tag(&mut self, user_key: &[u8], common: usize) {
+    /// Adds the fingerprint of a user key whose first `common` bytes are those of the last one.
+    fn add_fingerprint(&mut self, user_key: &[u8], common: usize) {
         let repeats = common == user_key.len() && self.last_key.len() == user_key.len();
-        let tag = match self.tags.last() {
-            Some(&tag) if repeats => tag,
-            _ => tag_of(xxph3_64(user_key)),
+        let fingerprint = match self.fingerprints.last() {
+            Some(&last) if repeats => last,
+            _ => fingerprint_of(xxph3_64(user_key)),
         };
-        self.tags.push(tag);
+        self.fingerprints.push(fingerprint);
     }
 
     fn put_hash_index(&mut self) -> bool {
-        if self.tags.is_empty() || self.tags.len() > TAGS_MAX {
+        if self.fingerprints.is_empty() || self.fingerprints.len() > FINGERPRINTS_MAX {
             return false;
         }
-        self.buffer.extend_from_slice(&self.tags);
-        self.buffer.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        self.buffer.extend_from_slice(&self.fingerprints);
+        self.buffer.extend_from_slice(&(self.fingerprints.len() as u16).to_le_bytes());
         true
     }
 }
@@ -274,7 +274,7 @@ mod tests {
             "010100000000000002",
             "02000080",
         );
-        // What the tags are is fixed by XXPH3; two versions of a key have the same.
+        // XXPH3 fixes the fingerprints; two versions of a key have the same one.
         let found = hex(builder.finish());
         assert_eq!(found, expected);
     }
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn too_many_entries_leave_the_hash_index_out() {
-        for (entries, hashed) in [(TAGS_MAX, true), (TAGS_MAX + 1, false)] {
+        for (entries, hashed) in [(FINGERPRINTS_MAX, true), (FINGERPRINTS_MAX + 1, false)] {
             let mut builder = BlockBuilder::data(1, true);
             for i in 0..entries {
                 let mut internal = Vec::new();

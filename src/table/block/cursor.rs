@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::base::key::{LookupKey, put_key_with_trailer, user_key};
     use crate::filter::hash::xxph3_64;
+    use crate::table::block::block::BlockKeys;
     use crate::table::block::block::tests::{Entries, block, built, entries};
-    use crate::table::block::check::BlockKeys;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -11,11 +11,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
-use crate::cache::cached::Cached;
 use crate::filter::builder::FilterBuilder;
 use crate::filter::encoding::Encoding;
 use crate::filter::prefix::Prefix;
-use crate::table::cached_block::CachedBlock;
+use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
@@ -251,8 +250,8 @@ impl FilterSource {
 
     /// The block, or `None` and a counted error.
     #[inline]
-    pub fn fetch(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<Cached<CachedBlock>>> {
-        self.guard(io, |io| file.fetch(self.handle, BlockKind::Filter, true, io))
+    pub fn fetch(&self, file: &TableFile, io: &mut TableIo) -> Option<BlockRef> {
+        self.guard(io, |io| file.fetch(self.handle, None, BlockKind::Filter, true, io))
     }
 
     /// The bytes for a reader to keep, past the cache.

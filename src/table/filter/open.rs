@@ -12,11 +12,11 @@ use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::table::batch_key::BatchKey;
-use crate::table::cached_block::CachedBlock;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::dispatch::FilterBlockReader;
 use crate::table::filter::layout::FilterMembers;
 use crate::table::filter::layout::FilterPinning;
+use crate::table::index::CachedBlock;
 use crate::table::properties::Properties;
 
 /// A table's filter, resident or to be fetched.

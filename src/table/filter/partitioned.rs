@@ -20,14 +20,13 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
-use crate::cache::cached::Cached;
 use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
 use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::block::builder::BlockBuilder;
-use crate::table::cached_block::{BlockDirectory, BlockPlace, CachedBlock, HeldBlock};
+use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, PARTITIONED_PREFIX, is_writable,
@@ -35,7 +34,7 @@ use crate::table::filter::layout::{
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
 };
-use crate::table::index::Index;
+use crate::table::index::{CachedBlock, Index, IndexEntry};
 
 /// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
 const PARTITION_PERCENT: usize = 90;
@@ -187,7 +186,7 @@ impl PartitionedBuilder {
 pub struct PartitionedReader {
     reader: FilterReader,
     top: FilterSource,
-    resident: Option<BlockDirectory>,
+    resident: Option<Index>,
     pinned: PinnedPartitions,
 }
 
@@ -202,13 +201,13 @@ impl PartitionedReader {
     pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
         let handle = self.top.handle();
         let index = self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
-        self.resident = index.map(BlockDirectory::new);
+        self.resident = index;
     }
 
     /// Loads the partitions to stay, if the index does and the cache has room for them.
     pub fn pin_partitions(&mut self, file: &TableFile) {
         if let Some(blocks) = &self.resident {
-            self.pinned = PinnedPartitions::load(blocks.index(), &self.reader, file);
+            self.pinned = PinnedPartitions::load(blocks, &self.reader, file);
         }
     }
 
@@ -233,7 +232,7 @@ impl PartitionedReader {
         if index.len() == 0 {
             return Err(file.corruption(top.offset, "an index of no partitions"));
         }
-        for handle in (0..index.len()).filter_map(|place| index.handle(place)) {
+        for handle in index.handles() {
             if handle.size == 0 {
                 return Err(file.corruption(handle.offset, "an empty partition"));
             }
@@ -296,7 +295,7 @@ impl PartitionedReader {
             let held = blocks
                 .zip(partition)
                 .and_then(|(blocks, place)| self.fetch_partition(file, blocks, place, io));
-            let Some(bytes) = held.as_ref().and_then(|held| held.block()?.filter()) else {
+            let Some(bytes) = held.as_ref().and_then(BlockRef::filter) else {
                 io.filter_errors += 1;
                 continue;
             };
@@ -307,9 +306,9 @@ impl PartitionedReader {
 
     /// The top-level index where it is not resident.
     #[inline]
-    fn fetch_top(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<Cached<CachedBlock>>> {
+    fn fetch_top(&self, file: &TableFile, io: &mut TableIo) -> Option<BlockRef> {
         let handle = self.top.handle();
-        self.top.guard(io, |io| file.fetch(handle, BlockKind::FilterIndex, true, io))
+        self.top.guard(io, |io| file.fetch(handle, None, BlockKind::FilterIndex, true, io))
     }
 
     /// `None` if the partition cannot be asked.
@@ -317,7 +316,7 @@ impl PartitionedReader {
     fn ask(
         &self,
         file: &TableFile,
-        blocks: &BlockDirectory,
+        blocks: &Index,
         key: &LookupKey,
         hash: &KeyHash<'_>,
         io: &mut TableIo,
@@ -327,29 +326,29 @@ impl PartitionedReader {
             return Some(FilterVerdict::of(filter.may_contain(hash)));
         }
         let held = self.fetch_partition(file, blocks, place, io)?;
-        Some(FilterVerdict::of(self.reader.may_contain(held.block()?.filter()?, hash)))
+        Some(FilterVerdict::of(self.reader.may_contain(held.filter()?, hash)))
     }
 
     #[inline]
     fn fetch_partition(
         &self,
         file: &TableFile,
-        blocks: &BlockDirectory,
-        place: BlockPlace,
+        blocks: &Index,
+        place: IndexEntry,
         io: &mut TableIo,
-    ) -> Option<HeldBlock> {
+    ) -> Option<BlockRef> {
         if place.handle.size == 0 {
             return None;
         }
-        file.fetch_listed(blocks, place, BlockKind::Filter, true, io).ok()
+        file.fetch(place.handle, Some(blocks.slot(place)), BlockKind::Filter, true, io).ok()
     }
 }
 
 /// The partition that holds the key if any does: the first whose index key is not below it, else
 /// the last. Index keys are user keys or end with trailer 0, so all versions are found alike.
 #[inline]
-fn partition_of(blocks: &BlockDirectory, key: &LookupKey) -> Option<BlockPlace> {
-    blocks.find(key).or_else(|| blocks.place(blocks.index().len().checked_sub(1)?))
+fn partition_of(blocks: &Index, key: &LookupKey) -> Option<IndexEntry> {
+    blocks.find(key).or_else(|| blocks.entry(blocks.len().checked_sub(1)?))
 }
 
 /// Partitions by the offsets at which they stand.
@@ -364,7 +363,7 @@ impl PinnedPartitions {
     /// The partitions that `index` names, or none of them.
     #[must_use]
     pub fn load(index: &Index, reader: &FilterReader, file: &TableFile) -> Self {
-        let handles: Vec<_> = (0..index.len()).filter_map(|i| index.handle(i)).collect();
+        let handles: Vec<_> = index.handles().collect();
         Self::try_load(&handles, reader, file).unwrap_or_default()
     }
 

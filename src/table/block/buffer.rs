@@ -1,23 +1,25 @@
-//! A block as it was read: stored bytes, and what they decompress to, in buffers of the thread.
+//! A block as it was read: the stored bytes and what they decompress to, in buffers of the thread.
 //!
-//! `fetch` reads into a [`ReadBlock`], checks it and decompresses it; what stays of it is copied
-//! out, so that only that is allocated. Legal order: `new`, `stored_mut` to read into, then, once
-//! the checksum holds, `decompress` if the block is compressed, then `contents`. A thread has one
-//! pair of buffers, which the next block takes over when this one is dropped; who holds two at once
-//! pays for the second.
+//! `file` reads into a [`BlockBuffer`], checks it and decompresses it. A block to be cached is copied
+//! out, so only the cached block is allocated; an uncached block is searched in the buffer. Legal
+//! order: `new`, `stored_mut` to read into; once the checksum holds, `decompress` if the block is
+//! compressed; then the contents, by dereferencing. A thread has one pair of buffers, which the next
+//! block takes over when this one is dropped. A thread that holds two blocks allocates for the
+//! second.
 
 use crate::base::sync::thread_local;
 use crate::table::format::{BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES};
 use std::cell::Cell;
+use std::ops::Deref;
 
-/// Where a thread's blocks are read to and decompressed to.
+/// The buffers of one thread.
 #[derive(Debug, Default)]
 struct Buffers {
     stored: Vec<u8>,
     decompressed: Vec<u8>,
     /// Bytes as stored, trailer included.
     stored_len: usize,
-    /// Bytes decompressed; `None` of a raw block.
+    /// Bytes decompressed; `None` for a raw block.
     decompressed_len: Option<usize>,
 }
 
@@ -25,44 +27,41 @@ thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// Memory that a thread's buffers may keep, each.
+/// A larger buffer is freed, so that one large block does not cost a thread its size for good.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
-/// A block in the buffers that it was read to: one pointer, so that it is handed on cheaply.
+/// A block in the buffers that it was read to: one pointer, so that moving it is cheap.
 #[derive(Debug)]
-pub struct ReadBlock {
-    /// Taken only by `drop`.
+pub struct BlockBuffer {
+    /// `None` only while it is dropped.
     buffers: Option<Box<Buffers>>,
 }
 
-impl ReadBlock {
-    /// Room for a block of `stored_len` bytes, trailer included; what it holds is anything.
-    #[must_use]
+impl BlockBuffer {
+    /// Room for a block of `stored_len` bytes, trailer included. Its contents are unspecified.
     pub fn new(stored_len: usize) -> Self {
-        // None are left while the thread ends.
+        // The thread-local is gone while the thread ends.
         let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
         grow(&mut buffers.stored, stored_len);
         buffers.stored_len = stored_len;
         buffers.decompressed_len = None;
-        ReadBlock { buffers: Some(buffers) }
+        BlockBuffer { buffers: Some(buffers) }
     }
 
-    /// The block as stored.
-    #[must_use]
+    /// The block as stored, with its trailer.
     pub fn stored(&self) -> &[u8] {
         let stored = self.buffers.as_ref().and_then(|b| b.stored.get(..b.stored_len));
         stored.unwrap_or_default()
     }
 
-    /// The same, to be read into.
+    /// The same, to read into.
     pub fn stored_mut(&mut self) -> &mut [u8] {
         let stored = self.buffers.as_mut().and_then(|b| b.stored.get_mut(..b.stored_len));
         stored.unwrap_or_default()
     }
 
-    /// The checksum in its trailer: of sound blocks that stood at one place of one table, those
-    /// with the same are the same.
-    #[must_use]
+    /// The checksum in its trailer. Two reads of one block of one table that have the same checksum,
+    /// which holds, have the same bytes.
     pub fn checksum(&self) -> u32 {
         self.stored().last_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
     }
@@ -83,10 +82,14 @@ impl ReadBlock {
         buffers.decompressed_len = Some(written);
         Ok(())
     }
+}
 
-    /// The block without its trailer, decompressed.
-    #[must_use]
-    pub fn contents(&self) -> &[u8] {
+/// The block without its trailer, decompressed.
+impl Deref for BlockBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
         let Some(buffers) = self.buffers.as_ref() else { return &[] };
         match buffers.decompressed_len {
             Some(len) => buffers.decompressed.get(..len).unwrap_or_default(),
@@ -95,7 +98,7 @@ impl ReadBlock {
     }
 }
 
-impl Drop for ReadBlock {
+impl Drop for BlockBuffer {
     fn drop(&mut self) {
         let Some(mut buffers) = self.buffers.take() else { return };
         let Buffers { stored, decompressed, .. } = &mut *buffers;
@@ -104,7 +107,7 @@ impl Drop for ReadBlock {
                 *buffer = Vec::new();
             }
         }
-        // While the thread ends, they go.
+        // They are freed if the thread ends.
         let _ = BUFFERS.try_with(|kept| kept.set(Some(buffers)));
     }
 }
