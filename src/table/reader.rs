@@ -3,7 +3,7 @@
 //! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, the
 //! filter, which then stays ("resident"); else it comes through the cache at each use. It checks
 //! the file's size and id against what the manifest expects, so that a swapped or cut file is found
-//! before anything is asked of it. The data index is read at its first use (`open_index`), or by
+//! before anything is asked of it. The data index is read at its first use, or by
 //! [`Table::load_index`]: for tables that were just written, and for those who look for damage.
 //!
 //! [`Table::get`] tells the story of a lookup: may the table contain the key? which block? may that
