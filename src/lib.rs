@@ -173,7 +173,7 @@ pub use base::value::{Key, Value};
 pub use base::write_batch::WriteBatch;
 pub use db::{Db, Snapshot};
 pub use filter::prefix::Prefix;
-pub use jobs::compact::filter_rebuild::FilterRebuild;
+pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
 pub use read::explain::{

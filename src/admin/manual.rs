@@ -7,9 +7,8 @@ use crate::admin::filter_report::{damaged_tables, differing_tables};
 use crate::base::error::{Error, Result};
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::compact::filter_rebuild::{FilterRebuild, FilterRebuildWalk};
+use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
 use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::range::RangeCompaction;
 use crate::jobs::compact::run::{compact_once, run_compaction};
 use crate::jobs::workers::{CompactionToken, run_job};
 use crate::memtable::memtable::Memtable;
@@ -62,17 +61,25 @@ pub fn compact_range(
     flush(shared)?;
     let _token = CompactionToken::wait(shared)?;
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
-    let range = (bounds.start.clone(), bounds.end.clone());
+    let goal = ManualGoal::Compact { force: options.force };
+    let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = shared.view.load().version.files();
-    let mut walk = RangeCompaction::new(&levels, range, next_file, options.force);
-    run_job(shared, &mut || {
-        let options = shared.options.compaction_options();
-        match walk.next_task(&shared.view.load().version.files(), &options) {
-            Some(task) => run_compaction(shared, &task).map(|()| true),
-            None => Ok(false),
-        }
-    });
+    let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
+    run_job(shared, &mut || next_step(shared, &mut compaction, is_due));
     shared.check_writable()
+}
+
+/// Runs the next compaction of a call; false if there is none.
+fn next_step(
+    shared: &Shared,
+    compaction: &mut ManualCompaction,
+    is_due: impl Fn(&FileMeta) -> bool,
+) -> Result<bool> {
+    let levels = shared.view.load().version.files();
+    match compaction.next_task(&levels, &shared.options.compaction_options(), is_due) {
+        Some(task) => run_compaction(shared, &task).map(|()| true),
+        None => Ok(false),
+    }
 }
 
 /// Rewrites the tables whose filter is to be another one; answers how many there were.
@@ -87,39 +94,35 @@ pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
         FilterRebuild::Differing => damaged_tables(&Arc::clone(&shared.view.load().version))?,
         FilterRebuild::All => Vec::new(),
     };
-    let due = || {
+    let due = || -> BTreeSet<u64> {
         let version = Arc::clone(&shared.view.load().version);
-        let numbers: BTreeSet<u64> = match which {
+        match which {
             FilterRebuild::Differing => {
                 differing_tables(shared, &version).into_iter().chain(damaged.clone()).collect()
             }
             FilterRebuild::All => {
                 version.files().iter().flatten().map(|meta| meta.number).collect()
             }
-        };
-        (version, numbers)
+        }
     };
-    let tables = due().1.len() as u64;
+    let tables = due().len() as u64;
     if tables == 0 {
         return Ok(0);
     }
     session::activate(shared)?;
     let _token = CompactionToken::wait(shared)?;
-    let mut walk = FilterRebuildWalk::new(shared.numbers.next_file.load(Ordering::Relaxed));
+    let (goal, levels) = (ManualGoal::RebuildFilters, shared.view.load().version.files());
+    let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
+    let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
     let (mut cursors, mut turn) = (CompactionCursors::default(), 0u64);
     run_job(shared, &mut || {
-        // Every other turn belongs to what is due anyway: writers wait for level 0.
+        // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
         if turn.is_multiple_of(2) && compact_once(shared, &mut cursors)? {
             return Ok(true);
         }
-        let (version, numbers) = due();
-        let options = shared.options.compaction_options();
-        let is_due = |meta: &FileMeta| numbers.contains(&meta.number);
-        match walk.next_task(&version.files(), &options, is_due) {
-            Some(task) => run_compaction(shared, &task).map(|()| true),
-            None => Ok(false),
-        }
+        let due = due();
+        next_step(shared, &mut compaction, |meta| due.contains(&meta.number))
     });
     shared.check_writable()?;
     Ok(tables)

@@ -23,7 +23,7 @@ use crate::table::reader::Expect;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::edit::FileMeta;
 use crate::tree::manifest::{read_current, replay};
-use crate::tree::order::clashes;
+use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
 use std::fmt;
 
@@ -161,9 +161,9 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
                 ours == named
             });
             if !same {
-                let path = FileName::Manifest(state.number).path(directory);
+                let path = FileName::Manifest(state.facts.number).path(directory);
                 let what = "the manifest does not name the tables that are in use";
-                report.damage.push(Error::corruption(path, state.bytes, what));
+                report.damage.push(Error::corruption(path, state.facts.bytes, what));
             }
         }
         Err(error) => report.damage.push(error),
@@ -175,7 +175,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
 fn check_levels(shared: &Shared, version: &Version, report: &mut VerifyReport) {
     for level in 0..LEVELS {
         let tables = version.level(level).iter().map(|handle| &*handle.meta);
-        report.damage.extend(clashes(level, tables).into_iter().map(|clash| {
+        report.damage.extend(order_conflicts(level, tables).into_iter().map(|clash| {
             let path = FileName::Table(clash.left).path(&shared.directory);
             Error::corruption(path, 0, clash.to_string())
         }));

@@ -43,6 +43,28 @@ impl KeyBounds {
         (start, end)
     }
 
+    /// True if `key` is not before the range.
+    #[inline]
+    #[must_use]
+    pub fn is_after_start(&self, key: &[u8]) -> bool {
+        match &self.start {
+            Bound::Unbounded => true,
+            Bound::Included(start) => key >= &start[..],
+            Bound::Excluded(start) => key > &start[..],
+        }
+    }
+
+    /// True if `key` is not after the range.
+    #[inline]
+    #[must_use]
+    pub fn is_before_end(&self, key: &[u8]) -> bool {
+        match &self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => key <= &end[..],
+            Bound::Excluded(end) => key < &end[..],
+        }
+    }
+
     /// True if no key can lie in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -18,11 +18,11 @@ use crate::base::sync::thread::JoinHandle;
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::base::value::{Key, Value};
 use crate::base::write_batch::WriteBatch;
-use crate::db::close;
 use crate::db::open;
 use crate::db::resume::resume;
 use crate::db::snapshot::Snapshot;
-use crate::jobs::compact::filter_rebuild::FilterRebuild;
+use crate::jobs::compact::manual::FilterRebuild;
+use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers;
 use crate::log::recovery::RecoveryReport;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
@@ -31,6 +31,7 @@ use crate::read::explain::{Explain, explain};
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
+use crate::state::session;
 use crate::state::shared::Shared;
 use crate::write::commit;
 use std::fmt;
@@ -538,7 +539,7 @@ impl Db {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::new(self.shared(), bounds, options)
+        Iter::new(self.shared(), None, bounds, options)
     }
 }
 
@@ -551,7 +552,7 @@ impl Handle {
             return Err(Error::Closed);
         }
         let stopped = workers::stop(&self.shared, &mut workers);
-        let finished = close::finish(&self.shared);
+        let finished = finish(&self.shared);
         // Last of all: whoever locks the directory next may rely on it.
         self.shared.close_view();
         stopped.and(finished)
@@ -569,4 +570,26 @@ impl Drop for Handle {
         // wants to know calls `close`.
         let _ = self.close();
     }
+}
+
+/// The end of a session, after its workers: log synced and ended, counters saved, files that
+/// nobody needs removed.
+///
+/// # Errors
+/// The failure of the log, or the one that had made the database read-only.
+pub(super) fn finish(shared: &Shared) -> Result<()> {
+    if let Some(cause) = shared.background_error.get() {
+        return Err(Error::ReadOnly { cause: Arc::new(cause) });
+    }
+    if shared.read_only {
+        return Ok(());
+    }
+    shared
+        .check_lock()
+        .and_then(|()| session::finish_log(shared))
+        .map_err(|e| shared.set_background_error(e))?;
+    shared.retired.lock().clear();
+    remove_files(shared);
+    shared.save_stats();
+    Ok(())
 }

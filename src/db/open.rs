@@ -119,15 +119,15 @@ fn check_manifest(
     // table is older than it. Without it the tables here would be removed as obsolete.
     // A manifest that begins with the log of its session, as one after a crash does, needs no such
     // edit: recovery of that log flushes tables before the next manifest names them.
-    let knows_no_log = state.log_number == 0 && state.session_log == 0;
+    let knows_no_log = state.facts.log_number == 0 && state.facts.session_log == 0;
     let knows_nothing = knows_no_log && state.levels.iter().all(Vec::is_empty);
     let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
     match table.filter(|_| knows_nothing) {
         Some(table) => {
-            let path = FileName::Manifest(state.number).path(directory);
+            let path = FileName::Manifest(state.facts.number).path(directory);
             let what =
                 format!("it names no table or log although {table} is there: its end is missing");
-            Err(Error::corruption(path, state.bytes, what))
+            Err(Error::corruption(path, state.facts.bytes, what))
         }
         None => Ok(()),
     }
@@ -272,7 +272,7 @@ const FIRST_MANIFEST: u64 = 1;
 
 /// Numbers are never used again, not even those of files that no manifest names.
 fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
-    let is_new = state.number == 0;
+    let is_new = state.facts.number == 0;
     if is_new { FIRST_MANIFEST } else { state.next_file_number.max(number_behind(files)) }
 }
 
@@ -321,7 +321,7 @@ fn build(
         cache,
         view: ArcSwap::from_pointee(view),
         view_update: Mutex::default(),
-        published: Published::new(state.last_sequence),
+        published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
         log: Mutex::new(log_state(state)),
@@ -358,9 +358,9 @@ fn counters(options: &Options, directory: &Path) -> (Arc<Counters>, u64) {
 /// No log yet, behind the last sequence that the manifest knows.
 fn log_state(state: &ManifestState) -> LogState {
     LogState {
-        last_sequence: state.last_sequence,
-        next_sequence: state.last_sequence + 1,
-        synced_through: state.synced_through,
+        last_sequence: state.facts.last_sequence,
+        next_sequence: state.facts.last_sequence + 1,
+        synced_through: state.facts.synced_through,
         ..LogState::default()
     }
 }

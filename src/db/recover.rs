@@ -104,7 +104,8 @@ fn try_recover(
     install(shared, memtables, &logs, clean);
     let salvages = shared.options.recovery == Recovery::Salvage;
     if salvages && !shared.read_only && !report.is_complete() {
-        let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.log_number);
+        let wal =
+            |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
         let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
         *kept_in_lost = keep_in_lost(&*shared.env, &shared.directory, &names)?;
         report.set_aside.clone_from(kept_in_lost);
@@ -128,21 +129,21 @@ fn read_logs<'a>(
     state: &ManifestState,
 ) -> Result<Recovered<'a>> {
     let wal = |name: &FileName| match name {
-        FileName::Wal(number) => Some(*number).filter(|number| *number >= state.log_number),
+        FileName::Wal(number) => Some(*number).filter(|number| *number >= state.facts.log_number),
         _ => None,
     };
     let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
     logs.sort_unstable();
     let mut report = RecoveryReport::default();
     report.dropped.extend(state.dropped.clone());
-    let (env, directory, facts) = (&*shared.env, &shared.directory, state.facts());
+    let (env, directory, facts) = (&*shared.env, &shared.directory, state.facts);
     let refused = match survey(env, directory, &logs, &facts) {
         Ok(found) => {
             refuse_torn(found.dropped.as_ref(), shared.options.recovery)?;
             report.dropped.extend(found.dropped.clone());
             report.last_sequence = found.last_sequence;
             // Without any log nothing was ever written.
-            let clean = found.clean || (logs.is_empty() && state.log_number == 0);
+            let clean = found.clean || (logs.is_empty() && state.facts.log_number == 0);
             let clean = clean && state.dropped.is_none();
             // Sessions too short for a flush must not leave one more memtable each.
             let too_many = found.parts.len() >= shared.options.immutable_memtables_max.max(2);

@@ -114,7 +114,7 @@ impl Snapshot {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::at(&self.shared, self.sequence, self.lock.clone(), bounds, options)
+        Iter::new(&self.shared, Some((self.sequence, self.lock.clone())), bounds, options)
     }
 
     fn check(&self) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use crate::base::error::Error;
 use crate::base::write_batch::WriteBatch;
-use crate::db::close;
+use crate::db::handle;
 use crate::db::handle::Db;
 use crate::db::open;
 use crate::env::api::Env;
@@ -276,7 +276,7 @@ fn close_removes_files_an_iterator_kept() {
     workers::stop(db.shared(), &mut db.workers()).unwrap();
     drop(kept);
     assert_eq!(tables(&env), 3, "the drop itself does no I/O");
-    close::finish(db.shared()).unwrap();
+    handle::finish(db.shared()).unwrap();
     assert_eq!(tables(&env), 1);
 }
 

@@ -17,8 +17,7 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::jobs::compact::output::{JobContext, JobOutcome};
-use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
@@ -145,7 +144,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::base::error::Error;
 
-    use crate::base::key::user_key;
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{EIO, Fault, FaultEnv, FaultKind};
@@ -196,8 +194,7 @@ pub(crate) mod tests {
         }
         let mut keys: Vec<_> = tables.iter().map(|handle| &handle.meta).collect();
         keys.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        let disjoint =
-            |pair: &[&Arc<FileMeta>]| user_key(&pair[0].largest) < user_key(&pair[1].smallest);
+        let disjoint = |pair: &[&Arc<FileMeta>]| pair[0].last_key() < pair[1].first_key();
         assert!(keys.windows(2).all(disjoint));
     }
 

@@ -6,6 +6,8 @@
 //! constants. None of them changes what a read answers or whether a write is atomic: only what it
 //! costs, and what a power loss may take. What holds for a whole database is in `database`.
 
+use crate::table::reader::TableReadOptions;
+
 /// How one read is done.
 #[derive(Clone, Debug)]
 #[must_use = "read options do nothing until they are given to a read"]
@@ -38,6 +40,13 @@ impl ReadOptions {
     pub const fn fill_cache(mut self, yes: bool) -> Self {
         self.fill_cache = yes;
         self
+    }
+
+    /// What the tables need of them.
+    #[inline]
+    pub(crate) const fn for_tables(&self) -> TableReadOptions {
+        let (use_filters, fill_cache) = (self.use_filters, self.fill_cache);
+        TableReadOptions { use_filters, fill_cache, filter_said_maybe: false }
     }
 }
 

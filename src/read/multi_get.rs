@@ -9,17 +9,16 @@
 //! key, and of the cache no more is held at a time than by one lookup. A key counts as one lookup;
 //! the first error ends the call.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
-use crate::read::point::published;
+use crate::read::point::sequence_in;
 use crate::state::shared::{ReadView, Shared};
 use crate::table::batch_key::{BatchKey, ask, set_all};
-use crate::tree::version::VersionRead;
 
 /// The newest version of each key at or below `sequence`, or below the published one, in the order
 /// of `keys`.
@@ -43,19 +42,14 @@ fn search(
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let view = shared.view.load_full();
-    let sequence = match sequence {
-        Some(sequence) => sequence,
-        None if view.lock.is_none() => return Err(Error::Closed),
-        None => published(shared, &view),
-    };
+    let sequence = sequence_in(shared, &view, sequence)?;
     let mut batch = sorted(keys, sequence);
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Gets, batch.len() as u64);
 
     let mut open: Vec<_> = batch.iter_mut().collect();
     search_memtables(&view, &mut open, options, &stripe);
-    let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
-    view.version.multi_get(&mut open, read, &shared.counters)?;
+    view.version.multi_get(&mut open, options.for_tables(), &shared.counters)?;
 
     let mut values = vec![None; batch.len()];
     for key in batch {

@@ -19,7 +19,7 @@ use crate::filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::shared::{ReadView, Shared};
-use crate::tree::version::{TableStep, VersionRead};
+use crate::tree::version::TableStep;
 
 /// What one lookup did in a memtable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +58,7 @@ pub fn get(
     mut trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
     let view = shared.view.load();
-    let sequence = match sequence {
-        Some(sequence) => sequence,
-        None if view.lock.is_none() => return Err(Error::Closed),
-        None => published(shared, &view),
-    };
+    let sequence = sequence_in(shared, &view, sequence)?;
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);
     let stripe = shared.counters.stripe();
@@ -73,9 +69,8 @@ pub fn get(
     }
     let mut found = search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace);
     if found == Lookup::Absent {
-        let read = VersionRead { use_filters: options.use_filters, fill_cache: options.fill_cache };
         let steps = trace.map(|trace| &mut trace.tables);
-        found = view.version.get(&lookup_key, &hash, read, stripe, steps)?;
+        found = view.version.get(&lookup_key, &hash, options.for_tables(), stripe, steps)?;
     } else {
         stripe.add(Counter::MemtableHits, 1);
     }
@@ -86,6 +81,23 @@ pub fn get(
         }
         Lookup::Deleted | Lookup::Absent => None,
     })
+}
+
+/// The sequence that a read in `view` is made at: that of a snapshot, or the published one.
+///
+/// # Errors
+/// `Closed`: the view of a closed database holds no lock. The owner of a snapshot holds one itself.
+#[inline(always)]
+pub fn sequence_in(
+    shared: &Shared,
+    view: &ReadView,
+    snapshot: Option<SequenceNumber>,
+) -> Result<SequenceNumber> {
+    match snapshot {
+        Some(sequence) => Ok(sequence),
+        None if view.lock.is_none() => Err(Error::Closed),
+        None => Ok(published(shared, view)),
+    }
 }
 
 /// The published sequence, for reads in `view`, which was loaded before (I3).
@@ -136,10 +148,7 @@ fn search_memtables(
 /// `Closed`.
 pub fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
     let view = shared.view.load();
-    if view.lock.is_none() {
-        return Err(Error::Closed);
-    }
-    let sequence = published(shared, &view);
+    let sequence = sequence_in(shared, &view, None)?;
     let hash = KeyHash::new(key);
     let mut trace = None;
     let stripe = shared.counters.stripe();

@@ -53,37 +53,20 @@ pub struct Iter {
 }
 
 impl Iter {
-    /// An iterator over what is there now. Of a closed database its only item is `Closed`: the
-    /// methods that make iterators cannot fail.
-    pub(crate) fn new(shared: &Arc<Shared>, bounds: KeyBounds, options: &ReadOptions) -> Self {
-        // View first, sequence second: see `read/point.rs`.
+    /// An iterator over what is there now, or over what a snapshot sees, by its sequence and its
+    /// share in the directory's lock. The methods that make iterators cannot fail, so the only item
+    /// of a refused one is the error: `Closed` if the database is closed.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        snapshot: Option<(SequenceNumber, Result<Arc<DirectoryLock>>)>,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+    ) -> Self {
+        // View first, sequence second (I3): see `read/point.rs`.
         let view = shared.view.load_full();
-        let sequence = published(shared, &view);
         // The view that is read holds the lock, or the database was closed before.
-        let lock = view.lock.clone().ok_or(Error::Closed);
-        Iter::over(shared, view, sequence, lock, bounds, options)
-    }
-
-    /// An iterator over what was there at `sequence`, for one who holds the directory's lock since
-    /// then, or who was refused.
-    pub(crate) fn at(
-        shared: &Arc<Shared>,
-        sequence: SequenceNumber,
-        lock: Result<Arc<DirectoryLock>>,
-        bounds: KeyBounds,
-        options: &ReadOptions,
-    ) -> Self {
-        Iter::over(shared, shared.view.load_full(), sequence, lock, bounds, options)
-    }
-
-    fn over(
-        shared: &Arc<Shared>,
-        view: Arc<ReadView>,
-        sequence: SequenceNumber,
-        lock: Result<Arc<DirectoryLock>>,
-        bounds: KeyBounds,
-        options: &ReadOptions,
-    ) -> Self {
+        let at_present = || (published(shared, &view), view.lock.clone().ok_or(Error::Closed));
+        let (sequence, lock) = snapshot.unwrap_or_else(at_present);
         let lock = lock.and_then(|lock| shared.process.check().map(|()| lock));
         let refused = lock.as_ref().err().cloned();
         Iter {
@@ -105,7 +88,7 @@ impl Iter {
     /// The tables of a level that may hold keys of the range: no other is touched.
     fn overlapping(&self, level: usize) -> impl Iterator<Item = &Arc<TableHandle>> {
         let handles = self.view.version.level(level).iter();
-        handles.filter(|handle| overlaps(&self.bounds, &handle.meta.smallest, &handle.meta.largest))
+        handles.filter(|handle| handle.meta.overlaps(&self.bounds))
     }
 
     /// What to ask the tables of the range before they are entered, if it is worth asking any.
@@ -170,7 +153,7 @@ impl Iter {
         let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
         let front = self.front.as_mut()?;
         let item = front.next(self.sequence, |key| {
-            within_end(&self.bounds.end, key) && end.is_none_or(|end| key < end)
+            self.bounds.is_before_end(key) && end.is_none_or(|end| key < end)
         });
         if front.passed > TOMBSTONES_PASSED_MAX {
             self.shared.note_passed_tombstones();
@@ -192,7 +175,7 @@ impl Iter {
         let back = self.back.as_mut()?;
         let item = back.next(self.sequence, |key| {
             let above = |front: &MergingIter<_>| front.valid() && key >= user_key(front.key());
-            within_start(&self.bounds.start, key) && front.is_none_or(above)
+            self.bounds.is_after_start(key) && front.is_none_or(above)
         });
         if back.passed > TOMBSTONES_PASSED_MAX {
             self.shared.note_passed_tombstones();
@@ -419,25 +402,4 @@ fn end_bound(end: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
         Bound::Included(key) => Some(internal_bound(key, false)),
         Bound::Excluded(key) => Some(internal_bound(key, true)),
     }
-}
-
-fn within_start(start: &Bound<Vec<u8>>, key: &[u8]) -> bool {
-    match start {
-        Bound::Unbounded => true,
-        Bound::Included(start) => key >= &start[..],
-        Bound::Excluded(start) => key > &start[..],
-    }
-}
-
-fn within_end(end: &Bound<Vec<u8>>, key: &[u8]) -> bool {
-    match end {
-        Bound::Unbounded => true,
-        Bound::Included(end) => key <= &end[..],
-        Bound::Excluded(end) => key < &end[..],
-    }
-}
-
-/// True if a table with these internal keys as fences may hold keys of the range.
-fn overlaps(bounds: &KeyBounds, smallest: &[u8], largest: &[u8]) -> bool {
-    within_end(&bounds.end, user_key(smallest)) && within_start(&bounds.start, user_key(largest))
 }

@@ -116,7 +116,7 @@ impl TableBuilder {
     }
 
     /// Records `sequences` as the range of the table, although its entries may span less: at level
-    /// 0 the range says which table is newer (see `tree::order`).
+    /// 0 the range says which table is newer (see `tree::overlap`).
     pub fn record_sequences(&mut self, sequences: &RangeInclusive<SequenceNumber>) {
         // Entries can only widen it.
         self.properties.smallest_sequence = *sequences.start();

@@ -174,21 +174,13 @@ impl VersionEdit {
                     set(&mut edit.first_log, log, "first log")?;
                 }
                 TAG_NEXT_FILE_NUMBER => {
-                    let [number] = varints(value, "next file number")?;
-                    set(&mut edit.next_file_number, number, "next file number")?;
+                    set_number(&mut edit.next_file_number, value, "next file number")?
                 }
-                TAG_LAST_SEQUENCE => {
-                    let [sequence] = varints(value, "last sequence")?;
-                    set(&mut edit.last_sequence, sequence, "last sequence")?;
-                }
+                TAG_LAST_SEQUENCE => set_number(&mut edit.last_sequence, value, "last sequence")?,
                 TAG_SYNCED_THROUGH => {
-                    let [sequence] = varints(value, "synced-through sequence")?;
-                    set(&mut edit.synced_through, sequence, "synced-through sequence")?;
+                    set_number(&mut edit.synced_through, value, "synced-through sequence")?
                 }
-                TAG_SESSION_LOG => {
-                    let [number] = varints(value, "session log")?;
-                    set(&mut edit.session_log, number, "session log")?;
-                }
+                TAG_SESSION_LOG => set_number(&mut edit.session_log, value, "session log")?,
                 TAG_CLEAN_CLOSE => {
                     let [log, log_bytes, last_sequence] = varints(value, "clean close")?;
                     let close = CleanClose { log, log_bytes, last_sequence };
@@ -199,10 +191,7 @@ impl VersionEdit {
                     edit.deleted.push((check_level(level)?, number));
                 }
                 TAG_ADDED_FILE => edit.added.push(decode_added(value)?),
-                TAG_ORDINAL => {
-                    let [value] = varints(value, "ordinal")?;
-                    set(&mut ordinal, value, "ordinal")?;
-                }
+                TAG_ORDINAL => set_number(&mut ordinal, value, "ordinal")?,
                 tag if tag & IGNORABLE != 0 => {}
                 tag => return Err(Undecodable::Unknown(format!("an edit with field {tag}"))),
             }
@@ -275,19 +264,15 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
                 let id = value.try_into().map(u64::from_le_bytes);
                 set(&mut table_id, id.map_err(|_| damaged("a malformed table id"))?, "table id")?;
             }
-            FILE_BYTES => set(&mut file_bytes, varints::<1>(value, "file size")?[0], "file size")?,
+            FILE_BYTES => set_number(&mut file_bytes, value, "file size")?,
             FILE_SMALLEST => set(&mut smallest, value.to_vec(), "smallest key")?,
             FILE_LARGEST => set(&mut largest, value.to_vec(), "largest key")?,
-            FILE_ENTRIES => set(&mut entries, varints::<1>(value, "entries")?[0], "entries")?,
-            FILE_GARBAGE => set(&mut garbage, varints::<1>(value, "garbage")?[0], "garbage")?,
+            FILE_ENTRIES => set_number(&mut entries, value, "entries")?,
+            FILE_GARBAGE => set_number(&mut garbage, value, "garbage")?,
             FILE_SMALLEST_SEQUENCE => {
-                let [sequence] = varints(value, "smallest sequence")?;
-                set(&mut smallest_sequence, sequence, "smallest sequence")?;
+                set_number(&mut smallest_sequence, value, "smallest sequence")?
             }
-            FILE_LARGEST_SEQUENCE => {
-                let [sequence] = varints(value, "largest sequence")?;
-                set(&mut largest_sequence, sequence, "largest sequence")?;
-            }
+            FILE_LARGEST_SEQUENCE => set_number(&mut largest_sequence, value, "largest sequence")?,
             FILE_GLOBAL_SEQUENCE => {
                 return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
             }
@@ -346,6 +331,11 @@ fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), Undecodable
         None => Ok(()),
         Some(_) => Err(damaged(&format!("the {name} is given twice"))),
     }
+}
+
+fn set_number(field: &mut Option<u64>, value: &[u8], name: &str) -> Result<(), Undecodable> {
+    let [number] = varints(value, name)?;
+    set(field, number, name)
 }
 
 fn varints<const N: usize>(bytes: &[u8], name: &str) -> Result<[u64; N], Undecodable> {

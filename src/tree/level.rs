@@ -6,7 +6,7 @@
 //! its filter says "maybe". In level 0, where tables may overlap, every table is asked; of any
 //! other level at most one ([`Level::probe_for`]).
 
-use crate::base::key::{key_head, user_key};
+use crate::base::key::key_head;
 use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::encoding::PreparedFilter;
@@ -60,7 +60,7 @@ pub struct Fence {
 
 impl Fence {
     fn new(meta: &FileMeta) -> Self {
-        let (smallest, largest) = (user_key(&meta.smallest), user_key(&meta.largest));
+        let (smallest, largest) = (meta.first_key(), meta.last_key());
         Fence {
             smallest_prefix: key_head(smallest),
             largest_prefix: key_head(largest),

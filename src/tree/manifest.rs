@@ -24,9 +24,9 @@ use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{RecordReader, Step};
 use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::evidence::{CleanClose, ManifestFacts};
+use crate::log::wal::evidence::ManifestFacts;
 use crate::tree::edit::{COMPARATOR, FileMeta, VersionEdit};
-use crate::tree::order::{clashes, search_order};
+use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::iter;
@@ -44,45 +44,14 @@ const CURRENT_VERSION: &str = "1";
 /// What a manifest says when all its edits are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManifestState {
-    /// Its number.
-    pub number: u64,
-    /// Its length without a last record that was cut short.
-    pub bytes: u64,
+    /// Its number and length without a torn last record, and what it knows of the logs.
+    pub facts: ManifestFacts,
     /// What was dropped at the end, if anything; then nobody may append to it.
     pub dropped: Option<DroppedPart>,
     /// The tables of each level: newest first in level 0, by smallest key in the others.
     pub levels: [Vec<FileMeta>; LEVELS],
-    /// The oldest log that is needed.
-    pub log_number: u64,
-    /// Everything up to this sequence is in tables.
-    pub flushed_through: SequenceNumber,
     /// Above every file number in use.
     pub next_file_number: u64,
-    /// The last sequence given to a write, as far as the manifest knows.
-    pub last_sequence: SequenceNumber,
-    /// The last sequence known to be durable, as far as the manifest knows.
-    pub synced_through: SequenceNumber,
-    /// The log that the session of this manifest began with, 0 if it had none then.
-    pub session_log: u64,
-    /// The mark of a clean close, if there is one.
-    pub clean_close: Option<CleanClose>,
-}
-
-impl ManifestState {
-    /// What recovery of the logs must know.
-    #[must_use]
-    pub fn facts(&self) -> ManifestFacts {
-        ManifestFacts {
-            number: self.number,
-            bytes: self.bytes,
-            log_number: self.log_number,
-            flushed_through: self.flushed_through,
-            last_sequence: self.last_sequence,
-            synced_through: self.synced_through,
-            session_log: self.session_log,
-            clean_close: self.clean_close,
-        }
-    }
 }
 
 /// The number of the manifest in force; `None` if there is no `CURRENT`.
@@ -188,14 +157,14 @@ pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestSt
         HeaderState::Bad(bad) => return Err(bad.into_error(path, 0)),
     }
     let mut replay = Replay::default();
-    replay.state.number = number;
+    replay.state.facts.number = number;
     loop {
         let bad = match reader.step()? {
             Step::Record(record) => {
                 VersionEdit::decode(record.payload)
                     .and_then(|edit| replay.apply(edit))
                     .map_err(|bad| bad.into_error(path, record.start))?;
-                replay.state.bytes = record.end;
+                replay.state.facts.bytes = record.end;
                 continue;
             }
             Step::Bad(bad) => bad,
@@ -209,7 +178,7 @@ pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestSt
         replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
         break;
     }
-    let end = replay.state.bytes;
+    let end = replay.state.facts.bytes;
     replay.finish().map_err(|bad| bad.into_error(path, end))
 }
 
@@ -312,23 +281,25 @@ impl Replay {
         if self.edits == 1 && !is_snapshot {
             return damaged("the first edit is not a snapshot".into());
         }
-        if self.state.clean_close.is_some() {
+        if self.state.facts.clean_close.is_some() {
             return damaged("an edit stands after the mark of a clean close".into());
         }
         let state = &mut self.state;
         if let Some(log) = edit.first_log {
-            if log.number < state.log_number || log.flushed_through < state.flushed_through {
+            if log.number < state.facts.log_number
+                || log.flushed_through < state.facts.flushed_through
+            {
                 return damaged(format!("the first log goes back to {}", log.number));
             }
-            state.log_number = log.number;
-            state.flushed_through = log.flushed_through;
+            state.facts.log_number = log.number;
+            state.facts.flushed_through = log.flushed_through;
         }
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
-        raise(&mut state.last_sequence, edit.last_sequence);
-        raise(&mut state.synced_through, edit.synced_through);
-        raise(&mut state.session_log, edit.session_log);
-        state.clean_close = edit.clean_close;
+        raise(&mut state.facts.last_sequence, edit.last_sequence);
+        raise(&mut state.facts.synced_through, edit.synced_through);
+        raise(&mut state.facts.session_log, edit.session_log);
+        state.facts.clean_close = edit.clean_close;
         for (level, number) in edit.deleted {
             if self.levels.get_mut(level).and_then(|files| files.remove(&number)).is_none() {
                 return damaged(format!("file {number} leaves level {level} and is not there"));
@@ -336,10 +307,15 @@ impl Replay {
             self.numbers.remove(&number);
         }
         let state = &self.state;
-        let close = state.clean_close.unwrap_or_default();
+        let close = state.facts.clean_close.unwrap_or_default();
         self.check_in_use(
-            state.number.max(state.log_number).max(state.session_log).max(close.log),
-            state.flushed_through.max(state.synced_through).max(close.last_sequence),
+            state
+                .facts
+                .number
+                .max(state.facts.log_number)
+                .max(state.facts.session_log)
+                .max(close.log),
+            state.facts.flushed_through.max(state.facts.synced_through).max(close.last_sequence),
         )?;
         for (level, file) in edit.added {
             let number = file.number;
@@ -361,7 +337,7 @@ impl Replay {
         number: u64,
         sequence: SequenceNumber,
     ) -> std::result::Result<(), Undecodable> {
-        let (next, last) = (self.state.next_file_number, self.state.last_sequence);
+        let (next, last) = (self.state.next_file_number, self.state.facts.last_sequence);
         if number >= next || next > FILE_NUMBER_MAX {
             return damaged(format!("the next file number is {next} and {number} is in use"));
         }
@@ -378,7 +354,7 @@ impl Replay {
         for (level, files) in self.levels.into_iter().enumerate() {
             let mut files: Vec<FileMeta> = files.into_values().collect();
             files.sort_by(|a, b| search_order(level, a, b));
-            if let Some(clash) = clashes(level, &files).first() {
+            if let Some(clash) = order_conflicts(level, &files).first() {
                 return damaged(clash.to_string());
             }
             if let Some(place) = self.state.levels.get_mut(level) {
@@ -464,6 +440,7 @@ mod tests {
     use crate::base::sync::Arc;
     use crate::env::mem::{CrashModel, MemEnv};
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+    use crate::log::wal::evidence::CleanClose;
     use crate::tree::edit::FirstLog;
 
     impl ManifestState {
@@ -475,14 +452,14 @@ mod tests {
                 ordinal: 0,
                 comparator: Some(COMPARATOR.into()),
                 first_log: Some(FirstLog {
-                    number: self.log_number,
-                    flushed_through: self.flushed_through,
+                    number: self.facts.log_number,
+                    flushed_through: self.facts.flushed_through,
                 }),
                 next_file_number: Some(self.next_file_number),
-                last_sequence: Some(self.last_sequence),
-                synced_through: Some(self.synced_through),
-                session_log: Some(self.session_log),
-                clean_close: self.clean_close,
+                last_sequence: Some(self.facts.last_sequence),
+                synced_through: Some(self.facts.synced_through),
+                session_log: Some(self.facts.session_log),
+                clean_close: self.facts.clean_close,
                 deleted: Vec::new(),
                 added: added
                     .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
@@ -521,9 +498,12 @@ mod tests {
     fn snapshot() -> VersionEdit {
         let state = ManifestState {
             next_file_number: 100,
-            last_sequence: 50,
-            log_number: 8,
-            flushed_through: 40,
+            facts: ManifestFacts {
+                last_sequence: 50,
+                log_number: 8,
+                flushed_through: 40,
+                ..ManifestFacts::default()
+            },
             ..ManifestState::default()
         };
         state.snapshot()
@@ -598,22 +578,23 @@ mod tests {
         levels[0] = vec![file(13, "x", "z", 45)];
         levels[1] = vec![file(14, "a", "m", 41)];
         levels[2] = vec![file(15, "n", "z", 42)];
-        let expected = ManifestState {
+        let facts = ManifestFacts {
             number: NUMBER,
             bytes: *ends.last().unwrap(),
-            dropped: None,
-            levels,
             log_number: 12,
             flushed_through: 45,
-            next_file_number: 120,
             last_sequence: 60,
             synced_through: 59,
             session_log: 0,
             clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
         };
+        let expected = ManifestState { facts, dropped: None, levels, next_file_number: 120 };
         assert_eq!(state, expected);
         let (bytes, ends) = written(&[state.snapshot()]);
-        assert_eq!(replayed(&bytes).unwrap(), ManifestState { bytes: ends[0], ..expected });
+        assert_eq!(
+            replayed(&bytes).unwrap(),
+            ManifestState { facts: ManifestFacts { bytes: ends[0], ..facts }, ..expected }
+        );
     }
 
     #[test]
@@ -678,7 +659,7 @@ mod tests {
         assert!(replayed(&zeroed).unwrap_err().is_corruption());
         // Without the edit behind it, it is the tail.
         zeroed.truncate(ends[1] as usize);
-        assert_eq!(replayed(&zeroed).unwrap().bytes, ends[0]);
+        assert_eq!(replayed(&zeroed).unwrap().facts.bytes, ends[0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
 //! | `level` | the tables of one level as a lookup meets them |
 //! | `handle` | an open table, and how its file goes |
-//! | `order` | which table of a level is searched first, and which may not be there together |
+//! | `overlap` | the order of a level, and which tables share keys |
 //! | `manifest`, `edit` | the log of changes, CURRENT, and how one change is written |
 //!
 //! A reader takes a version and keeps it as long as it likes; a writer of tables makes an edit and
@@ -28,6 +28,6 @@ pub mod version;
 pub mod level;
 pub mod handle;
 pub mod manifest;
-pub mod order;
+pub mod overlap;
 pub mod targets;
 pub mod edit;

@@ -15,7 +15,7 @@ use crate::table::batch_key::{BatchKey, ask};
 use crate::table::fetch::TableIo;
 use crate::table::reader::TableReadOptions;
 use crate::tree::level::{Fence, Level, TableProbe};
-use crate::tree::version::{Version, VersionRead, count_io, count_verdict};
+use crate::tree::version::{Version, count_io, count_verdict};
 use std::ops::Range;
 
 impl Version {
@@ -26,7 +26,7 @@ impl Version {
     pub fn multi_get(
         &self,
         open: &mut Vec<&mut BatchKey<'_>>,
-        read: VersionRead,
+        read: TableReadOptions,
         counters: &Counters,
     ) -> Result<()> {
         let stripe = counters.stripe();
@@ -49,7 +49,7 @@ fn search_level(
     number: usize,
     level: &Level,
     keys: &mut [&mut BatchKey<'_>],
-    read: VersionRead,
+    read: TableReadOptions,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
     let (mut at, mut place) = (0, 0);
@@ -80,7 +80,7 @@ fn search_run(
     level: usize,
     probe: &TableProbe,
     keys: &mut [&mut BatchKey<'_>],
-    read: VersionRead,
+    read: TableReadOptions,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
     let resident = probe.filter.as_ref().filter(|_| read.use_filters);
@@ -89,11 +89,7 @@ fn search_run(
     }
     if resident.is_none() || keys.iter().any(|key| key.may_be_here()) {
         let mut io = TableIo::default();
-        let options = TableReadOptions {
-            use_filters: read.use_filters,
-            fill_cache: read.fill_cache,
-            filter_said_maybe: resident.is_some(),
-        };
+        let options = TableReadOptions { filter_said_maybe: resident.is_some(), ..read };
         let result = probe.handle.table.multi_get(keys, options, &mut io);
         count_io(level, &io, stripe);
         result?;

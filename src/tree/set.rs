@@ -23,7 +23,7 @@ use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
 use crate::tree::open_tables::{open_table, open_tables};
-use crate::tree::order::clashes;
+use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
 use std::path::{Path, PathBuf};
 
@@ -116,11 +116,11 @@ impl VersionSet {
             doubtful: Vec::new(),
             session_start: 0,
             first_log: FirstLog {
-                number: state.log_number,
-                flushed_through: state.flushed_through,
+                number: state.facts.log_number,
+                flushed_through: state.facts.flushed_through,
             },
-            last_sequence: state.last_sequence,
-            synced_through: state.synced_through,
+            last_sequence: state.facts.last_sequence,
+            synced_through: state.facts.synced_through,
             session_log: None,
             abandoned: Vec::new(),
             numbers,
@@ -389,7 +389,7 @@ impl VersionSet {
             }
             let staying = staying.iter().map(|handle| &*handle.meta);
             let metas = staying.chain(coming.map(|(_, meta)| meta));
-            if let Some(clash) = clashes(level, metas).first() {
+            if let Some(clash) = order_conflicts(level, metas).first() {
                 let what = format!("by an edit {clash}; this is a defect of siftdb");
                 return Err(Error::corruption(&self.directory, 0, what));
             }

@@ -4,7 +4,7 @@
 //! keeps what a probe needs side by side, and nothing else of a table is touched before its filter
 //! says "maybe".
 //!
-//! Invariants: each level is in the order of `order.rs`: level 0 newest first, every other one by
+//! Invariants: each level is in the order of `overlap.rs`: level 0 newest first, every other one by
 //! key, and there no user key lies in two tables (I4). A version never changes. A table's file
 //! goes when the last version that names it is dropped (I9; `handle.rs`).
 //!
@@ -23,7 +23,7 @@ use crate::table::reader::TableReadOptions;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
-use crate::tree::order::search_order;
+use crate::tree::overlap::search_order;
 
 /// The tables of each level by what the manifest says of them: what a picker needs.
 pub type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
@@ -54,15 +54,6 @@ impl TableStep {
             lookup: Lookup::Absent,
         }
     }
-}
-
-/// How a lookup is done.
-#[derive(Clone, Copy, Debug)]
-pub struct VersionRead {
-    /// Ask filters.
-    pub use_filters: bool,
-    /// Keep loaded blocks in the cache.
-    pub fill_cache: bool,
 }
 
 /// The tables of the tree at one moment.
@@ -120,32 +111,32 @@ impl Version {
         &self,
         key: &LookupKey,
         hash: &KeyHash<'_>,
-        read: VersionRead,
+        read: TableReadOptions,
         stripe: Stripe<'_>,
         trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
         let user_key = hash.key();
         let prefix = key_head(user_key);
         let bits = LineBits::of(hash.xxph3());
-        let mut walk = Walk { key, hash, bits, read, stripe, trace };
+        let mut lookup = PointLookup { key, hash, bits, read, stripe, trace };
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
             return Ok(Lookup::Absent);
         };
         for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
-            if fence.excludes(prefix, user_key) || walk.passes_by(0, probe) {
+            if fence.excludes(prefix, user_key) || lookup.passes_by(0, probe) {
                 continue;
             }
-            match walk.search(0, probe)? {
+            match lookup.search(0, probe)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
         for (number, level) in (1..).zip(sorted) {
             let Some(probe) = level.probe_for(prefix, user_key) else { continue };
-            if walk.passes_by(number, probe) {
+            if lookup.passes_by(number, probe) {
                 continue;
             }
-            match walk.search(number, probe)? {
+            match lookup.search(number, probe)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
@@ -168,16 +159,16 @@ impl Version {
 }
 
 /// One lookup on its way through the tables.
-struct Walk<'a, 'k> {
+struct PointLookup<'a, 'k> {
     key: &'a LookupKey,
     hash: &'a KeyHash<'k>,
     bits: LineBits,
-    read: VersionRead,
+    read: TableReadOptions,
     stripe: Stripe<'a>,
     trace: Option<&'a mut Vec<TableStep>>,
 }
 
-impl Walk<'_, '_> {
+impl PointLookup<'_, '_> {
     /// True, and counted, if the table's resident filter says "no". In line, with everything that
     /// it calls: most lookups in most tables end here.
     #[inline(always)]
@@ -196,11 +187,8 @@ impl Walk<'_, '_> {
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
     fn search(&mut self, level: usize, probe: &TableProbe) -> Result<Lookup> {
-        let options = TableReadOptions {
-            use_filters: self.read.use_filters,
-            fill_cache: self.read.fill_cache,
-            filter_said_maybe: self.read.use_filters && probe.filter.is_some(),
-        };
+        let filter_said_maybe = self.read.use_filters && probe.filter.is_some();
+        let options = TableReadOptions { filter_said_maybe, ..self.read };
         let mut io = TableIo::default();
         let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
         count_io(level, &io, &self.stripe);

@@ -60,7 +60,7 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
         level,
         bytes: file.bytes,
         table_id: file.table_id,
-        manifest: state.number,
+        manifest: state.facts.number,
     };
     Ok(Some(tables.map(live).collect()))
 }
@@ -109,14 +109,14 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
     let Some(state) = manifest_in_force(&**env, directory)? else { return Ok(unchecked) };
     let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
     let logs = listed.iter().filter_map(|file| match parse(&file.name) {
-        Some(FileName::Wal(number)) if number >= state.log_number => Some(number),
+        Some(FileName::Wal(number)) if number >= state.facts.log_number => Some(number),
         _ => None,
     });
     for number in logs {
         // A flush let it go: its entries are in a table by now.
         let opened = Log::new(directory, number).open(&**env, u64::MAX)?;
         let Some(mut reader) = opened else { continue };
-        let entries = entries_of_log(&mut reader, state.flushed_through)?;
+        let entries = entries_of_log(&mut reader, state.facts.flushed_through)?;
         unchecked.logs += u64::from(entries > 0);
         unchecked.entries += entries;
     }

@@ -237,20 +237,20 @@ pub fn dump_manifest(
     let count = state.levels.iter().map(|files| files.len() as u64).sum::<u64>();
     let fields = [
         ("tables", count.into()),
-        ("first_log", state.log_number.into()),
+        ("first_log", state.facts.log_number.into()),
         ("next_file", state.next_file_number.into()),
-        ("last_sequence", state.last_sequence.into()),
-        ("flushed_through", state.flushed_through.into()),
-        ("synced_through", state.synced_through.into()),
+        ("last_sequence", state.facts.last_sequence.into()),
+        ("flushed_through", state.facts.flushed_through.into()),
+        ("synced_through", state.facts.synced_through.into()),
     ];
     let line = format_args!(
         "in all: tables {tables}; logs from {}; next file {}; last sequence {}; flushed through \
          {}; synced through {}",
-        state.log_number,
+        state.facts.log_number,
         state.next_file_number,
-        state.last_sequence,
-        state.flushed_through,
-        state.synced_through
+        state.facts.last_sequence,
+        state.facts.flushed_through,
+        state.facts.synced_through
     );
     printer.record("state", &fields, line)?;
     match state.dropped {

@@ -127,7 +127,7 @@ impl History {
         remains: &ManifestRemains,
     ) -> Result<()> {
         let state = replay_file(env, &name.path(directory), remains.number)?;
-        let facts = state.facts();
+        let facts = state.facts;
         let mut logs = found.all_logs();
         logs.retain(|log| *log >= facts.log_number);
         let logs_are_sound = match recover(env, directory, &logs, &facts, &mut |_, _| Ok(())) {
@@ -143,7 +143,7 @@ impl History {
         self.misses_files = misses_files(found, &state, &facts, &logs);
         if self.misses_files {
             let unknown = found.tables.iter().filter(|table| {
-                table.number > state.number
+                table.number > state.facts.number
                     && table.table_id.is_some_and(|id| !remains.mentioned.contains(&id))
             });
             self.newer = unknown.map(|table| table.number).collect();
@@ -206,6 +206,6 @@ fn misses_files(
     let ids = ids_of(found);
     let misses_table = state.levels.iter().flatten().any(|meta| !ids.contains(&meta.table_id));
     // Tables come from logs: one that knows neither ends before the first log was made.
-    let knows_nothing = state.log_number == 0 && logs.is_empty();
+    let knows_nothing = state.facts.log_number == 0 && logs.is_empty();
     misses_table || facts.missing_from(logs).is_some() || knows_nothing
 }

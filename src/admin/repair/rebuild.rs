@@ -13,8 +13,7 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
-use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables};
-use crate::jobs::compact::rewrite::Rewrite;
+use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
@@ -179,9 +178,9 @@ impl<'a> Rebuild<'a> {
         tables.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
         let mut groups: Vec<(Vec<u8>, Vec<FileMeta>)> = Vec::new();
         for meta in tables {
-            let largest = user_key(&meta.largest).to_vec();
+            let largest = meta.last_key().to_vec();
             match groups.last_mut() {
-                Some((end, group)) if user_key(&meta.smallest) <= &end[..] => {
+                Some((end, group)) if meta.first_key() <= &end[..] => {
                     if *end < largest {
                         *end = largest;
                     }
@@ -219,8 +218,8 @@ impl<'a> Rebuild<'a> {
         for meta in group {
             let table = Arc::new(self.open(&meta)?);
             let follows = |run: &Vec<Arc<TableHandle>>| {
-                let last = run.last().map(|handle| user_key(&handle.meta.largest));
-                last.is_none_or(|last| last < user_key(&meta.smallest))
+                let last = run.last().map(|handle| handle.meta.last_key());
+                last.is_none_or(|last| last < meta.first_key())
             };
             let place = runs.iter().position(follows);
             let handle = TableHandle::new(Arc::new(meta.clone()), table, &obsolete);

@@ -19,7 +19,7 @@ use crate::admin::repair::rebuild::Rebuild;
 use crate::admin::repair::report::{LostEntries, RepairReport, SetAside};
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::key::{SEQUENCE_MAX, SequenceNumber, user_key};
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Ordering;
 use crate::env::descriptor_retry::DescriptorRetryEnv;
@@ -248,7 +248,7 @@ impl Outcome {
         history: &History,
         used: &[u64],
     ) {
-        let known_through = history.manifest.as_ref().map_or(u64::MAX, |state| state.number);
+        let known_through = history.manifest.as_ref().map_or(u64::MAX, |state| state.facts.number);
         for table in found.tables.iter().filter(|table| !used.contains(&table.number)) {
             // Perhaps one that an edit which is missing named.
             if history.misses_files && table.table_id.is_none() && table.number > known_through {
@@ -303,8 +303,8 @@ impl Outcome {
         self.report.entries_lost += expected.saturating_sub(saved);
         self.report.lost.extend(salvaged.lost.into_iter().map(|block| LostEntries {
             path: name.path(directory),
-            from: block.from.or(meta.map(|meta| user_key(&meta.smallest).to_vec())),
-            to: block.to.or(meta.map(|meta| user_key(&meta.largest).to_vec())),
+            from: block.from.or(meta.map(|meta| meta.first_key().to_vec())),
+            to: block.to.or(meta.map(|meta| meta.last_key().to_vec())),
             what: block.error.to_string(),
         }));
         self.aside.push((name, format!("{saved} entries were saved: {error}")));
@@ -327,8 +327,8 @@ impl Outcome {
         self.report.entries_lost += meta.map_or(0, |meta| meta.entries);
         self.report.lost.push(LostEntries {
             path: FileName::Table(number).path(directory),
-            from: meta.map(|meta| user_key(&meta.smallest).to_vec()),
-            to: meta.map(|meta| user_key(&meta.largest).to_vec()),
+            from: meta.map(|meta| meta.first_key().to_vec()),
+            to: meta.map(|meta| meta.last_key().to_vec()),
             what: what.into(),
         });
     }
@@ -382,7 +382,10 @@ impl Outcome {
                 _ if found.no_files.contains(name) => "it is no ordinary file",
                 FileName::Current if !history.by_current => "what it names was not usable",
                 FileName::Manifest(number)
-                    if history.manifest.as_ref().is_none_or(|state| state.number != *number) =>
+                    if history
+                        .manifest
+                        .as_ref()
+                        .is_none_or(|state| state.facts.number != *number) =>
                 {
                     "it was not in force, or not usable"
                 }

@@ -13,15 +13,16 @@
 //!    could repeat for ever. At level 0 only where the garbage is worth what it rewrites.
 //!
 //! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
-//! `range.rs` is the other picker, for compactions that a user asks for.
+//! `manual.rs` names the compactions that a user asks for.
 
-use crate::base::key::{SequenceNumber, user_key};
+use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
-use crate::jobs::compact::task::{
-    CompactionTask, overlap, overlap_closure, sequences, span, total_bytes,
-};
+use crate::jobs::compact::task::CompactionTask;
 use crate::tree::edit::FileMeta;
+use crate::tree::overlap::{
+    key_span, overlap_closure, overlapping_tables, sequence_span, total_bytes,
+};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 
@@ -44,7 +45,7 @@ pub struct CompactionCursors {
 impl CompactionCursors {
     /// Notes that `task` was done.
     pub fn advance(&mut self, task: &CompactionTask) {
-        if let Some((_, largest)) = span(&task.inputs) {
+        if let Some((_, largest)) = key_span(&task.inputs) {
             self.largest[task.input_level] = Some(largest.to_vec());
         }
     }
@@ -141,9 +142,11 @@ fn merge_within_level0(
 /// True if one table of `run` would be older or newer than each other table of level 0 that it
 /// shares keys with.
 fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
-    let (Some((smallest, largest)), Some(ages)) = (span(run), sequences(run)) else { return false };
+    let (Some((smallest, largest)), Some(ages)) = (key_span(run), sequence_span(run)) else {
+        return false;
+    };
     let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
-    let beside = overlap(tables, smallest, largest);
+    let beside = overlapping_tables(tables, smallest, largest);
     beside
         .iter()
         .filter(stays)
@@ -167,7 +170,7 @@ fn next_behind<'t>(
     cursor: Option<&[u8]>,
 ) -> Option<&'t Arc<FileMeta>> {
     let place = match cursor {
-        Some(key) => tables.partition_point(|meta| user_key(&meta.smallest) <= key),
+        Some(key) => tables.partition_point(|meta| meta.first_key() <= key),
         None => 0,
     };
     tables.get(place).or_else(|| tables.first())
@@ -207,7 +210,7 @@ fn pick_garbage(
 mod tests {
     use super::*;
     use crate::jobs::compact::task::tests::{OPTIONS, after, described};
-    use crate::tree::order::{clashes, search_order};
+    use crate::tree::overlap::{order_conflicts, search_order};
     use crate::tree::testing::drawn_levels;
     use proptest::prelude::*;
 
@@ -386,7 +389,7 @@ mod tests {
             deeper in proptest::collection::vec((1usize..4, 0u8..30, 0u8..30, 1u16..600), 0..12),
         ) {
             let mut levels = grown(&flushes, &deeper);
-            prop_assert!((0..LEVELS).all(|l| clashes(l, levels[l].iter().map(|m| &**m)).is_empty()));
+            prop_assert!((0..LEVELS).all(|l| order_conflicts(l, levels[l].iter().map(|m| &**m)).is_empty()));
             let mut cursors = CompactionCursors::default();
             let mut steps = 0;
             while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000) {
@@ -399,13 +402,13 @@ mod tests {
                     let stay = stay.filter(|m| task.inputs.iter().all(|i| i.number != m.number));
                     for meta in stay {
                         let own = [Arc::clone(meta)];
-                        let (smallest, largest) = span(&own).unwrap();
-                        prop_assert!(overlap(&task.inputs, smallest, largest).is_empty(), "{}", text);
+                        let (smallest, largest) = key_span(&own).unwrap();
+                        prop_assert!(overlapping_tables(&task.inputs, smallest, largest).is_empty(), "{}", text);
                     }
                 }
                 let next = after(&levels, &task, 1000 + steps);
                 for (level, tables) in next.iter().enumerate() {
-                    let found = clashes(level, tables.iter().map(|m| &**m));
+                    let found = order_conflicts(level, tables.iter().map(|m| &**m));
                     prop_assert!(found.is_empty(), "{}: {:?}", text, found);
                 }
                 cursors.advance(&task);

@@ -16,13 +16,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
-use crate::base::key::{SequenceNumber, user_key};
+use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::jobs::compact::output::{JobContext, JobOutcome};
+use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick};
-use crate::jobs::compact::rewrite::Rewrite;
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::obsolete::remove_files;
@@ -72,8 +71,13 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     if !task.trivial_move {
         let snapshots = shared.snapshots.needed(&shared.published);
         let options = shared.options.compaction_options();
-        let job = MergeJob { task, version: &version, snapshots, options };
-        let outcome = merge(&JobContext::new(shared, task.output_level, &runs), job)?;
+        let outcome = merge(
+            &JobContext::new(shared, task.output_level, &runs),
+            task,
+            &version,
+            &snapshots,
+            &options,
+        )?;
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
@@ -118,27 +122,19 @@ fn moves_too_large_a_filter(
     filter_bytes > budget_bytes && own as f64 >= 1_250.0 * allotted && own > 0
 }
 
-/// What to compact.
-#[derive(Debug)]
-pub struct MergeJob<'a> {
-    /// The task; not a trivial move.
-    pub task: &'a CompactionTask,
-    /// The version it was picked from, or a later one.
-    pub version: &'a Version,
-    /// The live snapshots in ascending order, then the published sequence: taken together, before
-    /// the compaction.
-    pub snapshots: Vec<SequenceNumber>,
-    /// How large a table may get.
-    pub options: CompactionOptions,
-}
-
-/// Writes the tables that replace those of the task.
+/// Writes the tables that replace those of `task`, which is not a trivial move. `version` is the one
+/// it was picked from, or a later one. `snapshots` ascend and end with the published sequence.
 ///
 /// # Errors
 /// Inputs that cannot be read or are damaged, outputs that cannot be written, or
 /// [`Error::Closed`] when stopped. No output file remains.
-pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> {
-    let MergeJob { task, version, snapshots, options } = job;
+pub fn merge(
+    context: &JobContext<'_>,
+    task: &CompactionTask,
+    version: &Version,
+    snapshots: &[SequenceNumber],
+    options: &CompactionOptions,
+) -> Result<JobOutcome> {
     let find = |level, metas| find_tables(version, level, metas, context);
     let upper = find(task.input_level, &task.inputs)?;
     let lower = find(task.output_level, &task.overlapping)?;
@@ -155,7 +151,7 @@ pub fn merge(context: &JobContext<'_>, job: MergeJob<'_>) -> Result<JobOutcome> 
             .collect(),
         entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
         bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
-        stripes: SnapshotStripes::new(&snapshots, KeysBelow::new(&task.below, &task.older)),
+        stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&task.below, &task.older)),
         sequences: task.recorded_sequences(),
         context,
     };
@@ -206,7 +202,7 @@ impl<'t> Grandparents<'t> {
     /// Bytes of the tables that lie before `key` and behind where the open table began.
     fn pass(&mut self, key: &[u8]) -> u64 {
         while let Some((first, rest)) = self.tables.split_first()
-            && user_key(&first.largest) < key
+            && first.last_key() < key
         {
             self.passed_bytes += first.bytes;
             self.tables = rest;
@@ -219,15 +215,14 @@ impl<'t> Grandparents<'t> {
 mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
-    use crate::base::levels::LEVELS;
+    use crate::base::range::{KeyBounds, KeyRange};
     use crate::base::sync::{AtomicBool, Ordering};
+    use crate::jobs::compact::manual::{ManualCompaction, ManualGoal};
     use crate::jobs::compact::picker::{CompactionCursors, pick, score};
-    use crate::jobs::compact::range::RangeCompaction;
-    use crate::jobs::compact::task::sequences;
     use crate::jobs::testing::{Tree, path_of};
-    use crate::tree::order::clashes;
+    use crate::tree::overlap::order_conflicts;
+    use crate::tree::overlap::sequence_span;
     use proptest::prelude::*;
-    use std::ops::Bound;
 
     const OPTIONS: CompactionOptions = CompactionOptions {
         level0_compaction_trigger: 3,
@@ -241,8 +236,7 @@ mod tests {
         task: &CompactionTask,
         options: CompactionOptions,
     ) -> Result<JobOutcome> {
-        let (version, snapshots) = (&tree.version, tree.needed());
-        merge(&tree.context(), MergeJob { task, version, snapshots, options })
+        merge(&tree.context(), task, &tree.version, &tree.needed(), &options)
     }
 
     fn run(tree: &Tree, task: &CompactionTask) -> Result<JobOutcome> {
@@ -270,7 +264,7 @@ mod tests {
     fn check_shape(tree: &Tree, options: &CompactionOptions) {
         for level in 0..LEVELS {
             let metas = tree.version.level(level).iter().map(|handle| &*handle.meta);
-            assert_eq!(clashes(level, metas), []);
+            assert_eq!(order_conflicts(level, metas), []);
         }
         for level in 1..LEVELS {
             let tables = tree.version.level(level);
@@ -293,14 +287,13 @@ mod tests {
         assert!((0..LEVELS - 1).all(|level| score(&shape, level, options) < 1.0));
     }
 
-    fn compact_range(
-        tree: &mut Tree,
-        range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-        options: &CompactionOptions,
-    ) {
+    fn compact_range(tree: &mut Tree, range: KeyBounds, options: &CompactionOptions) {
         let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
-        let mut walk = RangeCompaction::new(&tree.version.files(), range, next_file_number, false);
-        while let Some(task) = walk.next_task(&tree.version.files(), options) {
+        let goal = ManualGoal::Compact { force: false };
+        let is_due = |meta: &FileMeta| meta.overlaps(&range);
+        let levels = tree.version.files();
+        let mut compaction = ManualCompaction::new(goal, &levels, next_file_number, is_due);
+        while let Some(task) = compaction.next_task(&tree.version.files(), options, is_due) {
             apply(tree, &task, options);
         }
     }
@@ -368,7 +361,7 @@ mod tests {
                     Step::Settle => settle(&mut tree, &mut cursors, options),
                     Step::CompactRange(first, last) => {
                         tree.flush();
-                        let range = (Bound::Included(key(first)), Bound::Excluded(key(last)));
+                        let range = (key(first)..key(last)).into_bounds();
                         compact_range(&mut tree, range, options);
                     }
                 }
@@ -379,7 +372,7 @@ mod tests {
                 tree.write(key(number), None);
             }
             tree.flush();
-            compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), options);
+            compact_range(&mut tree, (..).into_bounds(), options);
             tree.check();
             prop_assert_eq!(tree.files().0.len(), 0);
         }
@@ -394,7 +387,7 @@ mod tests {
             }
             tree.flush();
             if round == 0 {
-                compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), &OPTIONS);
+                compact_range(&mut tree, (..).into_bounds(), &OPTIONS);
             }
         }
         let shape = tree.version.files();
@@ -424,7 +417,7 @@ mod tests {
             tree.write(key(number), Some(vec![1; 150]));
         }
         tree.flush();
-        compact_range(&mut tree, (Bound::Unbounded, Bound::Unbounded), options);
+        compact_range(&mut tree, (..).into_bounds(), options);
         // Deleted, and some of it written again; every table spans all keys.
         for round in 0..3u16 {
             for number in [0, 50 + round, 60, 399] {
@@ -435,7 +428,7 @@ mod tests {
         let shape = tree.version.files();
         let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence).unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
-        let ages = sequences(&shape[0]).unwrap();
+        let ages = sequence_span(&shape[0]).unwrap();
         apply(&mut tree, &task, options);
         tree.check();
         let [merged] = tree.version.level(0) else { panic!() };
@@ -480,17 +473,17 @@ mod tests {
         let below = vec![vec![large(0, 19), large(20, 49), large(60, 89), large(100, 120)]];
         let task = CompactionTask { below, ..task.clone() };
         let ends: Vec<Vec<u8>> =
-            outputs(&task).iter().map(|meta| user_key(&meta.largest).to_vec()).collect();
+            outputs(&task).iter().map(|meta| meta.last_key().to_vec()).collect();
         assert_eq!(ends, [key(49), key(120), key(297)]);
     }
 
     #[test]
     fn a_stopped_or_failed_job_leaves_no_file() {
         let (tree, task) = tree_with_task();
-        let (version, snapshots, stop) = (&tree.version, tree.needed(), AtomicBool::new(true));
+        let stop = AtomicBool::new(true);
         let context = JobContext { stop: &stop, ..tree.context() };
-        let job = MergeJob { task: &task, version, snapshots, options: OPTIONS };
-        assert!(matches!(merge(&context, job), Err(Error::Closed)));
+        let stopped = merge(&context, &task, &tree.version, &tree.needed(), &OPTIONS);
+        assert!(matches!(stopped, Err(Error::Closed)));
         check_shape(&tree, &OPTIONS);
         // An input that yields another number of entries than the manifest says.
         let mut wrong = task.clone();

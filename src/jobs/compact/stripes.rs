@@ -11,7 +11,7 @@
 //! hold its key: then there is nothing left for it to hide. "Can hold" asks key ranges only, so a
 //! doubt keeps the tombstone.
 
-use crate::base::key::{SequenceNumber, ValueKind, user_key};
+use crate::base::key::{SequenceNumber, ValueKind};
 use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
 
@@ -35,10 +35,10 @@ impl KeysBelow {
     pub fn may_hold(&mut self, key: &[u8]) -> bool {
         let mut held = false;
         for (tables, first) in &mut self.runs {
-            while tables.get(*first).is_some_and(|meta| user_key(&meta.largest) < key) {
+            while tables.get(*first).is_some_and(|meta| meta.last_key() < key) {
                 *first += 1;
             }
-            held |= tables.get(*first).is_some_and(|meta| user_key(&meta.smallest) <= key);
+            held |= tables.get(*first).is_some_and(|meta| meta.first_key() <= key);
         }
         held
     }

@@ -1,6 +1,6 @@
 //! What a compaction is to do, as plain data: which tables merge into which level.
 //!
-//! Made by `picker.rs` and `range.rs`, run by `run.rs`, logged by the caller as
+//! Made by `picker.rs` and `manual.rs`, run by `run.rs`, logged by the caller as
 //! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
 //! sorted by key, and no user key lies in two of its tables.
 //!
@@ -10,16 +10,17 @@
 //! `below` holds every table deeper than the output that may hold a key of the task.
 //!
 //! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
-//! than all of them, or shares no key with them (`tree::order`).
+//! than all of them, or shares no key with them (`tree::overlap`).
 //!
 //! Small tables are not moved beside one another: a level of many small tables costs an opening a
 //! file each. What goes down takes the small neighbours of its place with it, as long as they are
 //! not far larger than itself, so that an entry is rewritten a logarithmic number of times.
 
-use crate::base::key::{SequenceNumber, user_key};
+use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::tree::overlap::{key_span, overlapping_tables, sequence_span, total_bytes};
 use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
@@ -108,7 +109,7 @@ impl CompactionTask {
     #[must_use]
     pub fn recorded_sequences(&self) -> Option<RangeInclusive<SequenceNumber>> {
         match self.output_level {
-            0 => sequences(&self.inputs),
+            0 => sequence_span(&self.inputs),
             _ => None,
         }
     }
@@ -147,20 +148,6 @@ impl CompactionTask {
     }
 }
 
-/// The bytes of some tables.
-#[must_use]
-pub fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
-    tables.iter().map(|meta| meta.bytes).sum()
-}
-
-/// From the smallest to the largest sequence that some tables record.
-#[must_use]
-pub fn sequences(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
-    let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
-    let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
-    Some(smallest..=largest)
-}
-
 /// The tables of a sorted level that share keys with `inputs`; and while all that is small, the
 /// small tables beside it.
 fn with_small_neighbours(
@@ -168,9 +155,9 @@ fn with_small_neighbours(
     inputs: &[Arc<FileMeta>],
     options: &CompactionOptions,
 ) -> Vec<Arc<FileMeta>> {
-    let Some((smallest, largest)) = span(inputs) else { return Vec::new() };
-    let mut first = tables.partition_point(|meta| user_key(&meta.largest) < smallest);
-    let mut end = tables.partition_point(|meta| user_key(&meta.smallest) <= largest).max(first);
+    let Some((smallest, largest)) = key_span(inputs) else { return Vec::new() };
+    let mut first = tables.partition_point(|meta| meta.last_key() < smallest);
+    let mut end = tables.partition_point(|meta| meta.first_key() <= largest).max(first);
     let mut bytes = total_bytes(inputs) + total_bytes(&tables[first..end]);
     let joins = |meta: Option<&Arc<FileMeta>>, bytes: u64| {
         let small = meta.map(|meta| meta.bytes).filter(|own| options.is_small(*own));
@@ -190,38 +177,6 @@ fn with_small_neighbours(
     }
 }
 
-/// The smallest and the largest user key of some tables.
-#[must_use]
-pub fn span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
-    let smallest = tables.iter().map(|meta| user_key(&meta.smallest)).min()?;
-    let largest = tables.iter().map(|meta| user_key(&meta.largest)).max()?;
-    Some((smallest, largest))
-}
-
-/// Those of `tables` that may hold a user key from `smallest` to `largest`, both included.
-#[must_use]
-pub fn overlap(tables: &[Arc<FileMeta>], smallest: &[u8], largest: &[u8]) -> Vec<Arc<FileMeta>> {
-    let touching = tables
-        .iter()
-        .filter(|meta| user_key(&meta.smallest) <= largest && user_key(&meta.largest) >= smallest);
-    touching.cloned().collect()
-}
-
-/// `chosen` and all tables of the same level that share user keys with it, directly or through
-/// another one, in the order of the level: what must go down together.
-#[must_use]
-pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> Vec<Arc<FileMeta>> {
-    let mut closure = chosen;
-    loop {
-        let Some((smallest, largest)) = span(&closure) else { return closure };
-        let wider = overlap(tables, smallest, largest);
-        if wider.len() <= closure.len() {
-            return wider;
-        }
-        closure = wider;
-    }
-}
-
 fn tables_below(
     levels: &LevelFiles,
     output_level: usize,
@@ -229,16 +184,16 @@ fn tables_below(
     overlapping: &[Arc<FileMeta>],
 ) -> Vec<Vec<Arc<FileMeta>>> {
     let all = [inputs, overlapping].concat();
-    let Some((smallest, largest)) = span(&all) else { return Vec::new() };
+    let Some((smallest, largest)) = key_span(&all) else { return Vec::new() };
     let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
-    deeper.map(|tables| overlap(tables, smallest, largest)).collect()
+    deeper.map(|tables| overlapping_tables(tables, smallest, largest)).collect()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    use crate::tree::order::search_order;
+    use crate::tree::overlap::search_order;
     use crate::tree::testing::drawn_levels;
 
     /// Limits that fit drawn trees, whose tables have some hundred bytes.
@@ -278,7 +233,7 @@ pub(crate) mod tests {
         let mut output = (*all[0]).clone();
         output.smallest = all.iter().map(|meta| meta.smallest.clone()).min().unwrap();
         output.largest = all.iter().map(|meta| meta.largest.clone()).max().unwrap();
-        let ages = sequences(&all).unwrap();
+        let ages = sequence_span(&all).unwrap();
         (output.smallest_sequence, output.largest_sequence) = (*ages.start(), *ages.end());
         if !task.trivial_move {
             output.number = number;

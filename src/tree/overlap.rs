@@ -1,22 +1,25 @@
-//! The order of the tables of a level, and what must hold for it: one rule for all of siftdb.
+//! The tables of one level: in which order they are searched, and which of them share keys.
 //!
 //! Level 0 is searched newest table first. The newer of two tables is the one with the larger
-//! `largest_sequence`; file numbers say nothing, since a table can be written anew. Tables of level
-//! 0 that share user keys have disjoint ranges of sequences, so every entry of the newer one is
-//! newer than every entry of the older one, and two such tables never tie. A table that is written
-//! anew at level 0 keeps the range that was recorded for it, although entries may have gone.
+//! `largest_sequence`. File numbers do not tell age, because a table can be rewritten. Two tables
+//! of level 0 that share user keys have disjoint ranges of sequences: every entry of the newer one
+//! is newer than every entry of the older one, and they never tie. A table that is rewritten at
+//! level 0 keeps the recorded range of its inputs, even if entries were dropped.
 //!
-//! Every deeper level is sorted by key, and no user key lies in two of its tables.
+//! Every deeper level is sorted by key, and no user key is in two of its tables (I4).
 //!
-//! `set.rs` checks [`clashes`] before it logs an edit, `manifest.rs` when it replays one, `verify`
-//! whenever it is asked to.
+//! `set.rs` checks [`order_conflicts`] before it logs an edit, `manifest.rs` when it replays one,
+//! and `verify` whenever it is called. Compactions choose their inputs with the other functions.
 
 use crate::base::filename::FileName;
-use crate::base::key::{SEQUENCE_MAX, compare_internal, user_key};
+use crate::base::key::{SEQUENCE_MAX, SequenceNumber, compare_internal, user_key};
+use crate::base::range::KeyBounds;
+use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// The order in which the tables of `level` are searched: newest first at level 0, by key in the
 /// others.
@@ -32,7 +35,7 @@ pub fn search_order(level: usize, a: &FileMeta, b: &FileMeta) -> Ordering {
 
 /// Two tables of one level that share user keys and must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clash {
+pub struct OrderConflict {
     /// The level of both.
     pub level: usize,
     /// The number of the one whose keys begin first.
@@ -41,7 +44,7 @@ pub struct Clash {
     pub right: u64,
 }
 
-impl fmt::Display for Clash {
+impl fmt::Display for OrderConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (left, right) = (FileName::Table(self.left), FileName::Table(self.right));
         write!(f, "{left} and {right} overlap in level {}", self.level)?;
@@ -54,7 +57,10 @@ impl fmt::Display for Clash {
 
 /// The tables of `level` that break its rule. Each table is named once as `right` at most.
 #[must_use]
-pub fn clashes<'t>(level: usize, tables: impl IntoIterator<Item = &'t FileMeta>) -> Vec<Clash> {
+pub fn order_conflicts<'t>(
+    level: usize,
+    tables: impl IntoIterator<Item = &'t FileMeta>,
+) -> Vec<OrderConflict> {
     let tables: Vec<&FileMeta> = tables.into_iter().collect();
     // In a sorted level age excuses nothing: there every table counts as of all ages.
     let ages = |meta: &FileMeta| match level {
@@ -63,8 +69,8 @@ pub fn clashes<'t>(level: usize, tables: impl IntoIterator<Item = &'t FileMeta>)
     };
     let mut ends: Vec<(&[u8], bool, &FileMeta)> = Vec::with_capacity(2 * tables.len());
     for meta in &tables {
-        ends.push((user_key(&meta.smallest), false, meta));
-        ends.push((user_key(&meta.largest), true, meta));
+        ends.push((meta.first_key(), false, meta));
+        ends.push((meta.last_key(), true, meta));
     }
     // Beginnings before ends: tables that touch at one user key share it.
     ends.sort_by_key(|(key, is_end, meta)| (*key, *is_end, meta.number));
@@ -83,7 +89,7 @@ pub fn clashes<'t>(level: usize, tables: impl IntoIterator<Item = &'t FileMeta>)
         let below = open.range(..=largest).next_back();
         match below.filter(|(_, other)| ages(other).1 >= smallest) {
             Some((_, other)) => {
-                found.push(Clash { level, left: other.number, right: meta.number });
+                found.push(OrderConflict { level, left: other.number, right: meta.number });
             }
             None => {
                 open.insert(smallest, meta);
@@ -91,6 +97,76 @@ pub fn clashes<'t>(level: usize, tables: impl IntoIterator<Item = &'t FileMeta>)
         }
     }
     found
+}
+
+/// The user keys from the first to the last of a table.
+impl FileMeta {
+    /// Its smallest user key.
+    #[must_use]
+    pub fn first_key(&self) -> &[u8] {
+        user_key(&self.smallest)
+    }
+
+    /// Its largest user key.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        user_key(&self.largest)
+    }
+
+    /// True if the table may hold keys of a range.
+    #[must_use]
+    pub fn overlaps(&self, range: &KeyBounds) -> bool {
+        range.is_before_end(self.first_key()) && range.is_after_start(self.last_key())
+    }
+}
+
+/// The bytes of some tables.
+#[must_use]
+pub fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
+    tables.iter().map(|meta| meta.bytes).sum()
+}
+
+/// From the smallest to the largest sequence that some tables record.
+#[must_use]
+pub fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
+    let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
+    let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
+    Some(smallest..=largest)
+}
+
+/// The smallest and the largest user key of some tables.
+#[must_use]
+pub fn key_span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
+    let smallest = tables.iter().map(|meta| meta.first_key()).min()?;
+    let largest = tables.iter().map(|meta| meta.last_key()).max()?;
+    Some((smallest, largest))
+}
+
+/// Those of `tables` that may hold a user key from `smallest` to `largest`, both included.
+#[must_use]
+pub fn overlapping_tables(
+    tables: &[Arc<FileMeta>],
+    smallest: &[u8],
+    largest: &[u8],
+) -> Vec<Arc<FileMeta>> {
+    let touching =
+        tables.iter().filter(|meta| meta.first_key() <= largest && meta.last_key() >= smallest);
+    touching.cloned().collect()
+}
+
+/// `chosen` and all tables of the same level that share user keys with it, directly or through
+/// another one, in the order of the level: what must go down together.
+#[must_use]
+pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> Vec<Arc<FileMeta>> {
+    let mut closure = chosen;
+    loop {
+        let Some((smallest, largest)) = key_span(&closure) else { return closure };
+        let wider = overlapping_tables(tables, smallest, largest);
+        if wider.len() <= closure.len() {
+            return wider;
+        }
+        closure = wider;
+    }
 }
 
 #[cfg(test)]
@@ -136,12 +212,12 @@ mod tests {
                 table(number, (key, key + keys), (age, age + ages))
             }).collect();
             let clash = |a: &FileMeta, b: &FileMeta| {
-                user_key(&a.smallest) <= user_key(&b.largest)
-                    && user_key(&b.smallest) <= user_key(&a.largest)
+                a.first_key() <= b.last_key()
+                    && b.first_key() <= a.last_key()
                     && (level > 0 || a.smallest_sequence <= b.largest_sequence
                         && b.smallest_sequence <= a.largest_sequence)
             };
-            let found = clashes(level, &tables);
+            let found = order_conflicts(level, &tables);
             let any = tables.iter().any(|a| tables.iter().any(|b| a.number < b.number && clash(a, b)));
             prop_assert_eq!(any, !found.is_empty());
             for pair in found {

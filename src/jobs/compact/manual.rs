@@ -1,0 +1,322 @@
+//! The compactions of one call by hand, one after the other: `compact_range` or `rebuild_filters`.
+//!
+//! To compact a range, its tables go down level by level to the deepest level that had any when the
+//! call began, at least to level 1. That bottom level is then cleaned in place: tables that hold
+//! garbage (tombstones, covered versions) and were not written by this call are rewritten, and
+//! neighbours that fit one table become one. With `force` no table is moved unread, and every table
+//! of the range is rewritten.
+//!
+//! To rebuild filters, the tables of level 0 go down, each with all tables of the level that it
+//! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
+//! one at their level.
+//!
+//! Every step moves forward by level and key, and visits each position once. So the call ends,
+//! whatever else happens to the tree: data that arrives at a visited position is left alone. The
+//! caller asks [`ManualCompaction::next_task`] with the tree as it is, runs and installs the task,
+//! and asks again.
+
+use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
+use crate::jobs::compact::task::CompactionTask;
+use crate::tree::edit::FileMeta;
+use crate::tree::overlap::overlap_closure;
+use crate::tree::targets::CompactionOptions;
+use crate::tree::version::LevelFiles;
+
+/// Which filters [`Db::rebuild_filters`](crate::Db::rebuild_filters) builds anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterRebuild {
+    /// Those that differ from what the options ask for at the table's level: missing ones, other
+    /// encodings, layouts or bits per key, and any where no filter is asked for; and those that
+    /// are damaged, for which the filter of every table is read.
+    Differing,
+    /// All of them.
+    All,
+}
+
+/// What the call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManualGoal {
+    /// Tables go down to the bottom level, which is then cleaned.
+    Compact {
+        /// Rewrite every table.
+        force: bool,
+    },
+    /// Tables of sorted levels are rewritten where they are.
+    RebuildFilters,
+}
+
+/// The compactions of one call.
+#[derive(Debug)]
+pub struct ManualCompaction {
+    goal: ManualGoal,
+    level: usize,
+    /// The last level to visit.
+    bottom: usize,
+    /// At the current level, all tables up to this user key are done.
+    done: Option<Vec<u8>>,
+    /// Files from this number on were written since the call began.
+    first_new_number: u64,
+}
+
+impl ManualCompaction {
+    /// For the tables that `is_due`; `next_file_number` as it is now.
+    #[must_use]
+    pub fn new(
+        goal: ManualGoal,
+        levels: &LevelFiles,
+        next_file_number: u64,
+        is_due: impl Fn(&FileMeta) -> bool,
+    ) -> Self {
+        let has_due = |level: &usize| levels[*level].iter().any(|meta| is_due(meta));
+        let bottom = match goal {
+            ManualGoal::Compact { .. } => (1..LEVELS).rev().find(has_due).unwrap_or(1),
+            ManualGoal::RebuildFilters => LEVELS - 1,
+        };
+        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number: next_file_number }
+    }
+
+    /// The next step, or `None` when all are done.
+    pub fn next_task(
+        &mut self,
+        levels: &LevelFiles,
+        options: &CompactionOptions,
+        is_due: impl Fn(&FileMeta) -> bool,
+    ) -> Option<CompactionTask> {
+        while self.level <= self.bottom {
+            let (level, tables) = (self.level, &levels[self.level]);
+            let mut due = tables.iter().filter(|meta| is_due(meta));
+            let inputs = match (level, self.goal) {
+                (0, _) => overlap_closure(tables, due.cloned().collect()),
+                (_, ManualGoal::Compact { force }) => {
+                    self.neighbours(&due.collect::<Vec<_>>(), force, options)
+                }
+                (_, ManualGoal::RebuildFilters) => {
+                    let next = due.find(|meta| self.is_old(meta) && !self.is_done(meta));
+                    next.cloned().into_iter().collect()
+                }
+            };
+            let Some(last) = inputs.last() else {
+                (self.level, self.done) = (level + 1, None);
+                continue;
+            };
+            match level {
+                // All at once: tables that are flushed from now on are newer than the call.
+                0 => self.level = 1,
+                _ => self.done = Some(last.last_key().to_vec()),
+            }
+            let rebuilds = self.goal == ManualGoal::RebuildFilters;
+            if level > 0 && (rebuilds || level == self.bottom) {
+                return Some(CompactionTask::rewrite(levels, level, inputs));
+            }
+            let task = CompactionTask::down(levels, level, inputs, options);
+            // A table that is moved as it is keeps its filter and is not read.
+            let may_move = self.goal == ManualGoal::Compact { force: false };
+            return Some(CompactionTask { trivial_move: task.trivial_move && may_move, ..task });
+        }
+        None
+    }
+
+    /// The next few neighbours of a sorted level: enough for full output tables, and few enough
+    /// that the space of inputs and outputs together stays small. At the bottom level only tables
+    /// that are worth rewriting, or that fit one table with a neighbour.
+    fn neighbours(
+        &self,
+        tables: &[&Arc<FileMeta>],
+        force: bool,
+        options: &CompactionOptions,
+    ) -> Vec<Arc<FileMeta>> {
+        let open = tables.iter().take_while(|meta| self.is_done(meta)).count();
+        let fits = |left: Option<usize>, right: usize| {
+            let [left, right] = [left?, right].map(|index| tables.get(index));
+            Some(left?.bytes + right?.bytes <= options.table_bytes)
+        };
+        let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
+        let is_due = |index: &usize| {
+            self.level < self.bottom
+                || (self.is_old(tables[*index]) && (force || tables[*index].garbage > 0))
+                || joins_before(*index)
+                || joins_before(index + 1)
+        };
+        let Some(first) = (open..tables.len()).find(is_due) else { return Vec::new() };
+        // Then the table before is what the last step left over.
+        let start = first - usize::from(self.level == self.bottom && joins_before(first));
+        let mut inputs = Vec::new();
+        let mut bytes = 0;
+        for index in (start..tables.len()).take_while(is_due) {
+            bytes += tables[index].bytes;
+            inputs.push(Arc::clone(tables[index]));
+            if bytes >= options.grandparent_bytes_max() && index >= first {
+                break;
+            }
+        }
+        inputs
+    }
+
+    fn is_old(&self, meta: &FileMeta) -> bool {
+        meta.number < self.first_new_number
+    }
+
+    fn is_done(&self, meta: &FileMeta) -> bool {
+        self.done.as_deref().is_some_and(|done| meta.first_key() <= done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::range::{KeyBounds, KeyRange};
+    use crate::jobs::compact::task::tests::{OPTIONS, after, described};
+    use crate::tree::testing::drawn_levels;
+    use std::ops::Bound;
+
+    const COMPACT: ManualGoal = ManualGoal::Compact { force: false };
+
+    fn included(first: &str, last: &str) -> KeyBounds {
+        (first..=last).into_bounds()
+    }
+
+    fn walked(drawing: &str, range: KeyBounds) -> Vec<String> {
+        walked_with(drawing, range, false)
+    }
+
+    fn walked_with(drawing: &str, range: KeyBounds, force: bool) -> Vec<String> {
+        let mut levels = drawn_levels(drawing);
+        let is_due = |meta: &FileMeta| meta.overlaps(&range);
+        let goal = ManualGoal::Compact { force };
+        let mut compaction = ManualCompaction::new(goal, &levels, 100, is_due);
+        let mut steps = Vec::new();
+        while let Some(task) = compaction.next_task(&levels, &OPTIONS, is_due) {
+            steps.push(described(Some(&task)));
+            levels = after(&levels, &task, 100 + steps.len() as u64);
+        }
+        steps
+    }
+
+    const ALL: KeyBounds = KeyBounds { start: Bound::Unbounded, end: Bound::Unbounded };
+
+    #[test]
+    fn range_compaction_reaches_the_bottom_level() {
+        assert!(walked("", ALL).is_empty());
+        assert!(walked("L3: 1[a..c] 2[d..f]", ALL).is_empty());
+        assert_eq!(walked("L0: 3[a..z] 2[a..z]", ALL), ["L0 3 2 -> L1"]);
+        assert_eq!(
+            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d] 5[e..g]", ALL),
+            ["L0 3 2 -> L1", "L1 101 + L2 4 5 -> L2"]
+        );
+        assert_eq!(
+            walked("L1: 1[a..b]:900 2[c..d]:200 3[e..f]\nL2: 4[a..b]", ALL),
+            ["L1 1 2 + L2 4 -> L2", "L1 3 -> L2, a move"]
+        );
+    }
+
+    #[test]
+    fn tables_outside_the_range_stay() {
+        let drawing = "L0: 9[f..g] 8[c..d] 7[a..c] 6[x..z]\nL1: 1[a..b] 2[k..l]\nL2: 3[a..z]";
+        assert_eq!(
+            walked(drawing, included("d", "e")),
+            ["L0 8 7 + L1 1 -> L1", "L1 101 + L2 3 -> L2"]
+        );
+        assert_eq!(walked(drawing, included("m", "n")), Vec::<String>::new());
+        let open = (Bound::Excluded("g"), Bound::Excluded("x")).into_bounds();
+        assert_eq!(walked(drawing, open), ["L1 2 + L2 3 -> L2"]);
+    }
+
+    #[test]
+    fn the_bottom_level_is_cleaned_once() {
+        assert_eq!(
+            walked("L2: 1[a..c]g1 2[d..f]g2 3[g..i] 4[k..l]g1\nL4: 5[k..l]", included("a", "i")),
+            ["L2 1 2 -> L2"]
+        );
+        // Moved as it is, then cleaned; what was merged on the way is clean already.
+        assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1, a move", "L1 1 -> L1"]);
+        assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", ALL), ["L0 2 1 -> L1"]);
+    }
+
+    #[test]
+    fn small_neighbours_are_joined() {
+        let drawing = "L3: 1[a..b]:30 2[c..d]:40 3[e..f]:90 4[g..h]:20 5[i..j]:20 6[k..l]";
+        assert_eq!(walked(drawing, ALL), ["L3 1 2 -> L3", "L3 4 5 -> L3"]);
+        // Only those of the range.
+        assert_eq!(walked(drawing, included("d", "g")), Vec::<String>::new());
+        assert_eq!(walked("L3: 1[a..b]:50 2[c..d]:51", ALL), Vec::<String>::new());
+        // What comes down joins a small neighbour on its way.
+        assert_eq!(walked("L0: 3[x..y]:9\nL1: 1[a..b]:9", ALL), ["L0 3 + L1 1 -> L1"]);
+        // A step takes up what the one before left over.
+        let levels = drawn_levels("L3: 1[a..b]:50 2[c..d]:50 3[e..f]:60");
+        let mut compaction = ManualCompaction::new(COMPACT, &levels, 100, |_| true);
+        let first = compaction.next_task(&levels, &OPTIONS, |_| true);
+        assert_eq!(described(first.as_ref()), "L3 1 2 -> L3");
+        let left_over = drawn_levels("L3: 101[a..b]:95 102[d..d]:30 3[e..f]:60 4[g..h]:50");
+        let second = compaction.next_task(&left_over, &OPTIONS, |_| true);
+        assert_eq!(described(second.as_ref()), "L3 102 3 -> L3");
+    }
+
+    #[test]
+    fn force_rewrites_every_table() {
+        let drawing = "L1: 1[a..c] 2[x..z]\nL2: 3[d..f] 4[g..i]:900 5[k..l]";
+        assert_eq!(
+            walked_with(drawing, ALL, true),
+            ["L1 1 2 + L2 3 4 5 -> L2"].map(String::from).to_vec()
+        );
+        let drawing = "L1: 1[a..c]\nL2: 3[d..f] 4[g..i]:900 5[k..l]";
+        assert_eq!(walked_with(drawing, ALL, true), ["L1 1 -> L2", "L2 3 4 -> L2", "L2 5 -> L2"]);
+    }
+
+    #[test]
+    fn range_compaction_ends_although_nothing_is_freed() {
+        let levels = drawn_levels("L5: 1[a..c]g9 2[d..f] 3[g..i]g1");
+        let mut compaction = ManualCompaction::new(COMPACT, &levels, 100, |_| true);
+        let mut steps = Vec::new();
+        while let Some(task) = compaction.next_task(&levels, &OPTIONS, |_| true) {
+            steps.push(described(Some(&task)));
+        }
+        assert_eq!(steps, ["L5 1 -> L5", "L5 3 -> L5"]);
+    }
+
+    /// The steps that rebuild the tables with the numbers in `due`.
+    fn rebuilt(drawing: &str, due: &[u64]) -> Vec<String> {
+        let mut levels = drawn_levels(drawing);
+        let mut compaction =
+            ManualCompaction::new(ManualGoal::RebuildFilters, &levels, 100, |_| true);
+        let mut steps = Vec::new();
+        let is_due = |meta: &FileMeta| due.contains(&meta.number) || meta.number >= 100;
+        while let Some(task) = compaction.next_task(&levels, &OPTIONS, is_due) {
+            steps.push(described(Some(&task)));
+            levels = after(&levels, &task, 100 + steps.len() as u64);
+        }
+        steps
+    }
+
+    #[test]
+    fn sorted_levels_are_rewritten_in_place() {
+        let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]\nL2: 4[a..e] 5[f..z]\nL6: 6[a..z]";
+        assert_eq!(rebuilt(drawing, &[]), Vec::<String>::new());
+        assert_eq!(rebuilt(drawing, &[2, 6]), ["L1 2 -> L1", "L6 6 -> L6"]);
+        assert_eq!(
+            rebuilt(drawing, &[1, 2, 3, 4, 5]),
+            ["L1 1 -> L1", "L1 2 -> L1", "L1 3 -> L1", "L2 4 -> L2", "L2 5 -> L2"]
+        );
+    }
+
+    #[test]
+    fn level_0_rebuilds_take_every_overlapping_table() {
+        let drawing = "L0: 4[x..z] 3[e..g] 2[c..f] 1[a..d]\nL1: 9[f..h] 10[p..q]";
+        assert_eq!(rebuilt(drawing, &[4]), ["L0 4 -> L1"]);
+        // What the step wrote is done, although it lies where the walk goes next.
+        assert_eq!(rebuilt(drawing, &[1, 9, 10]), ["L0 3 2 1 + L1 9 -> L1", "L1 10 -> L1"]);
+    }
+
+    #[test]
+    fn a_rebuild_ends_although_nothing_changes() {
+        let levels = drawn_levels("L0: 8[a..c]\nL5: 1[a..c] 2[d..f]");
+        let mut compaction =
+            ManualCompaction::new(ManualGoal::RebuildFilters, &levels, 100, |_| true);
+        let mut steps = Vec::new();
+        while let Some(task) = compaction.next_task(&levels, &OPTIONS, |_| true) {
+            steps.push(described(Some(&task)));
+        }
+        assert_eq!(steps, ["L0 8 -> L1", "L5 1 -> L5", "L5 2 -> L5"]);
+    }
+}
