@@ -1,9 +1,9 @@
-//! Ownership: [`Db`] is a shared handle; the handle owns the workers; workers, iterators and
-//! snapshots own the shared state.
+//! [`Db`]: a shared handle. The handle owns the workers; workers, iterators and snapshots own the
+//! shared state.
 //!
-//! `close`, or the drop of the last `Db`, stops and joins the workers and syncs the log, then gives
-//! up its share in the directory's lock. What reads at that moment has a share of its own: calls
-//! of other threads, iterators, snapshots. The last of them unlocks the directory.
+//! `close`, or the drop of the last `Db`, stops and joins the workers, syncs the log, and drops its
+//! share in the directory's lock. Calls of other threads, iterators and snapshots have shares of
+//! their own, and the last one unlocks the directory (I20).
 
 use crate::admin::filter_report::{self, FilterReport};
 use crate::admin::manual;
@@ -375,8 +375,8 @@ impl Db {
         manual::compact_range(self.shared(), &range.into_bounds(), options)
     }
 
-    /// Writes tables anew whose filter is not what the options ask for (or all), and waits. Answers
-    /// how many tables there were to rewrite. Other threads may read and write meanwhile;
+    /// Rewrites the tables whose filter is not what the options ask for (or all), and waits. Answers
+    /// how many tables there were to rewrite. Other threads may read and write in the meantime;
     /// compactions that are due take turns with this one, so that writers do not have to wait.
     ///
     /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
@@ -390,9 +390,8 @@ impl Db {
         manual::rebuild_filters(self.shared(), which)
     }
 
-    /// Goes on after the disk was full: where writes answer [`Error::ReadOnly`] for want of space,
-    /// or quota, and there is room again, they are taken from now on. With no failure it does
-    /// nothing.
+    /// Takes writes again after the disk was full: if writes answer [`Error::ReadOnly`] because of a
+    /// lack of space or quota, and there is room again. Without a failure it does nothing.
     ///
     /// It looks whether there is room, by a file as large as the write buffer that it writes, syncs
     /// and removes; then it flushes all memtables and begins a new log and a new manifest. Nothing
@@ -466,7 +465,7 @@ impl Db {
     ///
     /// Damage does not end the check, it is listed in the report. `progress` is called on this
     /// thread, after each data block. Reads and writes of other threads go on; tables that they
-    /// replace meanwhile are checked all the same.
+    /// replace in the meantime are checked too.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -514,8 +513,8 @@ impl Db {
     /// directory is unlocked when the last of these is gone, at once if there are none. Clones of
     /// this `Db` that are still in scope do not keep it locked.
     ///
-    /// Dropping the last handle does the same and has nobody to tell: a failed sync is lost with
-    /// it. Whoever must know that unsynced writes are durable calls this, or [`Db::sync`].
+    /// Dropping the last handle does the same but cannot report an error. Call this, or
+    /// [`Db::sync`], to know that all writes are durable.
     ///
     /// # Errors
     /// A failed sync, or the failure that had already made the database read-only.
@@ -553,7 +552,7 @@ impl Handle {
         }
         let stopped = workers::stop(&self.shared, &mut workers);
         let finished = finish(&self.shared);
-        // Last of all: whoever locks the directory next may rely on it.
+        // Last of all: another process may open the database as soon as the lock is free.
         self.shared.close_view();
         stopped.and(finished)
     }
@@ -562,18 +561,18 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.shared.process.is_current() {
-            // The threads are the parent's: a forked child has none to join, nor to detach.
+            // The threads belong to the parent: a forked child has none to join or detach.
             std::mem::forget(std::mem::take(self.workers.get_mut()));
             return;
         }
-        // Nobody is left to tell; acknowledged writes are with the system already, and whoever
-        // wants to know calls `close`.
+        // A drop cannot report an error. Acknowledged writes are with the system already, and a
+        // caller that needs the answer calls `close`.
         let _ = self.close();
     }
 }
 
-/// The end of a session, after its workers: log synced and ended, counters saved, files that
-/// nobody needs removed.
+/// Ends a session after its workers: syncs and ends the log, removes obsolete files, saves the
+/// counters.
 ///
 /// # Errors
 /// The failure of the log, or the one that had made the database read-only.

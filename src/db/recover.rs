@@ -1,19 +1,21 @@
-//! What the logs hold: into memtables where it can stay there, else into tables.
+//! Replays the logs at an opening, into memtables or into tables.
 //!
-//! The logs are read twice. The first time nothing is written and every refusal is decided
-//! (`log::wal::recover`). After a clean close the second reading fills memtables, one for each log,
-//! and that is all, unless the logs hold more than the write buffer, or too many short sessions
-//! left one each. Otherwise what is read is flushed as it comes, a write buffer at a time: after a
-//! crash the page cache may show what the disk does not have. One new manifest then names the new
-//! log and all of these tables at once, and only then old files go. An opening that fails before
-//! that removes what it wrote.
+//! The logs are read twice. The first pass writes nothing and decides every refusal
+//! (`log::wal::recover`). The second pass applies the entries:
 //!
-//! A read-only opening flushes nothing: logs beyond `read_only_log_bytes_max` are refused.
+//! - After a clean close, to memtables, one for each log. Nothing is written, unless the logs hold
+//!   more than the write buffer or short sessions left too many logs.
+//! - Otherwise to tables, flushed one write buffer at a time: after a crash the page cache may show
+//!   bytes that the disk does not have. One new manifest then names the new log and all of these
+//!   tables, and only after that old files are removed. An opening that fails earlier removes the
+//!   files it wrote.
 //!
-//! `Recovery` is kept to here: `Strict` refuses what `log::wal::recover` would drop, and `Salvage`
-//! asks `log::wal::salvage` where `log::wal::recover` refuses. What is left out stands in the
-//! report, and with `Salvage` the logs are in `lost` before the manifest that lets them go is
-//! written.
+//! A read-only opening flushes nothing: it refuses logs beyond `read_only_log_bytes_max`.
+//!
+//! With `Recovery::Strict`, everything that `log::wal::recover` would drop is refused. With
+//! `Recovery::Salvage`, `log::wal::salvage` reads the logs that `log::wal::recover` refuses. The
+//! report lists what was left out. The salvaged logs are copied to `lost` before the manifest that
+//! makes them obsolete is written.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -27,8 +29,9 @@ use crate::log::wal::evidence::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;
+use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::state::shared::{ImmutableMemtable, ReadView, Shared};
+use crate::state::shared::Shared;
 use crate::tree::edit::FileMeta;
 use crate::tree::manifest::ManifestState;
 use std::path::PathBuf;
@@ -204,14 +207,14 @@ fn refuse_short_manifest(
     Err(Error::corruption(path, facts.bytes, what))
 }
 
-/// What becomes of entries as they are read.
+/// Where recovered entries go.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
-    /// They stay in memtables up to so many bytes; beyond, all are flushed.
+    /// To memtables, up to this many bytes; beyond, all are flushed.
     Keep { bytes_max: u64 },
-    /// They are flushed, so many bytes at a time.
+    /// To tables, this many bytes at a time.
     Flush { bytes_max: u64 },
-    /// They stay in one memtable up to so many bytes; beyond, they are only counted.
+    /// To one memtable, up to this many bytes; beyond, they are only counted.
     Count { bytes_max: u64 },
 }
 
@@ -295,7 +298,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// What was read becomes visible, and writes go on behind it.
+/// Makes the recovered entries visible; new writes continue after the last sequence.
 fn install(
     shared: &Shared,
     oldest_first: Vec<ImmutableMemtable>,
@@ -311,8 +314,9 @@ fn install(
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;
     log.previous_log = recovered.last_log;
-    // A clean close synced them. Else what was read may be in the page cache only, claims of the
-    // manifest included, and a log that repeats a claim may survive what the claim is about.
+    // A clean close synced them. After a crash, even what the manifest says was synced may be in
+    // the page cache only. A new log that repeats it could survive a second crash that the entries
+    // do not.
     log.synced_through = if clean { log.last_sequence } else { 0 };
     shared.published.publish(log.last_sequence);
 }

@@ -1,17 +1,17 @@
-//! `Db::resume`: going on after the disk was full, with the same handle.
+//! `Db::resume`: takes writes again after the disk was full, with the same handle.
 //!
-//! What failed may have left half a record in the log, a whole one that nobody was told of, or an
-//! edit in the manifest that this process does not know to be there. So neither file is written to
-//! again, and neither is needed: everything acknowledged goes from the memtables into tables, and a
-//! new log and a new manifest take over, as at the opening of a database.
+//! The failure may have left half a record in the log, a whole record that was not acknowledged, or
+//! an edit in the manifest that this process does not know of. So neither file is written to again.
+//! Everything acknowledged goes from the memtables to tables, and a new log and a new manifest
+//! replace the old ones, as when a database is opened.
 //!
-//! 1. A probe: a file as large as the write buffer is written, synced and removed.
-//! 2. All memtables, the active one too, into tables of level 0.
-//! 3. A new log that names the manifest to come. Until that is in force, recovery passes over it.
-//! 4. The manifest, with those tables and that log, by the same steps as any other (I6).
-//! 5. Only then writes are taken, and the old logs go. A refused write cannot come back any more.
+//! 1. Write, sync and remove a file as large as the write buffer, to see that there is room.
+//! 2. Flush all memtables, also the active one, to tables of level 0.
+//! 3. Create a new log that names the manifest to come. Recovery ignores it until step 4 is done.
+//! 4. Create the manifest with those tables and that log, and put it in force (I6).
+//! 5. Only then take writes and remove the old logs. A refused write cannot reappear any more.
 //!
-//! A crash before step 4 finds the old manifest and the old logs, one after it the new ones. If a
+//! A crash before step 4 finds the old manifest and logs; a crash after it finds the new ones. If a
 //! step fails, the database stays read-only and `resume` may be called again.
 
 use crate::base::error::{Error, Result};
@@ -19,8 +19,9 @@ use crate::base::filename::FileName;
 use crate::base::sync::Arc;
 use crate::jobs::flush::write_memtables;
 use crate::jobs::workers::CompactionToken;
+use crate::state::read_view::ReadView;
 use crate::state::session;
-use crate::state::shared::{LogState, ReadView, Shared};
+use crate::state::shared::{LogState, Shared};
 use crate::tree::edit::FirstLog;
 
 /// Goes on after a lack of space.
@@ -47,11 +48,11 @@ pub fn resume(shared: &Shared) -> Result<()> {
         return Err(Error::ReadOnly { cause: Arc::new(lasting) });
     }
     probe(shared)?;
-    // A sync that fails now is one that only reopening can get over.
+    // A sync that fails here can only be cleared by reopening.
     restart(shared, &mut log).map_err(|error| shared.set_background_error(error))
 }
 
-/// Makes sure that there is room: for a full log, to begin with.
+/// Checks that there is room for a full log.
 fn probe(shared: &Shared) -> Result<()> {
     let name = FileName::Temporary(shared.numbers.take_file_number());
     let path = name.path(&shared.directory);
@@ -71,7 +72,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     let active = Some(&view.active).filter(|active| !active.is_empty());
     let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
     let last_sequence = log.last_sequence;
-    // What the log took and nobody was told of, only a failed sync leaves.
+    // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
     debug_assert_eq!(last_sequence, shared.published.visible());
     let mut tables = Vec::new();
     if !memtables.is_empty() {
@@ -100,7 +101,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     log.unsynced.clear();
     log.synced_through = last_sequence;
     shared.retired.lock().extend(memtables);
-    // From now on files are removed again, and writes are taken when the log is let go.
+    // From here on files are removed again, and writes are taken once the log lock is released.
     shared.background_error.clear();
     shared.obsolete.add(leftovers);
     shared.want(true, true);

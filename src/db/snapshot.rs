@@ -1,8 +1,8 @@
 //! [`Snapshot`]: the database as it was at one moment, owned and `Send`.
 //!
-//! A snapshot is a registered sequence number: flushes and compactions keep the versions it sees
-//! until it is dropped. It holds no memory of its own, but the space of what it keeps alive. It
-//! reads on after `Db::close`, and until it is dropped the directory stays locked.
+//! A snapshot is a registered sequence number: flushes and compactions keep the versions that it
+//! sees until it is dropped. It costs no memory, only the disk space of those versions. It can be
+//! read after `Db::close`, and it keeps the directory locked until it is dropped.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
@@ -42,10 +42,10 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         if let Err(forked) = shared.process.check() {
-            // Neither registered nor, when it goes, released.
+            // Not registered, so its drop does not release it.
             return Snapshot { shared: Arc::clone(shared), sequence: 0, lock: Err(forked) };
         }
-        // Registered first: while the lock is held, no job drops what this sequence sees.
+        // From here on no job drops a version that this sequence sees.
         let sequence = shared.snapshots.register(&shared.published);
         Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
     }

@@ -1,9 +1,10 @@
 //! A flush: the immutable memtables become tables of level 0, and their logs go.
 //!
 //! [`flush_pending`] is the whole job, run by the flush worker: write the tables, log the edit,
-//! store the view without the memtables, remove the logs. The order matters (I5): a log goes only
-//! after the manifest that names its tables is durable. After a failed change of the manifest
-//! nothing is removed, because the record may have reached the disk (I8).
+//! store the view without the memtables, remove the logs. Tables
+//! are durable before the edit names them (I5), and a log goes only after that edit is durable.
+//! After a failed change of the manifest nothing is removed, because the record may have reached
+//! the disk (I8).
 //!
 //! The memtables take no more writes and are all that wait, the oldest included. So everything
 //! older than their entries is in tables, and a tombstone may be dropped if no table can hold its
@@ -21,7 +22,8 @@ use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
-use crate::state::shared::{ImmutableMemtable, ReadView, Shared};
+use crate::state::read_view::{ImmutableMemtable, ReadView};
+use crate::state::shared::Shared;
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::tree::runs::SortedRuns;
 use crate::tree::version::LevelFiles;
@@ -119,6 +121,11 @@ fn install(shared: &Shared, flushed: &[ImmutableMemtable], tables: Vec<FileMeta>
             }),
             ..VersionEdit::default()
         };
+        // I4: a flush is newer than every table of level 0, because memtables are flushed in order.
+        debug_assert!(edit.added.iter().all(|(_, new)| {
+            let tables = view.version.level(0).iter();
+            tables.into_iter().all(|old| old.meta.largest_sequence < new.smallest_sequence)
+        }));
         let version = versions.apply(edit, published)?;
         // One store takes the memtables out and puts their tables in: no reader sees neither, and
         // none sees both.
@@ -128,7 +135,7 @@ fn install(shared: &Shared, flushed: &[ImmutableMemtable], tables: Vec<FileMeta>
             ..view.clone()
         });
     }
-    // I5: only now, because the edit above is durable.
+    // Only now: the edit above is durable, so recovery does not need these logs.
     let logs: Vec<u64> = flushed.iter().map(|full| full.log_number).collect();
     shared.log.lock().unsynced.retain(|wal| !logs.contains(&wal.number()));
     for number in logs {

@@ -1,9 +1,10 @@
-//! The workers: one flushes memtables, one compacts; and what a caller asks for by hand.
+//! The two background threads: one flushes memtables, one compacts.
 //!
-//! A failed or panicking job is latched: the database reads on and takes no writes (I8). At most
-//! one flush and one compaction run at a time: flushes belong to their worker, compactions to
-//! whoever holds the token in `jobs`. A worker owns the shared state, never a handle: the last
-//! `Db` stops and joins them.
+//! The failure or panic of a job becomes the background error: the database takes no more writes
+//! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to their
+//! worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker or a
+//! caller of `compact_range`. A worker owns the shared state, never a handle: the drop of the last
+//! `Db` stops and joins the workers.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread::{Builder, JoinHandle};
@@ -38,9 +39,9 @@ pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     }
 }
 
-/// What recovery left in memtables is to be flushed if it is a good part of the write buffer: a
-/// program that only reads would read the same logs at every opening. Less stays where it is, so
-/// that opening a small database writes nothing.
+/// Asks for a flush of recovered memtables if they take a quarter of the write buffer. Otherwise a
+/// program that only reads would read the same logs at every opening. A smaller rest stays in
+/// memory, so opening a small database writes nothing.
 fn flush_if_much(shared: &Shared) {
     let bytes: usize = shared.view.load().immutables.iter().map(|full| full.memtable.bytes()).sum();
     if bytes > shared.options.write_buffer_bytes / 4 {
@@ -76,14 +77,14 @@ pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
     outcome
 }
 
-/// The right to compact; given back even if the compaction unwinds.
+/// The right to compact; returned on drop, also if the compaction panics.
 pub struct CompactionToken<'a>(&'a Shared);
 
 impl<'a> CompactionToken<'a> {
-    /// Waits until nobody else compacts.
+    /// Waits until no other compaction runs.
     ///
     /// # Errors
-    /// `Closed` if the database is closed meanwhile.
+    /// `Closed` if the database is closed in the meantime.
     pub fn wait(shared: &'a Shared) -> Result<Self> {
         let mut jobs = shared.jobs.lock();
         while jobs.compacting && !jobs.stopping {
@@ -107,7 +108,8 @@ impl Drop for CompactionToken<'_> {
 
 fn flush_worker(shared: &Shared) {
     loop {
-        // Before the look for work: what comes after it rings beyond this.
+        // Read before the check for work. A request after the check rings again, so the wait below
+        // returns at once and no request is lost.
         let rings = shared.work.rings();
         let mut flush_wanted = {
             let mut jobs = shared.jobs.lock();
@@ -116,12 +118,12 @@ fn flush_worker(shared: &Shared) {
             }
             std::mem::take(&mut jobs.flush_wanted)
         };
-        // A failure is latched; here it means that there is nothing to flush.
+        // A failure is already the background error; here it means that nothing is to be flushed.
         flush_wanted |= session::switch_for_tombstones(shared).unwrap_or(false);
         if flush_wanted {
             run_job(shared, &mut || {
                 if !shared.view.load().immutables.is_empty() {
-                    // Recovery may have left them; then the session begins with this flush.
+                    // Recovered memtables: the session begins with this flush.
                     session::activate(shared)?;
                 }
                 flush_pending(shared)
@@ -158,8 +160,8 @@ fn compaction_worker(shared: &Shared) {
     }
 }
 
-/// Runs `job` until it says that nothing is left. A failure or panic is latched, unless the
-/// database is closing.
+/// Runs `job` until it answers that nothing is left. A failure or panic becomes the background
+/// error, unless the database is closing.
 pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
         if shared.jobs.lock().stopping || shared.background_error.is_set() {
@@ -169,7 +171,7 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     };
     loop {
         match catch_unwind(AssertUnwindSafe(|| more(job))) {
-            // Between two jobs, too: under a steady load there is always a next one.
+            // Between two jobs too: under a steady load there is always a next one.
             Ok(Ok(true)) => clear_up(shared),
             Ok(Ok(false)) => break,
             Ok(Err(Error::Closed)) => break,
@@ -190,8 +192,7 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     clear_up(shared);
 }
 
-/// Behind a job: lets go of what it replaced, memtables and files of tables, and tells those who
-/// wait for it.
+/// After a job: frees replaced memtables, removes obsolete files, and wakes waiters.
 fn clear_up(shared: &Shared) {
     free_memtables(shared);
     remove_files(shared);

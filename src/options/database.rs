@@ -1,4 +1,4 @@
-//! [`Options`]: how a database is opened. Who wants to know what can be set reads this file.
+//! [`Options`]: all settings of a database, with their defaults.
 //!
 //! [`Options::validate`] runs at every open, before anything is created. The conversions at the
 //! end hand each lower layer the settings struct it defines.
@@ -241,7 +241,7 @@ impl Options {
         self
     }
 
-    /// Bytes that the list of tables may grow to, edit by edit, before it is written anew; it also
+    /// Bytes that the list of tables may grow to, edit by edit, before it is rewritten; it also
     /// has to have four times the length of a new one. Default: 16 KiB; 1 KiB to 256 MiB. More
     /// means fewer rewrites; it costs that much space, and its reading at every opening, which for
     /// a mebibyte takes 3 ms.
@@ -372,8 +372,8 @@ impl Options {
             compression: self.compression,
             filter: self.table_filter(level, runs),
             construction: Construction { verify: self.verify_filters, budget: None },
-            // A flush should be over soon, and its table is soon written anew; tables of deeper
-            // levels are read for long.
+            // A flush should end soon, and its table is soon rewritten; tables of deeper levels
+            // are read for long.
             write_bytes: if level == 0 { 64 << 10 } else { 1 << 20 },
         }
     }

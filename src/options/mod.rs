@@ -1,8 +1,8 @@
-//! What a user may set, with defaults, units and the price of a larger value.
+//! All settings: of a database ([`Options`]), of filters ([`Filter`]), of a single call.
 //!
-//! Plain data: each lower layer has a settings struct of its own, and this module composes and
-//! validates them. Whatever cannot work is refused by [`Options::validate`] when a database is
-//! opened, before anything is created; nothing is silently ignored or corrected.
+//! Plain data. Each lower layer has a settings struct of its own; this room composes and validates
+//! them. [`Options::validate`] refuses values that cannot work when a database is opened, before
+//! anything is created. Nothing is silently ignored or corrected.
 //!
 //! Filter settings concern tables written from now on. A table names its own filter, so they may
 //! differ at every opening of the same database.

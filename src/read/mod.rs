@@ -1,7 +1,8 @@
-//! Every way to read: one key, many keys, a range; and one lookup explained.
+//! Reads: `point` looks up one key, `multi_get` many keys, `scan` iterates over a range, and
+//! `explain` says what one lookup did.
 //!
-//! Each read takes a `ReadView` and then a sequence, in this order, and looks at the memtables
-//! first and at the tree last. `point` is the whole point lookup.
+//! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
+//! first, then the tree.
 
 pub mod explain;
 pub mod scan;

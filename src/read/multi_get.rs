@@ -1,13 +1,13 @@
-//! Many point lookups at one moment: the walk of `read::get`, taken by all keys together.
+//! Many point lookups at one moment, memtable by memtable and table by table.
 //!
-//! Called by `Db::multi_get` and `Snapshot::multi_get`. The keys are sorted and hashed once; those
-//! that are still open go to each place in turn, memtables newest first, then the tables. Sorted
-//! keys meet the tables, partitions and blocks in order, so that each of these is fetched once, and
-//! filters are asked in windows whose cache misses overlap (`table/batch_key.rs`).
+//! Called by `Db::multi_get` and `Snapshot::multi_get`. The keys are sorted and hashed once. Keys
+//! without an answer go on to the next memtable or table, in the order of a single lookup. Sorted
+//! keys meet tables, partitions and blocks in order, so each of these is fetched once. Filters are
+//! asked in windows whose cache misses overlap (`table/batch_key.rs`).
 //!
-//! One view and one sequence serve the whole batch, in the order of I3. Memory is some 200 bytes a
-//! key, and of the cache no more is held at a time than by one lookup. A key counts as one lookup;
-//! the first error ends the call.
+//! One view and one sequence serve the whole batch, loaded in the order of I3. It takes some 200
+//! bytes of memory a key, and pins no more of the cache at a time than one lookup. A key counts as
+//! one lookup; the first error ends the call.
 
 use crate::base::error::Result;
 use crate::base::key::{Lookup, SequenceNumber, key_head};
@@ -17,7 +17,8 @@ use crate::filter::encoding::FilterVerdict;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::read::point::sequence_in;
-use crate::state::shared::{ReadView, Shared};
+use crate::state::read_view::ReadView;
+use crate::state::shared::Shared;
 use crate::table::batch_key::{BatchKey, ask, set_all};
 
 /// The newest version of each key at or below `sequence`, or below the published one, in the order
@@ -61,8 +62,8 @@ fn search(
     Ok(values)
 }
 
-/// The keys as the places will meet them. Equal ones stay beside each other and are looked up each
-/// by itself, in blocks that are at hand already.
+/// The keys in the order of tables. Equal keys are neighbours; each is looked up by itself, in
+/// blocks that were just fetched.
 fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<BatchKey<'_>> {
     let places = keys.into_iter().enumerate();
     let mut order: Vec<_> = places.map(|(place, key)| (key_head(key), key, place)).collect();

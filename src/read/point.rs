@@ -1,14 +1,14 @@
-//! The whole point lookup, top to bottom: memtables newest first, then the tables.
+//! The point lookup, top to bottom: memtables newest first, then the tables.
 //!
-//! Called by `Db`, `Snapshot` and `explain`, which is the same walk with a trace. Takes no lock and
-//! writes nothing that another core reads: the view is loaded from an `ArcSwap`, the sequence from
-//! one atomic, and counters stand in the thread's own stripe.
+//! Called by `Db`, `Snapshot`, and by `explain` with a trace. It takes no lock and writes nothing
+//! that another core reads: the view comes from an `ArcSwap`, the sequence from one atomic, and the
+//! counters are in the thread's own stripe.
 //!
-//! Order, an invariant (I3): the view first, then the published sequence, then the memtables'
-//! filters. A view that was replaced in between still holds everything up to the switch that
-//! replaced it, so the answer is that of the switch, which happened during the read. The other
-//! order is wrong: a compaction may end between the two loads, and the view that is then loaded
-//! lacks the versions that an older sequence needs.
+//! The order of loads is an invariant (I3): the view, then the published sequence, then the filters
+//! of the memtables. If a switch replaces the view after it was loaded, the old view still holds
+//! everything up to that switch. So the answer is the one at the moment of the switch, which is
+//! during the read. The other order is wrong: a compaction may end between the two loads, and the
+//! newer view then lacks versions that the older sequence needs.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{Lookup, LookupKey, SequenceNumber};
@@ -18,7 +18,8 @@ use crate::base::value::Value;
 use crate::filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
-use crate::state::shared::{ReadView, Shared};
+use crate::state::read_view::ReadView;
+use crate::state::shared::Shared;
 use crate::tree::version::TableStep;
 
 /// What one lookup did in a memtable.
@@ -32,7 +33,7 @@ pub enum MemtableStep {
     Searched(Lookup),
 }
 
-/// What one lookup did, step by step: filled by the walk when `explain` asks for it.
+/// What one lookup did, step by step: filled for `explain`.
 #[derive(Debug, Default)]
 pub struct LookupTrace {
     /// The sequence it read at.
@@ -45,8 +46,7 @@ pub struct LookupTrace {
     pub view: Option<Arc<ReadView>>,
 }
 
-/// The newest version of `key` at or below `sequence`, or below the published one. Who names a
-/// sequence holds the directory's lock; without one, the view does.
+/// The newest version of `key` at or below `sequence`, or at or below the published one.
 ///
 /// # Errors
 /// The first error on the way of the key; `Closed`.
@@ -104,7 +104,7 @@ pub fn sequence_in(
 #[inline]
 pub fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
     let sequence = shared.published.visible();
-    // A full memtable enters a view only after all of it was published.
+    // A memtable becomes immutable only after all of it was published.
     let full = view.immutables.first();
     debug_assert!(full.is_none_or(|newest| newest.last_sequence <= sequence), "I3");
     sequence
@@ -121,7 +121,7 @@ fn search_memtables(
 ) -> Lookup {
     let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
     for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
-        // An empty memtable is not worth a look at its filter's cold cache line.
+        // Asking the filter of an empty memtable would only load a cold cache line.
         let step = if memtable.is_empty() {
             MemtableStep::Empty
         } else if options.use_filters && !memtable.may_contain(hash) {

@@ -1,14 +1,14 @@
 //! The iterators that users see: a range of keys, newest visible versions only, from both ends.
 //!
-//! Front and back are two one-way merges over one read view; no merge ever turns round. The back
-//! one is built at the first `next_back`. Each end narrows the range by what it has handed out, so
-//! they meet without handing out a key twice.
+//! Front and back are two one-way merges over one read view; no merge changes its direction. The
+//! back one is built at the first `next_back`. Each end stops where the other end has been, so no
+//! key is returned twice.
 //!
-//! An iterator owns its view (and so every memtable and table in it) and the shared state, hence
-//! `'static`. It reads at the sequence that was published when it was made. After an error it is
-//! over: going on would silently leave keys out.
+//! An iterator is `'static`: it owns the shared state and its view, and so every memtable and table
+//! in it. It reads at the sequence that was published when it was created. After an error it ends,
+//! because continuing would silently skip keys.
 //!
-//! Tables whose filter proves that they hold no key of the range are not entered: see
+//! Tables whose filter proves that they hold no key of the range are skipped: see
 //! `tree::range_filter`.
 
 use crate::base::error::{Error, Result};
@@ -26,7 +26,8 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
 use crate::read::point::published;
-use crate::state::shared::{ReadView, Shared, TOMBSTONES_PASSED_MAX};
+use crate::state::read_view::ReadView;
+use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
@@ -85,13 +86,13 @@ impl Iter {
         }
     }
 
-    /// The tables of a level that may hold keys of the range: no other is touched.
+    /// The tables of a level that may hold keys of the range.
     fn overlapping(&self, level: usize) -> impl Iterator<Item = &Arc<TableHandle>> {
         let handles = self.view.version.level(level).iter();
         handles.filter(|handle| handle.meta.overlaps(&self.bounds))
     }
 
-    /// What to ask the tables of the range before they are entered, if it is worth asking any.
+    /// The question to the filters of the tables, if any of them can answer it.
     fn range_filter(&self) -> Option<Arc<RangeFilter>> {
         if !self.use_filters || !self.view.version.holds_prefixes() {
             return None;
@@ -150,7 +151,7 @@ impl Iter {
                 Err(error) => return Some(Err(error)),
             }
         }
-        let end = self.back.as_ref().and_then(|back| back.handed_out.as_deref());
+        let end = self.back.as_ref().and_then(|back| back.returned.as_deref());
         let front = self.front.as_mut()?;
         let item = front.next(self.sequence, |key| {
             self.bounds.is_before_end(key) && end.is_none_or(|end| key < end)
@@ -164,7 +165,7 @@ impl Iter {
     fn next_last(&mut self) -> Option<Result<(Key, Value)>> {
         if self.back.is_none() {
             match self.start(Direction::Reverse) {
-                Ok(merge) => self.back = Some(Backward { merge, handed_out: None, passed: 0 }),
+                Ok(merge) => self.back = Some(Backward { merge, returned: None, passed: 0 }),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -220,8 +221,8 @@ impl fmt::Debug for Iter {
     }
 }
 
-/// What is merged. An enum, so that a step from entry to entry is one chain of direct calls; of
-/// different sizes, since there are few of them.
+/// A source of the merge. An enum instead of a trait object, so that each step is a direct call.
+/// Its variants differ in size, but there are only a few sources.
 #[allow(clippy::large_enum_variant)]
 enum Source {
     Memtable(MemtableIter),
@@ -276,8 +277,7 @@ impl InternalIterator for Source {
 
 /// Ascending: the first visible version of a user key is its newest.
 struct Forward {
-    /// Between two calls at an entry of a user key that was not looked at: the back end must not
-    /// come down below it.
+    /// Between two calls it is at the first entry of the next user key. The back end stops there.
     merge: MergingIter<Source>,
     /// Tombstones on the way to the last entry.
     passed: usize,
@@ -301,8 +301,8 @@ impl Forward {
             if !within(key) {
                 return None;
             }
-            // Both are made before the step, and handed out as they stand behind it: who reads at
-            // once what was just written in pieces waits for the pieces.
+            // Key and value are built before the step and returned after it: reading them back at
+            // once would stall on store forwarding.
             let key = Key::short(key);
             let value = (kind == ValueKind::Put).then(|| source.value_owned());
             self.pass(&key);
@@ -324,8 +324,8 @@ impl Forward {
 /// Descending: the last visible version of a user key is its newest.
 struct Backward {
     merge: MergingIter<Source>,
-    /// The user key last handed out: the front end must stay below it.
-    handed_out: Option<Key>,
+    /// The last user key that was returned: the front end stops before it.
+    returned: Option<Key>,
     /// Tombstones on the way to the last entry.
     passed: usize,
 }
@@ -336,8 +336,7 @@ impl Backward {
         sequence: SequenceNumber,
         within: impl Fn(&[u8]) -> bool,
     ) -> Option<Result<(Key, Value)>> {
-        // The newest visible version so far of the user key being looked at; `None` in its second
-        // place is a tombstone.
+        // The newest visible version so far of the current user key; a tombstone has no value.
         let mut candidate: Option<(Key, Option<Value>)> = None;
         self.passed = 0;
         while self.merge.valid() {
@@ -370,12 +369,12 @@ impl Backward {
             return Some(Err(error));
         }
         let Some((key, Some(value))) = candidate else { return None };
-        self.handed_out = Some(key.clone());
+        self.returned = Some(key.clone());
         Some(Ok((key, value)))
     }
 }
 
-/// Equality of neighbours in sorted order: those that differ mostly do so in the last byte, too.
+/// Equality of neighbours in sorted order: two different ones mostly differ in the last byte too.
 #[inline]
 fn same_key(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b

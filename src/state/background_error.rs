@@ -1,8 +1,8 @@
 //! The background error: the first failure of a write, flush or compaction, which every later write
 //! answers (I8).
 //!
-//! It stays until the database is reopened, unless all that failed was for want of space: then
-//! `resume` clears it. So a failure that is not of that kind is kept too, if it comes later.
+//! It stays until the database is reopened. If every failure was a lack of space, `resume` can clear
+//! it, so the first failure of another kind is kept as well.
 
 use crate::base::error::Error;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
@@ -17,12 +17,12 @@ pub struct BackgroundError {
 #[derive(Debug, Default)]
 struct Failures {
     first: Option<Error>,
-    /// The first that only reopening can get over.
+    /// The first failure that only reopening can clear.
     lasting: Option<Error>,
 }
 
 impl BackgroundError {
-    /// Takes note of a failure; the first one is what writes answer.
+    /// Records a failure. Writes answer the first one.
     pub fn set(&self, error: &Error) {
         let mut failures = self.failures.lock();
         failures.first.get_or_insert_with(|| error.clone());
@@ -44,13 +44,13 @@ impl BackgroundError {
         if self.is_set() { self.failures.lock().first.clone() } else { None }
     }
 
-    /// The first failure that only reopening can get over.
+    /// The first failure that only reopening can clear.
     #[must_use]
     pub fn lasting(&self) -> Option<Error> {
         self.failures.lock().lasting.clone()
     }
 
-    /// Forgets them. What they left behind was set right.
+    /// Forgets all failures: `resume` has replaced the files that they left in doubt.
     pub fn clear(&self) {
         *self.failures.lock() = Failures::default();
         self.is_set.store(false, Ordering::Release);

@@ -1,11 +1,14 @@
 //! What reads, writes and jobs share.
 //!
-//! `shared` holds the state and the order of its locks; `session` begins a session's log and
-//! manifest and switches to a new memtable; `write_queue` forms groups of writers;
-//! `background_error` keeps the first failure; `stats_file` keeps counters across openings.
+//! `shared` holds the state of one database and the order of its locks; `session` begins the log
+//! and manifest of a session and switches memtables; `write_queue` forms groups of writers;
+//! `read_view` is what a read looks at; `snapshots` lists live snapshots; `background_error` keeps
+//! the first failure; `stats_file` keeps counters across openings.
 
 pub mod session;
 pub mod shared;
+pub mod read_view;
+pub mod snapshots;
 pub mod write_queue;
 pub mod background_error;
 pub mod stats_file;

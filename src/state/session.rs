@@ -1,12 +1,12 @@
-//! A session's log and manifest: when they begin, when a new log begins, and how they end.
+//! The log and manifest of a session: their begin, the switch to a new log, their end.
 //!
-//! A session is the time from an opening to its close. It has no log and no manifest of its own
-//! until the first write or the first edit, so that opening a database writes nothing. Every
-//! switch gives the active memtable a new log. The leader of the write queue and the jobs call
-//! these functions with the `log` lock held.
+//! A session is the time from an opening to its close. It creates its log and manifest with the
+//! first write or the first edit, so opening a database writes nothing. Every switch gives the
+//! new active memtable a new log. The leader of the write queue and the jobs call these functions
+//! with the `log` lock held.
 //!
-//! A sync covers every write before it: older logs with unsynced writes are synced first, so that
-//! there is no hole between logs (I13).
+//! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash
+//! leaves no gap between logs (I13).
 
 use crate::base::error::Result;
 use crate::base::filename::FileName;
@@ -15,7 +15,8 @@ use crate::base::sync::{Arc, Ordering};
 use crate::log::wal::evidence::CleanClose;
 use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
-use crate::state::shared::{ImmutableMemtable, LogState, ReadView, Shared};
+use crate::state::read_view::{ImmutableMemtable, ReadView};
+use crate::state::shared::{LogState, Shared};
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::tree::set::{ManifestPosition, VersionSet};
 use std::time::Instant;
@@ -23,11 +24,11 @@ use std::time::Instant;
 /// How far ahead of its tail a log is allocated, at most.
 const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
 
-/// Makes sure that this session has a manifest and a log of its own: before the first write is
-/// acknowledged, before the first edit, and not before, so that opening writes nothing.
+/// Makes sure that this session has a manifest and a log of its own. Called before the first write
+/// is acknowledged and before the first edit.
 ///
 /// # Errors
-/// The failure of either file; it is latched.
+/// The failure of either file; it becomes the background error.
 pub fn activate(shared: &Shared) -> Result<()> {
     shared.process.check()?;
     let mut log = shared.log.lock();
@@ -43,7 +44,7 @@ pub fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
     let mut log = shared.log.lock();
     let wal = start_session(shared, &log, Some(tables))?;
     log.current = Some(wal);
-    // In tables, all of it.
+    // All of it is in durable tables.
     log.synced_through = log.last_sequence;
     Ok(())
 }
@@ -64,15 +65,15 @@ pub fn begin_log(
     create_log(shared, log, number, ManifestPosition { number: manifest, synced_bytes: 0 })
 }
 
-/// Switches a memtable that is to be flushed for its tombstones; answers whether there was one.
+/// Switches the memtable if it should be flushed for its tombstones; true if it did.
 ///
 /// # Errors
-/// The failure of the new log; it is latched.
+/// The failure of the new log; it becomes the background error.
 pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
     if !shared.tombstones_pile_up() {
         return Ok(false);
     }
-    // Whoever holds it stands in the place of a leader.
+    // The holder of this lock acts as a leader of the write queue.
     let mut log = shared.log.lock();
     shared.check_writable()?;
     if log.current.is_none() || !shared.tombstones_pile_up() {
@@ -83,20 +84,21 @@ pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
     Ok(true)
 }
 
-/// A new memtable and its log; the old memtable waits for its flush.
+/// Makes the active memtable immutable and begins a new one with a new log.
 pub fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
     let number = shared.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
     // The log first: an edit may name it as soon as it is in the view, and a log that an edit
-    // names must be there after a crash.
+    // names must exist after a crash (I5).
     let started = Instant::now();
     let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
     shared.counters.add(Counter::LogSwitches, 1);
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     let last_sequence = log.last_sequence;
-    // I3: a memtable is full only when all of it is published. Readers of the new view count on it.
+    // I3: everything in the old memtable is published before it becomes immutable. Readers of the
+    // new view rely on it, and the next write goes into the new memtable only after this store.
     debug_assert_eq!(shared.published.visible(), last_sequence);
     shared.update_view(|view| {
         let old = ImmutableMemtable {
@@ -122,7 +124,7 @@ pub fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
 
 /// The log of this session; its first use begins the session.
 pub fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
-    // Taken out and put back, so that no path leads on without a log.
+    // Taken out and put back: after a failed start there is no log.
     let wal = match log.current.take() {
         Some(wal) => wal,
         None => start_session(shared, log, None)?,
@@ -147,8 +149,8 @@ fn start_session(
         versions.apply(edit, log.last_sequence)?;
         wal
     } else {
-        // The log first, naming the manifest to come: should a crash come between, recovery sees
-        // a log of a session that never began.
+        // The log first, and it names the manifest to come. After a crash between the two,
+        // recovery finds the log of a session that never began.
         let manifest = shared.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(shared, log, number, coming)?;
@@ -167,17 +169,17 @@ fn start_session(
         shared.obsolete.add(versions.obsolete_files()?);
         wal
     };
-    // Before the lock goes: a flush that waits for it writes down which logs are still needed.
+    // Under the lock: a flush that waits for it reads the active log from the view.
     let version = Arc::clone(versions.current());
     shared.update_view(|view| ReadView { active_log: number, version, ..view.clone() });
     drop(versions);
-    // What recovery left as immutable memtables can now be flushed.
+    // Recovered memtables can be flushed from now on.
     shared.want(true, true);
     Ok(wal)
 }
 
-/// The files of a session that never began: nothing names them, and each further attempt would
-/// leave as many. Where the new manifest may be in force they stay.
+/// Removes the files of a session that never began: nothing names them, and every further attempt
+/// would leave more. They stay if the new manifest may be in force.
 fn remove_abandoned(shared: &Shared, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
     let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
@@ -201,7 +203,7 @@ fn create_log(
         manifest_number: manifest.number,
         manifest_synced_bytes: manifest.synced_bytes,
     };
-    // An eighth of what the log is to hold, so that a small store has small logs.
+    // An eighth of the write buffer, so a small store has small logs.
     let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
     WalWriter::create(&*shared.env, &shared.directory, number, &start, step)
 }
@@ -230,8 +232,8 @@ pub fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
     Ok(())
 }
 
-/// Ends the session: everything synced, then the mark of a clean close in the manifest. A session
-/// that wrote nothing has no log and leaves the mark of the one before.
+/// Ends the session: syncs everything, then marks a clean close in the manifest. A session that
+/// wrote nothing has no log and keeps the mark of the session before it.
 ///
 /// # Errors
 /// The failure of a sync or of the mark.

@@ -1,8 +1,8 @@
-//! What everything in `db` shares, and the order of its locks.
+//! The state of one open database, which reads, writes and jobs share, and the order of its locks.
 //!
 //! | lock | guards | held during I/O |
 //! |---|---|---|
-//! | `queue` (its own) | who leads | no |
+//! | `queue` (its own) | which writer leads | no |
 //! | `flushes` | nothing: one flush at a time | yes |
 //! | `log` | the logs being written; taken by the leader | yes |
 //! | `versions` | manifest and current version | yes |
@@ -10,13 +10,13 @@
 //! | `snapshots` | live snapshots | no |
 //! | `jobs` | what background work is wanted or running | no |
 //!
-//! Locks are taken in this order; none is taken by a point lookup. A lookup loads `view`, then
-//! `published`; a writer applies, then publishes with `Release`; a switch stores the new view
-//! before the first write into the new memtable (I3; `read` says why this order is right).
+//! Locks are taken in this order. A point lookup takes none: it loads `view`, then `published`. A
+//! writer applies a group, then publishes it with `Release`. A switch stores the new view before
+//! the first write into the new memtable (I3; `read/point.rs` says why this order is right).
 //!
-//! The view also holds the directory's lock, so loading it is the one step that decides whether a
-//! read meets an open database. `close` stores a view without the lock; what still reads the one
-//! before keeps the directory locked (I20).
+//! The view also holds a share of the directory's lock. So loading the view decides in one step
+//! whether a read finds the database open. `close` stores a view without the lock; a read that
+//! still holds an older view keeps the directory locked (I20).
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
@@ -31,13 +31,13 @@ use crate::memtable::memtable::Memtable;
 use crate::memtable::published::Published;
 use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
+use crate::state::read_view::ReadView;
+use crate::state::snapshots::SnapshotList;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::write_queue::WriteQueue;
 use crate::table::index::BlockCache;
 use crate::tree::handle::ObsoleteFiles;
 use crate::tree::set::{SharedNumbers, VersionSet};
-use crate::tree::version::Version;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -48,33 +48,6 @@ pub const TOMBSTONES_PASSED_MAX: usize = 1024;
 /// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
 /// less than a millisecond.
 pub const TOMBSTONES_MAX: usize = 4096;
-
-/// A full memtable and the log that holds its writes.
-#[derive(Clone, Debug)]
-pub struct ImmutableMemtable {
-    /// The memtable; nothing writes to it any more.
-    pub memtable: Arc<Memtable>,
-    /// Its log.
-    pub log_number: u64,
-    /// The last sequence in it: with its table durable, everything up to here is.
-    pub last_sequence: SequenceNumber,
-}
-
-/// Where a read looks: one consistent set of places.
-#[derive(Clone, Debug)]
-pub struct ReadView {
-    /// Takes the writes.
-    pub active: Arc<Memtable>,
-    /// The log of the active memtable; 0 before its first write.
-    pub active_log: u64,
-    /// Memtables that wait for their flush, newest first.
-    pub immutables: Vec<ImmutableMemtable>,
-    /// The tables.
-    pub version: Arc<Version>,
-    /// A share in the directory's lock; `None` once the database is closed. Last, so that it goes
-    /// when the tables are gone.
-    pub lock: Option<Arc<DirectoryLock>>,
-}
 
 /// The logs that are being written; belongs to the leader of the write queue.
 #[derive(Debug, Default)]
@@ -102,55 +75,13 @@ pub struct Jobs {
     pub flush_wanted: bool,
     /// The tree may need a compaction.
     pub compaction_wanted: bool,
-    /// Someone compacts: the worker or a caller of `compact_range`.
+    /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }
 
-/// Live snapshots and how many hold each sequence.
-#[derive(Debug, Default)]
-pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
-
-impl SnapshotList {
-    /// Reads the published sequence and registers it, in one step.
-    pub fn register(&self, published: &Published) -> SequenceNumber {
-        let mut live = self.0.lock();
-        let sequence = published.visible();
-        *live.entry(sequence).or_insert(0) += 1;
-        sequence
-    }
-
-    /// Takes one registration back.
-    pub fn release(&self, sequence: SequenceNumber) {
-        let mut live = self.0.lock();
-        if let Some(count) = live.get_mut(&sequence) {
-            *count -= 1;
-            if *count == 0 {
-                live.remove(&sequence);
-            }
-        }
-    }
-
-    /// The sequences at which a reader may look from now on, ascending: every snapshot's, and the
-    /// published one. Taken under the lock that registers, before a job reads its input.
-    pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
-        let live = self.0.lock();
-        let mut needed: Vec<_> = live.keys().copied().collect();
-        let published = published.visible();
-        if needed.last() != Some(&published) {
-            needed.push(published);
-        }
-        needed
-    }
-
-    /// Number of snapshots.
-    pub fn len(&self) -> usize {
-        self.0.lock().values().sum()
-    }
-}
-
-/// What everything in `db` shares. Owned by handles, workers, iterators and snapshots.
+/// The state of one open database. Owned by handles, workers, iterators and snapshots.
 pub struct Shared {
     /// How the database was opened.
     pub options: Options,
@@ -172,7 +103,7 @@ pub struct Shared {
     pub published: Published,
     /// Live snapshots.
     pub snapshots: SnapshotList,
-    /// Writers in line.
+    /// Waiting writers.
     pub queue: WriteQueue,
     /// The logs being written.
     pub log: Mutex<LogState>,
@@ -196,17 +127,17 @@ pub struct Shared {
     pub closed: AtomicBool,
     /// Set by the first failure of a write, flush or compaction.
     pub background_error: BackgroundError,
-    /// Held by whoever flushes: one flush at a time.
+    /// Held during a flush: one at a time.
     pub flushes: Mutex<()>,
     /// The process that opened it.
     pub process: Process,
-    /// Opened to look: no file may be written, renamed or removed.
+    /// Opened to read only: no file may be written, renamed or removed.
     pub read_only: bool,
     /// What opening found in manifest and logs.
     pub recovery: Mutex<RecoveryReport>,
 }
 
-/// One line: what the fields hold would be pages.
+/// One line: the fields would fill pages.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
@@ -214,11 +145,11 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Latches `error`: from now on the database takes no writes, until `resume` or reopening
+    /// Makes `error` the background error: the database takes no writes until `resume` or reopening
     /// (I8). Answers the error.
     pub fn set_background_error(&self, error: Error) -> Error {
         self.background_error.set(&error);
-        // Under the lock, so that nobody checks before the latch and waits after this signal.
+        // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
         let _jobs = self.jobs.lock();
         self.work.ring();
         self.done.notify_all();
@@ -249,7 +180,7 @@ impl Shared {
         self.view.store(Arc::new(next));
     }
 
-    /// The share in the directory's lock that whatever reads must hold until it has read.
+    /// A share in the directory's lock. Every reader holds one until it has read.
     ///
     /// # Errors
     /// `Closed`.
@@ -261,13 +192,13 @@ impl Shared {
     /// the manifest is changed, or a file is removed at the end.
     ///
     /// # Errors
-    /// `LockLost`; latched by those who call this.
+    /// `LockLost`; the caller makes it the background error.
     pub fn check_lock(&self) -> Result<()> {
         self.hold()?.check(&*self.env)
     }
 
-    /// Takes the view's share in the directory's lock away: this is the step that closes the
-    /// database to reads. Reads that hold the view of before go on, and keep the lock.
+    /// Stores a view without the directory's lock: this step closes the database to reads. A read
+    /// that holds an older view goes on, and keeps the lock.
     pub fn close_view(&self) {
         if let Some(lock) = &self.view.load().lock {
             lock.close();
@@ -283,8 +214,8 @@ impl Shared {
         self.work.ring();
     }
 
-    /// Called by a scan that passed many tombstones on its way to one entry. The worker looks
-    /// whether the memtable has them; the scan itself keeps nothing of what it passed.
+    /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
+    /// whether the memtable holds them; the scan does not know where they were.
     #[cold]
     pub fn note_passed_tombstones(&self) {
         self.scans_pass_tombstones.store(true, Ordering::Relaxed);
@@ -293,10 +224,10 @@ impl Shared {
         }
     }
 
-    /// True if the active memtable should be flushed for its tombstones, although it is not full:
-    /// scans pass them, or it has little else. Only one such memtable at a time: the next one waits
-    /// until the tree has compacted the one before. So deletes cost as many flushes as there is
-    /// time for compactions, not as many as there are deletes.
+    /// True if the active memtable should be flushed for its tombstones although it is not full:
+    /// scans pass them, or it holds little else. One such memtable at a time: the next waits until
+    /// the table of the last one is compacted. So deletes cost only as many flushes as compactions
+    /// can follow.
     #[must_use]
     pub fn tombstones_pile_up(&self) -> bool {
         let view = self.view.load();

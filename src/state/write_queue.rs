@@ -1,29 +1,30 @@
-//! The write queue: who leads the next group, who waits, who is woken with which answer.
+//! The write queue: one writer leads and commits the requests of all that wait, as one group.
 //!
-//! Legal order for a writer: `join` answers either "lead" or, later, the result of the group that
-//! took its request along. A leader calls `take_group`, commits it, calls `complete`, does the same
-//! for each group of `take_next_group`, and drops its [`Leadership`]; that hands the lead to the
-//! first waiter. A leader that unwinds answers its group, and everyone who waits, with an error:
-//! nobody is left waiting (I12).
+//! Legal order: `join` answers either "lead" or, later, the result of the group that took the
+//! request. A leader calls `take_group`, commits it and calls `complete`; it repeats this for each
+//! group of `take_next_group`, then drops its [`Leadership`], which passes the lead to the first
+//! waiter. If a leader panics, its group gets an error and the next waiter leads: no writer is left
+//! waiting (I12).
 //!
-//! Without sync a group takes less time than a sleeping thread to wake. So who waits gives way a
-//! few times before it sleeps, and who leads goes on for those who came meanwhile.
+//! Without a sync, a group takes less time than waking a blocked thread. So waiters yield a few
+//! times before they block, and the leader commits a few more groups that queued up in the
+//! meantime.
 //!
-//! Nothing here knows logs or memtables.
+//! The queue knows neither logs nor memtables.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
 use crate::base::write_batch::WriteBatch;
 use std::collections::VecDeque;
 
-/// Requests of one group stop being added beyond this many bytes, so that the first of them does
-/// not wait for a gigabyte of others.
+/// A group takes no more requests beyond this many bytes, so its first writer does not wait for a
+/// gigabyte of others.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
-/// Groups that one leader commits behind its own, while its caller waits.
+/// Groups that one leader commits after its own, while its caller waits.
 const GROUPS_AFTER_OWN_MAX: usize = 4;
 
-/// What a writer wants.
+/// A write in the queue.
 #[derive(Debug)]
 pub struct Request {
     /// Entries to write; may be empty.
@@ -68,7 +69,7 @@ impl Waiter {
 struct Waiting {
     waiter: Arc<Waiter>,
     bytes: usize,
-    /// Wants neither a sync nor a switch.
+    /// Asks for neither a sync nor a switch.
     quick: bool,
 }
 
@@ -100,8 +101,8 @@ pub struct Leadership<'a> {
 }
 
 impl WriteQueue {
-    /// Lines up with `request`; returns when it is this thread's turn to lead, or when its request
-    /// was committed by another.
+    /// Queues `request`. Returns when this thread leads, or when another one has committed the
+    /// request.
     pub fn join(&self, request: Request) -> Joined<'_> {
         let mut line = self.line.lock();
         if !line.led {
@@ -139,14 +140,14 @@ impl<'a> Leadership<'a> {
         Leadership { queue, group: Vec::new(), groups_after_own: 0 }
     }
 
-    /// The requests that go along with the leader's own, in order.
+    /// The requests that join the leader's own group, in order.
     pub fn take_group(&mut self, own: &Request) -> Vec<Request> {
         debug_assert!(self.group.is_empty(), "I12: the group before was answered");
         self.take(own.batch.bytes(), |_| true)
     }
 
-    /// The requests that came meanwhile and take no longer than waking who sent them, in order.
-    /// Empty if there are none, and after some groups, since the leader's caller waits for all.
+    /// The next requests in the queue that are as quick as waking their writers, in order. Empty if
+    /// there are none, and after some groups, because the leader's own caller waits for all.
     pub fn take_next_group(&mut self) -> Vec<Request> {
         if self.groups_after_own == GROUPS_AFTER_OWN_MAX {
             return Vec::new();
@@ -188,7 +189,7 @@ impl Drop for Leadership<'_> {
             waiter.set(Turn::Done(Err(abandoned())));
         }
         let mut line = self.queue.line.lock();
-        // I12: the lead is handed on before anyone can find the queue without a leader.
+        // I12: under the lock of the queue, so no writer finds it without a leader in between.
         debug_assert!(line.led, "one leader at a time, and this is it");
         match line.waiting.pop_front() {
             Some(Waiting { waiter, .. }) => {

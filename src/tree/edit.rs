@@ -1,4 +1,4 @@
-//! A change of the set of tables, and how it stands in the manifest.
+//! A change of the set of tables, and its encoding in the manifest.
 //!
 //! ```text
 //! edit  := field*                    in any order, the ordinal last
@@ -10,8 +10,8 @@
 //! varints; the table id is a plain `u64`. `global_sequence` and keyspaces other than 0 are
 //! reserved: what they mean is not implemented, so they are refused, never ignored.
 //!
-//! Decoding checks an edit by itself: every field once, keys and sequences in order. Whether it
-//! fits the edits before it is the manifest's matter.
+//! Decoding checks an edit alone: every field once, keys and sequences in order. `manifest` checks
+//! that it fits the earlier edits.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_u64, put_varint};
 use crate::base::key::{
@@ -47,7 +47,7 @@ const FILE_LARGEST: u8 = 4;
 const FILE_ENTRIES: u8 = 5;
 const FILE_SMALLEST_SEQUENCE: u8 = 6;
 const FILE_LARGEST_SEQUENCE: u8 = 7;
-/// Reserved: a sequence that stands for those of all entries.
+/// Reserved: a sequence that replaces those of all entries.
 const FILE_GLOBAL_SEQUENCE: u8 = 8;
 /// Absent for 0.
 const FILE_GARBAGE: u8 = IGNORABLE | 1;
@@ -67,8 +67,8 @@ pub struct FileMeta {
     pub largest: Vec<u8>,
     /// How many entries it has.
     pub entries: u64,
-    /// Those of them that are tombstones or that a newer version of their key in the same table
-    /// covers: what a compaction may drop once no snapshot needs it. Only a hint.
+    /// Tombstones, and versions that a newer one in the same table covers: entries that a compaction
+    /// may drop once no snapshot needs them. Only a hint.
     pub garbage: u64,
     /// The smallest sequence of an entry.
     pub smallest_sequence: SequenceNumber,
@@ -105,9 +105,9 @@ pub struct VersionEdit {
     pub session_log: Option<u64>,
     /// The mark of a clean close; only in the last edit of a manifest.
     pub clean_close: Option<CleanClose>,
-    /// Tables that go: level and file number. They go before others are added.
+    /// Removed tables: level and file number. They are removed before others are added.
     pub deleted: Vec<(usize, u64)>,
-    /// Tables that come, each with its level.
+    /// Added tables, each with its level.
     pub added: Vec<(usize, FileMeta)>,
 }
 

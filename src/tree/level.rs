@@ -1,10 +1,9 @@
-//! One level of a version as a lookup meets it: for each table fences and a [`TableProbe`], side by
-//! side in the order of the search.
+//! One level of a version: for each table its fences and a [`TableProbe`], in search order.
 //!
-//! `version.rs` and `multi_get.rs` walk them. Fences settle whether a table can have the key by
-//! its range; a probe keeps what a probe needs, so that nothing else of a table is touched before
-//! its filter says "maybe". In level 0, where tables may overlap, every table is asked; of any
-//! other level at most one ([`Level::probe_for`]).
+//! Lookups in `version.rs` and `multi_get.rs` use them. The fences decide whether the key range of a
+//! table covers a key. The probe holds the filter, so a lookup touches nothing else of the table
+//! before the filter says "maybe". In level 0, where tables may overlap, every table is asked; in
+//! any other level at most one ([`Level::probe_for`]).
 
 use crate::base::key::key_head;
 use crate::base::sync::Arc;
@@ -19,9 +18,9 @@ use crate::tree::handle::TableHandle;
 pub struct TableProbe {
     /// The filter of the whole table, if it is resident.
     pub filter: Option<PreparedFilter>,
-    /// What the table's filter says of a key, it says of the key's prefix.
+    /// The filter holds prefixes only: it answers for the prefix of a key.
     pub by_prefix: bool,
-    /// What a "no" saves, about.
+    /// About how many bytes a "no" saves.
     pub mean_block_bytes: u64,
     /// The table.
     pub handle: Arc<TableHandle>,
@@ -48,12 +47,12 @@ impl TableProbe {
     }
 }
 
-/// First and last user key of a table. The first eight bytes stand in the fence itself, so that
-/// most comparisons touch nothing else.
+/// First and last user key of a table. The head of each key, its first eight bytes, is in the fence
+/// itself, so most comparisons touch no other memory.
 #[derive(Debug)]
 pub struct Fence {
-    smallest_prefix: u64,
-    largest_prefix: u64,
+    smallest_head: u64,
+    largest_head: u64,
     smallest: Box<[u8]>,
     largest: Box<[u8]>,
 }
@@ -62,29 +61,29 @@ impl Fence {
     fn new(meta: &FileMeta) -> Self {
         let (smallest, largest) = (meta.first_key(), meta.last_key());
         Fence {
-            smallest_prefix: key_head(smallest),
-            largest_prefix: key_head(largest),
+            smallest_head: key_head(smallest),
+            largest_head: key_head(largest),
             smallest: smallest.into(),
             largest: largest.into(),
         }
     }
 
-    /// The key, whose first bytes are `prefix`, is outside of the table's range.
+    /// The key, whose head is `head`, is outside of the table's range.
     #[inline]
-    pub fn excludes(&self, prefix: u64, key: &[u8]) -> bool {
-        self.starts_after(prefix, key) || self.ends_before(prefix, key)
+    pub fn excludes(&self, head: u64, key: &[u8]) -> bool {
+        self.starts_after(head, key) || self.ends_before(head, key)
     }
 
-    /// All keys of the table are above this one, whose first bytes are `prefix`.
+    /// All keys of the table are above this one, whose head is `head`.
     #[inline]
-    pub fn starts_after(&self, prefix: u64, key: &[u8]) -> bool {
-        self.smallest_prefix > prefix || (self.smallest_prefix == prefix && &*self.smallest > key)
+    pub fn starts_after(&self, head: u64, key: &[u8]) -> bool {
+        self.smallest_head > head || (self.smallest_head == head && &*self.smallest > key)
     }
 
-    /// All keys of the table are below this one, whose first bytes are `prefix`.
+    /// All keys of the table are below this one, whose head is `head`.
     #[inline]
-    pub fn ends_before(&self, prefix: u64, key: &[u8]) -> bool {
-        self.largest_prefix < prefix || (self.largest_prefix == prefix && &*self.largest < key)
+    pub fn ends_before(&self, head: u64, key: &[u8]) -> bool {
+        self.largest_head < head || (self.largest_head == head && &*self.largest < key)
     }
 }
 
@@ -109,24 +108,24 @@ impl Level {
         }
     }
 
-    /// The one table of a level sorted by key that can have this one, whose first bytes are
-    /// `prefix`.
+    /// The one table of a level sorted by key that can have this one, whose head is
+    /// `head`.
     #[inline]
-    pub fn probe_for(&self, prefix: u64, key: &[u8]) -> Option<&TableProbe> {
-        // `partition_point`, in line whatever the compiler makes of the rest: as a call it is a
-        // twentieth of a lookup that the filter ends.
-        let (mut place, mut count) = (0, self.fences.len());
+    pub fn probe_for(&self, head: u64, key: &[u8]) -> Option<&TableProbe> {
+        // `partition_point` by hand, so that it is always inlined: a call costs a twentieth of a
+        // lookup that ends at the filter.
+        let (mut index, mut count) = (0, self.fences.len());
         while count > 0 {
             let half = count / 2;
-            if self.fences.get(place + half)?.ends_before(prefix, key) {
-                place += half + 1;
+            if self.fences.get(index + half)?.ends_before(head, key) {
+                index += half + 1;
                 count -= half + 1;
             } else {
                 count = half;
             }
         }
-        let covers = !self.fences.get(place)?.starts_after(prefix, key);
-        self.probes.get(place).filter(|_| covers)
+        let covers = !self.fences.get(index)?.starts_after(head, key);
+        self.probes.get(index).filter(|_| covers)
     }
 }
 
@@ -137,8 +136,8 @@ mod tests {
     #[test]
     fn fences_compare_whole_keys_after_equal_heads() {
         let fence = Fence {
-            smallest_prefix: key_head(b"abcdefghb"),
-            largest_prefix: key_head(b"abcdefghy"),
+            smallest_head: key_head(b"abcdefghb"),
+            largest_head: key_head(b"abcdefghy"),
             smallest: b"abcdefghb".as_slice().into(),
             largest: b"abcdefghy".as_slice().into(),
         };

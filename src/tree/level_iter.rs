@@ -1,14 +1,15 @@
-//! One walk over the tables of a sorted level, which are opened as the walk gets to them.
+//! An iterator over the tables of a sorted level, one table at a time.
 //!
-//! `read/scan.rs` and `jobs/compact/run.rs` use it, the latter also for a single table of level
-//! 0. The caller gives the tables it wants, in the order of their keys, disjoint by user key.
+//! `read/scan.rs` and `jobs/compact/run.rs` use it, also for a single table of level 0. The caller
+//! gives the tables, in the order of their keys, disjoint by user key.
 //!
-//! A table that is walked from one end to the other must yield as many entries as the manifest
-//! says; the walk ends in `Corruption` otherwise, as it does with any error of a table: going on
-//! with the next would hide what is missing. A walk that starts amid a table cannot tell.
+//! A table that is read from one end to the other must yield as many entries as the manifest says;
+//! otherwise the iterator ends with `Corruption`. It also ends at any error of a table, because
+//! continuing with the next one would hide missing entries. An iterator that starts inside a table
+//! cannot check the count of that table.
 //!
-//! With a [`RangeFilter`], each table is asked when the walk gets to it, and passed by on a "no".
-//! That is no gap: such a table has no key of the caller's range, and nothing of it is expected.
+//! With a [`RangeFilter`], each table is asked when its turn comes, and skipped on a "no": such a
+//! table holds no key of the caller's range.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
@@ -21,47 +22,47 @@ use crate::tree::handle::TableHandle;
 use crate::tree::range_filter::RangeFilter;
 use crate::tree::version::count_scan_io;
 
-/// A walk over a sorted level.
+/// An iterator over a sorted level.
 pub struct LevelIter {
     direction: Direction,
     tables: Vec<Arc<TableHandle>>,
     fill_cache: bool,
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
-    /// Whom to ask for tables to pass by, and the level to count that at.
+    /// Which tables to skip, and the level to count that at.
     range: Option<(Arc<RangeFilter>, usize)>,
-    /// Always at an entry, but for the time of a step.
+    /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
 }
 
-/// The table that the walk is in.
+/// The table that the iterator is in.
 struct Current {
-    place: usize,
+    index: usize,
     iter: TableIter,
-    /// True if the walk began at the table's own end.
+    /// True if the iterator entered the table at its end, not inside it.
     whole: bool,
     /// Entries passed.
     passed: u64,
 }
 
 impl LevelIter {
-    /// A walk over `tables`. Not positioned until the first seek; opens nothing.
+    /// An iterator over `tables`. It has no position until the first seek.
     #[must_use]
     pub fn new(direction: Direction, tables: Vec<Arc<TableHandle>>, fill_cache: bool) -> Self {
         let (counters, range) = (None, None);
         LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
     }
 
-    /// Counts what the walk reads as a scan of this level.
+    /// Counts what the iterator reads as a scan of this level.
     #[must_use]
     pub fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
         self.counters = Some((Arc::clone(counters), level));
         self
     }
 
-    /// Counts what was read since the last call. Not at each block, which would cost the steps of a
-    /// walk a look: when a table is entered, when it is left, and when the walk is dropped.
+    /// Counts what was read since the last call. Called when a table is entered or left and on drop,
+    /// not for each block, which would slow down every step.
     fn count_reads(&mut self) {
         if let (Some((counters, level)), Some(current)) = (&self.counters, &mut self.current) {
             count_scan_io(*level, &current.iter.take_io(), &counters.stripe());
@@ -73,39 +74,38 @@ impl LevelIter {
         self.current = None;
     }
 
-    /// Passes by the tables of this level that `range` excludes. The walk is for the keys of that
-    /// range; of others it may lack some.
+    /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
     #[must_use]
     pub fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
         self.range = Some((range, level));
         self
     }
 
-    /// The first table from `place` on, in the direction of the walk, that is not passed by.
-    fn unexcluded(&self, mut place: Option<usize>) -> Option<usize> {
-        let Some((range, level)) = &self.range else { return place };
-        while let Some(handle) = place.and_then(|at| self.tables.get(at))
+    /// The index of the first table from `index` on, in this direction, that is not skipped.
+    fn not_skipped(&self, mut index: Option<usize>) -> Option<usize> {
+        let Some((range, level)) = &self.range else { return index };
+        while let Some(handle) = index.and_then(|at| self.tables.get(at))
             && range.excludes(*level, &handle.table)
         {
-            place = place.and_then(|at| self.behind(at));
+            index = index.and_then(|at| self.after(at));
         }
-        place
+        index
     }
 
-    /// The place behind `place` in the direction of the walk.
-    fn behind(&self, place: usize) -> Option<usize> {
+    /// The index after `index` in this direction.
+    fn after(&self, index: usize) -> Option<usize> {
         match self.direction {
-            Direction::Forward => place.checked_add(1),
-            Direction::Reverse => place.checked_sub(1),
+            Direction::Forward => index.checked_add(1),
+            Direction::Reverse => index.checked_sub(1),
         }
     }
 
-    /// Starts in the table at `place`, if there is one; at `bound`, or at the table's end of the
-    /// walk if the bound lies before it.
-    fn enter(&mut self, place: Option<usize>, bound: Option<&[u8]>) {
+    /// Starts in the table at `index`, if there is one: at `bound`, or at the end of the table if the
+    /// bound is outside of it.
+    fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
-        let place = self.unexcluded(place);
-        let Some((place, handle)) = place.and_then(|at| Some((at, self.tables.get(at)?))) else {
+        let index = self.not_skipped(index);
+        let Some((index, handle)) = index.and_then(|at| Some((at, self.tables.get(at)?))) else {
             return;
         };
         let inside = bound.filter(|bound| match self.direction {
@@ -114,7 +114,7 @@ impl LevelIter {
         });
         let mut iter = handle.table.iter(self.direction, self.fill_cache);
         iter.seek(inside);
-        self.current = Some(Current { place, iter, whole: inside.is_none(), passed: 0 });
+        self.current = Some(Current { index, iter, whole: inside.is_none(), passed: 0 });
         if let Some((counters, level)) = &self.counters {
             counters.stripe().add_level(*level, LevelCounter::ScanTables, 1);
         }
@@ -131,16 +131,16 @@ impl LevelIter {
                 self.leave();
                 return false;
             }
-            let next = self.behind(current.place);
+            let next = self.after(current.index);
             self.enter(next, None);
         }
         self.current.is_some()
     }
 
-    /// The table ended without an error, and not before it had yielded all it has.
+    /// Checks that the table ended without an error and yielded all of its entries.
     fn check_whole(&self, current: &Current) -> Result<()> {
         current.iter.status()?;
-        let Some(handle) = self.tables.get(current.place) else { return Ok(()) };
+        let Some(handle) = self.tables.get(current.index) else { return Ok(()) };
         let (passed, entries) = (current.passed, handle.meta.entries);
         if current.whole && passed != entries {
             let what = format!("{passed} entries instead of {entries}");
@@ -159,7 +159,7 @@ impl Drop for LevelIter {
 impl InternalIterator for LevelIter {
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.error = None;
-        let place =
+        let index =
             match (self.direction, bound) {
                 (Direction::Forward, None) => Some(0),
                 (Direction::Reverse, None) => self.tables.len().checked_sub(1),
@@ -173,7 +173,7 @@ impl InternalIterator for LevelIter {
                     self.tables.partition_point(begins_before).checked_sub(1)
                 }
             };
-        self.enter(place, bound);
+        self.enter(index, bound);
         self.settle();
     }
 

@@ -1,10 +1,10 @@
 //! The manifest: the log of version edits, and `CURRENT`, which names the one in force.
 //!
-//! A manifest is a record file (see `record`) whose first edit is a snapshot and whose edits are
-//! counted from 1. [`ManifestWriter::create`] writes one without putting it in force, then comes
-//! the log that it names first, if that is new, then [`set_current`]. Each
-//! [`ManifestWriter::append`] is durable when it returns; after one that failed the writer takes
-//! no more: delete nothing then, and write a new manifest at the next opening.
+//! A manifest is a record file (see `log/record`). Its first edit is a snapshot, and its edits are
+//! counted from 1. [`ManifestWriter::create`] writes a manifest, and [`set_current`] puts it in
+//! force; a new log that it names is created before. Each [`ManifestWriter::append`] is durable
+//! when it returns. After one that failed the writer takes no more: then nothing may be removed,
+//! and the next opening writes a new manifest.
 //!
 //! [`replay`] reads one back and checks what the edits say together. A record that a crash cut
 //! short at the very end is dropped; anything else that does not fit is `Corruption`. A manifest
@@ -32,7 +32,7 @@ use std::io;
 use std::iter;
 use std::path::Path;
 
-/// A manifest is not written anew before it has this many times the length of its snapshot.
+/// A manifest is rewritten only if it is longer than its snapshot by this factor.
 const REWRITE_FACTOR: u64 = 4;
 
 /// A manifest beyond this was not written by siftdb: room for millions of tables.
@@ -282,7 +282,7 @@ impl Replay {
             return damaged("the first edit is not a snapshot".into());
         }
         if self.state.facts.clean_close.is_some() {
-            return damaged("an edit stands after the mark of a clean close".into());
+            return damaged("an edit follows the mark of a clean close".into());
         }
         let state = &mut self.state;
         if let Some(log) = edit.first_log {

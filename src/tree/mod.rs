@@ -4,17 +4,18 @@
 //! |---|---|
 //! | `set` | the current version, and the only way to the next one |
 //! | `open_tables` | opens the tables of a version, several at a time |
-//! | `level_iter` | a walk over one sorted level |
+//! | `level_iter` | an iterator over one sorted level |
 //! | `multi_get` | the point lookups of a batch, level by level |
-//! | `range_filter` | which tables a scan may pass by |
+//! | `range_filter` | which tables a scan may skip |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
-//! | `level` | the tables of one level as a lookup meets them |
-//! | `handle` | an open table, and how its file goes |
+//! | `level` | the tables of one level: fences and filter probes |
+//! | `handle` | an open table, and the files that are obsolete |
 //! | `overlap` | the order of a level, and which tables share keys |
-//! | `manifest`, `edit` | the log of changes, CURRENT, and how one change is written |
+//! | `manifest`, `edit` | the log of changes, CURRENT, and the encoding of a change |
+//! | `runs`, `targets` | sorted run sizes of the tree; how large each level should be |
 //!
-//! A reader takes a version and keeps it as long as it likes; a writer of tables makes an edit and
-//! gives it to the set. When to flush or compact is decided above, in `db` and `compaction`.
+//! A reader takes a version and may keep it. A job makes an edit and gives it to the set. `jobs`
+//! decides when to flush or compact.
 
 #[cfg(test)]
 pub mod testing;

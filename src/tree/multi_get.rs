@@ -1,13 +1,12 @@
 //! The point lookups of a batch in the tables of a version, level by level.
 //!
-//! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table
-//! gets the run of open keys that lie between its fences: in level 0 every table, from the newest
-//! on; in every other level the keys are cut into runs along the tables. A resident filter is asked
-//! here, in windows with the memory asked for ahead, and a table is touched only if it let a key
-//! pass.
+//! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table gets
+//! the run of open keys between its fences: in level 0 every table, newest first; in every other
+//! level the tables divide the keys into runs. A resident filter is asked here, in windows with
+//! prefetched memory, and a table is searched only if its filter let a key pass.
 //!
-//! Keys that a table answered leave the batch before an older place is asked (I4, I11). Counted per
-//! key as `Version::get` counts, except blocks: those once per fetch.
+//! A key that has its answer leaves the batch before an older table is asked (I4, I11). Keys are
+//! counted as by `Version::get`; blocks are counted once per fetch.
 
 use crate::base::error::Result;
 use crate::base::stats::counters::{Counters, Stripe};
@@ -52,11 +51,11 @@ fn search_level(
     read: TableReadOptions,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
-    let (mut at, mut place) = (0, 0);
+    let (mut at, mut index) = (0, 0);
     while let Some(first) = keys.get(at) {
         let ends_before = |fence: &Fence| fence.ends_before(first.head, first.lookup.user_key());
-        place += level.fences[place..].partition_point(ends_before);
-        let (Some(fence), Some(probe)) = (level.fences.get(place), level.probes.get(place)) else {
+        index += level.fences[index..].partition_point(ends_before);
+        let (Some(fence), Some(probe)) = (level.fences.get(index), level.probes.get(index)) else {
             break;
         };
         let run = run_of(fence, &keys[at..]);

@@ -1,9 +1,9 @@
-//! Opens the tables of a version: one for `set.rs`, or all that a manifest names.
+//! Opens tables: one that an edit adds, or all that a manifest names.
 //!
-//! What opening a large table costs is its filter, which is read and checked: work for several
-//! threads where there is enough of it to pay for them. Tables are begun
-//! in the order of their levels, since what there is no room for in memory should be of the last
-//! ones. Of several errors the first in that order is answered, whichever thread met it.
+//! The cost of opening a large table is reading and checking its filter. Several threads share that
+//! work if there is enough of it. Tables are opened in the order of levels, so if memory for
+//! resident filters runs out, the deepest levels go without. If several tables fail, the answer is
+//! the first error in that order.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -64,7 +64,7 @@ pub fn open_tables(
         let &(meta, pinning) = wanted.get(at)?;
         Some(open_table(context, directory, meta, pinning))
     };
-    let opened = in_turns(threads(&wanted), open);
+    let opened = in_parallel(threads(&wanted), open);
     opened.into_iter().collect()
 }
 
@@ -77,9 +77,9 @@ fn threads(wanted: &[(&FileMeta, FilterPinning)]) -> usize {
     cores.min(THREADS_MAX).min(wanted.len())
 }
 
-/// What `open` answers for 0, 1 and so on, up to the first `None` or error, by as many threads as
-/// can be had. Numbers are begun in order, so all below an error are there.
-fn in_turns<T: Send>(
+/// The answers of `open` for 0, 1 and so on, up to the first `None` or error, by up to `threads`
+/// threads. Numbers are taken in order, so the answers for all numbers below an error are there.
+fn in_parallel<T: Send>(
     threads: usize,
     open: impl Fn(usize) -> Option<Result<T>> + Sync,
 ) -> Vec<Result<T>> {
@@ -100,7 +100,7 @@ fn in_turns<T: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Where the system gives no thread, the others do its work.
+            // If the system refuses a thread, the others do its work.
             let _ = thread::Builder::new().name("siftdb-open".into()).spawn_scoped(scope, work);
         }
         work();
@@ -118,13 +118,13 @@ mod tests {
     fn opened_tables_keep_their_order() {
         let refuse = |at: usize| Err(Error::InvalidArgument { what: at.to_string() });
         for threads in [1, 2, 5] {
-            let all = in_turns(threads, |at| (at < 40).then_some(Ok(at)));
+            let all = in_parallel(threads, |at| (at < 40).then_some(Ok(at)));
             let all: Vec<usize> = all.into_iter().collect::<Result<_>>().unwrap();
             assert_eq!(all, (0..40).collect::<Vec<_>>());
             let answer = |at| (at < 40).then(|| if at % 7 == 6 { refuse(at) } else { Ok(at) });
-            let failed: Result<Vec<usize>> = in_turns(threads, answer).into_iter().collect();
+            let failed: Result<Vec<usize>> = in_parallel(threads, answer).into_iter().collect();
             assert_eq!(failed.unwrap_err().to_string(), refuse(6).unwrap_err().to_string());
         }
-        assert!(in_turns(3, |_| None::<Result<()>>).is_empty());
+        assert!(in_parallel(3, |_| None::<Result<()>>).is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! What a scan asks the filters of tables before it enters them.
+//! Which tables a scan may skip, by the prefixes in their filters.
 //!
-//! `read/scan.rs` makes one for each scan over tables with prefixes, and `level_iter` asks it for
-//! each table when the walk gets there, so a scan that ends early asks few. A "no" means that no
-//! key of the range is in the table, versions and tombstones included: leaving the table out
-//! changes neither what the scan yields nor its order, in either direction. Why one question is
-//! enough stands at `table::filter::open`.
+//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes. `level_iter` asks
+//! it when it comes to a table, so a scan that ends early asks few. A "no" means that no key of the
+//! range is in the table, old versions and tombstones included (I18). So a skipped table changes
+//! nothing in the result, in either direction. `table::filter::open` says why one question is
+//! enough.
 //!
 //! Answers are counted by level, and with them the filter blocks that they touched.
 
@@ -17,7 +17,7 @@ use crate::table::fetch::TableIo;
 use crate::table::reader::Table;
 use crate::tree::version::count_scan_io;
 
-/// The question of one scan.
+/// The range of one scan, as a question to filters.
 #[derive(Debug)]
 pub struct RangeFilter {
     start: LookupKey,
@@ -65,10 +65,10 @@ impl RangeFilter {
 
 /// How many bytes of `start` every key from `start` on and below `end` begins with.
 ///
-/// Those that both ends share, to begin with. If `end` has one byte more and that is the one
-/// above the start's, then a key below it has the start's byte there, too, and nothing bounds what
-/// follows from above. What follows the bytes found so far is at least what follows them in
-/// `start`, so where nothing bounds it from above, a byte ff of the start is one of every key.
+/// First the bytes that both ends share. If `end` has exactly one byte more and it is one above the
+/// byte of `start`, then every key has the byte of `start` there, and nothing bounds the following
+/// bytes from above. They are at least those of `start`, so each following byte ff of `start` is in
+/// every key.
 fn common_of_range(start: &[u8], end: Option<&[u8]>) -> usize {
     let mut common = 0;
     if let Some(end) = end {

@@ -1,14 +1,13 @@
 //! `VersionSet`: the current version, and the only way to the next one.
 //!
-//! `apply(edit)`: check the order of the levels, open the tables that the edit adds, log the edit,
-//! sync it, then swap the version. One caller at a time (the set stands behind one lock). The
-//! tables of an edit, and their names, are durable before the edit is logged (the jobs that write
-//! them see to it).
+//! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the edit,
+//! syncs it, then replaces the version. The set is behind one lock. Jobs make tables and their names
+//! durable before they apply an edit (I5).
 //!
-//! The manifest of a session is created by [`VersionSet::activate`], before its first edit, as a
-//! snapshot of the whole version; so opening and closing writes nothing. After a
-//! failed manifest write nothing is deleted any more, since the record may have reached the disk:
-//! the set refuses further edits until [`VersionSet::restart`], or the database is reopened (I8).
+//! [`VersionSet::activate`] creates the manifest of a session before its first edit, as a snapshot
+//! of the whole version. So opening and closing writes nothing. After a failed manifest write the
+//! record may have reached the disk: no file is removed any more, and the set refuses edits until
+//! [`VersionSet::restart`] or until the database is reopened (I8).
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};
@@ -65,7 +64,7 @@ pub struct VersionSet {
     /// A longer manifest is written anew.
     manifest_bytes: u64,
     failed: bool,
-    /// Tables of edits that failed: they may be named by the manifest in force or not.
+    /// Tables of edits that failed: the manifest in force may name them or not.
     doubtful: Vec<u64>,
     /// Numbers below are from earlier sessions.
     session_start: u64,
@@ -158,17 +157,20 @@ impl VersionSet {
         last_sequence: SequenceNumber,
     ) -> Result<Arc<Version>> {
         let next = self.next_version(&edit)?;
-        // Before the edit, of which it must say nothing: should it fail, all is as it was.
+        // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
         self.rewrite_if_large()?;
         self.last_sequence = self.last_sequence.max(last_sequence);
         if let Some(first_log) = edit.first_log {
             self.first_log = first_log;
-            // What is in tables is durable.
+            // Everything in tables is durable.
             self.synced_through = self.synced_through.max(first_log.flushed_through);
         }
         edit.last_sequence = Some(self.last_sequence);
         edit.synced_through = Some(self.synced_through);
-        edit.next_file_number = Some(self.next_file_number()?);
+        let next_file = self.next_file_number()?;
+        // I10: a new session takes its numbers from here on.
+        debug_assert!(edit.added.iter().all(|(_, meta)| meta.number < next_file), "I10");
+        edit.next_file_number = Some(next_file);
         if let Err(error) = self.append(&edit) {
             self.doubtful.extend(self.new_tables(&edit));
             return Err(error);
@@ -186,16 +188,16 @@ impl VersionSet {
         Ok(Arc::clone(&self.current))
     }
 
-    /// The tables that the edit adds and that were not there before, at another level.
+    /// The tables that the edit adds and does not only move.
     fn new_tables(&self, edit: &VersionEdit) -> Vec<u64> {
         let moved = |number: &u64| edit.deleted.iter().any(|(_, deleted)| deleted == number);
         let added = edit.added.iter().map(|(_, meta)| meta.number);
         added.filter(|number| !moved(number)).collect()
     }
 
-    /// Goes on after a failure, with a whole new manifest as file `number`: the version as it is,
-    /// with `tables` added to level 0, and `first_log`. The manifest that failed is not written to
-    /// again, and what it may name stays until this one is in force.
+    /// Continues after a failure with a whole new manifest as file `number`: the version as it is,
+    /// with `tables` added to level 0, and `first_log`. The failed manifest is not written to again,
+    /// and the files that it may name stay until the new one is in force.
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
@@ -225,8 +227,7 @@ impl VersionSet {
         Ok(Arc::clone(&self.current))
     }
 
-    /// Logs, manifests and temporary files that the manifest in force does without. Tables are not
-    /// among them: an iterator may still read one.
+    /// The obsolete files except tables, which an iterator may still read.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -359,13 +360,13 @@ impl VersionSet {
         self.check_order(&levels, &edit.added)?;
         for (level, meta) in &edit.added {
             let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
-            // A table that moves stays as it was opened.
+            // A table that moves to another level stays open as it is.
             let handle = match moved {
                 Some(handle) => Arc::clone(handle),
                 None => {
                     let pinning = self.pinning[*level];
                     let table = open_table(&self.context, &self.directory, meta, pinning)?;
-                    // Just written: checked before the manifest names it.
+                    // Just written: read it back before the manifest names it.
                     table.load_index()?;
                     TableHandle::new(Arc::new(meta.clone()), table, &self.obsolete)
                 }
@@ -375,7 +376,7 @@ impl VersionSet {
         Ok(Version::new(levels))
     }
 
-    /// No level may come out of its order (I4). Logged, such an edit could not be replayed, and
+    /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed, and
     /// lookups could find an older value before a newer one.
     fn check_order(
         &self,
@@ -448,7 +449,7 @@ impl VersionSet {
                 })
                 .collect(),
         };
-        // Until all of it is done: after a failure nothing is written any more.
+        // Reset at the end: after a failure in between nothing is written any more.
         self.failed = true;
         self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
         let (env, directory) = (&*self.env, &self.directory);

@@ -1,10 +1,10 @@
 //! How large each level should be: the settings that make a compaction due.
 
-/// An output, or a moved table, may overlap this many full tables one level further down: more
-/// would make its own compaction a long one.
+/// An output, or a moved table, may overlap this many full tables one level further down. With more
+/// its own compaction would take too long.
 const GRANDPARENT_TABLES: u64 = 10;
 
-/// A table below this share of a full one is small: it is joined with small neighbours.
+/// A table below this share of a full one is small: it is merged with small neighbours.
 const SMALL_SHARE: u64 = 8;
 
 /// When tables are compacted, and how far.
@@ -28,7 +28,7 @@ impl CompactionOptions {
         self.level_base_bytes.saturating_mul(self.level_multiplier.saturating_pow(steps))
     }
 
-    /// True for so few bytes that a table of them is joined with small neighbours.
+    /// True if a table of this size is merged with small neighbours.
     #[must_use]
     pub fn is_small(&self, bytes: u64) -> bool {
         bytes < self.table_bytes / SMALL_SHARE

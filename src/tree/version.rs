@@ -1,14 +1,14 @@
 //! A `Version`: the tables of the tree at one moment, immutable, and the point lookup in them.
 //!
-//! A version holds its tables open, so a lookup goes from here straight to a filter: `level.rs`
-//! keeps what a probe needs side by side, and nothing else of a table is touched before its filter
+//! A version holds its tables open, so a lookup goes from here straight to a filter. `level.rs` keeps
+//! what a probe needs in one array, and a lookup touches nothing else of a table before its filter
 //! says "maybe".
 //!
-//! Invariants: each level is in the order of `overlap.rs`: level 0 newest first, every other one by
-//! key, and there no user key lies in two tables (I4). A version never changes. A table's file
-//! goes when the last version that names it is dropped (I9; `handle.rs`).
+//! Invariants: level 0 is in the order of age, newest first. Every other level is in the order of
+//! keys, and no user key is in two of its tables (I4; `overlap.rs`). A version never changes. The
+//! file of a table is removed after the last version that names it is dropped (I9; `handle.rs`).
 //!
-//! The table says what happened; this module knows the level and counts it.
+//! A table answers what happened in it; this module knows the level and counts.
 
 use crate::base::error::Result;
 use crate::base::key::{Lookup, LookupKey, key_head};
@@ -25,7 +25,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
 use crate::tree::overlap::search_order;
 
-/// The tables of each level by what the manifest says of them: what a picker needs.
+/// The descriptions of the tables, by level: the input of the compaction picker.
 pub type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
 
 /// What one lookup did in one table, for `explain`.
@@ -73,6 +73,10 @@ impl Version {
         let mut number = 0;
         let levels = tables.map(|mut handles| {
             handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
+            // I4: `Level::probe_for` finds at most one table for a key.
+            let disjoint =
+                |pair: &[Arc<TableHandle>]| pair[0].meta.last_key() < pair[1].meta.first_key();
+            debug_assert!(number == 0 || handles.windows(2).all(disjoint), "I4");
             number += 1;
             Level::new(handles)
         });
@@ -94,7 +98,7 @@ impl Version {
         self.levels.get(level).map_or(&[], |level| &level.handles)
     }
 
-    /// The tables by what the manifest says of them.
+    /// The descriptions of the tables, by level.
     #[must_use]
     pub fn files(&self) -> LevelFiles {
         std::array::from_fn(|level| {
@@ -116,14 +120,14 @@ impl Version {
         trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
         let user_key = hash.key();
-        let prefix = key_head(user_key);
+        let head = key_head(user_key);
         let bits = LineBits::of(hash.xxph3());
         let mut lookup = PointLookup { key, hash, bits, read, stripe, trace };
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
             return Ok(Lookup::Absent);
         };
         for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
-            if fence.excludes(prefix, user_key) || lookup.passes_by(0, probe) {
+            if fence.excludes(head, user_key) || lookup.is_denied(0, probe) {
                 continue;
             }
             match lookup.search(0, probe)? {
@@ -132,8 +136,8 @@ impl Version {
             }
         }
         for (number, level) in (1..).zip(sorted) {
-            let Some(probe) = level.probe_for(prefix, user_key) else { continue };
-            if lookup.passes_by(number, probe) {
+            let Some(probe) = level.probe_for(head, user_key) else { continue };
+            if lookup.is_denied(number, probe) {
                 continue;
             }
             match lookup.search(number, probe)? {
@@ -148,17 +152,17 @@ impl Version {
     /// nothing. Tables without a resident filter count as "may contain".
     #[must_use]
     pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
-        let prefix = key_head(user_key);
+        let head = key_head(user_key);
         self.levels.iter().any(|level| {
             level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
-                !fence.excludes(prefix, user_key)
+                !fence.excludes(head, user_key)
                     && probe.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
             })
         })
     }
 }
 
-/// One lookup on its way through the tables.
+/// The state of one lookup in the tables.
 struct PointLookup<'a, 'k> {
     key: &'a LookupKey,
     hash: &'a KeyHash<'k>,
@@ -169,10 +173,10 @@ struct PointLookup<'a, 'k> {
 }
 
 impl PointLookup<'_, '_> {
-    /// True, and counted, if the table's resident filter says "no". In line, with everything that
-    /// it calls: most lookups in most tables end here.
+    /// True, and counted, if the resident filter of the table says "no". Inlined with everything
+    /// that it calls: most lookups in most tables end here.
     #[inline(always)]
-    fn passes_by(&mut self, level: usize, probe: &TableProbe) -> bool {
+    fn is_denied(&mut self, level: usize, probe: &TableProbe) -> bool {
         if !self.read.use_filters || !probe.denies(self.hash, &mut self.bits) {
             return false;
         }
@@ -202,8 +206,7 @@ impl PointLookup<'_, '_> {
     }
 }
 
-/// Counts what a table's filter said of a key, in the light of what the search found. In line for
-/// single lookups, whatever else calls it.
+/// Counts the answer of a filter, given what the search found. Inlined for single lookups.
 #[inline(always)]
 pub fn count_verdict(
     level: usize,
@@ -219,10 +222,10 @@ pub fn count_verdict(
             if probe.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
         }
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
-        // Right or wrong of the prefix is more than the search for one key can tell.
+        // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
         (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Deleted) => LevelCounter::TruePositives,
-        // A newer version than the read's may be what the filter saw.
+        // The filter may have seen a version that is newer than the read.
         (FilterVerdict::Maybe, Lookup::Absent)
             if probe.handle.meta.largest_sequence > key.sequence() =>
         {
@@ -233,7 +236,7 @@ pub fn count_verdict(
     stripe.add_level(level, counter, 1);
 }
 
-/// Counts the blocks that were touched in a table. In line, as above.
+/// Counts the blocks that a lookup touched in a table. Inlined, as above.
 #[inline(always)]
 pub fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
     let touched = [

@@ -1,14 +1,14 @@
-//! The trip of a write: join the queue; the leader of a group makes room, numbers the entries,
-//! appends them to the log (and syncs if asked), applies them to the memtable, publishes.
+//! The path of a write. Writers join the queue. The leader of a group makes room, numbers the
+//! entries, appends them to the log (and syncs if asked), applies them to the memtable, and
+//! publishes them.
 //!
-//! One leader at a time, so one appender, one applier, and sequences published in order. An error
-//! means "not acknowledged": the group is invisible until reopen, and then there whole or not at
-//! all; the error is latched and every later write answers it (I8). A sync covers every write
-//! before it: older logs with unsynced writes are synced first (there must be
-//! no hole between logs).
+//! One leader at a time means one appender, and sequences are published in order. An error means
+//! "not acknowledged": the group is invisible until the database is reopened, and then it is there
+//! whole or not at all. The error becomes the background error, which every later write answers
+//! (I8). A sync covers every earlier write: older logs with unsynced writes are synced first (I13).
 //!
-//! Stalls: a write that needs a new memtable waits while too many wait for their flush or level 0
-//! is full; each wait is counted with its reason and duration.
+//! Stalls: a write that needs a new memtable waits while too many memtables wait for their flush or
+//! level 0 is full. Each wait is counted with its reason and duration.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SEQUENCE_MAX;
@@ -21,7 +21,7 @@ use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
 use crate::state::write_queue::{Joined, Request};
 use std::time::{Duration, Instant};
 
-/// A write waits this long, once a group, while level 0 grows faster than it is compacted.
+/// Each group waits this long while level 0 grows faster than it is compacted.
 const SLOWDOWN: Duration = Duration::from_millis(1);
 
 /// Writes a batch.
@@ -55,7 +55,7 @@ pub fn switch(shared: &Shared) -> Result<()> {
 }
 
 fn submit(shared: &Shared, request: Request) -> Result<()> {
-    // Before it waits in line or writes to the log.
+    // A forked child must neither wait nor write.
     shared.process.check()?;
     match shared.queue.join(request) {
         Joined::Done(result) => result,
@@ -78,7 +78,7 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
     }
 }
 
-/// A leader that unwinds leaves log and memtable in an unknown state: no more writes.
+/// A leader that panics leaves log and memtable in an unknown state: no more writes are taken.
 struct PanicGuard<'a>(&'a Shared);
 
 impl Drop for PanicGuard<'_> {
@@ -96,7 +96,7 @@ fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
     let count: usize = group.iter().map(|request| request.batch.len()).sum();
     make_room(shared, switch, count > 0)?;
     let mut log = shared.log.lock();
-    // Under the lock: `close` marks the database closed before it ends the log.
+    // Under the lock: `close` sets the flag before it takes this lock to end the log.
     shared.check_writable()?;
     if must_switch(shared, switch) {
         switch_memtable(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
@@ -129,7 +129,7 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     let synced_through = log.synced_through;
     let wal = session_log(shared, log)?;
     let appended = wal.append(synced_through, first, count as u32, &entries);
-    // Also if that failed: the record may be in the log all the same, so its numbers are used.
+    // Even after a failure: the record may be in the log, so its numbers are used up (I10).
     log.next_sequence = last + 1;
     let bytes = appended?;
     log.last_sequence = last;
@@ -137,17 +137,18 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     Ok(())
 }
 
-/// Puts the group into the memtable, then makes it visible; answers how many tombstones are there.
+/// Inserts the group into the memtable, then publishes it. Answers the tombstones of the memtable.
 fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> usize {
     let view = shared.view.load();
     let mut sequence = log.last_sequence + 1 - count as u64;
-    // I3: no reader may see what is not inserted yet.
+    // I3: readers see a sequence only after its entry is inserted, so all inserts come first.
     debug_assert!(shared.published.visible() < sequence);
     for request in group {
         let entries = request.batch.len() as u32;
         view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
         sequence += u64::from(entries);
     }
+    // One store makes the whole group visible at once; a batch is never seen in part.
     shared.published.publish(log.last_sequence);
     let stripe = shared.counters.stripe();
     let batches = group.iter().filter(|request| !request.batch.is_empty());
@@ -164,7 +165,7 @@ fn must_switch(shared: &Shared, asked: bool) -> bool {
     !active.is_empty() && (asked || active.bytes() >= shared.options.write_buffer_bytes)
 }
 
-/// Waits until the group may go on: called by the leader, holding no lock.
+/// Waits until the group may be written. Called by the leader without a lock.
 fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
     let level0 = || shared.view.load().version.level(0).len();
     if writes && level0() >= shared.options.level0_slowdown() {

@@ -8,7 +8,7 @@
 //!
 //! Legal calls of [`OutputTables`]: `(add | cut)* finish`. The keys of all tables together must
 //! ascend. After [`OutputTables::finish`] the files and their names are durable, so an edit may name
-//! them (I6); an edit that names a file that a power cut can take away makes the database
+//! them (I5); an edit that names a file that a power cut can take away makes the database
 //! unreadable. Dropped without it, by an error, a stop or a panic, the files of the job are removed
 //! again. What cannot be removed, the next opening removes.
 //!
@@ -97,12 +97,12 @@ pub struct JobOutcome {
     pub counts: JobCounts,
 }
 
-/// Entries between two looks at the stop flag.
+/// Entries between two checks of the stop flag.
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
 /// What a job reads, and how it writes.
 pub struct Rewrite<'a, I> {
-    /// Forward walks over the inputs, newer ones first; together all of the inputs.
+    /// Forward iterators over the inputs, newer ones first.
     pub sources: Vec<I>,
     /// Entries that the sources must yield.
     pub entries: u64,
@@ -117,8 +117,8 @@ pub struct Rewrite<'a, I> {
 }
 
 impl<I: InternalIterator> Rewrite<'_, I> {
-    /// Runs to the end. `cut_before` is asked with each user key and the bytes of the open table
-    /// whether to end the table before that key.
+    /// Runs to the end. `cut_before` gets each user key and the bytes of the open table, and says
+    /// whether the table ends before that key.
     ///
     /// # Errors
     /// Inputs that cannot be read or are damaged, outputs that cannot be written, or
@@ -147,7 +147,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
                 outputs.cut()?;
             }
             if decision.keep {
-                // The tables are cut between keys, so the versions of one are all in the same.
+                // Tables are cut between user keys, so all versions of a key are in one table.
                 let garbage = kind == ValueKind::Tombstone || !decision.first_of_key;
                 outputs.add(key, merged.value(), garbage)?;
                 counts.entries_out += 1;
@@ -292,21 +292,21 @@ impl OpenTable {
 
 impl Drop for OutputTables<'_> {
     fn drop(&mut self) {
-        // The file is closed before its name goes.
+        // Close the file before its name is removed.
         self.open = None;
         for path in &self.provisional {
-            // The error that brought us here is the one to report.
+            // The job already reports the error that made it fail.
             let _ = self.context.env.remove(path);
         }
     }
 }
 
-/// An id for a new table, which its blocks are tied to. Drawn at random, so that a table of
-/// another database, or of an earlier life of this one, has another.
+/// A random id for a new table; the checksums of its blocks include it. So a block of another
+/// table, of this database or another one, fails its checksum.
 #[must_use]
 pub fn new_table_id() -> u64 {
     static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
-    // The state is seeded from the system's randomness once a thread and counted up after that.
+    // `RandomState` is seeded from the system once a thread and then only counts up.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -3,14 +3,14 @@
 //! 1. Every level but the last has a score: level 0 its tables over their trigger, since each is
 //!    one more place to search; the others their bytes over their target. The highest score of at
 //!    least 1 wins, the upper level on a tie.
-//! 2. Level 0 gives its oldest table with all that overlap it, through others too. A deeper level
-//!    gives the next table behind its cursor, so that compactions go round the key space. Small
-//!    tables are taken together with the next ones of their level. Where little data would rewrite
-//!    much at level 1, tables of level 0 that are consecutive in age become one there instead.
-//! 3. Without a level that is due, a table of which half is garbage (tombstones, covered versions)
-//!    goes down, or is rewritten in place where nothing lies below, so that deleted data gives
-//!    back its space and scans do not pass it. Not while a snapshot may keep the garbage: that
-//!    could repeat for ever. At level 0 only where the garbage is worth what it rewrites.
+//! 2. Level 0 gives its oldest table with all that overlap it, directly or through others. A deeper
+//!    level gives the next table after its cursor, so compactions rotate through the key space.
+//!    Small tables are taken together with the next ones of their level. If little data of level 0
+//!    would rewrite much of level 1, tables of consecutive age are merged within level 0 instead.
+//! 3. If no level is due, a table that is half garbage (tombstones, covered versions) goes down, or
+//!    is rewritten in place if no deeper table overlaps it. This frees the space of deleted data
+//!    and spares scans. It waits while a snapshot may need the garbage, because the same table
+//!    could be picked for ever. At level 0 the garbage must be worth the bytes it rewrites.
 //!
 //! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
 //! `manual.rs` names the compactions that a user asks for.
@@ -29,13 +29,13 @@ use crate::tree::version::LevelFiles;
 /// Small inputs that would rewrite more than this many times their bytes stay at level 0.
 const REWRITE_FACTOR: u64 = 8;
 
-/// A tombstone at level 0 is worth rewriting this many entries of level 1 at once. So a queue that
-/// is popped from the front is compacted every few thousand pops, and few deletions all over a
-/// large database wait until level 0 is due.
+/// A tombstone at level 0 is worth rewriting this many entries of level 1 at once. So a queue whose
+/// front is deleted is compacted every few thousand deletes. A few deletions spread over a large
+/// database wait until level 0 is due.
 const GARBAGE_WORTH: u64 = 256;
 
-/// How far the rounds through the levels have come. Kept in memory only: after a restart they
-/// begin anew.
+/// Where the next compaction of each level starts. Kept in memory only: after a restart every level
+/// starts at its first table.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionCursors {
     /// For each level the largest user key that the last compaction took from it.
@@ -75,7 +75,7 @@ pub fn pick(
     let tables = &levels[level];
     let chosen = match level {
         0 => tables.last(),
-        _ => next_behind(tables, cursors.largest[level].as_deref()),
+        _ => next_after(tables, cursors.largest[level].as_deref()),
     };
     let inputs = overlap_closure(tables, vec![Arc::clone(chosen?)]);
     let down = CompactionTask::down(levels, level, inputs, options);
@@ -131,7 +131,7 @@ fn merge_within_level0(
     }
     let tables = &levels[0];
     let shortest = (tables.len() + 2).saturating_sub(options.level0_compaction_trigger).max(2);
-    // Longer ones first: on a tie they win.
+    // Longer runs first: they win a tie.
     let runs = (shortest..=tables.len()).rev().flat_map(|length| tables.windows(length));
     let cost = |run: &[Arc<FileMeta>]| total_bytes(run) as f64 / (run.len() - 1) as f64;
     let runs = runs.filter(|run| stays_in_order(tables, run));
@@ -164,16 +164,13 @@ pub fn score(levels: &LevelFiles, level: usize, options: &CompactionOptions) -> 
     bytes as f64 / options.target_bytes(level).max(1) as f64
 }
 
-/// The first table that begins behind the cursor, or the first of all.
-fn next_behind<'t>(
-    tables: &'t [Arc<FileMeta>],
-    cursor: Option<&[u8]>,
-) -> Option<&'t Arc<FileMeta>> {
-    let place = match cursor {
+/// The first table that begins after the cursor, or the first of all.
+fn next_after<'t>(tables: &'t [Arc<FileMeta>], cursor: Option<&[u8]>) -> Option<&'t Arc<FileMeta>> {
+    let index = match cursor {
         Some(key) => tables.partition_point(|meta| meta.first_key() <= key),
         None => 0,
     };
-    tables.get(place).or_else(|| tables.first())
+    tables.get(index).or_else(|| tables.first())
 }
 
 fn pick_garbage(
@@ -192,7 +189,7 @@ fn pick_garbage(
             let garbage: u64 = down.inputs.iter().map(|meta| meta.garbage).sum();
             let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
             match rewritten <= GARBAGE_WORTH.saturating_mul(garbage) {
-                // Moved as it is, it would be found again one level further down.
+                // A trivial move would keep the garbage, and the next level would pick it again.
                 true => return Some(CompactionTask { trivial_move: false, ..down }),
                 false => continue,
             }

@@ -3,7 +3,7 @@
 //!
 //! [`compact_once`] asks the picker for a task; [`run_compaction`] runs one and installs it in this
 //! order: new tables and their names durable, the edit logged and synced, the new view stored, only
-//! then the old tables removed (I6). After a failed change of the manifest nothing is removed: the
+//! then the old tables removed (I5). After a failed change of the manifest nothing is removed: the
 //! record may have reached the disk (I8).
 //!
 //! [`merge`] reads the inputs with every checksum verified and without filling the cache; otherwise
@@ -25,7 +25,8 @@ use crate::jobs::compact::picker::{CompactionCursors, pick};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::obsolete::remove_files;
-use crate::state::shared::{ReadView, Shared};
+use crate::state::read_view::ReadView;
+use crate::state::shared::Shared;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
@@ -93,15 +94,15 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     }
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(shared);
-    // Writers that stall on level 0 look again.
+    // Wake writers that stall because level 0 is full.
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
     Ok(())
 }
 
-/// True for a move while the filters of all levels take more than their common budget, if the
-/// table's own is a quarter or more above what its new level is allotted. Tables that are loaded
-/// in order would else all keep the many bits that level 0 had to give when they were flushed.
+/// True if a trivial move should be a rewrite: the filters of all levels take more than their common
+/// budget, and this table's filter is a quarter or more above the share of its new level. Otherwise
+/// tables that are loaded in order would all keep the many bits per key of level 0.
 fn moves_too_large_a_filter(
     shared: &Shared,
     task: &CompactionTask,
@@ -139,7 +140,7 @@ pub fn merge(
     let upper = find(task.input_level, &task.inputs)?;
     let lower = find(task.output_level, &task.overlapping)?;
     let mut runs = match task.input_level {
-        // Newest first, each a walk of its own.
+        // Newest first, each with an iterator of its own.
         0 => upper.into_iter().map(|table| vec![table]).collect(),
         _ => vec![upper],
     };
@@ -158,7 +159,7 @@ pub fn merge(
     let mut grandparents = Grandparents::new(task.grandparents());
     rewrite.run(|key, open_bytes| {
         if task.output_level == 0 {
-            // Each table of level 0 is one more to ask: there it stays one.
+            // Every lookup asks each table of level 0, so the output stays one table.
             return false;
         }
         let passed = grandparents.pass(key);
@@ -187,9 +188,9 @@ fn find_tables(
     metas.iter().map(find).collect()
 }
 
-/// How much of the level under the output the open table spans.
+/// How many bytes of the level under the output the open table overlaps.
 struct Grandparents<'t> {
-    /// Those not yet passed.
+    /// Tables that do not end before the current key.
     tables: &'t [Arc<FileMeta>],
     passed_bytes: u64,
 }
@@ -199,7 +200,7 @@ impl<'t> Grandparents<'t> {
         Grandparents { tables, passed_bytes: 0 }
     }
 
-    /// Bytes of the tables that lie before `key` and behind where the open table began.
+    /// Bytes of the tables between the start of the open table and `key`.
     fn pass(&mut self, key: &[u8]) -> u64 {
         while let Some((first, rest)) = self.tables.split_first()
             && first.last_key() < key

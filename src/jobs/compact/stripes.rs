@@ -1,14 +1,16 @@
-//! Which entries a merge keeps: one answer for flushes and compactions.
+//! Which entries a flush or compaction keeps: the newest of each key in each snapshot stripe.
 //!
-//! [`SnapshotStripes::decide`] sees every entry of a merge in the order of internal keys, so the
-//! newest version of a key comes first. The *snapshots* are the sequences that reads may still be
-//! made at: the live snapshots and the last published sequence, which every later read is at or
-//! above. They divide the sequences into stripes; all versions of a key in one stripe look alike
-//! to every reader but for the newest, so that one is kept. Above the last snapshot every version
-//! is kept, since a snapshot may yet be taken between any two.
+//! [`SnapshotStripes::decide`] gets every entry of a merge in the order of internal keys, so the
+//! newest version of a key comes first. The *snapshots* are the sequences at which reads may still
+//! look: the live snapshots and the last published sequence. Every later read is at that one or
+//! above it.
 //!
-//! A tombstone goes too if it is what the oldest stripe keeps and no table below the output can
-//! hold its key: then there is nothing left for it to hide. "Can hold" asks key ranges only, so a
+//! Snapshots divide the sequences into stripes. Of the versions of a key in one stripe a reader can
+//! only see the newest, so only that one is kept. Above the last snapshot every version is kept,
+//! because a snapshot may still be taken between any two of them.
+//!
+//! A tombstone is dropped if it is the newest in the oldest stripe and no table below the output
+//! can hold its key: then there is nothing left to hide. "Can hold" compares key ranges only, so a
 //! doubt keeps the tombstone.
 
 use crate::base::key::{SequenceNumber, ValueKind};
@@ -18,7 +20,8 @@ use crate::tree::edit::FileMeta;
 /// The key ranges of all tables that are older than what a merge reads.
 #[derive(Debug, Default)]
 pub struct KeysBelow {
-    /// Each sorted by key and disjoint, with the first table not yet wholly passed.
+    /// Each sorted by key and disjoint, with the index of the first table not wholly before the
+    /// current key.
     runs: Vec<(Vec<Arc<FileMeta>>, usize)>,
 }
 
@@ -44,16 +47,16 @@ impl KeysBelow {
     }
 }
 
-/// The answer for one entry.
+/// The decision on one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// False if no read can tell the tree without this entry from the tree with it.
+    /// False if no read can see the entry.
     pub keep: bool,
     /// True for the first entry of a user key: only here may an output table end.
     pub first_of_key: bool,
 }
 
-/// Judges the entries of one merge.
+/// Decides on the entries of one merge.
 #[derive(Debug)]
 pub struct SnapshotStripes {
     snapshots: Vec<SequenceNumber>,
@@ -81,7 +84,7 @@ impl SnapshotStripes {
             current.extend_from_slice(key);
             self.stripe_above = None;
         }
-        // The oldest snapshot that sees this entry stands for its stripe.
+        // A stripe is named by the index of the oldest snapshot that sees it.
         let stripe = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
         let unpublished = stripe == self.snapshots.len();
         let shadowed = !unpublished && self.stripe_above == Some(stripe);

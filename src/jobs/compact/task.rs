@@ -12,9 +12,9 @@
 //! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
 //! than all of them, or shares no key with them (`tree::overlap`).
 //!
-//! Small tables are not moved beside one another: a level of many small tables costs an opening a
-//! file each. What goes down takes the small neighbours of its place with it, as long as they are
-//! not far larger than itself, so that an entry is rewritten a logarithmic number of times.
+//! Small tables are merged with their neighbours, because opening a database costs one open file
+//! for each table. A task takes small neighbours of its output along only if they are not much
+//! larger than the task itself. So an entry is rewritten a logarithmic number of times.
 
 use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
@@ -26,9 +26,9 @@ use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 use std::ops::RangeInclusive;
 
-/// A small neighbour is joined if it has at most this many times the bytes that come to it. Each
-/// time an entry is rewritten for this, its table grows by half; and in a row of small tables each
-/// is more than twice as large as all that came after it.
+/// A small neighbour is merged if it has at most this many times the bytes of the task. So each
+/// such rewrite makes the table of an entry larger by half at least. In a row of small tables that
+/// stay apart, each is more than twice as large as all later ones together.
 const NEIGHBOUR_FACTOR: u64 = 2;
 
 /// One compaction.
@@ -42,7 +42,7 @@ pub struct CompactionTask {
     pub inputs: Vec<Arc<FileMeta>>,
     /// Tables of the output level that share keys with the inputs, and small neighbours of those.
     pub overlapping: Vec<Arc<FileMeta>>,
-    /// For each level under the output, the tables that share keys with the task.
+    /// For each level below the output, the tables that share keys with the task.
     pub below: Vec<Vec<Arc<FileMeta>>>,
     /// Tables of level 0 that stay there and are older than the inputs; for tasks within level 0.
     pub older: Vec<Arc<FileMeta>>,
@@ -72,7 +72,7 @@ impl CompactionTask {
             trivial_move: false,
         };
         let grandparent_bytes = total_bytes(task.grandparents());
-        // What a large memtable left is cut into tables of the usual size on its way down.
+        // The table of a large memtable is cut into tables of the usual size on its way down.
         let oversized =
             level == 0 && task.inputs.iter().any(|meta| meta.bytes / 2 > options.table_bytes);
         task.trivial_move = task.inputs.len() == 1
@@ -82,7 +82,7 @@ impl CompactionTask {
         task
     }
 
-    /// The task that writes tables anew where they are, to be rid of what no read can see, and to
+    /// The task that rewrites tables at their level, to drop entries that no read can see, or to
     /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
     /// level they must be neighbours.
     #[must_use]
@@ -132,8 +132,8 @@ impl CompactionTask {
         SortedRuns::after_rewrite(levels, self.replaced(), self.output_level)
     }
 
-    /// The edit that puts `added` in the place of the inputs. For a trivial move the input itself
-    /// is what is added, and `added` is not looked at.
+    /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
+    /// ignores `added`.
     #[must_use]
     pub fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
         let added = match self.inputs.first() {
@@ -148,8 +148,8 @@ impl CompactionTask {
     }
 }
 
-/// The tables of a sorted level that share keys with `inputs`; and while all that is small, the
-/// small tables beside it.
+/// The tables of a sorted level that share keys with `inputs`, and, while all of that is small, the
+/// small tables next to them.
 fn with_small_neighbours(
     tables: &[Arc<FileMeta>],
     inputs: &[Arc<FileMeta>],

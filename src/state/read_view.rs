@@ -1,0 +1,37 @@
+//! [`ReadView`]: the memtables and tables that a read looks at, replaced as a whole.
+//!
+//! A switch, a flush and a compaction each store a new view; a read keeps the one it loaded. A view
+//! is consistent: no entry is missing from it, and an entry that a flush moved is in one place only.
+
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Arc;
+use crate::env::directory_lock::DirectoryLock;
+use crate::memtable::memtable::Memtable;
+use crate::tree::version::Version;
+
+/// A full memtable and the log that holds its writes.
+#[derive(Clone, Debug)]
+pub struct ImmutableMemtable {
+    /// The memtable; nothing writes to it any more.
+    pub memtable: Arc<Memtable>,
+    /// Its log.
+    pub log_number: u64,
+    /// The last sequence in it: with its table durable, everything up to here is.
+    pub last_sequence: SequenceNumber,
+}
+
+/// What a read looks at: memtables and tables that together hold every entry once.
+#[derive(Clone, Debug)]
+pub struct ReadView {
+    /// Takes the writes.
+    pub active: Arc<Memtable>,
+    /// The log of the active memtable; 0 before its first write.
+    pub active_log: u64,
+    /// Memtables that wait for their flush, newest first.
+    pub immutables: Vec<ImmutableMemtable>,
+    /// The tables.
+    pub version: Arc<Version>,
+    /// A share in the directory's lock; `None` once the database is closed. The last field, so that
+    /// it is dropped after the tables.
+    pub lock: Option<Arc<DirectoryLock>>,
+}

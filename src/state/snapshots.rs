@@ -1,0 +1,50 @@
+//! The live snapshots of a database, which tell jobs what they must keep.
+
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Mutex;
+use crate::memtable::published::Published;
+use std::collections::BTreeMap;
+
+/// Live snapshots and how many hold each sequence.
+#[derive(Debug, Default)]
+pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
+
+impl SnapshotList {
+    /// Reads the published sequence and registers it, in one step.
+    pub fn register(&self, published: &Published) -> SequenceNumber {
+        let mut live = self.0.lock();
+        let sequence = published.visible();
+        *live.entry(sequence).or_insert(0) += 1;
+        sequence
+    }
+
+    /// Takes one registration back.
+    pub fn release(&self, sequence: SequenceNumber) {
+        let mut live = self.0.lock();
+        if let Some(count) = live.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&sequence);
+            }
+        }
+    }
+
+    /// The sequences at which reads may look from now on, ascending: those of all snapshots, and the
+    /// published one. A job asks for them before it reads its input.
+    pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
+        // Under the lock that `register` takes. A snapshot that registers later reads the published
+        // sequence later, so it is at ours or above, and needs no version that the job may drop.
+        let live = self.0.lock();
+        let mut needed: Vec<_> = live.keys().copied().collect();
+        let published = published.visible();
+        if needed.last() != Some(&published) {
+            needed.push(published);
+        }
+        needed
+    }
+
+    /// Number of snapshots.
+    pub fn len(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+}
