@@ -693,7 +693,7 @@ mod tests {
         assert!(next(mark(100, 50)).contains("number is 100 and 100"));
         assert!(next(mark(99, 51)).contains("sequence is 50 and 51"));
         let after = refusal(&[snapshot(), mark(99, 50), added()]);
-        assert!(after.contains("an edit stands after the mark"), "{after}");
+        assert!(after.contains("an edit follows the mark"), "{after}");
         let claim = VersionEdit { synced_through: Some(51), ..VersionEdit::default() };
         assert!(next(claim).contains("sequence is 50 and 51"));
     }
