@@ -22,7 +22,7 @@ use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
 use crate::base::sync::{Arc, ArcSwap, AtomicU64, Mutex};
 use crate::cache::cache::Cache;
-use crate::db::recover::{recover_logs, torn_manifest};
+use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{lock_to_read, lock_to_write, number_behind, our_files};
@@ -36,6 +36,7 @@ use crate::state::shared::{LogState, Shared};
 use crate::state::stats_file::load;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
+use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, read_current, replay};
 use crate::tree::set::{SharedNumbers, VersionSet};
 use std::io::{self, ErrorKind};
@@ -74,7 +75,7 @@ fn open_locked(
         let state = ManifestState::default();
         let shared = Arc::new(build(options, directory, lock, &files, &state)?);
         let manifest = shared.numbers.take_file_number();
-        shared.versions.lock().activate(manifest, None)?;
+        shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
         return Ok(shared);
     };
     let shared = Arc::new(build(options, directory, lock, &files, &state)?);
@@ -115,7 +116,7 @@ fn check_manifest(
     state: &ManifestState,
     options: &Options,
 ) -> Result<()> {
-    torn_manifest(state, options.recovery)?;
+    refuse_torn(state.dropped.as_ref(), options.recovery)?;
     // The edit that names the first log is durable before anything is written to that log, so no
     // table is older than it. Without it the tables here would be removed as obsolete.
     // A manifest that begins with the log of its session, as one after a crash does, needs no such

@@ -36,15 +36,11 @@ use crate::tree::edit::FileMeta;
 use crate::tree::manifest::ManifestState;
 use std::path::PathBuf;
 
-/// Refuses a manifest whose last record was torn, if `recovery` says so.
+/// Refuses what was dropped at the torn end of a manifest or log, if `recovery` says so.
 ///
 /// # Errors
-/// `Corruption` of the manifest.
-pub fn torn_manifest(state: &ManifestState, recovery: Recovery) -> Result<()> {
-    refuse_torn(state.dropped.as_ref(), recovery)
-}
-
-fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<()> {
+/// `Corruption` of that file.
+pub fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<()> {
     match dropped {
         Some(part) if recovery == Recovery::Strict => {
             let what = format!("{}; Recovery::Strict drops nothing", part.what);

@@ -32,6 +32,7 @@ pub fn remove(shared: &Shared, name: FileName) {
     // Under this lock no change of the manifest can fail between the check and the removal (I8).
     let versions = shared.versions.lock();
     if !shared.background_error.is_set() && !versions.has_failed() {
+        debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");
         let _ = shared.env.remove(&name.path(&shared.directory));
     }
 }

@@ -9,13 +9,13 @@
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Arc, Ordering};
+use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::compact_once;
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::state::session;
 use crate::state::shared::Shared;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Starts the workers of a database that was just opened.
 ///
@@ -170,20 +170,16 @@ pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
         job()
     };
     loop {
-        match catch_unwind(AssertUnwindSafe(|| more(job))) {
+        match guarded(|| more(job)) {
             // Between two jobs too: under a steady load there is always a next one.
             Ok(Ok(true)) => clear_up(shared),
-            Ok(Ok(false)) => break,
-            Ok(Err(Error::Closed)) => break,
+            Ok(Ok(false) | Err(Error::Closed)) => break,
             Ok(Err(error)) => {
                 shared.set_background_error(error);
                 break;
             }
             Err(panic) => {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-                let what = format!("a background job panicked: {}", said.unwrap_or("no message"));
-                let cause = std::io::Error::other(what);
+                let cause = std::io::Error::other(format!("a background job panicked: {panic}"));
                 shared.set_background_error(Error::io("background job", &shared.directory, cause));
                 break;
             }

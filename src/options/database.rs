@@ -335,8 +335,7 @@ impl Options {
         if self.error_if_exists && !self.create_if_missing {
             return refuse("error_if_exists without create_if_missing can open nothing".into());
         }
-        let levels = self.filter_at_level.iter().flatten();
-        for filter in std::iter::once(&self.filter).chain(levels) {
+        for filter in self.filters() {
             filter.validate().or_else(refuse)?;
         }
         let pins_all = self.filter_pinning().contains(&FilterPinning::All);
@@ -388,11 +387,15 @@ impl Options {
         }
     }
 
+    /// The filter of all levels, and those of single ones.
+    fn filters(&self) -> impl Iterator<Item = &Filter> {
+        std::iter::once(&self.filter).chain(self.filter_at_level.iter().flatten())
+    }
+
     /// Every user policy these options name, for reading tables that name one of them.
     pub(crate) fn custom_policies(&self) -> Vec<Arc<dyn FilterPolicy>> {
-        let levels = self.filter_at_level.iter().flatten();
-        let configured = std::iter::once(&self.filter).chain(levels);
-        let mut policies: Vec<_> = configured
+        let mut policies: Vec<_> = self
+            .filters()
             .filter_map(|filter| match &filter.encoding {
                 Some(Encoding::Custom(policy)) => Some(Arc::clone(policy)),
                 _ => None,
@@ -404,9 +407,8 @@ impl Options {
 
     /// Every prefix extractor of the user's that these options name, for tables that name it.
     pub(crate) fn custom_prefixes(&self) -> Vec<Arc<dyn PrefixExtractor>> {
-        let levels = self.filter_at_level.iter().flatten();
-        let configured = std::iter::once(&self.filter).chain(levels);
-        let mut prefixes: Vec<_> = configured
+        let mut prefixes: Vec<_> = self
+            .filters()
             .filter_map(|filter| filter.members.prefix.as_ref().and_then(Prefix::as_custom))
             .cloned()
             .collect();

@@ -14,7 +14,6 @@ use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
-use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::read::point::sequence_in;
 use crate::state::read_view::ReadView;
@@ -77,8 +76,7 @@ fn search_memtables(
     options: &ReadOptions,
     stripe: &Stripe<'_>,
 ) {
-    let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
-    for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
+    for memtable in view.memtables() {
         if memtable.is_empty() {
             continue;
         }

@@ -16,7 +16,6 @@ use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::filter::hash::KeyHash;
-use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
@@ -119,8 +118,7 @@ fn search_memtables(
     stripe: &Stripe<'_>,
     trace: &mut Option<&mut LookupTrace>,
 ) -> Lookup {
-    let immutables = view.immutables.iter().map(|immutable| &*immutable.memtable);
-    for memtable in std::iter::once::<&Memtable>(&view.active).chain(immutables) {
+    for memtable in view.memtables() {
         // Asking the filter of an empty memtable would only load a cold cache line.
         let step = if memtable.is_empty() {
             MemtableStep::Empty

@@ -103,8 +103,7 @@ impl Iter {
 
     fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
-        let immutables = self.view.immutables.iter().map(|immutable| &immutable.memtable);
-        let memtables = std::iter::once(&self.view.active).chain(immutables);
+        let memtables = self.view.memtables();
         let walks = memtables.flat_map(|memtable| memtable.walks(direction));
         let mut sources: Vec<_> = walks.map(Source::Memtable).collect();
         let mut add_tables = |level, tables| {

@@ -35,3 +35,12 @@ pub struct ReadView {
     /// it is dropped after the tables.
     pub lock: Option<Arc<DirectoryLock>>,
 }
+
+impl ReadView {
+    /// All memtables, newest first.
+    #[inline]
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let immutables = self.immutables.iter().map(|immutable| &immutable.memtable);
+        std::iter::once(&self.active).chain(immutables)
+    }
+}

@@ -160,8 +160,7 @@ fn start_session(
             added: recovered.into_iter().flatten().map(|meta| (0, meta)).collect(),
             ..VersionEdit::default()
         };
-        if let Err(error) = versions.activate_with(manifest, Some(number), &edit, log.last_sequence)
-        {
+        if let Err(error) = versions.activate(manifest, Some(number), &edit, log.last_sequence) {
             remove_abandoned(shared, &versions, number);
             return Err(error);
         }
@@ -250,6 +249,6 @@ pub fn finish_log(shared: &Shared) -> Result<()> {
 }
 
 /// Nanoseconds since `started`.
-fn nanos(started: Instant) -> u64 {
+pub fn nanos(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }

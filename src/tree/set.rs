@@ -133,6 +133,20 @@ impl VersionSet {
         &self.current
     }
 
+    /// True if the manifest in force does not need the file: it may be removed.
+    #[must_use]
+    pub fn is_obsolete(&self, name: FileName) -> bool {
+        match name {
+            FileName::Wal(number) => number < self.first_log.number,
+            FileName::Table(number) => !self.live_tables().contains(&number),
+            FileName::Manifest(number) => {
+                self.manifest.as_ref().is_none_or(|manifest| manifest.number() != number)
+            }
+            FileName::Temporary(_) => true,
+            FileName::Current | FileName::Lock | FileName::Stats => false,
+        }
+    }
+
     /// True once a change of the manifest failed: it may have reached the disk or not.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -159,18 +173,8 @@ impl VersionSet {
         let next = self.next_version(&edit)?;
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
         self.rewrite_if_large()?;
-        self.last_sequence = self.last_sequence.max(last_sequence);
-        if let Some(first_log) = edit.first_log {
-            self.first_log = first_log;
-            // Everything in tables is durable.
-            self.synced_through = self.synced_through.max(first_log.flushed_through);
-        }
-        edit.last_sequence = Some(self.last_sequence);
-        edit.synced_through = Some(self.synced_through);
-        let next_file = self.next_file_number()?;
-        // I10: a new session takes its numbers from here on.
-        debug_assert!(edit.added.iter().all(|(_, meta)| meta.number < next_file), "I10");
-        edit.next_file_number = Some(next_file);
+        self.advance(edit.first_log, last_sequence);
+        edit = self.stamped(edit)?;
         if let Err(error) = self.append(&edit) {
             self.doubtful.extend(self.new_tables(&edit));
             return Err(error);
@@ -212,9 +216,8 @@ impl VersionSet {
         self.doubtful.extend(self.new_tables(&edit));
         let before = Arc::clone(&self.current);
         self.current = Arc::new(self.next_version(&edit)?);
-        (self.first_log, self.session_log) = (first_log, Some(first_log.number));
-        self.last_sequence = self.last_sequence.max(first_log.flushed_through);
-        self.synced_through = self.synced_through.max(first_log.flushed_through);
+        self.session_log = Some(first_log.number);
+        self.advance(Some(first_log), first_log.flushed_through);
         if let Err(error) = self.start_manifest(number) {
             self.current = before;
             return Err(error);
@@ -243,21 +246,13 @@ impl VersionSet {
     }
 
     /// Creates this session's manifest as file `number` and makes it the one in force. `log`, by a
-    /// name that is durable, is the log that the session begins with.
-    ///
-    /// # Errors
-    /// As for `apply`.
-    pub fn activate(&mut self, number: u64, log: Option<u64>) -> Result<()> {
-        self.activate_with(number, log, &VersionEdit::default(), 0).map(drop)
-    }
-
-    /// As [`VersionSet::activate`], with the tables and the first log of `edit`: what recovery
-    /// wrote becomes part of the database in the same step. `last_sequence` is the last one that it
-    /// found.
+    /// name that is durable, is the log that the session begins with. The tables and the first log
+    /// of `edit`, which recovery wrote, become part of the database in the same step.
+    /// `last_sequence` is the last one that recovery found.
     ///
     /// # Errors
     /// As for `apply`. If [`VersionSet::abandoned`] names files then, nothing has changed.
-    pub fn activate_with(
+    pub fn activate(
         &mut self,
         number: u64,
         log: Option<u64>,
@@ -268,11 +263,7 @@ impl VersionSet {
         let next = self.next_version(edit)?;
         self.session_start = number;
         self.session_log = log;
-        self.last_sequence = self.last_sequence.max(last_sequence);
-        if let Some(first_log) = edit.first_log {
-            self.first_log = first_log;
-            self.synced_through = self.synced_through.max(first_log.flushed_through);
-        }
+        self.advance(edit.first_log, last_sequence);
         self.current = Arc::new(next);
         self.start_manifest(number)?;
         Ok(Arc::clone(&self.current))
@@ -298,13 +289,8 @@ impl VersionSet {
     pub fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
         self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
         self.synced_through = self.last_sequence;
-        let edit = VersionEdit {
-            next_file_number: Some(self.next_file_number()?),
-            last_sequence: Some(self.last_sequence),
-            synced_through: Some(self.synced_through),
-            clean_close: Some(clean_close),
-            ..VersionEdit::default()
-        };
+        let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
+        let edit = self.stamped(edit)?;
         self.append(&edit)?;
         self.manifest = None;
         Ok(())
@@ -398,13 +384,30 @@ impl VersionSet {
         Ok(())
     }
 
-    /// The counter as an edit may state it.
-    fn next_file_number(&self) -> Result<u64> {
-        let next = self.numbers.next_file.load(Ordering::Relaxed);
-        if next > FILE_NUMBER_MAX {
+    /// Takes note of a new first log, and of the last sequence given to a write.
+    fn advance(&mut self, first_log: Option<FirstLog>, last_sequence: SequenceNumber) {
+        self.last_sequence = self.last_sequence.max(last_sequence);
+        if let Some(first_log) = first_log {
+            self.first_log = first_log;
+            // Everything in tables is durable.
+            self.synced_through = self.synced_through.max(first_log.flushed_through);
+        }
+    }
+
+    /// `edit` with the counters as they are.
+    fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
+        let next_file = self.numbers.next_file.load(Ordering::Relaxed);
+        if next_file > FILE_NUMBER_MAX {
             return Err(Error::InvalidArgument { what: "all file numbers are used up".into() });
         }
-        Ok(next)
+        // I10: the next session takes its numbers from here on.
+        debug_assert!(edit.added.iter().all(|(_, meta)| meta.number < next_file), "I10");
+        Ok(VersionEdit {
+            next_file_number: Some(next_file),
+            last_sequence: Some(self.last_sequence),
+            synced_through: Some(self.synced_through),
+            ..edit
+        })
     }
 
     fn check_not_failed(&self) -> Result<()> {
@@ -431,24 +434,15 @@ impl VersionSet {
     /// A whole new manifest: the version as one edit, made durable, then named by CURRENT.
     fn start_manifest(&mut self, number: u64) -> Result<()> {
         let temporary = self.numbers.take_file_number();
-        let levels = 0..LEVELS;
-        let snapshot = VersionEdit {
-            ordinal: 0,
+        let levels = self.current.files().into_iter().enumerate();
+        let tables = levels.flat_map(|(level, metas)| metas.into_iter().map(move |m| (level, m)));
+        let snapshot = self.stamped(VersionEdit {
             comparator: Some(COMPARATOR.into()),
             first_log: Some(self.first_log),
-            next_file_number: Some(self.next_file_number()?),
-            last_sequence: Some(self.last_sequence),
-            synced_through: Some(self.synced_through),
             session_log: self.session_log,
-            clean_close: None,
-            deleted: Vec::new(),
-            added: levels
-                .flat_map(|level| {
-                    let handles = self.current.level(level).iter();
-                    handles.map(move |handle| (level, (*handle.meta).clone()))
-                })
-                .collect(),
-        };
+            added: tables.map(|(level, meta)| (level, (*meta).clone())).collect(),
+            ..VersionEdit::default()
+        })?;
         // Reset at the end: after a failure in between nothing is written any more.
         self.failed = true;
         self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];

@@ -264,10 +264,7 @@ fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
         (LevelCounter::IndexBlocksRead, u64::from(io.index_read)),
         (LevelCounter::IndexBytesRead, io.index_bytes),
     ];
-    for (counter, amount) in read {
-        stripe.add_level(level, counter, amount);
-    }
-    stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));
+    count_all(level, &read, io, stripe);
 }
 
 /// Counts the blocks that a scan touched in a table, apart from those of lookups.
@@ -282,10 +279,12 @@ pub fn count_scan_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
         (LevelCounter::ScanIndexBlocksRead, u64::from(io.index_read)),
         (LevelCounter::ScanIndexBytesRead, io.index_bytes),
     ];
-    for (counter, amount) in touched {
-        if amount > 0 {
-            stripe.add_level(level, counter, amount);
-        }
+    count_all(level, &touched, io, stripe);
+}
+
+fn count_all(level: usize, amounts: &[(LevelCounter, u64)], io: &TableIo, stripe: &Stripe<'_>) {
+    for &(counter, amount) in amounts.iter().filter(|(_, amount)| *amount > 0) {
+        stripe.add_level(level, counter, amount);
     }
     if io.filter_errors > 0 {
         stripe.add(Counter::FilterErrors, u64::from(io.filter_errors));

@@ -16,7 +16,7 @@ use crate::base::stats::counters::Counter;
 use crate::base::sync::thread;
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::options::access::WriteOptions;
-use crate::state::session::{session_log, switch_memtable, sync_logs};
+use crate::state::session::{nanos, session_log, switch_memtable, sync_logs};
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
 use crate::state::write_queue::{Joined, Request};
 use std::time::{Duration, Instant};
@@ -205,8 +205,4 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         shared.check_writable()?;
     }
     Ok(())
-}
-
-fn nanos(started: Instant) -> u64 {
-    started.elapsed().as_nanos() as u64
 }

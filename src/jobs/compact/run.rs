@@ -30,6 +30,7 @@ use crate::state::shared::Shared;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
+use crate::tree::overlap::sequence_span;
 use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::Version;
@@ -59,7 +60,7 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
 pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let stripe = shared.counters.stripe();
     let version = Arc::clone(&shared.view.load().version);
-    let runs = task.runs_after(&version.files());
+    let runs = SortedRuns::after_rewrite(&version.files(), task.replaced(), task.output_level);
     let rewriting;
     let task = match task.trivial_move && moves_too_large_a_filter(shared, task, &version, &runs) {
         true => {
@@ -153,19 +154,28 @@ pub fn merge(
         entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
         bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
         stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&task.below, &task.older)),
-        sequences: task.recorded_sequences(),
+        // At level 0 the range of all inputs is the age of the output, even if entries are dropped.
+        sequences: (task.output_level == 0).then(|| sequence_span(&task.inputs)).flatten(),
         context,
     };
-    let mut grandparents = Grandparents::new(task.grandparents());
+    // Tables of the level below the output that end before the current key: their bytes since the
+    // open table began are what the output would overlap.
+    let (mut grandparents, mut passed_bytes) = (task.grandparents(), 0);
     rewrite.run(|key, open_bytes| {
         if task.output_level == 0 {
             // Every lookup asks each table of level 0, so the output stays one table.
             return false;
         }
-        let passed = grandparents.pass(key);
-        let full = open_bytes >= options.table_bytes || passed > options.grandparent_bytes_max();
+        while let Some((first, rest)) = grandparents.split_first()
+            && first.last_key() < key
+        {
+            passed_bytes += first.bytes;
+            grandparents = rest;
+        }
+        let full =
+            open_bytes >= options.table_bytes || passed_bytes > options.grandparent_bytes_max();
         if full {
-            grandparents.passed_bytes = 0;
+            passed_bytes = 0;
         }
         full
     })
@@ -188,30 +198,6 @@ fn find_tables(
     metas.iter().map(find).collect()
 }
 
-/// How many bytes of the level under the output the open table overlaps.
-struct Grandparents<'t> {
-    /// Tables that do not end before the current key.
-    tables: &'t [Arc<FileMeta>],
-    passed_bytes: u64,
-}
-
-impl<'t> Grandparents<'t> {
-    fn new(tables: &'t [Arc<FileMeta>]) -> Self {
-        Grandparents { tables, passed_bytes: 0 }
-    }
-
-    /// Bytes of the tables between the start of the open table and `key`.
-    fn pass(&mut self, key: &[u8]) -> u64 {
-        while let Some((first, rest)) = self.tables.split_first()
-            && first.last_key() < key
-        {
-            self.passed_bytes += first.bytes;
-            self.tables = rest;
-        }
-        self.passed_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +208,6 @@ mod tests {
     use crate::jobs::compact::picker::{CompactionCursors, pick, score};
     use crate::jobs::testing::{Tree, path_of};
     use crate::tree::overlap::order_conflicts;
-    use crate::tree::overlap::sequence_span;
     use proptest::prelude::*;
 
     const OPTIONS: CompactionOptions = CompactionOptions {

@@ -16,15 +16,12 @@
 //! for each table. A task takes small neighbours of its output along only if they are not much
 //! larger than the task itself. So an entry is rewritten a logarithmic number of times.
 
-use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::tree::edit::{FileMeta, VersionEdit};
-use crate::tree::overlap::{key_span, overlapping_tables, sequence_span, total_bytes};
-use crate::tree::runs::SortedRuns;
+use crate::tree::overlap::{key_span, overlapping_tables, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
-use std::ops::RangeInclusive;
 
 /// A small neighbour is merged if it has at most this many times the bytes of the task. So each
 /// such rewrite makes the table of an entry larger by half at least. In a row of small tables that
@@ -104,16 +101,6 @@ impl CompactionTask {
         }
     }
 
-    /// What the outputs record as their range of sequences: at level 0 that of all inputs, which
-    /// is their age; elsewhere that of their entries.
-    #[must_use]
-    pub fn recorded_sequences(&self) -> Option<RangeInclusive<SequenceNumber>> {
-        match self.output_level {
-            0 => sequence_span(&self.inputs),
-            _ => None,
-        }
-    }
-
     /// The tables one level under the output that share keys with the task.
     #[must_use]
     pub fn grandparents(&self) -> &[Arc<FileMeta>] {
@@ -124,12 +111,6 @@ impl CompactionTask {
     pub fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> + Clone {
         let upper = self.inputs.iter().map(|meta| (self.input_level, meta));
         upper.chain(self.overlapping.iter().map(|meta| (self.output_level, meta)))
-    }
-
-    /// The runs of the tree once this task is done.
-    #[must_use]
-    pub fn runs_after(&self, levels: &LevelFiles) -> SortedRuns {
-        SortedRuns::after_rewrite(levels, self.replaced(), self.output_level)
     }
 
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
@@ -193,7 +174,8 @@ fn tables_below(
 pub(crate) mod tests {
     use super::*;
 
-    use crate::tree::overlap::search_order;
+    use crate::tree::overlap::{search_order, sequence_span};
+    use crate::tree::runs::SortedRuns;
     use crate::tree::testing::drawn_levels;
 
     /// Limits that fit drawn trees, whose tables have some hundred bytes.
@@ -203,6 +185,10 @@ pub(crate) mod tests {
         level_multiplier: 10,
         table_bytes: 100,
     };
+
+    fn runs_after(task: &CompactionTask, levels: &LevelFiles) -> SortedRuns {
+        SortedRuns::after_rewrite(levels, task.replaced(), task.output_level)
+    }
 
     /// A task as text: `L0 5 4 + L1 2 -> L1`, with a note for moves.
     pub fn described(task: Option<&CompactionTask>) -> String {
@@ -276,7 +262,7 @@ pub(crate) mod tests {
         assert_eq!((0..7).filter(|&level| runs.is_last(level)).collect::<Vec<_>>(), [3, 4, 5, 6]);
 
         let down = CompactionTask::down(&levels, 0, levels[0][1..].to_vec(), &OPTIONS);
-        let runs = down.runs_after(&levels);
+        let runs = runs_after(&down, &levels);
         assert_eq!(
             (runs.level(0), runs.level(1), runs.level(3)),
             (&[100][..], &[400][..], &[300][..])
@@ -284,10 +270,10 @@ pub(crate) mod tests {
         assert!(!runs.is_last(0) && !runs.is_last(1));
         // All of the last level goes on: the level under it is the last one then.
         let down = CompactionTask::down(&levels, 3, levels[3].clone(), &OPTIONS);
-        let runs = down.runs_after(&levels);
+        let runs = runs_after(&down, &levels);
         assert_eq!((runs.level(3), runs.level(4)), (&[][..], &[300][..]));
         assert!(!runs.is_last(3) && runs.is_last(4) && !runs.is_last(1));
         let rewrite = CompactionTask::rewrite(&levels, 1, levels[1][..1].to_vec());
-        assert_eq!(rewrite.runs_after(&levels).level(1), [200]);
+        assert_eq!(runs_after(&rewrite, &levels).level(1), [200]);
     }
 }
