@@ -92,7 +92,7 @@ impl Store {
     }
 
     fn iter(&self) -> Iter {
-        Iter::new(&self.shared, (..).into_bounds(), &ReadOptions::new())
+        Iter::new(&self.shared, None, (..).into_bounds(), &ReadOptions::new())
     }
 
     /// Table files that there are, and those that the version names.
