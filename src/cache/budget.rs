@@ -1,10 +1,10 @@
 //! The bytes of the block cache: one sum over all its shards, and the part reserved for others.
 //!
-//! `cache/cache.rs` calls it without a lock. *Spent* bytes are those that blocks hold and those that
-//! are reserved, for either [`Purpose`]. The sum is raised only by a compare-exchange against the
-//! capacity, so it never exceeds the capacity. Legal order of a reservation: `promise`, then `spend`
-//! of the same number, making room until that succeeds. `withdraw`, and `give_back` if they were
-//! spent, undo it.
+//! `cache/cache.rs` calls it without a lock. *Spent* bytes are those that blocks hold and those
+//! that are reserved, for either [`Purpose`]. The sum is raised only by a compare-exchange against
+//! the capacity, so it never exceeds the capacity. Legal order of a reservation: `promise`, then
+//! `spend` of the same number, making room until that succeeds. `withdraw`, and `give_back` if they
+//! were spent, undo it.
 
 use crate::base::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;

@@ -1,8 +1,8 @@
 //! The block cache, and the one memory budget for blocks, filters and indexes.
 //!
-//! `cache` maps a block's name to the block in memory; `cached` has the direct pointers (slots) from
-//! a table's index to its cached blocks; `lru` is the order of eviction; `single_flight` loads a
-//! block once for many readers; `budget` counts the bytes.
+//! `cache` maps a block's name to the block in memory; `cached` has the direct pointers (slots)
+//! from a table's index to its cached blocks; `lru` is the order of eviction; `single_flight` loads
+//! a block once for many readers; `budget` counts the bytes.
 
 pub mod cache;
 pub mod cached;

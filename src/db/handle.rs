@@ -375,9 +375,10 @@ impl Db {
         manual::compact_range(self.shared(), &range.into_bounds(), options)
     }
 
-    /// Rewrites the tables whose filter is not what the options ask for (or all), and waits. Answers
-    /// how many tables there were to rewrite. Other threads may read and write in the meantime;
-    /// compactions that are due take turns with this one, so that writers do not have to wait.
+    /// Rewrites the tables whose filter is not what the options ask for (or all), and waits.
+    /// Answers how many tables there were to rewrite. Other threads may read and write in the
+    /// meantime; compactions that are due take turns with this one, so that writers do not have to
+    /// wait.
     ///
     /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
     /// down to level 1, with the tables of theirs that they share keys with. A table that is
@@ -390,8 +391,8 @@ impl Db {
         manual::rebuild_filters(self.shared(), which)
     }
 
-    /// Takes writes again after the disk was full: if writes answer [`Error::ReadOnly`] because of a
-    /// lack of space or quota, and there is room again. Without a failure it does nothing.
+    /// Takes writes again after the disk was full: if writes answer [`Error::ReadOnly`] because of
+    /// a lack of space or quota, and there is room again. Without a failure it does nothing.
     ///
     /// It looks whether there is room, by a file as large as the write buffer that it writes, syncs
     /// and removes; then it flushes all memtables and begins a new log and a new manifest. Nothing

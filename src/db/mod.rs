@@ -1,8 +1,8 @@
 //! One database, as its user sees it: [`Db`] and [`Snapshot`].
 //!
-//! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`, `jobs`
-//! or `admin`. This room has the life of a database: `open` and `recover` build its state from the
-//! files, `handle` ends a session, and `resume` continues after a full disk.
+//! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
+//! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
+//! from the files, `handle` ends a session, and `resume` continues after a full disk.
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The two background threads: one flushes memtables, one compacts.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
-//! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to their
-//! worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker or a
-//! caller of `compact_range`. A worker owns the shared state, never a handle: the drop of the last
-//! `Db` stops and joins the workers.
+//! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
+//! their worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker
+//! or a caller of `compact_range`. A worker owns the shared state, never a handle: the drop of the
+//! last `Db` stops and joins the workers.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread::{Builder, JoinHandle};

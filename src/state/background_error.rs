@@ -1,8 +1,8 @@
 //! The background error: the first failure of a write, flush or compaction, which every later write
 //! answers (I8).
 //!
-//! It stays until the database is reopened. If every failure was a lack of space, `resume` can clear
-//! it, so the first failure of another kind is kept as well.
+//! It stays until the database is reopened. If every failure was a lack of space, `resume` can
+//! clear it, so the first failure of another kind is kept as well.
 
 use crate::base::error::Error;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};

@@ -1,7 +1,8 @@
 //! [`ReadView`]: the memtables and tables that a read looks at, replaced as a whole.
 //!
 //! A switch, a flush and a compaction each store a new view; a read keeps the one it loaded. A view
-//! is consistent: no entry is missing from it, and an entry that a flush moved is in one place only.
+//! is consistent: no entry is missing from it, and an entry that a flush moved is in one place
+//! only.
 
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;

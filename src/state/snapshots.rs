@@ -29,8 +29,8 @@ impl SnapshotList {
         }
     }
 
-    /// The sequences at which reads may look from now on, ascending: those of all snapshots, and the
-    /// published one. A job asks for them before it reads its input.
+    /// The sequences at which reads may look from now on, ascending: those of all snapshots, and
+    /// the published one. A job asks for them before it reads its input.
     pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
         // Under the lock that `register` takes. A snapshot that registers later reads the published
         // sequence later, so it is at ours or above, and needs no version that the job may drop.

@@ -1,7 +1,7 @@
 //! The only way to read a block of a table: cache, file, checksum, decompression, check, counting.
 //!
-//! [`TableFile`] is one table's file. [`TableFile::fetch`] answers where a block is: one call to the
-//! cache, which returns what it holds or has the block read, once for all that ask. A handle is
+//! [`TableFile`] is one table's file. [`TableFile::fetch`] answers where a block is: one call to
+//! the cache, which returns what it holds or has the block read, once for all that ask. A handle is
 //! checked against the file before memory is allocated, and the declared length of a compressed
 //! block against `BLOCK_BYTES_MAX` and 24 times its input (Snappy cannot exceed 22).
 //!
@@ -137,9 +137,9 @@ impl TableFile {
         Error::corruption(self.path(), offset, what)
     }
 
-    /// The block at `handle`: from its slot, else from the cache, else from the file. `slot` is that
-    /// of the index that names the block, if one does. With `fill` off, or where a full cache rejects
-    /// the block, what is read is not kept; what is held is used all the same.
+    /// The block at `handle`: from its slot, else from the cache, else from the file. `slot` is
+    /// that of the index that names the block, if one does. With `fill` off, or where a full cache
+    /// rejects the block, what is read is not kept; what is held is used all the same.
     #[inline]
     pub fn fetch(
         &self,
@@ -170,9 +170,9 @@ impl TableFile {
         Ok(block)
     }
 
-    /// A block that the cache does not keep. A data block stays in its buffer. What is checked of it
-    /// besides its checksum is checked when it is read for the first time: its slot remembers the
-    /// checksum of the sound block.
+    /// A block that the cache does not keep. A data block stays in its buffer. What is checked of
+    /// it besides its checksum is checked when it is read for the first time: its slot remembers
+    /// the checksum of the sound block.
     fn uncached(
         &self,
         read: BlockBuffer,

@@ -1,9 +1,10 @@
 //! A table's index: from a key to the block that may hold it, and to that block in memory.
 //!
-//! On disk an index is one block whose keys share no prefixes: `separator -> handle`. Each separator
-//! is at or above every key of its block and below every key of the next. Separators are user keys
-//! where no user key is in two adjacent blocks, else internal keys; a property says which. The data
-//! index and the top-level index of filter partitions have this form. [`IndexBuilder`] writes it.
+//! On disk an index is one block whose keys share no prefixes: `separator -> handle`. Each
+//! separator is at or above every key of its block and below every key of the next. Separators are
+//! user keys where no user key is in two adjacent blocks, else internal keys; a property says
+//! which. The data index and the top-level index of filter partitions have this form.
+//! [`IndexBuilder`] writes it.
 //!
 //! In memory, one flat array has the first 8 bytes of each key after the prefix that all share; the
 //! keys themselves are compared only where those tie. Handles are checked at load: each is in the

@@ -308,9 +308,9 @@ impl Table {
 /// The data index of an open table: pinned from its first use on, or fetched at each use.
 ///
 /// Opening a table does not read it: an index is large, and many tables of a large database are not
-/// asked soon. Opening reserves the memory, which decides where the index will be. A pinned index is
-/// read once, however many threads ask for it at once, and later uses take no lock. An error is that
-/// of one use; the next use reads again.
+/// asked soon. Opening reserves the memory, which decides where the index will be. A pinned index
+/// is read once, however many threads ask for it at once, and later uses take no lock. An error is
+/// that of one use; the next use reads again.
 struct DataIndex {
     handle: BlockHandle,
     /// Filled by the first use, if `memory` was granted.

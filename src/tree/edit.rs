@@ -67,8 +67,8 @@ pub struct FileMeta {
     pub largest: Vec<u8>,
     /// How many entries it has.
     pub entries: u64,
-    /// Tombstones, and versions that a newer one in the same table covers: entries that a compaction
-    /// may drop once no snapshot needs them. Only a hint.
+    /// Tombstones, and versions that a newer one in the same table covers: entries that a
+    /// compaction may drop once no snapshot needs them. Only a hint.
     pub garbage: u64,
     /// The smallest sequence of an entry.
     pub smallest_sequence: SequenceNumber,

@@ -1,7 +1,7 @@
 //! One level of a version: for each table its fences and a [`TableProbe`], in search order.
 //!
-//! Lookups in `version.rs` and `multi_get.rs` use them. The fences decide whether the key range of a
-//! table covers a key. The probe holds the filter, so a lookup touches nothing else of the table
+//! Lookups in `version.rs` and `multi_get.rs` use them. The fences decide whether the key range of
+//! a table covers a key. The probe holds the filter, so a lookup touches nothing else of the table
 //! before the filter says "maybe". In level 0, where tables may overlap, every table is asked; in
 //! any other level at most one ([`Level::probe_for`]).
 

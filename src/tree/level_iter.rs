@@ -61,8 +61,8 @@ impl LevelIter {
         self
     }
 
-    /// Counts what was read since the last call. Called when a table is entered or left and on drop,
-    /// not for each block, which would slow down every step.
+    /// Counts what was read since the last call. Called when a table is entered or left and on
+    /// drop, not for each block, which would slow down every step.
     fn count_reads(&mut self) {
         if let (Some((counters, level)), Some(current)) = (&self.counters, &mut self.current) {
             count_scan_io(*level, &current.iter.take_io(), &counters.stripe());
@@ -100,8 +100,8 @@ impl LevelIter {
         }
     }
 
-    /// Starts in the table at `index`, if there is one: at `bound`, or at the end of the table if the
-    /// bound is outside of it.
+    /// Starts in the table at `index`, if there is one: at `bound`, or at the end of the table if
+    /// the bound is outside of it.
     fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
         let index = self.not_skipped(index);

@@ -1,9 +1,9 @@
 //! The point lookups of a batch in the tables of a version, level by level.
 //!
-//! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table gets
-//! the run of open keys between its fences: in level 0 every table, newest first; in every other
-//! level the tables divide the keys into runs. A resident filter is asked here, in windows with
-//! prefetched memory, and a table is searched only if its filter let a key pass.
+//! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table
+//! gets the run of open keys between its fences: in level 0 every table, newest first; in every
+//! other level the tables divide the keys into runs. A resident filter is asked here, in windows
+//! with prefetched memory, and a table is searched only if its filter let a key pass.
 //!
 //! A key that has its answer leaves the batch before an older table is asked (I4, I11). Keys are
 //! counted as by `Version::get`; blocks are counted once per fetch.

@@ -1,10 +1,10 @@
 //! Which tables a scan may skip, by the prefixes in their filters.
 //!
-//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes. `level_iter` asks
-//! it when it comes to a table, so a scan that ends early asks few. A "no" means that no key of the
-//! range is in the table, old versions and tombstones included (I18). So a skipped table changes
-//! nothing in the result, in either direction. `table::filter::open` says why one question is
-//! enough.
+//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes. `level_iter`
+//! asks it when it comes to a table, so a scan that ends early asks few. A "no" means that no key
+//! of the range is in the table, old versions and tombstones included (I18). So a skipped table
+//! changes nothing in the result, in either direction. `table::filter::open` says why one question
+//! is enough.
 //!
 //! Answers are counted by level, and with them the filter blocks that they touched.
 

@@ -1,8 +1,8 @@
 //! `VersionSet`: the current version, and the only way to the next one.
 //!
-//! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the edit,
-//! syncs it, then replaces the version. The set is behind one lock. Jobs make tables and their names
-//! durable before they apply an edit (I5).
+//! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the
+//! edit, syncs it, then replaces the version. The set is behind one lock. Jobs make tables and
+//! their names durable before they apply an edit (I5).
 //!
 //! [`VersionSet::activate`] creates the manifest of a session before its first edit, as a snapshot
 //! of the whole version. So opening and closing writes nothing. After a failed manifest write the
@@ -200,8 +200,8 @@ impl VersionSet {
     }
 
     /// Continues after a failure with a whole new manifest as file `number`: the version as it is,
-    /// with `tables` added to level 0, and `first_log`. The failed manifest is not written to again,
-    /// and the files that it may name stay until the new one is in force.
+    /// with `tables` added to level 0, and `first_log`. The failed manifest is not written to
+    /// again, and the files that it may name stay until the new one is in force.
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
@@ -362,8 +362,8 @@ impl VersionSet {
         Ok(Version::new(levels))
     }
 
-    /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed, and
-    /// lookups could find an older value before a newer one.
+    /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed,
+    /// and lookups could find an older value before a newer one.
     fn check_order(
         &self,
         levels: &[Vec<Arc<TableHandle>>; LEVELS],

@@ -1,8 +1,8 @@
 //! A `Version`: the tables of the tree at one moment, immutable, and the point lookup in them.
 //!
-//! A version holds its tables open, so a lookup goes from here straight to a filter. `level.rs` keeps
-//! what a probe needs in one array, and a lookup touches nothing else of a table before its filter
-//! says "maybe".
+//! A version holds its tables open, so a lookup goes from here straight to a filter. `level.rs`
+//! keeps what a probe needs in one array, and a lookup touches nothing else of a table before its
+//! filter says "maybe".
 //!
 //! Invariants: level 0 is in the order of age, newest first. Every other level is in the order of
 //! keys, and no user key is in two of its tables (I4; `overlap.rs`). A version never changes. The

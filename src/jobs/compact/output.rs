@@ -7,8 +7,8 @@
 //! remains, because an entry lost here would be lost for good.
 //!
 //! Legal calls of [`OutputTables`]: `(add | cut)* finish`. The keys of all tables together must
-//! ascend. After [`OutputTables::finish`] the files and their names are durable, so an edit may name
-//! them (I5); an edit that names a file that a power cut can take away makes the database
+//! ascend. After [`OutputTables::finish`] the files and their names are durable, so an edit may
+//! name them (I5); an edit that names a file that a power cut can take away makes the database
 //! unreadable. Dropped without it, by an error, a stop or a panic, the files of the job are removed
 //! again. What cannot be removed, the next opening removes.
 //!

@@ -101,9 +101,9 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     Ok(())
 }
 
-/// True if a trivial move should be a rewrite: the filters of all levels take more than their common
-/// budget, and this table's filter is a quarter or more above the share of its new level. Otherwise
-/// tables that are loaded in order would all keep the many bits per key of level 0.
+/// True if a trivial move should be a rewrite: the filters of all levels take more than their
+/// common budget, and this table's filter is a quarter or more above the share of its new level.
+/// Otherwise tables that are loaded in order would all keep the many bits per key of level 0.
 fn moves_too_large_a_filter(
     shared: &Shared,
     task: &CompactionTask,
@@ -124,8 +124,8 @@ fn moves_too_large_a_filter(
     filter_bytes > budget_bytes && own as f64 >= 1_250.0 * allotted && own > 0
 }
 
-/// Writes the tables that replace those of `task`, which is not a trivial move. `version` is the one
-/// it was picked from, or a later one. `snapshots` ascend and end with the published sequence.
+/// Writes the tables that replace those of `task`, which is not a trivial move. `version` is the
+/// one it was picked from, or a later one. `snapshots` ascend and end with the published sequence.
 ///
 /// # Errors
 /// Inputs that cannot be read or are damaged, outputs that cannot be written, or

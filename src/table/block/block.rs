@@ -135,8 +135,8 @@ impl Block {
     }
 
     /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
-    /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds after
-    /// that end is unspecified. `None` as for `entry_at`.
+    /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds
+    /// after that end is unspecified. `None` as for `entry_at`.
     #[inline]
     pub fn put_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
         let key = keys.get_mut(start..).unwrap_or_default();

@@ -1,11 +1,11 @@
 //! A block as it was read: the stored bytes and what they decompress to, in buffers of the thread.
 //!
-//! `file` reads into a [`BlockBuffer`], checks it and decompresses it. A block to be cached is copied
-//! out, so only the cached block is allocated; an uncached block is searched in the buffer. Legal
-//! order: `new`, `stored_mut` to read into; once the checksum holds, `decompress` if the block is
-//! compressed; then the contents, by dereferencing. A thread has one pair of buffers, which the next
-//! block takes over when this one is dropped. A thread that holds two blocks allocates for the
-//! second.
+//! `file` reads into a [`BlockBuffer`], checks it and decompresses it. A block to be cached is
+//! copied out, so only the cached block is allocated; an uncached block is searched in the buffer.
+//! Legal order: `new`, `stored_mut` to read into; once the checksum holds, `decompress` if the
+//! block is compressed; then the contents, by dereferencing. A thread has one pair of buffers,
+//! which the next block takes over when this one is dropped. A thread that holds two blocks
+//! allocates for the second.
 
 use crate::base::sync::thread_local;
 use crate::table::format::{BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES};
@@ -60,8 +60,8 @@ impl BlockBuffer {
         stored.unwrap_or_default()
     }
 
-    /// The checksum in its trailer. Two reads of one block of one table that have the same checksum,
-    /// which holds, have the same bytes.
+    /// The checksum in its trailer. Two reads of one block of one table that have the same
+    /// checksum, which holds, have the same bytes.
     pub fn checksum(&self) -> u32 {
         self.stored().last_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
     }

@@ -22,8 +22,8 @@ use crate::base::key::common_prefix;
 use crate::base::key::{TRAILER_BYTES, split_internal_key};
 use crate::filter::hash::xxph3_64;
 
-/// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger block
-/// a binary search is faster.
+/// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger
+/// block a binary search is faster.
 pub const FINGERPRINTS_MAX: usize = 1024;
 
 /// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
