@@ -2,10 +2,10 @@
 //! settled level are read with filters and without. docs/measurements.md has the figures, which
 //! bound what skipping such filters could save.
 //!
-//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for those figures. Each
-//! side has its own database and cache. Short rounds alternate between the sides and are measured
-//! in processor time. The result is the median ratio of the pairs, so a disturbance of the machine
-//! disturbs both sides.
+//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for those figures.
+//! Each side has its own database and cache. Short rounds alternate between the sides and are
+//! measured in processor time. The result is the median ratio of the pairs, so a disturbance of the
+//! machine disturbs both sides.
 
 use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
 use siftdb::{Db, Filter, Options, ReadOptions};

@@ -115,8 +115,8 @@ fn top_level(env: &Arc<dyn Env>, table: &Path) -> u64 {
 }
 
 impl Database {
-    /// Opens it; `resident_share` of the cache is for filters and indexes that stay. Every table has
-    /// read its index then.
+    /// Opens it, and reads the index of every table. Resident filters and indexes may take
+    /// `resident_share` of the cache.
     pub fn open(&self, cache_bytes: u64, resident_share: f64) -> Opened<'_> {
         let options = Options::new()
             .env(Arc::new(self.env.clone()))

@@ -321,7 +321,7 @@ fn verify_compares_tables_with_the_manifest() {
     let empty = empty.path().to_str().unwrap();
     write(&format!("{empty}/foreign.sst"), &good);
     let none = fails(4, &["sst", "verify", empty]);
-    assert_eq!(none, format!("siftdb: no siftdb database in {empty}\n"));
+    assert_eq!(none, format!("siftdb: no database in {empty}\n"));
     // A database without tables is one.
     let young = place.path("young");
     siftdb::Db::open(&young).unwrap().close().unwrap();

@@ -329,7 +329,7 @@ fn writing_needs_a_database_or_create() {
     write(&lines, b"a\t1\n");
     for arguments in [&["put", &db, "k", "v"][..], &["load", &db, &lines]] {
         let message = fails(4, arguments);
-        assert!(message.contains(&format!("no siftdb database in {db}; --create")), "{message}");
+        assert!(message.contains(&format!("no database in {db} (use --create")), "{message}");
         assert!(!Path::new(&db).exists(), "{arguments:?}");
     }
     ok(&["put", "--create", &db, "k", "v"]);

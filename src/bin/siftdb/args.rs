@@ -1,9 +1,9 @@
 //! Arguments that several commands share: which database, which key.
 //!
-//! Commands flatten [`Database`], [`DatabaseToWrite`] and [`Spelling`] into their own arguments. A
-//! command that looks changes no byte; a command that writes uses the defaults of the library, and
-//! wants a database that exists, since a new one is more often a mistyped path. Options for tuning
-//! have no place here: they belong to programs, except those of filters (`filter_args.rs`).
+//! Commands flatten [`Database`], [`DatabaseToWrite`] and [`Spelling`] into their own arguments.
+//! Commands that only read change no byte. Commands that write use the library's defaults and need
+//! an existing database, because a missing one is more often a mistyped path. Programs tune
+//! options; the command has only those of filters (`filter_args.rs`).
 
 use crate::failure::{Failure, Outcome};
 use crate::text::unescaped;
@@ -11,6 +11,7 @@ use clap::Args;
 use siftdb::{Db, Error, Options, RepairReport};
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -28,17 +29,17 @@ impl Database {
         &self.directory
     }
 
-    /// Opens it to look: no file is written, also not to recover from a crash or to keep counters.
+    /// Opens it read-only: nothing is written, neither by recovery nor by counters.
     pub fn open_to_read(&self) -> Outcome<Db> {
         self.open_to_read_with(Options::new())
     }
 
-    /// As `open_to_read`, with these options besides.
+    /// As `open_to_read`, with other options.
     pub fn open_to_read_with(&self, options: Options) -> Outcome<Db> {
         opened(options.open_read_only(&self.directory), &self.directory, None)
     }
 
-    /// Opens it to write tables anew, with these options; compacts nothing else.
+    /// Opens it to rewrite tables with these options. Nothing else is compacted.
     pub fn open_to_rewrite_with(&self, options: Options) -> Outcome<Db> {
         let options = options.create_if_missing(false).auto_compaction(false);
         opened(options.open(&self.directory), &self.directory, None)
@@ -62,7 +63,7 @@ pub struct DatabaseToWrite {
     /// Directory of the database
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Make the database if there is none
+    /// Create the database if there is none
     #[arg(long)]
     create: bool,
 }
@@ -71,11 +72,11 @@ impl DatabaseToWrite {
     /// Opens it, or makes it if that was asked for.
     pub fn open(&self) -> Outcome<Db> {
         let options = Options::new().create_if_missing(self.create);
-        opened(options.open(&self.directory), &self.directory, Some("--create makes one"))
+        opened(options.open(&self.directory), &self.directory, Some("use --create"))
     }
 }
 
-/// Names a database that is not there as such.
+/// Reports a missing database as such.
 fn opened(
     result: siftdb::Result<Db>,
     directory: &Path,
@@ -91,6 +92,9 @@ fn opened(
     }
 }
 
+/// A range of keys.
+pub type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// How bytes are spelled on the command line.
 #[derive(Args)]
 pub struct Spelling {
@@ -104,5 +108,13 @@ impl Spelling {
     pub fn bytes(&self, argument: OsString) -> Outcome<Vec<u8>> {
         let bytes = argument.into_vec();
         if self.escaped { unescaped(&bytes) } else { Ok(bytes) }
+    }
+
+    /// The range from the first key to the key before which to end.
+    pub fn range(&self, from: Option<OsString>, to: Option<OsString>) -> Outcome<Range> {
+        let from = from.map(|key| self.bytes(key)).transpose()?;
+        let to = to.map(|key| self.bytes(key)).transpose()?;
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        Ok((from, to.map_or(Bound::Unbounded, Bound::Excluded)))
     }
 }

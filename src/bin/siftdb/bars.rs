@@ -1,8 +1,8 @@
 //! Progress bars on standard error; nothing is drawn when that is not a terminal.
 //!
-//! A bar is only ever told how much is done; the command that ends it says what is left in its
-//! place. [`watched`] draws one for a single long call, from counters. Results never go through
-//! here: those are for standard output, and a script that reads both streams sees no drawing.
+//! A command reports its progress to a [`Bar`], and says what replaces the bar at the end.
+//! [`watched`] draws a bar for one long call, from counters. Results never go through here, and a
+//! script that reads both streams sees no bar.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use siftdb::{Db, Stats};
@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// How often [`watched`] looks at the counters.
+/// How often [`watched`] reads the counters.
 const TICK: Duration = Duration::from_millis(100);
 
 /// One line of progress.
@@ -40,37 +40,37 @@ impl Bar {
         Bar(bar.with_message(name))
     }
 
-    /// More is done.
+    /// Advances by `count`.
     pub fn add(&self, count: u64) {
         self.0.inc(count);
     }
 
-    /// This much is done.
+    /// Advances to `count`.
     pub fn set(&self, count: u64) {
         self.0.set_position(count);
     }
 
-    /// Takes the bar away and leaves a line, if there was a bar to see.
+    /// Replaces the bar by a line, if it was drawn.
     pub fn finish(&self, line: &str) {
         self.0.println(format!("  {:<9} {line}", self.0.message()));
         self.0.finish_and_clear();
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// An early end takes the bar away as well, so that the error stands on a line of its own.
+/// An early return removes the bar too, so that the error has a line of its own.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
 }
 
-/// Does `work` on `db` with a bar of bytes: `done` reads from the counters since the start how
-/// much of `total` is done.
+/// Does `work` on `db` with a bar of bytes. `done` computes the finished part of `total` from the
+/// counters since the start.
 pub fn watched<T: Send>(
     name: &'static str,
     db: &Db,
@@ -86,7 +86,7 @@ pub fn watched<T: Send>(
     std::thread::scope(|scope| {
         let (ended, end) = sync_channel::<()>(0);
         let worker = scope.spawn(move || {
-            // Dropped at the end, also by a panic: that wakes the loop.
+            // Dropped at the end, also by a panic, which wakes the loop.
             let _ended = ended;
             work(db)
         });

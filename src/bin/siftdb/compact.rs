@@ -1,9 +1,9 @@
 //! `siftdb compact DIR [FROM TO]`: compacts all tables, or those with keys of a range.
 //!
-//! What only the log holds is flushed first. Space of deleted and overwritten entries comes back,
-//! and lookups have fewer tables to ask. The database may be killed at any time: each result is
-//! durable before the tables it replaces go. `FROM` is included, `TO` is not, as in `scan`. A table
-//! that is in its place already may stay unread; `--force` rewrites all.
+//! Entries that are only in the log are flushed first. Compaction frees the space of deleted and
+//! overwritten entries, and lookups have fewer tables to search. The command may be killed at any
+//! time: each result is durable before the tables it replaces are removed. `FROM` is included,
+//! `TO` is not, as in `scan`. `--force` also rewrites tables that need no compaction.
 
 use crate::args::{Database, Spelling};
 use crate::bars::watched;
@@ -16,15 +16,14 @@ use siftdb::CompactRangeOptions;
 use siftdb::experiment::bytes;
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::Bound;
 
 const JSON: &str = "\
 JSON fields:
   format          1
-  tables_before   tables of the database before, with those of a flush
+  tables_before   tables of the database before, after the flush
   tables_after    tables of the database now
-  bytes_before    their bytes before
-  bytes_after     their bytes now
+  bytes_before    bytes of the tables before
+  bytes_after     bytes of the tables now
   bytes_read      bytes that the compactions read
   bytes_written   bytes that the compactions wrote";
 
@@ -39,7 +38,7 @@ pub struct Compact {
     /// The key before which to end; without it, to the end
     #[arg(value_name = "TO")]
     to: Option<OsString>,
-    /// Rewrite also tables that nothing would be gained for
+    /// Rewrite all tables, also those that gain nothing
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -48,10 +47,7 @@ pub struct Compact {
 
 impl Compact {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let from = self.from.map(|key| self.spelling.bytes(key)).transpose()?;
-        let to = self.to.map(|key| self.spelling.bytes(key)).transpose()?;
-        let from = from.map_or(Bound::Unbounded, Bound::Included);
-        let range = (from, to.map_or(Bound::Unbounded, Bound::Excluded));
+        let range = self.spelling.range(self.from, self.to)?;
         let options = CompactRangeOptions::new().force(self.force);
         let db = self.database.open_to_write()?;
         db.flush()?;

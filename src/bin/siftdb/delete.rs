@@ -1,7 +1,6 @@
 //! `siftdb delete DIR KEY`: deletes one key of a database that exists.
 //!
-//! A key that is not there is no error, as in the library: to know, `get` it before. Closing
-//! reports what a failed sync would otherwise hide.
+//! An absent key is not an error, as in the library. Closing syncs and reports a failed sync.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;

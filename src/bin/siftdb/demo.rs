@@ -1,9 +1,9 @@
-//! `siftdb demo`: the main job, drawn and printed; the work is done by `siftdb::experiment`.
+//! `siftdb demo`: shows what filters save; `siftdb::experiment` measures it.
 //!
-//! Keys are made up from the seed or read from `--input`, and refused before anything is created.
-//! The databases live in a temporary directory, which goes at the end, also by Ctrl-C, unless
-//! `--keep` is given. Figures go to standard output; the hint of `--keep` goes to standard error.
-//! Counts that do not agree end it with code 4, after everything is printed.
+//! Keys are generated from the seed or read from `--input`, and checked before anything is created.
+//! The databases are in a temporary directory, which is removed at the end and on Ctrl-C, unless
+//! `--keep` is given. Figures go to standard output, the hint of `--keep` to standard error. If
+//! counts disagree, the command prints everything and then exits with code 4.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
@@ -38,18 +38,18 @@ JSON fields:
     cache_bytes     the block cache
     columns         one for each way to look up: column, and
       lookups, found            lookups made, and those that found a value
-      data_blocks, data_blocks_read, data_bytes_read   looked at, read from files, their bytes
+      data_blocks, data_blocks_read, data_bytes_read   searched, read from files, their bytes
       data_reads_saved          share of data block reads that filters saved, or null
-      data_blocks_avoided       data blocks not looked at since a filter said no
+      data_blocks_avoided       data blocks not searched because a filter said no
       index_seeks, index_blocks_read, index_bytes_read
       filter_blocks_read, filter_bytes_read
       false_positives, filter_answers_absent   filters that said maybe of absent keys, and all
       observed_fpr, expected_fpr               the rate, and the one to expect, or null
-      p50_nanos, p99_nanos      time that so many of 100 lookups kept within
-      env_read_calls, env_bytes_read           what the files saw
-  faults            counts that do not agree: what";
+      p50_nanos, p99_nanos      time within which 50 or 99 of 100 lookups end
+      env_read_calls, env_bytes_read           reads of files, counted by the file system layer
+  faults            counts that disagree: what";
 
-/// How many keys to make up: also 1e5.
+/// The number of keys to generate, such as 1e5.
 fn key_count(text: &str) -> Result<u64, String> {
     let (least, most) = (KEYS_MIN as u64, KEYS_MAX as u64);
     count(text)
@@ -61,10 +61,10 @@ fn key_count(text: &str) -> Result<u64, String> {
 #[derive(Args)]
 #[command(after_long_help = JSON)]
 pub struct Demo {
-    /// Take the keys from this file, one a line, instead of making them up; `-` is standard input
+    /// Take the keys from this file, one a line, instead of generating them; `-` is standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// How many keys to make up; also 1e5
+    /// Number of keys to generate, such as 1e5
     #[arg(long, default_value = "500_000", conflicts_with = "input", value_parser = key_count)]
     keys: u64,
     /// Bytes of each value
@@ -73,16 +73,16 @@ pub struct Demo {
     /// Bits of filter for each key
     #[arg(long, default_value_t = 10.0)]
     bits: f64,
-    /// How keys become bits
+    /// Encoding of the filters
     #[arg(long, default_value = ENCODING_DEFAULT, value_parser = encoding_labels())]
     encoding: String,
     /// Lookups of each act in each column
     #[arg(long, default_value_t = 50_000, value_parser = value_parser!(u32).range(1..))]
     lookups: u32,
-    /// Decides made-up keys, values, and which keys are looked up
+    /// Seed of the keys, the values and the lookups
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Keep the databases, and say where they are
+    /// Keep the databases, and print where they are
     #[arg(long)]
     keep: bool,
 }
@@ -119,7 +119,7 @@ impl Demo {
         if report.faults.is_empty() {
             Ok(shown)
         } else {
-            Err(Failure::Fault(format!("counts that do not agree: {}", report.faults.len())))
+            Err(Failure::Fault(format!("{} counts disagree", report.faults.len())))
         }
     }
 
@@ -196,7 +196,7 @@ impl Demo {
     }
 }
 
-/// Removes a directory that threads may still write to: they find no directory once it is gone.
+/// Removes a directory that other threads may still write to, which fail once it is removed.
 fn remove_whole(directory: &Path) {
     while let Err(error) = std::fs::remove_dir_all(directory) {
         if error.kind() != ErrorKind::DirectoryNotEmpty {
@@ -205,9 +205,9 @@ fn remove_whole(directory: &Path) {
     }
 }
 
-/// A command for the shell that explains `key`, run the way that this one was.
+/// A shell command that explains `key`, started in the same way as this process.
 fn explain_command(database: &Path, key: &[u8]) -> String {
-    // Cargo sets this for what it runs; the command itself need not be on the path then.
+    // Cargo sets this for programs it runs, which need not be on the path.
     let program = match std::env::var_os("CARGO") {
         Some(_) => "cargo run --release --features cli --".into(),
         None => shell_word(&std::env::args().next().unwrap_or_else(|| "siftdb".into())),
@@ -215,7 +215,7 @@ fn explain_command(database: &Path, key: &[u8]) -> String {
     let spelled = escaped(key);
     let option = if spelled.as_bytes() == key { "" } else { "--escaped " };
     let database = shell_word(&database.to_string_lossy());
-    // Behind `--` a key may begin with a dash.
+    // After `--` a key may begin with a dash.
     format!("{program} explain {option}-- {database} {}", shell_word(&spelled))
 }
 

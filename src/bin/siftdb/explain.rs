@@ -1,8 +1,8 @@
 //! `siftdb explain DIR KEY`: one lookup, table by table.
 //!
-//! The library does the lookup and tells the story (`Db::explain_with`); this prints it, as text
-//! or as JSON with the same fields. A key that is not there is a good answer here, with exit code
-//! 0: what it cost is what was asked. `--no-filters` tells what it would cost without them.
+//! `Db::explain_with` does the lookup; this prints its steps, as text or as JSON with the same
+//! fields. An absent key is exit code 0 here, because the question is what the lookup cost.
+//! `--no-filters` shows the cost without filters.
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;

@@ -1,10 +1,10 @@
-//! Why a command failed, and which exit code says so.
+//! Failures of commands, and their exit codes.
 //!
-//! Commands answer an [`Outcome`]; `main` gives what went wrong to [`Failure::report`], the only
-//! place that prints it, so that every sentence stands on standard error once. With `--json` it is
-//! an object there, one a line: `{"format":1,"error":{…}}`. The codes are part of the interface and
-//! stand in `siftdb --help`: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 repaired
-//! with losses. A closed pipe is no failure: its reader has seen enough.
+//! Commands answer an [`Outcome`]. `main` gives a failure to [`Failure::report`], the only place
+//! that prints it, so every sentence appears once on standard error. With `--json` a failure is an
+//! object there, one a line: `{"format":1,"error":{...}}`. `siftdb --help` documents the exit
+//! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 repaired with losses. A closed pipe
+//! is not a failure, because its reader has finished.
 
 use crate::json::{FORMAT, error_json, joined, path_field};
 use serde_json::{Value, json};
@@ -13,26 +13,26 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug)]
 pub enum Failure {
     /// The key is not there.
     NotFound,
-    /// The command, or a line of its input, makes no sense.
+    /// A wrong argument, or an unusable line of input.
     Usage(String),
-    /// The database said no.
+    /// An error of the database.
     Database(Error),
-    /// A file that is no part of a database, or the output.
+    /// An I/O error of the output, or of a file outside the database.
     Io { what: PathBuf, source: std::io::Error },
     /// A line of an input file, and how many lines were written before it.
     Line { file: PathBuf, line: u64, cause: Box<Failure>, written: Option<u64> },
-    /// Tables that are not what they should be; at least one.
+    /// Damaged tables; at least one.
     Tables(Vec<Error>),
-    /// No database where there should be one, and what would make one.
+    /// A directory without a database, and advice.
     NoDatabase { directory: PathBuf, advice: Option<&'static str> },
-    /// Figures that do not add up.
+    /// Counts that disagree.
     Fault(String),
-    /// A repair that could not save everything; its report is printed.
+    /// A repair that lost entries; its report is printed.
     Losses,
 }
 
@@ -58,7 +58,7 @@ impl Failure {
         Failure::Io { what: path.to_path_buf(), source }
     }
 
-    /// The reader of the output has seen enough.
+    /// True if the reader of the output has closed it.
     fn is_closed_pipe(&self) -> bool {
         let kind = match self {
             Failure::Database(Error::Io { source, .. }) => source.kind(),
@@ -69,14 +69,14 @@ impl Failure {
         kind == ErrorKind::BrokenPipe
     }
 
-    /// Says it on standard error, as JSON or as text.
+    /// Prints it on standard error, as JSON or as text.
     pub fn report(self, json: bool) -> ExitCode {
         if self.is_closed_pipe() {
             return ExitCode::SUCCESS;
         }
         let code = self.code();
         let mut stderr = std::io::stderr().lock();
-        // Nobody is left to tell if this fails.
+        // There is no other place to report an error of standard error.
         if json {
             for error in self.errors() {
                 let error = joined([error, json!({ "exit_code": code })]);
@@ -120,16 +120,16 @@ impl Failure {
                 let written = match written {
                     None => String::new(),
                     Some(0) => "; nothing was written".into(),
-                    Some(lines) => format!("; lines before it that were written: {lines}"),
+                    Some(lines) => format!("; {lines} lines before it were written"),
                 };
                 format!("{}: line {line}: {message}{written}", file.display())
             }
             Failure::Tables(errors) => return errors.iter().map(Error::to_string).collect(),
             Failure::NoDatabase { directory, advice } => {
-                let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
-                format!("no siftdb database in {}{advice}", directory.display())
+                let advice = advice.map_or(String::new(), |advice| format!(" ({advice})"));
+                format!("no database in {}{advice}", directory.display())
             }
-            Failure::Losses => "repaired; not everything could be saved, as the report says".into(),
+            Failure::Losses => "repaired, but entries are lost; the report says which".into(),
         }]
     }
 
@@ -143,7 +143,7 @@ impl Failure {
             Failure::NotFound => own("not_found", "no such key", None),
             Failure::Usage(what) => own("usage", what, None),
             Failure::Fault(what) => own("disagreement", what, None),
-            Failure::Losses => own("losses", "not everything could be saved", None),
+            Failure::Losses => own("losses", "repaired, but entries are lost", None),
             Failure::Database(error) => error_json(error),
             Failure::Io { what, source } => {
                 let error = own("io", &source.to_string(), None);
@@ -156,7 +156,7 @@ impl Failure {
             }
             Failure::Tables(errors) => return errors.iter().map(error_json).collect(),
             Failure::NoDatabase { directory, advice } => {
-                with_path(own("no_database", "no siftdb database is here", *advice), directory)
+                with_path(own("no_database", "no database in this directory", *advice), directory)
             }
         }]
     }

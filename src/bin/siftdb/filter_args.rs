@@ -1,8 +1,8 @@
-//! Which filter: the words for encodings and layouts that `demo` and `filter …` share.
+//! Arguments that choose a filter, for `demo` and `filter`.
 //!
-//! Encodings go by their label in `siftdb::filter::Encoding`, so a new one needs no line here.
-//! Layouts are spelled as `siftdb::FilterLayout` prints them, with or without a size. What an
-//! encoding cannot do, a fraction of a bit for instance, is refused and never rounded.
+//! An encoding is named by its label in `siftdb::filter::Encoding`, so a new one needs no change
+//! here. A layout is spelled as `siftdb::FilterLayout` prints it, with or without a size. Bits that
+//! an encoding cannot have, such as a fraction of a bit, are refused and never rounded.
 
 use crate::failure::{Failure, Outcome};
 use crate::numbers::bits;
@@ -46,7 +46,7 @@ pub struct WantedFilter {
     /// Bits of filter for each key
     #[arg(long, default_value_t = 10.0, value_parser = bits)]
     bits: f64,
-    /// How keys become bits
+    /// Encoding of the filters
     #[arg(long, default_value = ENCODING_DEFAULT, value_parser = encoding_labels())]
     encoding: String,
     /// Where the bits live: full, partitioned[:BYTES] or block-based[:BYTES] [default: full at

@@ -1,7 +1,7 @@
-//! `siftdb flush DIR`: writes what only the log holds to tables.
+//! `siftdb flush DIR`: writes entries that are only in the log to tables.
 //!
-//! Filters, `sst …` and most figures are about tables. Entries of the log are in none until the
-//! write buffer is full, so a small database may have no table at all: this makes one.
+//! Filters, `siftdb sst` and most figures are about tables. Entries stay in the log until the write
+//! buffer is full, so a small database may have no table before a flush.
 
 use crate::args::Database;
 use crate::bars::watched;
@@ -29,7 +29,7 @@ pub struct Flush {
 
 impl Flush {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        // What recovery flushes counts as well, so look before.
+        // Opening to write may flush entries already, so they are counted before.
         let entries = {
             let db = self.database.open_to_read()?;
             let entries = db.stats().memtable_entries;

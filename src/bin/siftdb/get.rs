@@ -1,8 +1,8 @@
 //! `siftdb get DIR KEY`: prints one value.
 //!
-//! On a terminal a line of text, with what is not text escaped as `--escaped` reads it back. Into
-//! a pipe or file the bytes of the value and nothing else. A key that is not there is exit code 1
-//! with nothing on standard output, and never the answer to a failed read: that is 3 or 4.
+//! On a terminal it prints a line of text, with escapes that `--escaped` reads back. Into a pipe or
+//! file it prints the bytes of the value and nothing else. An absent key is exit code 1 with empty
+//! standard output. A failed read is never "absent": its exit code is 3 or 4.
 
 use crate::args::{Database, Spelling};
 use crate::failure::{Failure, Outcome};

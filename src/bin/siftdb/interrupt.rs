@@ -1,8 +1,7 @@
 //! Ctrl-C and requests to end, for commands that have something to clean up.
 //!
-//! A thread waits for the signal, cleans up, and then ends the process by the same signal, so that
-//! a shell sees what it expects. Other commands need none of this: a database may be killed at any
-//! time.
+//! A thread waits for the signal, cleans up, and then ends the process by the same signal, as a
+//! shell expects. Other commands need no cleanup: a database may be killed at any time.
 
 use crate::failure::{Failure, Outcome};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -27,7 +26,7 @@ pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
     Ok(())
 }
 
-/// Never returns once a signal has come: the process is about to end.
+/// Blocks for ever after a signal, because the process is about to end.
 pub fn wait_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();

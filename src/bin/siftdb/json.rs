@@ -1,8 +1,8 @@
 //! JSON values of things that JSON has no type for: bytes, paths, errors.
 //!
-//! Bytes that are UTF-8 are a string under their own name. Other bytes are base64 under that name
-//! with `_base64` behind it, and the plain name is absent. So every value reads back, and none is
-//! escaped twice. Errors are objects; `what` and `advice` in them are text for people.
+//! UTF-8 bytes are a string under their own name. Other bytes are base64 under that name with the
+//! suffix `_base64`, and the plain name is absent. So every value can be read back. Errors are
+//! objects; their `what` and `advice` are text for people.
 
 use serde_json::{Map, Value, json};
 use siftdb::{DroppedPart, Error};
@@ -67,7 +67,7 @@ pub fn error_json(error: &Error) -> Value {
         Error::Locked { path, .. } | Error::LockLost { path } => {
             (Some(path), None, None, reason(error))
         }
-        // The kind says that nothing is written any more; the rest is about the cause.
+        // The kind says that the database is read-only; the other fields describe the cause.
         Error::ReadOnly { cause } => {
             return joined([error_json(cause), json!({ "kind": error.kind() })]);
         }

@@ -1,12 +1,12 @@
 //! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, as `scan` prints them.
 //!
-//! Escapes are read as `scan` writes them, so that every byte comes back; with `--raw` the key ends
-//! at the first TAB and everything else is taken as it is. Lines are written in batches, each whole
-//! or not at all, and flushed to tables at the end. The first line that cannot be used ends the
-//! command: the batches before it stay, the one it is in is not written, and the message names
-//! file, line and how many lines were written, so that the rest can be loaded after a correction.
+//! Escapes are read as `scan` writes them, so every byte survives. With `--raw` the key ends at the
+//! first TAB, and there are no escapes. Lines are written in atomic batches, and flushed to tables
+//! at the end. The first unusable line ends the command: earlier batches stay, and its own batch is
+//! not written. The message names the file, the line and the number of lines written, so that the
+//! rest can be loaded after a correction.
 //!
-//! [`open_lines`] and [`next_line`] are also how `demo --input` reads.
+//! `demo --input` also reads lines by [`open_lines`] and [`next_line`].
 
 use crate::args::DatabaseToWrite;
 use crate::bars::Bar;
@@ -21,7 +21,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A batch is written once it has this many bytes.
+/// Bytes at which a batch is written.
 const BATCH_BYTES: usize = 256 << 10;
 
 const JSON: &str = "\
@@ -37,7 +37,7 @@ pub struct Load {
     database: DatabaseToWrite,
     /// Lines of KEY TAB VALUE, as `scan` prints them; `-` is standard input
     file: PathBuf,
-    /// Take keys and values as they are: no escapes
+    /// Read no escapes in keys and values
     #[arg(long)]
     raw: bool,
 }
@@ -56,8 +56,8 @@ pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
     Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
 }
 
-/// Reads the next line without its end into `line`. False at the end of the file; the number of
-/// bytes is what was taken from it.
+/// Reads the next line without its end into `line`, and answers the bytes it took from the file.
+/// `None` at the end of the file.
 pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<Option<u64>> {
     line.clear();
     let taken = lines.read_until(b'\n', line).map_err(|source| Failure::io(path, source))?;
@@ -79,7 +79,7 @@ impl Load {
             let read = |bytes| {
                 unescaped(bytes).map_err(|failure| match failure {
                     Failure::Usage(what) => {
-                        Failure::Usage(format!("{what}; --raw takes lines as they are"))
+                        Failure::Usage(format!("{what}; --raw reads lines without escapes"))
                     }
                     other => other,
                 })
@@ -108,7 +108,7 @@ impl Load {
             let Some(taken) = taken else { break };
             self.put(&line, &mut batch).map_err(at_line)?;
             entries += 1;
-            // A batch that refused the line has not grown, and says why when it is written.
+            // A batch that refused the line has not grown. Writing it answers the reason.
             let refused = written + batch.len() as u64 != entries;
             if refused || batch.bytes() >= BATCH_BYTES {
                 let batch = std::mem::take(&mut batch);
@@ -120,7 +120,7 @@ impl Load {
         if !batch.is_empty() {
             db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
         }
-        // Without tables there would be no filters, and nothing to see for most commands.
+        // Filters and most figures are about tables.
         db.flush()?;
         db.close()?;
         bar.clear();

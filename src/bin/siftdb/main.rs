@@ -1,15 +1,13 @@
-//! The `siftdb` command. This file only dispatches: each subcommand is a file of its own, which
-//! takes apart its arguments, calls the library and hands its answer to [`output`]. Nothing of the
-//! engine is decided here.
+//! The `siftdb` command. This file dispatches. Each subcommand is a file of its own: it parses its
+//! arguments, calls the library and gives its answer to [`output`].
 //!
 //! # Output
 //!
 //! Results go to standard output, everything else to standard error. A closed output (`| head`)
-//! ends a command quietly. `siftdb --help` states the rules for bytes, JSON and exit codes in the
-//! constant `RULES` below; the fields of each object are at the end of `siftdb COMMAND --help`, and
-//! a test holds every object against that text. The shape of objects has a version, their field
-//! `format`: within one version fields are only added. Errors of a command with `--json` are
-//! objects on standard error.
+//! ends a command quietly. `siftdb --help` prints `RULES` below: bytes, JSON and exit codes. The
+//! fields of each object are at the end of `siftdb COMMAND --help`; a test compares every object
+//! with that text. The field `format` is the version of the objects: within a version fields are
+//! only added. With `--json`, errors are objects on standard error.
 
 // Subcommands first, then what they share: a module uses only what stands below it.
 mod demo;
@@ -46,11 +44,11 @@ const MORE: &str = "`siftdb --help` has the rules for bytes, JSON and exit codes
 
 const RULES: &str = "\
 Bytes and text:
-  Keys and values given as arguments are taken as they are, or with --escaped read \\t, \\n, \\\\
-  and \\xNN. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
+  Keys and values given as arguments have no escapes; --escaped reads \\t, \\n, \\\\ and \\xNN
+  in them. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
   it prints the bytes and nothing else. `scan` prints KEY TAB VALUE lines with escapes and `load`
-  reads them, so that every byte comes back; --raw on either means without escapes. Files of keys
-  (--input, --probe) are taken as they are, a key a line.
+  reads them, so every byte survives; --raw on either means no escapes. Files of keys (--input,
+  --probe) have no escapes and one key a line.
 
 JSON:
   With --json the result is one object on standard output, or one a line for `scan` and
@@ -72,10 +70,10 @@ JSON:
 Exit codes:
   0  done
   1  `get`: the key is not there
-  2  usage: a wrong argument, or a line of input that makes no sense
+  2  usage: a wrong argument, or an unusable line of input
   3  damaged files, or files of an unknown format
-  4  anything else: I/O, no such database, a locked one, figures that do not agree
-  5  `repair`: the database is sound again, and some of what it held is lost";
+  4  anything else: I/O, no such database, a locked one, counts that disagree
+  5  `repair`: the database is sound, but entries are lost";
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
@@ -90,13 +88,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what filters save: four databases of the same keys, the same lookups in each
+    /// Measure what filters save: the same keys and lookups with each filter layout
     Demo(demo::Demo),
     /// Write lines of KEY TAB VALUE into a database, as `scan` prints them
     ///
-    /// Lines are written in batches. A line that cannot be used ends the command: the message names
-    /// it and says how many lines before it were written. These stay; the others of the file are
-    /// not written.
+    /// Lines are written in batches. An unusable line ends the command: the message names it and
+    /// says how many lines before it were written. These stay; the rest of the file is not written.
     Load(load::Load),
     /// Print the value of a key
     Get(get::Get),
@@ -106,27 +103,27 @@ enum Command {
     Delete(delete::Delete),
     /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
-    /// Write what only the log holds to tables, which have filters
+    /// Write entries that are only in the log to tables, which have filters
     Flush(flush::Flush),
     /// Compact all tables, or those with keys of a range
     Compact(compact::Compact),
-    /// Print what a database holds and did, level by level
+    /// Print the contents and counters of a database, level by level
     Stats(stats::Stats),
-    /// Look a key up and print what that touched, table by table
+    /// Look up a key and print what that touched, table by table
     Explain(explain::Explain),
-    /// Read everything and check it: checksums, order, counts, filters; changes nothing
+    /// Check everything: checksums, order, counts, filters; changes nothing
     Verify(verify::Verify),
-    /// Make a damaged database into one that opens, from what its files still hold
+    /// Make a damaged database sound, from what can be read of its files
     ///
-    /// A sound database is not touched. What cannot be used goes to the folder `lost` of the
-    /// database and is never deleted. Where entries cannot be read, older versions of their keys
-    /// may show, and without a manifest deleted keys may come back: the report says where. The exit
-    /// code is 5 if anything is lost, a missing table or log included.
+    /// A sound database is not changed. Unusable files move to the folder `lost` of the database
+    /// and are never deleted. Where entries are lost, older versions of their keys may appear, and
+    /// without a manifest deleted keys may return: the report says where. The exit code is 5 if
+    /// anything is lost, including a missing table or log.
     Repair(repair::Repair),
-    /// What filters are and did, what others would take; see `siftdb filter --help`
+    /// Report, advise, rebuild and measure filters; see `siftdb filter --help`
     #[command(subcommand)]
     Filter(filter::Filter),
-    /// Look into single files, without the database and without its lock
+    /// Print and check single files, without opening the database
     #[command(subcommand)]
     Sst(sst::Sst),
 }
@@ -156,14 +153,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What fails now fails since its files are being removed.
+            // After a signal, commands fail because their files are being removed.
             interrupt::wait_if_interrupted();
             failure.report(cli.json)
         }
     }
 }
 
-/// Arguments that make no sense, or a question for help.
+/// Wrong arguments, or a request for help.
 fn refused(refusal: &clap::Error) -> ExitCode {
     let json = std::env::args_os().skip(1).take_while(|argument| argument != "--");
     if refusal.use_stderr() && json.into_iter().any(|argument| argument == "--json") {

@@ -1,8 +1,7 @@
 //! Numbers of the command line, and how figures are printed.
 //!
-//! Counts may be written `1000000`, `1_000_000` or `1e6`, sizes with a unit
-//! (`64MB`, `1.5GiB`), shares `0.01` or `1%`. clap prints the refusals, with exit code 2; they say
-//! what would have been taken.
+//! Counts may be written `1000000`, `1_000_000` or `1e6`, sizes with a unit (`64MB`, `1.5GiB`),
+//! shares `0.01` or `1%`. A refusal names the allowed values; clap prints it, with exit code 2.
 
 /// A count of at least 1.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -62,7 +61,7 @@ pub fn percent(share: f64) -> String {
         0.0 => "0 %".into(),
         _ if percent < 0.000_1 => format!("{percent:.1e} %"),
         _ => {
-            // Places behind the point that make three digits.
+            // Decimal places that make three digits.
             let places = (2.0 - percent.log10().floor()).clamp(0.0, 6.0) as usize;
             format!("{percent:.places$} %")
         }

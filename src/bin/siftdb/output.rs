@@ -1,9 +1,9 @@
-//! Where results go: one seam for all subcommands, so that each has text and JSON.
+//! The output of results: every subcommand prints text and JSON through here.
 //!
-//! A subcommand hands its answer to [`Output::show`], as a JSON object and as a function that
-//! writes the same as text, or row by row to [`Rows`]. Both give back [`Shown`], and only they do;
-//! `main` wants one of every subcommand. So none can print in one form and forget the other, and
-//! every object has its `format`. Results go to standard output, notes to standard error.
+//! A subcommand gives its answer to [`Output::show`], as a JSON object and as a function that
+//! writes text, or row by row to [`Rows`]. Only these two make a [`Shown`], which `main` needs from
+//! every subcommand. So no subcommand can forget one of the forms, and every object has `format`.
+//! Results go to standard output, notes to standard error.
 
 use crate::failure::Outcome;
 use crate::json::{FORMAT, joined};
@@ -16,7 +16,7 @@ pub struct Output {
     json: bool,
 }
 
-/// Proof that a subcommand gave its answer.
+/// Proof that a subcommand printed its answer.
 #[must_use]
 pub struct Shown(());
 
@@ -27,7 +27,7 @@ fn stdout() -> Text<'static> {
     BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
 }
 
-/// `object` with the version of its shape in front.
+/// `object` with the version of its format first.
 pub fn with_format(object: Value) -> Value {
     joined([json!({ "format": FORMAT }), object])
 }
@@ -43,7 +43,7 @@ impl Output {
         self.json
     }
 
-    /// True if results are read by a person: text, and no pipe or file.
+    /// True if results are text on a terminal.
     pub fn is_read_by_people(self) -> bool {
         !self.json && std::io::stdout().is_terminal()
     }
@@ -64,10 +64,10 @@ impl Output {
         Rows { is_json: self.json, out: stdout() }
     }
 
-    /// Says something beside the result, unless a program reads.
+    /// Prints a note on standard error, unless the output is JSON.
     pub fn note(self, line: &str) {
         if !self.json {
-            // Nobody is left to tell if this fails.
+            // There is no other place to report an error of standard error.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }

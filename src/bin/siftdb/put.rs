@@ -1,8 +1,8 @@
 //! `siftdb put DIR KEY VALUE`: writes one value into a database that exists, or with `--create`.
 //!
-//! Any bytes that the shell can pass are taken as they are; `--escaped` spells the others, a NUL
-//! for instance. Closing syncs, so the value is durable when the command has ended with 0.
-//! Many values are for `load`: opening and closing a database costs more than one write.
+//! Key and value are the bytes that the shell passes; `--escaped` spells others, such as NUL.
+//! Closing syncs, so the value is durable when the command exits with 0. Use `load` for many
+//! values: opening and closing a database costs more than one write.
 
 use crate::args::{DatabaseToWrite, Spelling};
 use crate::failure::Outcome;

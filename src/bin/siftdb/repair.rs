@@ -1,9 +1,8 @@
-//! `siftdb repair DIR`: makes what is left of a damaged database into one that opens.
+//! `siftdb repair DIR`: makes a damaged database sound, with everything that can be read.
 //!
-//! The library repairs (`Options::repair`), this prints what it kept, set aside and lost. Tables
-//! that are written anew get the default filter: a program with a policy or prefix of its own calls
-//! the library, or rebuilds its filters afterwards. Where entries are lost the database is sound
-//! afterwards too, and the exit code says that it has less than before.
+//! `Options::repair` does the work. The command prints what was kept, set aside and lost. Rewritten
+//! tables get the default filter; a program with its own policy or prefix rebuilds its filters
+//! afterwards. If entries are lost, the database is sound too, and the exit code is 5.
 
 use crate::args::Database;
 use crate::failure::{Failure, Outcome};

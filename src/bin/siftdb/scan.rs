@@ -1,9 +1,8 @@
 //! `siftdb scan DIR`: prints a range of entries, or counts them.
 //!
-//! One line for each entry: key, TAB, value, escaped, which is what `load` reads; so a scan is a
-//! copy of a database in text, byte by byte. `--raw` leaves the escapes out. `--from` is included,
-//! `--to` is not, as in Rust's ranges. An error ends the scan with its code: what was printed
-//! before it stands.
+//! Each entry is a line: key, TAB, value, with escapes that `load` reads. So a scan is a copy of a
+//! database in text, byte by byte. `--raw` prints no escapes. `--from` is included, `--to` is not.
+//! An error ends the scan with its exit code, after the entries before it.
 
 use crate::args::{Database, Spelling};
 use crate::bars::Bar;
@@ -16,7 +15,6 @@ use serde_json::json;
 use siftdb::{Db, Iter};
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::Bound;
 
 const JSON: &str = "\
 JSON, one object a line:
@@ -57,7 +55,7 @@ pub struct Scan {
     spelling: Spelling,
 }
 
-/// Counting tells of its progress after so many entries.
+/// Entries between two updates of the progress bar.
 const STEP: u64 = 1 << 14;
 
 impl Scan {
@@ -97,10 +95,7 @@ impl Scan {
         if let Some(prefix) = self.prefix.take() {
             return Ok(db.prefix(self.spelling.bytes(prefix)?));
         }
-        let from = self.from.take().map(|key| self.spelling.bytes(key)).transpose()?;
-        let to = self.to.take().map(|key| self.spelling.bytes(key)).transpose()?;
-        let from = from.map_or(Bound::Unbounded, Bound::Included);
-        Ok(db.range((from, to.map_or(Bound::Unbounded, Bound::Excluded))))
+        Ok(db.range(self.spelling.range(self.from.take(), self.to.take())?))
     }
 }
 

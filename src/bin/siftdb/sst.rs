@@ -1,10 +1,10 @@
 //! `siftdb sst layout|dump|verify`: looks into files, by `siftdb::inspect`, without the lock.
 //!
-//! `verify` of a directory asks CURRENT and the manifest which tables there have to be; files that
-//! they do not name are not counted, those that are missing are damage. Tables that are in order
-//! are listed on standard output with the count at the end; each one that is not is a sentence on
-//! standard error, and the exit code is 3 if any is damaged. What was not checked is said: logs
-//! with entries that are in no table, and tables that a program in the database may add.
+//! `verify` of a directory reads CURRENT and the manifest to find its tables. It ignores other
+//! files; a missing table is damage. Sound tables are listed on standard output, with their number
+//! at the end. Each damaged table is a sentence on standard error, and the exit code is 3. The
+//! command also says what it did not check: logs with entries that are in no table, and tables that
+//! a running program may add.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 #[derive(Subcommand)]
 pub enum Sst {
-    /// What stands where in a table
+    /// Print the layout of a table: its blocks, offsets and sizes
     Layout(Layout),
-    /// The contents of a table, a write-ahead log, a manifest or CURRENT, as text
+    /// Print a table, a write-ahead log, a manifest or CURRENT as text
     Dump(Dump),
     /// Check every byte of a table, or of all tables of a database
     Verify(Verify),
@@ -159,8 +159,8 @@ fn record_json(record: &DumpRecord<'_>) -> Value {
     })
 }
 
-/// What a check found. No facts and no error: a running database has replaced the table.
-type Checked = Result<Option<TableFacts>, Error>;
+/// The result of a check. No facts and no error: a running database has replaced the table.
+pub type Checked = Result<Option<TableFacts>, Error>;
 
 impl Verify {
     fn run(self, output: Output) -> Outcome<Shown> {
@@ -172,17 +172,21 @@ impl Verify {
         }
         let no_database = || Failure::NoDatabase { directory: path.clone(), advice: None };
         let tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
-        let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
-        let check = |table: LiveTable| {
-            let checked = inspect::verify_live_table(&env, &table);
-            bar.add(table.bytes);
-            (table.path, checked)
-        };
-        let checked = tables.into_iter().map(check).collect();
-        bar.clear();
+        let checked = check_tables(&env, tables);
         let unchecked = inspect::unchecked_logs(&env, path)?;
         print(checked, Some(unchecked), output)
     }
+}
+
+/// Checks tables one by one, with a progress bar.
+pub fn check_tables(env: &Arc<dyn Env>, tables: Vec<LiveTable>) -> Vec<(PathBuf, Checked)> {
+    let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
+    let check = |table: LiveTable| {
+        let checked = inspect::verify_live_table(env, &table);
+        bar.add(table.bytes);
+        (table.path, checked)
+    };
+    tables.into_iter().map(check).collect()
 }
 
 fn print(

@@ -1,22 +1,21 @@
-//! `siftdb stats DIR`: what a database holds and did.
+//! `siftdb stats DIR`: the contents and the counters of a database.
 //!
-//! Counters are kept in the directory from opening to opening, so they tell of the programs that
-//! used the database before, from the date in the last lines on; commands that only look count
-//! nothing. The text is the library's `Display`; the JSON has every counter by its name in
-//! `siftdb::Stats`, levels in order, and their total.
+//! Counters are stored in the directory. They cover all programs that wrote to the database since
+//! the date in the last lines; read-only commands count nothing. The text is the library's
+//! `Display`. The JSON has every counter under its name in `siftdb::Stats`.
 
 use crate::args::Database;
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
-use crate::text::{date, log_note};
+use crate::text::{date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::{LevelStats, Stats as Figures};
 use std::io::Write;
 
 const JSON: &str = "\
-JSON fields. Counters run since since_unix_seconds, over all programs that wrote; commands that
-only look, such as `siftdb get`, count nothing.
+JSON fields. Counters run since since_unix_seconds, over all programs that wrote; read-only
+commands, such as `siftdb get`, count nothing.
   format                  1
   gets, gets_found        point lookups, and those that found a value
   scans                   iterators that were asked for an entry
@@ -83,11 +82,8 @@ impl Stats {
                 seconds => format!(" since {}", date(seconds)),
             };
             writeln!(out, "counted{since}, by programs that write;")?;
-            writeln!(out, "commands that only look, such as get and scan, count nothing")?;
-            let note = log_note(stats.memtable_entries);
-            if !note.is_empty() {
-                writeln!(out, "{note}")?;
-            }
+            writeln!(out, "read-only commands, such as get and scan, count nothing")?;
+            write_log_note(out, stats.memtable_entries)?;
             Ok(())
         })
     }

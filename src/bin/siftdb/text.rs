@@ -1,9 +1,10 @@
 //! Bytes as text and back, counts with their noun, dates.
 //!
-//! What is UTF-8 without control characters and backslashes is printed as it is; anything else
-//! with `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back. So every key has one spelling.
+//! UTF-8 without control characters and backslashes is printed as it is. Other bytes are printed as
+//! `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back, so every key has one spelling.
 
 use crate::failure::{Failure, Outcome};
+use std::io::Write;
 
 /// `1 table`, `2 tables`.
 pub fn counted(count: u64, noun: &str) -> String {
@@ -15,15 +16,16 @@ pub fn counted_entries(count: u64) -> String {
     if count == 1 { "1 entry".into() } else { format!("{count} entries") }
 }
 
-/// What to say where only tables are looked at and the log holds entries; empty if it holds none.
-pub fn log_note(log_entries: u64) -> String {
-    match log_entries {
-        0 => String::new(),
-        count => format!(
-            "only in the log, in no table: {}; `siftdb flush DIR` writes them to a table",
-            counted_entries(count)
-        ),
+/// Says how many entries are only in the log, if any, for commands that read tables alone.
+pub fn write_log_note(out: &mut dyn Write, log_entries: u64) -> std::io::Result<()> {
+    if log_entries == 0 {
+        return Ok(());
     }
+    let entries = counted_entries(log_entries);
+    writeln!(
+        out,
+        "only in the log, in no table: {entries}; `siftdb flush DIR` writes them to a table"
+    )
 }
 
 /// Seconds since 1970 as a date and a time of day (UTC), by the proleptic Gregorian calendar.

@@ -1,16 +1,16 @@
 //! `siftdb verify DIR`: reads a whole database and checks everything.
 //!
-//! The library checks (`Db::verify`), on a database opened to read only, so that nothing is
-//! changed; this prints. What is not in order is a sentence each on standard error, and the exit
-//! code is 3. Of a database that does not open since a file is damaged, the tables are checked one
-//! by one, so that the counts include the damaged ones. `sst verify` needs no lock and looks at
-//! tables alone.
+//! `Db::verify` checks the database, which is opened read-only. Each damage is a sentence on
+//! standard error, and the exit code is 3. If a damaged file prevents opening, the command checks
+//! the tables one by one, so that the counts include damaged ones. `sst verify` needs no lock and
+//! checks tables alone.
 
 use crate::args::Database;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, error_json};
 use crate::output::{Output, Shown};
+use crate::sst::check_tables;
 use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::{Value, json};
@@ -31,10 +31,10 @@ JSON fields:
   data_blocks     data blocks in those that are in order
   filter_probes   keys that passed their filter
   logs            logs that were checked
-  unclean_end     null after a clean close; else what opening left out:
+  unclean_end     null after a clean close; else what opening dropped:
     dropped       parts of logs: path, offset, what
-    missing_sequences   writes that should have been there: pairs of first and last
-  damage          what is not in order: kind, path, offset, operation, what, advice";
+    missing_sequences   missing writes: pairs of first and last sequence number
+  damage          each damage: kind, path, offset, operation, what, advice";
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]
@@ -62,17 +62,16 @@ impl Verify {
     }
 }
 
-/// The tables of a database that was `refused`, one by one.
+/// Checks the tables of a database that cannot be opened because of `refused`.
 fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
     let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
     let mut report = VerifyReport::default();
-    // Without a manifest nobody knows which tables there are.
+    // Without a manifest the set of tables is unknown.
     let tables = inspect::live_tables(&env, directory).ok().flatten().unwrap_or_default();
-    let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
-    for table in tables {
-        report.tables += 1;
-        report.table_bytes += table.bytes;
-        match inspect::verify_live_table(&env, &table) {
+    report.tables = tables.len() as u64;
+    report.table_bytes = tables.iter().map(|table| table.bytes).sum();
+    for (_, checked) in check_tables(&env, tables) {
+        match checked {
             Ok(facts) => {
                 let facts = facts.unwrap_or_default();
                 report.entries += facts.entries;
@@ -80,7 +79,6 @@ fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
             }
             Err(error) => report.damage.push(error),
         }
-        bar.add(table.bytes);
     }
     if report.damage.is_empty() {
         report.damage.push(refused);
@@ -118,7 +116,7 @@ fn print(
             report.filter_probes
         )?;
         if let Some(recovery) = unclean_end {
-            writeln!(out, "the last session did not close; {recovery}")?;
+            writeln!(out, "the database was not closed cleanly; {recovery}")?;
         }
         let of_filter = |error: &Error| {
             matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
@@ -126,9 +124,11 @@ fn print(
         match report.damage.len() {
             0 => writeln!(out, "all in order")?,
             bad if report.damage.iter().all(of_filter) => {
-                writeln!(out, "{bad} not in order; `siftdb filter rebuild` mends it")?;
+                writeln!(out, "{bad} not in order; `siftdb filter rebuild DIR` repairs filters")?;
             }
-            bad => writeln!(out, "{bad} not in order; `siftdb repair` saves what is left")?,
+            bad => {
+                writeln!(out, "{bad} not in order; `siftdb repair DIR` saves the readable part")?
+            }
         }
         Ok(())
     })?;

@@ -1,15 +1,14 @@
-//! `siftdb filter advise DIR --budget SIZE`: how to spend memory on filters in this database.
+//! `siftdb filter advise DIR --budget SIZE`: how to divide memory for filters over the levels.
 //!
-//! Figures are the library's (`FilterReport::advice`): for each level what its filters let through
-//! now, what the same bits everywhere would, and what the budget does when it is divided so that
-//! all levels together let least through. Nothing is changed; the last lines say how to get there.
-//! Whether filters fit into memory is judged by `--cache`, of which half may hold filters.
+//! The figures are `FilterReport::advice`: for each level the false-positive rate now, with the
+//! same bits at all levels, and with the division that has the lowest sum of rates. Nothing is
+//! changed; the last lines say which options to set. Half of `--cache` may hold filters.
 
 use crate::args::Database;
 use crate::failure::Outcome;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
-use crate::text::log_note;
+use crate::text::write_log_note;
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
@@ -52,10 +51,7 @@ impl Advise {
         db.close()?;
         output.show(advice_json(&advice, log_entries), |out| {
             print(&advice, out)?;
-            let note = log_note(log_entries);
-            if !note.is_empty() {
-                writeln!(out, "{note}")?;
-            }
+            write_log_note(out, log_entries)?;
             Ok(())
         })
     }
@@ -100,7 +96,7 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
     Ok(())
 }
 
-/// So many for each lookup.
+/// A number for each lookup.
 fn each(count: f64) -> String {
     format!("{count:.4}")
 }

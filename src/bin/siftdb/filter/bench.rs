@@ -1,14 +1,13 @@
-//! `siftdb filter bench`: builds filters of every encoding and asks them, by the clock.
+//! `siftdb filter bench`: measures building and asking filters of every encoding.
 //!
-//! For each encoding one filter of `--keys` keys is built and then asked for every key it was
-//! built from: a "no" is a defect of the encoding and ends the command with code 4. Then absent
-//! and present keys are looked up, hashing included, in a small filter that the processor's caches
-//! hold (at most 10,000 keys), and in copies of the large one that together are far larger than
-//! any cache. The answer to one question decides the next, as one lookup follows the other; a
-//! program that asks many at once waits less for memory.
+//! For each encoding it builds a filter of `--keys` keys and asks it for each of them. A "no" is a
+//! defect of the encoding and ends the command with code 4. Then it looks up absent and present
+//! keys, hashing included: in a small filter that fits the processor's caches (at most 10,000
+//! keys), and in copies of the large filter that exceed any cache. Each answer decides the next
+//! key, so lookups do not overlap; a program that asks many at once waits less for memory.
 //!
-//! False positives are counted in the large filter. Times are those of this machine now; counts
-//! and sizes are the same everywhere.
+//! False positives are counted in the large filter. Times hold for this machine; counts and sizes
+//! are the same everywhere.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
@@ -27,7 +26,7 @@ const INSIDE_KEYS: u64 = 10_000;
 /// Bytes that the copies of the large filter take together.
 const OUTSIDE_BYTES: usize = 128 << 20;
 
-/// More would take longer to build than anybody waits.
+/// More keys would take too long to build.
 const KEYS_MAX: u64 = 200_000_000;
 
 /// Numbers of keys that no filter holds begin here.
@@ -114,7 +113,7 @@ impl Bench {
             write!(out, "{} ({} to {})", percent(observed), percent(low), percent(high))?;
             writeln!(out, ", {} expected", percent(expected))?;
         }
-        writeln!(out, "every key that was put in was found: no false negatives")?;
+        writeln!(out, "no false negatives: every key of a filter was found in it")?;
         Ok(())
     }
 
@@ -152,7 +151,7 @@ impl Bench {
         })
     }
 
-    /// As [`ask`]; the bar moves afterwards, never during a measurement.
+    /// As [`ask`]; the bar advances after the measurement.
     fn timed(
         &self,
         bar: &Bar,
@@ -185,8 +184,8 @@ impl Bench {
     }
 }
 
-/// Key `number`: 16 bytes, distinct, without a pattern. With one, LevelDB's hash of 32 bits can let
-/// twice as many through, which says something of those keys and nothing of the encoding.
+/// Key `number`: 16 bytes, distinct, without a pattern. LevelDB's 32-bit hash can double its rate
+/// for keys with a pattern, which would be a figure about the keys and not about the encoding.
 fn key(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&scattered(number).to_le_bytes());
@@ -209,7 +208,7 @@ fn build(encoding: &Encoding, keys: u64) -> Outcome<Vec<u8>> {
 
 fn prepare(encoding: &Encoding, filter: &[u8]) -> Outcome<PreparedFilter> {
     let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or_else(|| {
-        Failure::Fault(format!("nobody reads filters of the name {}", encoding.full_name()))
+        Failure::Fault(format!("no reader for filters named {}", encoding.full_name()))
     })?;
     Ok(PreparedFilter::new(reader, filter.into()))
 }
@@ -217,7 +216,7 @@ fn prepare(encoding: &Encoding, filter: &[u8]) -> Outcome<PreparedFilter> {
 fn check_members(encoding: &Encoding, filter: &PreparedFilter, keys: u64) -> Outcome {
     match (0..keys).find(|number| !filter.may_contain(&KeyHash::new(&key(*number)))) {
         Some(number) => Err(Failure::Fault(format!(
-            "{}: a filter of {keys} keys denies key {number}, which was put in; this is a defect \
+            "{}: a filter of {keys} keys denies key {number}, which it contains; this is a defect \
              of siftdb",
             encoding.label()
         ))),

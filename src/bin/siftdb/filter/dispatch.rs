@@ -1,4 +1,4 @@
-//! The subcommands of `siftdb filter`; each is a file beside this one.
+//! The subcommands of `siftdb filter`, one file each.
 
 use crate::failure::Outcome;
 use crate::filter::advise::Advise;
@@ -11,18 +11,18 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Filter {
-    /// What the filters of a database are, what they did, and what is wrong with them
+    /// Print the filters of a database, their counters, and what is wrong with them
     Stats(Stats),
-    /// How to spend memory on filters: bits by level, expected false positives now and then
+    /// Divide memory for filters over the levels, with expected false positives
     Advise(Advise),
-    /// Write tables anew whose filter is not the one asked for
+    /// Rewrite tables whose filter differs from the arguments
     ///
-    /// Tables get a built-in filter of whole keys: a program's own policy or prefixes, which no
-    /// word here names, come back when the program itself calls `Db::rebuild_filters`.
+    /// Tables get a built-in filter of whole keys. Custom filter policies and prefix extractors
+    /// cannot be named on the command line; a program restores them with `Db::rebuild_filters`.
     Rebuild(Rebuild),
-    /// What filters of given bits or rate take and let through, by encoding; needs no database
+    /// Compute size and rate of filters by encoding, for given bits or rate; needs no database
     Sim(Sim),
-    /// Build and ask filters of every encoding: time, space, false positives
+    /// Measure filters of every encoding: time, space, false positives
     Bench(Bench),
 }
 

@@ -1,4 +1,4 @@
-//! `siftdb filter …`: what filters are, did, would take, and how to change them.
+//! `siftdb filter`: reports, advises, rebuilds and measures filters.
 //!
 //! One file a subcommand; `dispatch` names them. `stats`, `advise` and `rebuild` open a database,
 //! `sim` and `bench` need none.

@@ -1,17 +1,16 @@
-//! `siftdb filter rebuild DIR`: writes tables anew whose filter is not the one asked for.
+//! `siftdb filter rebuild DIR`: rewrites tables whose filter differs from the arguments.
 //!
-//! The library does it (`Db::rebuild_filters`), as compactions: each result is durable before the
-//! tables it replaces go, so the command may be killed at any time and run again. Tables are
-//! rewritten at their level; those of level 0 go down to level 1. Answers do not change. Tables
-//! with a program's own policy, or with prefixes in their filters, count as different here, since
-//! no word names these: what is rebuilt has a built-in filter of whole keys.
+//! `Db::rebuild_filters` rewrites them as compactions. Each result is durable before the tables it
+//! replaces are removed, so the command may be killed at any time and run again. Tables are
+//! rewritten at their level; those of level 0 move to level 1. Tables with a custom policy, or with
+//! prefixes in their filters, count as different, because the arguments cannot name these.
 
 use crate::args::Database;
 use crate::bars::watched;
 use crate::failure::Outcome;
 use crate::filter_args::WantedFilter;
 use crate::output::{Output, Shown};
-use crate::text::{counted, log_note};
+use crate::text::{counted, write_log_note};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
@@ -34,7 +33,7 @@ pub struct Rebuild {
     database: Database,
     #[command(flatten)]
     wanted: WantedFilter,
-    /// Also rewrite tables whose filter is as asked for
+    /// Also rewrite tables whose filter is the wanted one
     #[arg(long)]
     all: bool,
 }
@@ -68,10 +67,7 @@ impl Rebuild {
             write!(out, ", wrote {}", bytes(work.compaction_bytes_written))?;
             let [before, after] = filter_bytes.map(bytes);
             writeln!(out, "; filters {before} before, {after} after")?;
-            let note = log_note(log_entries);
-            if !note.is_empty() {
-                writeln!(out, "{note}")?;
-            }
+            write_log_note(out, log_entries)?;
             Ok(())
         })
     }

@@ -1,10 +1,9 @@
 //! `siftdb filter sim`: a calculator for filters; it builds none and needs no database.
 //!
-//! For given bits per key (m/n) the ideal Bloom filter has k = ln 2 * m/n probes and lets
-//! (1/2)^k through; turned round, a rate e takes 1.44 * log2(1/e) bits (1.44 is 1/ln 2). Real
-//! encodings have whole probes and lines of cache, so they take some more; the last column says
-//! how much more bits than ideal for the rate that they have. Ribbon filters take fewer: no filter
-//! of this kind can go below log2(1/e).
+//! For m/n bits per key the ideal Bloom filter has k = ln 2 * m/n probes and the rate (1/2)^k.
+//! Conversely, a rate e takes 1.44 * log2(1/e) bits (1.44 is 1/ln 2). Real encodings have whole
+//! probes and cache lines, so they take more bits; the last column says how many more than the
+//! ideal for their rate. Ribbon filters take fewer; no such filter can take less than log2(1/e).
 
 use crate::failure::Outcome;
 use crate::numbers::{bits, count, percent, share};
@@ -56,7 +55,7 @@ struct Row {
 }
 
 impl Row {
-    /// The ideal Bloom filter with so many bits per key.
+    /// The ideal Bloom filter with these bits per key.
     fn ideal(keys: u64, bits_per_key: f64) -> Self {
         let probes = LN_2 * bits_per_key;
         Row {

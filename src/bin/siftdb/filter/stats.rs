@@ -1,13 +1,12 @@
-//! `siftdb filter stats DIR`: the filters of a database, what they did, and what is wrong there.
+//! `siftdb filter stats DIR`: the filters of a database, their counters, and what is wrong.
 //!
-//! Figures and findings are the library's (`Db::check_filters`, which reads every filter to see
-//! whether it is damaged); this prints them. A line for each
-//! kind of filter a level has; the counters belong to the level and stand on its first line. They
-//! run since the date in the last lines, over all programs that used the database, or with
-//! `--probe` over the lookups made here and now.
+//! `Db::check_filters` reads every filter and makes the findings; this prints them. Each kind of
+//! filter of a level has a line. Counters belong to the level and are on its first line. They cover
+//! all programs that wrote to the database since the date in the last lines, or with `--probe` the
+//! lookups of this command.
 //!
-//! A program's options are not stored with its database. So filters are held against `--bits`,
-//! `--encoding` and `--layout`, and memory against `--cache`: the library's defaults unless given.
+//! A database does not store its options. So filters are compared with `--bits`, `--encoding` and
+//! `--layout`, and memory with `--cache`. Their defaults are those of the library.
 
 use crate::args::Database;
 use crate::failure::Outcome;
@@ -16,7 +15,7 @@ use crate::json::joined;
 use crate::load::{next_line, open_lines};
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
-use crate::text::{counted, date, log_note};
+use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
@@ -42,7 +41,7 @@ JSON fields. Counters run since since_unix_seconds, or over the lookups of --pro
     negatives, true_positives, false_positives   that said no, maybe rightly, maybe wrongly
     unresolved, not_consulted   maybe where newer versions hide whether rightly; none asked
     observed_fpr, observed_fpr_low, observed_fpr_high   the rate, its 95 % interval, or null
-  findings          what someone should look at: kind, what, and the figures it is about, such as
+  findings          what needs attention: kind, what, and the figures it is about, such as
                     level, tables, table, offset, filter_bytes, cache_bytes, errors, found, low,
                     few_keys_fpr, wanted_fpr
   since_unix_seconds   when counting began; 0 if not known
@@ -55,7 +54,7 @@ JSON fields. Counters run since since_unix_seconds, or over the lookups of --pro
 pub struct Stats {
     #[command(flatten)]
     database: Database,
-    /// Look up the keys of this file, one a line, and count nothing else; `-` is standard input
+    /// Count lookups of the keys in this file, one a line, instead; `-` is standard input
     #[arg(long, value_name = "FILE")]
     probe: Option<PathBuf>,
     #[command(flatten)]
@@ -65,7 +64,7 @@ pub struct Stats {
     cache: u64,
 }
 
-/// Lookups made on the spot.
+/// The lookups of `--probe`.
 #[derive(Clone, Copy)]
 struct Probed {
     lookups: u64,
@@ -99,7 +98,7 @@ fn probe(db: &Db, file: &Path) -> Outcome<Probed> {
     Ok(probed)
 }
 
-/// What is printed of a level that has tables or was asked.
+/// The levels to print: those that have tables or were asked.
 fn levels(report: &FilterReport) -> Vec<(usize, Vec<FilterGroup>, LevelStats)> {
     let levels = report.stats.levels.iter().enumerate();
     let levels = levels.map(|(level, counts)| (level, report.groups(level), counts.clone()));
@@ -130,10 +129,7 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>, out: &mut Text<
     if report.tables.is_empty() {
         writeln!(out, "no tables, so no filters")?;
     }
-    let note = log_note(report.stats.memtable_entries);
-    if !note.is_empty() {
-        writeln!(out, "{note}")?;
-    }
+    write_log_note(out, report.stats.memtable_entries)?;
     match probed {
         Some((file, Probed { lookups, found })) => {
             let file = file.display();
@@ -156,14 +152,14 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>, out: &mut Text<
     Ok(())
 }
 
-/// The part of a line that tables say of themselves.
+/// The part of a line that comes from the tables.
 fn kind_of(group: &FilterGroup) -> String {
     let dash = || "-".to_string();
     let like = &group.like;
     let encoding = match (like.is_asked, like.encoding.as_str()) {
         (false, "") => "none",
         (false, _) => "not known",
-        // A policy of the user's goes by its name.
+        // A custom policy is called by its name.
         (true, "custom") => &like.policy,
         (true, label) => label,
     };
@@ -180,7 +176,7 @@ fn kind_of(group: &FilterGroup) -> String {
     )
 }
 
-/// The part of a line that lookups made.
+/// The part of a line that comes from lookups.
 fn bill_of(counts: &LevelStats) -> String {
     let observed = match (counts.observed_fpr(), counts.observed_fpr_interval()) {
         (Some(observed), Some((low, high))) => {
@@ -285,7 +281,7 @@ fn finding_json(finding: &FilterFinding) -> Value {
             "found": found,
             "filter_bytes": filter_bytes,
         }),
-        // Findings of later versions say what they are.
+        // The enum may get new findings; kind and what describe them.
         _ => json!({}),
     };
     joined([json!({ "kind": finding.kind(), "what": finding.to_string() }), figures])
