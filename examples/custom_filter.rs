@@ -44,7 +44,7 @@ impl FilterPolicy for ExactSet {
 }
 
 fn false_positives(name: &str, filter: Filter) -> siftdb::Result<u64> {
-    let options = Options::new().env(Arc::new(MemEnv::without_log())).auto_compaction(false);
+    let options = Options::new().env(Arc::new(MemEnv::new())).auto_compaction(false);
     let db: Db = options.filter(filter.layout(FilterLayout::Full)).open("/db")?;
     for table in 0..50 {
         for key in 0..100 {

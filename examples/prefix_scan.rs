@@ -7,7 +7,7 @@ use siftdb::{Db, Filter, Options, Prefix};
 use std::sync::Arc;
 
 fn main() -> siftdb::Result<()> {
-    let disk = Arc::new(MemEnv::without_log());
+    let disk = Arc::new(MemEnv::new());
     let filters = [
         ("whole keys only", Filter::bloom(10.0)),
         ("with prefixes", Filter::bloom(10.0).prefix(Prefix::delimited(b'/', 1))),

@@ -124,9 +124,6 @@ pub mod interleavings;
 pub mod experiment;
 
 // -- engine: one database, as its user sees it ----------------------------------------------------
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod format_examples;
 mod db;
 mod admin;
 

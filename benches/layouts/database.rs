@@ -63,7 +63,7 @@ impl Plan {
     }
 
     pub fn build(self) -> Database {
-        let env = CountingEnv::new(Arc::new(MemEnv::without_log()));
+        let env = CountingEnv::new(Arc::new(MemEnv::new()));
         let mut keys: Vec<(Vec<u8>, u64)> =
             (0..self.keys).map(|n| (self.shape.key(n), n)).collect();
         keys.sort_unstable();

@@ -21,7 +21,7 @@ const KEYS: [&[u8]; 8] = [b"", b"k000", b"k007", b"k013/tail", b"k030", b"k059",
 
 /// A disk with these files.
 pub fn disk_of(files: &Files) -> MemEnv {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     for (name, contents) in files {
         env.write_file(&Path::new(HOME).join(name), contents);
     }

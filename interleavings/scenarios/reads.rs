@@ -34,7 +34,7 @@ struct Store {
 
 impl Store {
     fn new() -> Self {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = Options::new()
             .env(Arc::new(env.clone()))
             .write_buffer_bytes(64 << 10)

@@ -31,7 +31,7 @@ fn found(db: &Db) -> Vec<Vec<u8>> {
 /// Two memtables may not wait at once, so the writers wait for the flusher.
 pub fn waiting_writers_and_flush_callers_are_woken() {
     check("stalls and flushes", 1500, 2, || {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env);
         thread::scope(|scope| {
             for name in ["a", "b"] {
@@ -53,7 +53,7 @@ pub fn waiting_writers_and_flush_callers_are_woken() {
 
 pub fn a_concurrent_close_keeps_acknowledged_writes() {
     check("closing", 1500, 4, || {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env);
         let mut acknowledged = Vec::new();
         thread::scope(|scope| {
@@ -93,7 +93,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
 /// While something reads, nobody can lock the directory, however its start meets the closing.
 pub fn concurrent_reads_fail_or_keep_the_lock() {
     check("reads beside a close", 1500, 3, || {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env);
         db.put("a", "v").unwrap();
         let is_locked = || env.lock(Path::new("/db/LOCK"), LockMode::Exclusive).is_err();

@@ -16,7 +16,7 @@ use crate::base::filename::FileName;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::log::record::format::HeaderState;
-use crate::log::wal::evidence::{Log, missing_log};
+use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
 use crate::state::shared::Shared;
 use crate::table::reader::Expect;
@@ -232,7 +232,7 @@ fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
 
 fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
     let written = log.bytes.unwrap_or(u64::MAX);
-    let file = Log::new(&shared.directory, log.number);
+    let file = LogFile::new(&shared.directory, log.number);
     let path = &file.path;
     let Some(mut reader) = file.open(&*shared.env, written)? else {
         let view = shared.view.load();
@@ -261,7 +261,7 @@ fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Re
     })?;
     match (header, damage) {
         (HeaderState::Bad(bad), _) => Err(bad.into_error(path, 0)),
-        (HeaderState::Torn, _) => Err(Error::corruption(path, 0, "the log has no beginning")),
+        (HeaderState::Torn, _) => Err(Error::corruption(path, 0, "the log has no valid header")),
         (HeaderState::Good, Some(error)) => Err(error),
         (HeaderState::Good, None) => Ok(()),
     }

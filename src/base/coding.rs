@@ -1,8 +1,8 @@
-//! Integers and byte strings as they stand in files: little-endian, LevelDB's varints.
+//! Encodings of integers and byte strings in files: little-endian, with LevelDB's varints.
 //!
-//! Writers append to a `Vec<u8>`; readers take from a [`Decoder`], which answers `None` instead of
-//! reading past its end, so that the caller can name the file and the offset. Nothing here panics
-//! or reserves memory by a length it read.
+//! Writers append to a `Vec<u8>`; readers use a [`Decoder`], which returns `None` at the end of its
+//! bytes, so that the caller can report file and offset. Nothing here panics, and no length from a
+//! file decides how much memory is allocated.
 
 /// Longest encoding of a `u64` as varint.
 pub const VARINT64_BYTES_MAX: usize = 10;
@@ -17,7 +17,8 @@ pub fn put_u64(dst: &mut Vec<u8>, value: u64) {
     dst.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends 1 to 10 bytes: seven bits a byte, low bits first, the top bit says "more follows".
+/// Appends a varint of 1 to 10 bytes: seven bits a byte, low bits first; the top bit is set in
+/// every byte but the last.
 pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         dst.push(value as u8 | 0x80);
@@ -44,7 +45,8 @@ pub fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
         let word = u64::from_le_bytes(*word);
         let ends = !word & 0x8080_8080_8080_8080;
         if ends != 0 {
-            // All bits up to the top one of the last byte.
+            // `ends ^ (ends - 1)` has all bits up to the lowest set bit of `ends`, which is the top
+            // bit of the last byte of the varint.
             let bytes = word & (ends ^ (ends - 1));
             return Some((join_sevens(bytes), ends.trailing_zeros() as usize / 8 + 1));
         }
@@ -61,7 +63,7 @@ fn join_sevens(bytes: u64) -> u64 {
     (bits & 0x0fff_ffff) | (bits & 0x0fff_ffff_0000_0000) >> 4
 }
 
-/// Near the end of a buffer, and beyond eight bytes.
+/// The slow path: near the end of a buffer, and for varints of more than eight bytes.
 fn get_varint_bytewise(src: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (i, &byte) in src.iter().enumerate().take(VARINT64_BYTES_MAX) {
@@ -102,8 +104,8 @@ pub fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// A cursor over bytes from a file. Every method takes from the front or answers `None` and takes
-/// nothing.
+/// A cursor over bytes from a file. Each method takes bytes from the front, or returns `None` and
+/// takes nothing.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -123,7 +125,7 @@ impl<'a> Decoder<'a> {
         self.taken
     }
 
-    /// What is left.
+    /// The bytes that are left.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

@@ -1,10 +1,11 @@
 //! The one error type of siftdb.
 //!
 //! Every variant says what failed, where (file, offset) and, in its text, what to do about it.
-//! A key that is not there is no error: reads answer `Ok(None)`.
+//! A missing key is not an error: reads return `Ok(None)`.
 //!
-//! `Error` is `Clone`, because one failed sync answers every writer of its group and, once
-//! latched, every later write; hence the shared `source`. This module imports nothing of siftdb.
+//! `Error` is `Clone` and its `source` is shared, because one failed sync is the answer to every
+//! writer of its group and, as the background error, to every later write. This module imports
+//! nothing of siftdb.
 
 use std::fmt;
 use std::io;
@@ -15,39 +16,38 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused a call on a file. A read may be tried again; after a failed
-    /// write or sync the database answers [`Error::ReadOnly`] until it is reopened.
+    /// The operating system refused a call on a file. A read may be tried again. After a failed
+    /// write or sync, writes return [`Error::ReadOnly`] until the database is reopened.
     Io {
-        /// What was being done, in a word: `"open"`, `"read"`, `"write"`, `"sync"`, ….
+        /// The operation in a word: `"open"`, `"read"`, `"write"`, `"sync"`, ….
         op: &'static str,
-        /// The file or directory it was made on.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// A file holds bytes that siftdb cannot have written there. Nothing was skipped or guessed.
     Corruption {
         /// The damaged file.
         path: PathBuf,
-        /// Where in the file, in bytes from its start.
+        /// The place in the file, in bytes from its start.
         offset: u64,
-        /// What is wrong there, with expected and found values where there are any.
+        /// What is wrong there, with expected and found values if there are any.
         what: String,
         /// The cheapest way out.
         remedy: Remedy,
     },
-    /// A file that the database needs is not there.
+    /// A file that the database needs does not exist.
     Missing {
         /// The missing file.
         path: PathBuf,
-        /// What says that it should be there.
+        /// What says that the file must exist.
         what: String,
     },
-    /// Bytes in memory changed by themselves between a check and its repetition, so memory or
-    /// processor cannot be trusted. What was about to be written was thrown away; the files are as
-    /// they were.
+    /// Bytes in memory changed between two checks without a write, so memory or processor is
+    /// faulty. The table that was about to be written was discarded; the files are unchanged.
     MemoryCorruption {
-        /// What was found to differ.
+        /// What differs.
         what: String,
     },
     /// An option, or a combination of options, cannot work. Nothing was created.
@@ -64,7 +64,7 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// What has it open.
+        /// What has the database open.
         holder: LockHolder,
     },
     /// `LOCK` was removed or replaced while this handle held it, so another process may have opened
@@ -73,20 +73,20 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// An earlier write, flush or compaction failed; the database reads on but takes no writes
+    /// An earlier write, flush or compaction failed. Reads go on, but the database takes no writes
     /// until it is reopened or, if the cause [is out of space](Error::is_out_of_space), until
     /// `Db::resume`.
     ReadOnly {
         /// The failure that was latched.
         cause: Arc<Error>,
     },
-    /// The logs hold more than a read-only opening may keep in memory; it must not flush them.
+    /// The logs hold more than a read-only opening may keep in memory, and it must not flush them.
     LogsTooLarge {
         /// The database.
         directory: PathBuf,
-        /// What their entries take in memory: the least that the option must be.
+        /// Bytes that their entries take in memory: the smallest value of the option that works.
         bytes: u64,
-        /// What [`Options::read_only_log_bytes_max`] is.
+        /// The value of [`Options::read_only_log_bytes_max`].
         ///
         /// [`Options::read_only_log_bytes_max`]: crate::Options::read_only_log_bytes_max
         bytes_max: u64,
@@ -101,27 +101,27 @@ pub enum Error {
         /// The process that opened the database.
         process: u32,
     },
-    /// A file is of a format, version or kind that this siftdb does not know. It was left alone.
+    /// A file has a format, version or kind that this siftdb does not know. It was not changed.
     UnsupportedFormat {
         /// The file.
         path: PathBuf,
-        /// What was found and what is known.
+        /// What was found, and what this siftdb knows.
         what: String,
     },
 }
 
-/// The cheapest way to make a database with a damaged file sound again.
+/// The cheapest way to repair a database with a damaged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
     /// `Db::rebuild_filters`, or `siftdb filter rebuild`: only the filter of a table is damaged,
     /// every entry is there.
     RebuildFilters,
-    /// `Db::repair`, or `siftdb repair`: the file only says where the data is, and the data files
-    /// say so themselves.
+    /// `Db::repair`, or `siftdb repair`: the file only says where the data is, and a repair finds
+    /// that out from the data files.
     Repair,
-    /// A copy of the file: it holds data of its own. Without a copy, a repair keeps what can be
-    /// read.
+    /// A copy of the file, which holds data of its own. Without a copy, a repair keeps the entries
+    /// that can be read.
     RestoreCopy,
 }
 
@@ -170,20 +170,20 @@ pub enum LockHolder {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Wraps what the system said about `op` on `path`. Names of calls become words for people.
+    /// Wraps an error of the system. The name of the call becomes a word for users.
     pub(crate) fn io(op: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         Error::Io { op: operation(op), path, source: Arc::new(source) }
     }
 
-    /// Damage at `offset` of `path`.
+    /// The error for damage at `offset` of `path`.
     pub(crate) fn corruption(path: impl AsRef<Path>, offset: u64, what: impl Into<String>) -> Self {
         let path = path.as_ref().to_path_buf();
         let remedy = Remedy::of_file(&path);
         Error::Corruption { path, offset, what: what.into(), remedy }
     }
 
-    /// The same damage, which concerns a filter only; any other error as it is.
+    /// Notes that the damage concerns only a filter; leaves other errors as they are.
     pub(crate) fn of_filter(mut self) -> Self {
         if let Error::Corruption { remedy, .. } = &mut self {
             *remedy = Remedy::RebuildFilters;
@@ -191,7 +191,7 @@ impl Error {
         self
     }
 
-    /// A file that `what` says should be there and is not.
+    /// The error for a missing file; `what` says why it must exist.
     pub(crate) fn missing(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Error::Missing { path: path.as_ref().to_path_buf(), what: what.into() }
     }
@@ -213,9 +213,9 @@ impl Error {
         }
     }
 
-    /// True for a lack of space that a write met, or of quota. With room again, `Db::resume` goes
-    /// on from it. A sync that failed is no such thing, whatever the system gave as the reason:
-    /// what it was to make durable may be gone.
+    /// True if a write failed for lack of space or quota: `Db::resume` continues once there is
+    /// room. False for a failed sync, whatever reason the system gave, because bytes that it should
+    /// have made durable may be lost.
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -253,32 +253,34 @@ impl Error {
         }
     }
 
-    /// What to do about it, if there is more to do than to read what happened.
+    /// What to do about the error; `None` if its text says everything.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         Some(match self {
             Error::Corruption { remedy, .. } => remedy.text(),
             Error::Missing { path, .. } => Remedy::of_file(path).text(),
             Error::MemoryCorruption { .. } => {
-                "nothing of it was written and the files are intact; test this machine's memory, \
+                "nothing was written and the files are intact; test the memory of this machine, \
                  then reopen the database"
             }
-            Error::Locked { .. } => "close or drop it first",
+            Error::Locked { .. } => "close the database or drop the reader first",
             Error::LockLost { .. } => {
                 "close the database wherever it is open, leave `LOCK` alone, then reopen it"
             }
             Error::ReadOnly { cause } if cause.is_out_of_space() => {
-                "make room, then call `Db::resume` or reopen it"
+                "free some space, then call `Db::resume` or reopen the database"
             }
-            Error::ReadOnly { .. } => "remove the cause and reopen it",
+            Error::ReadOnly { .. } => "remove the cause and reopen the database",
             Error::LogsTooLarge { .. } => {
-                "raise `read_only_log_bytes_max` to that, or open it once with `open`, which \
-                 writes them into tables"
+                "raise `read_only_log_bytes_max` to that, or open the database once with `open`, \
+                 which writes the logs into tables"
             }
-            Error::OpenedReadOnly => "open it with `open` to write",
-            Error::Closed => "open it again",
+            Error::OpenedReadOnly => "open the database with `open` to write",
+            Error::Closed => "open the database again",
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
-            Error::UnsupportedFormat { .. } => "it may come from a newer siftdb or another program",
+            Error::UnsupportedFormat { .. } => {
+                "a newer siftdb or another program may have written it"
+            }
             Error::Io { .. } | Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => {
                 return None;
             }
@@ -302,8 +304,8 @@ impl Error {
                         "this process has the database open through another handle"
                     }
                     LockHolder::Reader => {
-                        "an iterator, snapshot or call of a handle that this process closed still \
-                         reads"
+                        "this process closed the database, but an iterator, snapshot or call still \
+                         reads it"
                     }
                     LockHolder::OtherProcess => "another process has the database open",
                 };
@@ -320,21 +322,21 @@ impl Error {
             }
             Error::LogsTooLarge { directory, bytes, bytes_max } => write!(
                 f,
-                "the logs of {} take {bytes} bytes in memory, and {bytes_max} are allowed",
+                "the logs of {} take {bytes} bytes in memory, and only {bytes_max} are allowed",
                 directory.display()
             ),
-            Error::OpenedReadOnly => f.write_str("the database was opened to read only"),
+            Error::OpenedReadOnly => f.write_str("the database was opened read-only"),
             Error::Closed => f.write_str("the database is closed"),
             Error::Forked { process } => write!(
                 f,
-                "the database belongs to process {process}, which this one was forked from"
+                "the database was opened by process {process}, and this process was forked from it"
             ),
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }
 }
 
-/// The word for a call on files. Only these words reach users.
+/// The word for a call on files. Users see only these words.
 fn operation(call: &'static str) -> &'static str {
     match call {
         "append" | "write_at" | "allocate_zeroed" => "write",
@@ -358,8 +360,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text of an error includes what it wraps. So `source` leads past the wrapped error, to what
-/// that one wraps: whoever prints the whole chain sees nothing twice.
+/// The text of an error includes the text of the error that it wraps. So `source` skips the wrapped
+/// error, and a program that prints the whole chain prints nothing twice.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -1,4 +1,4 @@
-//! The names of the files in a database directory, both ways.
+//! The names of the files in a database directory: formatting and parsing.
 //!
 //! | name | what |
 //! |---|---|
@@ -8,15 +8,15 @@
 //! | `MANIFEST-000007` | log of version edits |
 //! | `000012.wal` | write-ahead log of one memtable |
 //! | `000013.sst` | table |
-//! | `000014.tmp` | a file on its way to be renamed |
+//! | `000014.tmp` | a file that is written first and renamed afterwards |
 //!
-//! Numbers come from one counter and are never reused. [`parse`] accepts exactly what [`FileName`]
-//! prints: any other name is foreign and is never touched.
+//! Numbers come from one counter and are never reused. [`parse`] accepts exactly the names that
+//! [`FileName`] prints. siftdb never touches a file with another name.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The counter that numbers come from never passes this: whatever file says more is damaged.
+/// The counter of file numbers never passes this, so a file that contains more is damaged.
 pub const FILE_NUMBER_MAX: u64 = 1 << 57;
 
 /// The name of a file that belongs to a database.
@@ -34,7 +34,7 @@ pub enum FileName {
     Wal(u64),
     /// A table.
     Table(u64),
-    /// A file that waits to be renamed.
+    /// A file that will be renamed.
     Temporary(u64),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for FileName {
     }
 }
 
-/// The file that `name` names, or `None` if the name is not one of ours to the letter.
+/// The file that `name` stands for; `None` if siftdb does not write this name.
 #[must_use]
 pub fn parse(name: &str) -> Option<FileName> {
     let parsed = match name {
@@ -94,7 +94,7 @@ pub fn parse(name: &str) -> Option<FileName> {
             }
         }
     };
-    // Printing it again refuses "+7.sst", "7.sst" and "0000007.sst", which parse but are not ours.
+    // Comparing with the printed name refuses "+7.sst", "7.sst" and "0000007.sst", which parse too.
     (parsed.to_string() == name).then_some(parsed)
 }
 

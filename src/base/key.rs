@@ -4,20 +4,20 @@
 //! `sequence << 8 | kind`. Internal keys are ordered by user key ascending (bytewise, the only
 //! order there is), then by trailer descending, so that the newest version comes first.
 //!
-//! Two keys bound the versions of a user key: [`LookupKey`] with a sequence stands before every
-//! version that the sequence can see; trailer 0, which no entry has, stands after all of them.
-//! [`filter_key`] is the only way from an internal key to what a filter is built and asked with.
+//! Two internal keys enclose the versions of a user key: [`LookupKey`] sorts before every version
+//! that is visible at its sequence, and trailer 0, which no entry has, sorts after all versions.
+//! [`filter_key`] is the only way from an internal key to the key that a filter gets.
 
 use crate::base::value::Value;
 use std::cmp::Ordering;
 
-/// Counts writes, from 1. 56 bits.
+/// The number of a write, counted from 1; 56 bits.
 pub type SequenceNumber = u64;
 
 /// The largest sequence number.
 pub const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
-/// Bytes of sequence and kind behind the user key.
+/// Bytes of sequence and kind after the user key.
 pub const TRAILER_BYTES: usize = 8;
 
 /// Longest user key.
@@ -26,8 +26,7 @@ pub const KEY_BYTES_MAX: usize = 65_535;
 /// Longest value: 1 GiB.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What an entry says of its key. `2` is reserved for range tombstones; a reader refuses every
-/// kind it does not know.
+/// The kind of an entry. `2` is reserved for range tombstones; readers refuse unknown kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ValueKind {
@@ -49,27 +48,27 @@ impl ValueKind {
     }
 }
 
-/// What one place (memtable or table) knows of a key.
+/// What one memtable or table knows about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The newest visible version has this value.
     Found(Value),
-    /// The newest visible version is a tombstone: older places must not be asked.
+    /// The newest visible version is a tombstone: the search must not go on to older tables.
     Deleted,
-    /// No visible version here.
+    /// There is no visible version here.
     Absent,
 }
 
 /// `sequence << 8 | kind`.
 #[inline]
 #[must_use]
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 pub fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
     sequence << 8 | u64::from(kind as u8)
 }
 
 /// Appends the internal key of `user_key`.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 pub fn put_internal_key(
     dst: &mut Vec<u8>,
     user_key: &[u8],
@@ -93,16 +92,16 @@ pub fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
     Some((user_key, u64::from_le_bytes(*trailer)))
 }
 
-/// The user key of an internal key. Keys from files were checked when their block was loaded; a
-/// too short one is taken as a whole.
+/// The user key of an internal key. Keys from files were checked when their block was loaded. A key
+/// that is too short is returned whole.
 #[inline]
 #[must_use]
 pub fn user_key(internal_key: &[u8]) -> &[u8] {
     split_internal_key(internal_key).map_or(internal_key, |(key, _)| key)
 }
 
-/// The part of an internal key that filters are built from and asked with: the user key, no
-/// sequence, no kind. Every filter in siftdb gets its keys through this function.
+/// The part of an internal key that filters are built from and asked with: the user key without
+/// sequence and kind. Every filter in siftdb gets its keys through this function.
 #[inline]
 #[must_use]
 pub fn filter_key(internal_key: &[u8]) -> &[u8] {
@@ -124,13 +123,13 @@ pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
         (Some((key_a, trailer_a)), Some((key_b, trailer_b))) => {
             key_a.cmp(key_b).then(trailer_b.cmp(&trailer_a))
         }
-        // Only a damaged block holds such a key, and that is refused when it is loaded.
+        // Only a damaged block has such a key, and loading that block fails.
         _ => a.cmp(b),
     }
 }
 
-/// The first eight bytes as a number that sorts like them; shorter keys as if zeros followed.
-/// Equal prefixes say nothing: the whole keys decide.
+/// The first eight bytes as a number that sorts like them; a shorter key is filled up with zeros.
+/// If two heads are equal, compare the whole keys.
 #[inline]
 #[must_use]
 pub fn key_head(bytes: &[u8]) -> u64 {
@@ -140,8 +139,8 @@ pub fn key_head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself where
-/// nothing shorter exists. Needs `a < b`.
+/// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself if
+/// there is no shorter one. Needs `a < b`.
 #[must_use]
 pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
@@ -157,7 +156,7 @@ pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
 }
 
 /// The smallest byte string greater than every string that starts with `prefix`; `None` when the
-/// prefix is empty or all 0xff, and so nothing lies beyond.
+/// prefix is empty or all 0xff, because then no string is greater.
 #[must_use]
 pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
@@ -166,8 +165,8 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(successor)
 }
 
-/// The key of one point lookup: the internal key before every version that `sequence` can see.
-/// Keys up to 56 bytes need no allocation.
+/// The key of one point lookup: an internal key that sorts before every version that is visible at
+/// `sequence`. Keys up to 56 bytes need no allocation.
 #[derive(Clone, Debug)]
 pub struct LookupKey {
     inline: [u8; LookupKey::INLINE],
@@ -182,7 +181,8 @@ impl LookupKey {
     #[inline]
     #[must_use]
     pub fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
-        // 0xff is above every kind, so this sorts before all entries of the same sequence.
+        // 0xff is above every kind, and larger trailers sort first, so this sorts before all
+        // entries of the same sequence.
         let trailer = (sequence << 8 | 0xff).to_le_bytes();
         let len = user_key.len() + TRAILER_BYTES;
         let mut inline = [0; Self::INLINE];
@@ -224,7 +224,7 @@ impl LookupKey {
         split_internal_key(self.internal_key()).map_or(0, |(_, trailer)| trailer)
     }
 
-    /// The sequence this lookup reads at.
+    /// The sequence at which the lookup reads.
     #[inline]
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {

@@ -1,6 +1,6 @@
-//! The vocabulary of every other room: keys, values, encodings, errors, counters, locks.
+//! The vocabulary of the engine: keys, values, batches, encodings, errors, counters and locks.
 //!
-//! Nothing here knows that there is a tree, a table or a log.
+//! Every other room uses it. Nothing here knows about trees, tables, logs or files.
 
 pub mod iterator;
 pub mod write_batch;

@@ -1,7 +1,7 @@
-//! Prefetch hints: they tell the processor which cache line is read soon.
+//! Prefetch hints: they tell the processor which cache line will be read soon.
 //!
-//! Hints read and write nothing and change no answer. They need one unsafe call: the intrinsic
-//! takes a pointer.
+//! A hint reads and writes nothing and changes no result. It needs one unsafe call, because the
+//! intrinsic takes a pointer.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
@@ -16,7 +16,7 @@ pub fn prefetch(bytes: &[u8], offset: usize) {
     }
 }
 
-/// The same for the cache line in which `place` begins.
+/// Tells the processor that the cache line in which `place` begins will be read soon.
 #[inline]
 pub fn prefetch_line<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! [`Process`]: the process that made something, so that a forked child can tell that it did not.
+//! [`Process`]: the process that created a handle, so that a forked child can be refused.
 //!
-//! `fork` copies memory, and with it every handle, but only the thread that called it: workers are
-//! gone, locks that other threads held stay locked for ever, files and file locks are shared with
-//! the parent. So whatever would wait, write or read a file checks this first and answers
-//! [`Error::Forked`]. Lookups of what is in memory do not, since the check is a call of the system.
-//! Drops check it too, and leave alone what belongs to the parent.
+//! `fork` copies memory, and every handle with it, but only the thread that called it. In the child
+//! there are no workers, locks of other threads stay locked for ever, and files and file locks are
+//! shared with the parent. So every call that would block, write or read a file first checks the
+//! process and returns [`Error::Forked`]. Lookups in memory do not check, because a check is a
+//! system call. Drops check too, and do not touch what belongs to the parent.
 
 use crate::base::error::{Error, Result};
 
@@ -19,19 +19,19 @@ impl Default for Process {
 }
 
 impl Process {
-    /// The one that calls.
+    /// The calling process.
     #[must_use]
     pub fn current() -> Self {
         Process(std::process::id())
     }
 
-    /// False in a child that was forked since.
+    /// False in a process that was forked since.
     #[must_use]
     pub fn is_current(self) -> bool {
         self == Process::current()
     }
 
-    /// Refuses a child that was forked since.
+    /// Refuses a process that was forked since.
     ///
     /// # Errors
     /// `Forked`.

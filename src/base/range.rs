@@ -1,7 +1,7 @@
-//! Ranges of keys as they are written in Rust: `..`, `"a".."n"`, `key..=key`, bounds.
+//! Ranges of keys in the syntax of Rust: `..`, `"a".."n"`, `key..=key`, pairs of bounds.
 //!
-//! A trait of its own, because `impl RangeBounds<K>` cannot infer `K` for `..`. Sealed: the set of
-//! range types is closed. A range whose start lies behind its end is empty.
+//! They have a trait of their own, because `impl RangeBounds<K>` cannot infer `K` for `..`. The
+//! trait is sealed. A range whose start is above its end is empty.
 
 use crate::base::key::prefix_successor;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -16,7 +16,7 @@ pub struct KeyBounds {
 }
 
 impl KeyBounds {
-    /// The keys that start with `prefix`: exact, whatever bytes it has.
+    /// Exactly the keys that start with `prefix`, whatever bytes it has.
     #[must_use]
     pub fn of_prefix(prefix: &[u8]) -> Self {
         KeyBounds {
@@ -25,8 +25,8 @@ impl KeyBounds {
         }
     }
 
-    /// The same keys as a half-open range: from the first on, and below the second or all. Nothing
-    /// lies between a key and the same key with a zero byte behind it.
+    /// The same keys as a half-open range: from the first key on, and below the second one, or
+    /// without an end. No key sorts between a key and that key with a zero byte appended.
     #[must_use]
     pub fn half_open(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let above = |key: &Vec<u8>| [&key[..], &[0]].concat();
@@ -81,7 +81,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A range of keys: any of Rust's range types over anything that is bytes.
+/// A range of keys: any range type of Rust over strings, byte slices or vectors.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {

@@ -1,11 +1,11 @@
-//! Stand-ins for what `base/sync.rs` hands out, under a scheduler that decides at every call which
-//! thread goes on: the checks in `interleavings` run the engine on them, many schedules one after
-//! the other, each repeatable.
+//! Replacements for the locks and atomics of `base/sync.rs` that run under a scheduler. At every
+//! call the scheduler decides which thread runs next. The checks in `interleavings` run the engine
+//! under many such schedules, each of which can be repeated.
 //!
-//! Only the package `interleavings/` compiles this, with the feature of that name. The threads are
-//! coroutines of one system thread, so what is no lock and no atomic of ours (the skip list, its
-//! epochs, the inside of `arc-swap`) is one step; and memory is sequentially consistent:
-//! ThreadSanitizer and Miri look at orderings.
+//! Only the package `interleavings/` compiles this file, with the feature of that name. The threads
+//! are coroutines of one system thread. Code without our locks and atomics (the skip list, its
+//! epochs, the inside of `arc-swap`) therefore runs as one step. Memory is sequentially consistent;
+//! ThreadSanitizer and Miri check memory orderings.
 
 use arc_swap::{AsRaw, Guard, RefCnt};
 use std::fmt;
@@ -15,14 +15,14 @@ use std::sync::{Arc, TryLockError};
 pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 pub use shuttle::{thread, thread_local};
 
-/// Does nothing: each time would be a choice of the scheduler's, which it has anyway.
+/// Does nothing: the scheduler can run another thread at any call anyway.
 pub fn yield_until(_: impl Fn() -> bool) {}
 
 /// As `parking_lot::Mutex`.
 #[derive(Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// As `parking_lot::MutexGuard`. Empty only while it waits.
+/// As `parking_lot::MutexGuard`. Empty only while a `Condvar` waits.
 pub struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
 /// As `parking_lot::Condvar`.

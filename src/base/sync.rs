@@ -1,9 +1,9 @@
-//! The locks and atomics of the engine, from one place.
+//! The locks and atomics of the engine, in one place.
 //!
-//! Everything above takes its mutexes, condition variables, swapped pointers, thread-locals and
-//! threads from here, so that a scheduler can stand in for the system's in tests (`scheduled`,
-//! `interleavings`). A `Condvar` belongs to one `Mutex` for life. The order in which locks are
-//! taken stands in `state/shared.rs`. What only counts, and orders nothing, uses [`plain`].
+//! The engine takes its mutexes, condition variables, swapped pointers, thread-locals and threads
+//! from here, so that tests can run it under a scheduler (`scheduled`, `interleavings`). A
+//! `Condvar` is used with one `Mutex` only. `state/shared.rs` states the lock order. Atomics that
+//! only count, and order nothing, come from [`plain`].
 
 #[cfg(feature = "interleavings")]
 pub use crate::base::scheduled::{
@@ -21,8 +21,8 @@ pub use std::sync::{Arc, OnceLock};
 #[cfg(not(feature = "interleavings"))]
 pub use std::{thread, thread_local};
 
-/// Lets other threads run, up to ten times, until `done` holds: for what takes less time than
-/// waking a thread that sleeps.
+/// Yields to other threads until `done` holds, at most ten times: for a wait that is shorter than
+/// waking a blocked thread takes.
 #[cfg(not(feature = "interleavings"))]
 pub fn yield_until(done: impl Fn() -> bool) {
     for _ in 0..10 {
@@ -33,9 +33,9 @@ pub fn yield_until(done: impl Fn() -> bool) {
     }
 }
 
-/// Wakes workers that wait for something to do. No ring is missed: a worker reads the count of
-/// rings, looks for work, and then sleeps only until the count moves on. Ringing takes no lock but
-/// the bell's own, which nobody holds while doing anything else.
+/// Wakes workers that wait for work. No ring is missed: a worker reads the count of rings, looks
+/// for work, and then blocks only until the count changes. Ringing takes only the lock of the bell,
+/// and no thread holds that lock while it does anything else.
 #[derive(Debug, Default)]
 pub struct Bell {
     rings: Mutex<u64>,
@@ -43,18 +43,18 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes everyone who waits.
+    /// Wakes all waiting threads.
     pub fn ring(&self) {
         *self.rings.lock() += 1;
         self.rung.notify_all();
     }
 
-    /// How often it rang.
+    /// The number of rings so far.
     pub fn rings(&self) -> u64 {
         *self.rings.lock()
     }
 
-    /// Waits until it rang more often than `rings` times.
+    /// Waits until the number of rings is above `rings`.
     pub fn wait_beyond(&self, rings: u64) {
         let mut count = self.rings.lock();
         while *count <= rings {
@@ -63,7 +63,7 @@ impl Bell {
     }
 }
 
-/// The system's own, in tests too.
+/// The types of the system, under every scheduler.
 pub mod plain {
     pub use parking_lot::Mutex;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
-//! Keys and values as they are handed out: owned, cheap to clone, without a lifetime.
+//! The keys and values that reads return: owned, cheap to clone, without a lifetime.
 //!
-//! Up to [`INLINE_BYTES`] stand in the `Value` itself; point lookups copy up to [`COPY_BYTES`];
-//! larger ones, and whatever an iterator hands out, share what already holds them: the cached
-//! block, or a memtable's chunk of a few values (16 KiB, or one value), never a whole memtable. A
-//! shared value keeps its block or chunk in memory for as long as it lives, evicted or not;
+//! Up to [`INLINE_BYTES`] bytes are stored in the `Value` itself. Point lookups copy up to
+//! [`COPY_BYTES`]. Larger values, and those of iterators, share their memory with the cached block
+//! or with a memtable's chunk of a few values (16 KiB, or one value), never with a whole memtable.
+//! A shared value keeps its block or chunk in memory while it lives, even after eviction;
 //! [`Value::detach`] ends that.
 
 use crate::base::sync::Arc;
@@ -14,10 +14,10 @@ use std::ops::Deref;
 /// Values up to this size need no allocation.
 pub const INLINE_BYTES: usize = 30;
 
-/// Point lookups copy values up to this size out of their block; larger ones share it. A lookup's
-/// value may outlive its block by far, and two threads that read one hot block would contend for
-/// its reference count. A scan has the block at hand and passes on: there sharing saves an
-/// allocation an entry (`benches/scan.rs`).
+/// Point lookups copy values up to this size out of their block; larger values share it. The value
+/// of a lookup may long outlive its block, and two threads that read one hot block would contend
+/// for its reference count. A scan moves on through the block, so there sharing saves an allocation
+/// for each entry (`benches/scan.rs`).
 pub const COPY_BYTES: usize = 256;
 
 /// A value, or the key of an iterated entry. Dereferences to `[u8]`.
@@ -33,7 +33,7 @@ pub struct Value(Repr);
 /// The key of an iterated entry; the same type as [`Value`], with the same costs.
 pub type Key = Value;
 
-/// Bytes that a value may share: a block, kept alive by whoever still reads from it.
+/// Bytes that a value may share: a block, which lives as long as a value refers to it.
 type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 #[derive(Clone)]
@@ -45,7 +45,7 @@ enum Repr {
 }
 
 impl Value {
-    /// As `Value::from`, for what mostly fits inline: then without a call.
+    /// As `Value::from`, but inlined for short values.
     #[inline]
     pub(crate) fn short(source: &[u8]) -> Self {
         if source.len() > INLINE_BYTES {
@@ -56,8 +56,8 @@ impl Value {
         Value(Repr::Inline { len: source.len() as u8, bytes })
     }
 
-    /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they do
-    /// not lie in `owner`.
+    /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they are
+    /// not all in `owner`.
     #[inline]
     pub(crate) fn from_shared<T>(owner: &Arc<T>, start: usize, len: usize) -> Option<Self>
     where
@@ -72,8 +72,8 @@ impl Value {
         Some(Value(Repr::Shared { owner, start, len }))
     }
 
-    /// The `len` bytes of a memtable's chunk from `start` on, which must lie in it: a copy when
-    /// they fit inline, else sharing the chunk.
+    /// The `len` bytes at `start` of a memtable's chunk, which must contain them: a copy if they
+    /// fit inline, else shared.
     pub(crate) fn from_chunk(chunk: &Arc<[u8]>, start: u32, len: u32) -> Self {
         if len as usize <= INLINE_BYTES {
             let start = start as usize;
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// The same bytes, sharing nothing with a block: for values that are kept for long.
+    /// A value that shares nothing with a block: use it for values that are kept for long.
     #[must_use]
     pub fn detach(self) -> Self {
         match self.0 {
@@ -128,8 +128,8 @@ impl From<&[u8]> for Value {
     }
 }
 
-/// Copies `source`, which is no longer than `to`. From eight bytes on in two pieces of one size,
-/// which may overlap: a copy of any length would be a call.
+/// Copies `source`, which is no longer than `to`. From eight bytes on, it copies two pieces of a
+/// fixed size, which may overlap: a copy of variable length would call `memcpy`.
 #[inline]
 fn copy_short(to: &mut [u8; INLINE_BYTES], source: &[u8]) {
     let len = source.len();

@@ -1,15 +1,15 @@
-//! A batch of writes: applied as one step, recovered whole or not at all.
+//! A batch of writes: applied as one step, and recovered whole or not at all.
 //!
-//! Encoding, which is also the payload of a WAL record behind that record's own header:
+//! The encoding, which a WAL record contains after its own header:
 //!
 //! ```text
 //! batch  := sequence: u64  count: u32  keyspace: varint (0)  entry*
 //! entry  := kind: u8  key: length-prefixed  [value: length-prefixed, if kind is Put]
 //! ```
 //!
-//! Entry `i` has sequence number `sequence + i`. Keyspace is reserved: any other value than 0 is
-//! refused. Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled;
-//! the first breach is kept and answers the write, before anything is logged.
+//! Entry `i` has the sequence number `sequence + i`. Keyspace is reserved: readers refuse any value
+//! but 0. Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The
+//! batch keeps the first violation, and the write returns it before anything is logged.
 
 use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::error::{Error, Result};
@@ -50,7 +50,7 @@ impl WriteBatch {
         WriteBatch { entries: Vec::new(), count: 0, payload_bytes: 0, refused: None }
     }
 
-    /// Adds a write of `value` under `key`. A later entry of the batch wins over an earlier one.
+    /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         self.push(ValueKind::Put, key.as_ref(), value.as_ref());
         self
@@ -80,7 +80,7 @@ impl WriteBatch {
         HEADER_BYTES + self.entries.len()
     }
 
-    /// Forgets the entries and keeps the memory.
+    /// Removes all entries and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.count = 0;
@@ -88,7 +88,7 @@ impl WriteBatch {
         self.refused = None;
     }
 
-    /// `InvalidArgument` if an entry, or the batch, was beyond a limit.
+    /// `InvalidArgument` if an entry or the batch exceeded a limit.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.refused {
             Some(what) => Err(Error::InvalidArgument { what: what.clone() }),
@@ -101,7 +101,7 @@ impl WriteBatch {
         self.payload_bytes
     }
 
-    /// The entries without the header, for joining batches of one group.
+    /// The encoded entries without the header, to join the batches of a write group.
     pub(crate) fn entries(&self) -> &[u8] {
         &self.entries
     }
@@ -110,7 +110,7 @@ impl WriteBatch {
         if self.refused.is_some() {
             return;
         }
-        // 21: kind and two lengths.
+        // 21: the kind, and two varint lengths of at most 10 bytes.
         let entry_bytes = key.len() + value.len() + 21;
         let bytes = self.bytes() + entry_bytes;
         let breach = if key.len() > KEY_BYTES_MAX {
@@ -137,14 +137,14 @@ impl WriteBatch {
     }
 }
 
-/// Appends a batch of `count` entries, numbered from `sequence`, whose encoding is `entries`.
+/// Appends the header of a batch of `count` entries, numbered from `sequence`.
 pub fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, count: u32) {
     dst.extend_from_slice(&sequence.to_le_bytes());
     dst.extend_from_slice(&count.to_le_bytes());
     dst.push(0);
 }
 
-/// One entry of a batch that is being read.
+/// One entry of a decoded batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchEntry<'a> {
     /// Put or tombstone.
@@ -155,7 +155,7 @@ pub struct BatchEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// A decoded batch: header read, entries checked as a whole.
+/// A decoded batch, all of whose entries were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedBatch<'a> {
     /// Number of the first entry.
@@ -166,15 +166,16 @@ pub struct DecodedBatch<'a> {
 }
 
 impl<'a> DecodedBatch<'a> {
-    /// Reads a batch and checks all of it. The error says what is wrong; the caller knows where.
+    /// Decodes a batch and checks all of it. The error says what is wrong; the caller adds the
+    /// place.
     pub fn decode(bytes: &'a [u8]) -> std::result::Result<Self, String> {
         let mut decoder = Decoder::new(bytes);
         let header = (decoder.u64(), decoder.u32(), decoder.varint());
         let (Some(sequence), Some(count), Some(keyspace)) = header else {
-            return Err("write batch shorter than its header".into());
+            return Err("a write batch shorter than its header".into());
         };
         if keyspace != 0 {
-            return Err(format!("write batch of keyspace {keyspace}, which this version lacks"));
+            return Err(format!("a write batch of keyspace {keyspace}; only 0 is supported"));
         }
         let batch = DecodedBatch { sequence, count, entries: decoder.rest() };
         let mut found = 0u64;
@@ -183,21 +184,21 @@ impl<'a> DecodedBatch<'a> {
             found += 1;
         }
         if !iter.decoder.is_empty() {
-            return Err(format!("write batch with a malformed entry {found} of {count}"));
+            return Err(format!("a write batch with a malformed entry: {found} of {count}"));
         }
         if found != u64::from(count) {
-            return Err(format!("write batch of {found} entries that says it has {count}"));
+            return Err(format!("a write batch of {found} entries, expected {count}"));
         }
         Ok(batch)
     }
 
-    /// How long the encodings of the entries are.
+    /// Bytes of the encoded entries.
     #[must_use]
     pub fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
 
-    /// A batch that this process encoded, whose entries need no check.
+    /// A batch that this process encoded; its entries are not checked.
     #[must_use]
     pub fn trusted(sequence: SequenceNumber, count: u32, entries: &'a [u8]) -> Self {
         DecodedBatch { sequence, count, entries }

@@ -25,7 +25,7 @@ use crate::base::write_batch::DecodedBatch;
 use crate::env::directory::{keep_in_lost, our_files};
 use crate::jobs::flush::write_memtables;
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
-use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;

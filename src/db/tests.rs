@@ -9,7 +9,8 @@ use crate::db::handle;
 use crate::db::handle::Db;
 use crate::db::open;
 use crate::env::api::Env;
-use crate::env::mem::{CrashModel, MemEnv};
+use crate::env::mem::MemEnv;
+use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::remove_files;
@@ -85,7 +86,7 @@ fn takes_no_writes(db: &Db) {
 #[test]
 fn a_damaged_filter_fails_the_flush() {
     for (filter, fault) in &filters_with_faults() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, filter, true);
         put(&db, fault, "value");
         assert!(db.flush().is_err(), "{filter:?}");
@@ -107,7 +108,7 @@ const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
 #[test]
 fn unchecked_filter_damage_passes_the_flush() {
     for (filter, fault) in &filters_with_faults() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, filter, false);
         put(&db, fault, "value");
         db.flush().unwrap();
@@ -119,7 +120,7 @@ fn unchecked_filter_damage_passes_the_flush() {
 #[test]
 fn a_damaged_filter_fails_the_compaction() {
     for (filter, fault) in &filters_with_faults() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, filter, false);
         for value in ["old", "new"] {
             put(&db, fault, value);
@@ -146,7 +147,7 @@ fn a_damaged_filter_fails_the_compaction() {
 #[test]
 fn a_flush_races_with_the_first_write() {
     let directory = Path::new("/db");
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let options = Options::new().env(Arc::new(env.clone()));
     let db = options.clone().open(directory).unwrap();
     // The second manifest of a store, so that log 0 would be a step back.
@@ -190,7 +191,7 @@ fn a_flush_races_with_the_first_write() {
 #[test]
 fn edits_that_reorder_versions_are_refused() {
     let directory = Path::new("/db");
-    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::with_log()));
     let db = options.clone().open(directory).unwrap();
     for value in ["1", "2", "3"] {
         db.put("k", value).unwrap();
@@ -221,7 +222,7 @@ fn edits_that_reorder_versions_are_refused() {
 /// A caller's own compaction may log edits: `close` must not let the directory go before it ends.
 #[test]
 fn close_waits_for_the_compaction_of_a_caller() {
-    let options = Options::new().env(Arc::new(MemEnv::without_log()));
+    let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
     // As a `compact_range` that goes on and on.
     db.shared().jobs.lock().compacting = true;
@@ -254,7 +255,7 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
 
 #[test]
 fn the_last_reader_frees_replaced_files() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
     let rings = db.shared().work.rings();
     drop(kept);
@@ -271,7 +272,7 @@ fn the_last_reader_frees_replaced_files() {
 /// Between the end of the workers and the end of the session nobody else removes it.
 #[test]
 fn close_removes_files_an_iterator_kept() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
     workers::stop(db.shared(), &mut db.workers()).unwrap();
     drop(kept);
@@ -283,7 +284,7 @@ fn close_removes_files_an_iterator_kept() {
 /// An iterator that outlives the database leaves its tables to the next session.
 #[test]
 fn opening_removes_files_an_iterator_kept() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
     db.close().unwrap();
     drop(db);
@@ -298,7 +299,7 @@ fn opening_removes_files_an_iterator_kept() {
 /// A removal that a flush left to its worker came after a later change of the manifest had failed.
 #[test]
 fn file_removal_waits_for_the_manifest() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
     let shared = db.shared();
     let versions = shared.versions.lock();
@@ -321,7 +322,7 @@ fn file_removal_waits_for_the_manifest() {
 /// between the two, and who waits for it woken. Here nothing else would do either.
 #[test]
 fn idle_workers_free_memtables_and_wake_waiters() {
-    let options = Options::new().env(Arc::new(MemEnv::without_log()));
+    let options = Options::new().env(Arc::new(MemEnv::new()));
     let shared = open::open(options, Path::new("/db")).unwrap();
     let held = Arc::clone(&shared.view.load().active);
     let (waits, waiting) = channel();
@@ -360,7 +361,7 @@ fn idle_workers_free_memtables_and_wake_waiters() {
 #[test]
 fn sequences_continue_above_everything_after_a_crash() {
     let directory = Path::new("/db");
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let options = Options::new().env(Arc::new(env.clone()));
     let db = options.clone().open(directory).unwrap();
     for number in 0..7 {
@@ -381,7 +382,7 @@ fn sequences_continue_above_everything_after_a_crash() {
 
 #[test]
 fn handles_print_as_one_line() {
-    let db = open(&MemEnv::without_log(), &Filter::none(), true);
+    let db = open(&MemEnv::new(), &Filter::none(), true);
     db.put("key", "value").unwrap();
     assert_eq!(format!("{db:?}"), r#"Db { directory: "/db", .. }"#);
     let snapshot = format!("{:?}", db.snapshot());

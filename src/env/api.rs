@@ -1,15 +1,15 @@
 //! The calls that siftdb makes on files, and nothing else.
 //!
-//! The set is closed: crash models and fault injection are written once, against these calls.
-//! A writer tracks its own end of file, so there is no append; a reader is positional, so it is
-//! shared between threads. Every call answers the system's own error; the caller adds which file.
+//! The set is small, because crash models and fault injection must know every call. There is no
+//! append: a writer tracks its own end of file. Reads are positional, so threads share a reader.
+//! Every call returns the error of the system; the caller adds the path.
 //!
-//! Implementations loop over short writes and `EINTR`; a read that meets the end of the file is
-//! an `UnexpectedEof`. No call follows a symbolic link in its last component except opening the
-//! database directory itself. Opening never blocks on a FIFO or device: it is refused.
+//! Implementations repeat short writes and calls that end with `EINTR`. A read past the end of the
+//! file is an `UnexpectedEof`. No call follows a symbolic link in the last component of a path,
+//! except to the database directory itself. Opening a FIFO or device is refused, so it never
+//! blocks.
 //!
-//! At the end, what the engine does with several calls in more than one place: reading a small
-//! file whole, and replacing one in a durable step.
+//! The functions at the end combine calls: they read a small file whole, and replace one durably.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Shared or exclusive hold on a lock file.
+/// How a lock file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// Many readers.
@@ -41,36 +41,36 @@ pub enum FileKind {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// The name, without the directory. Names that are not UTF-8 are replaced lossily: they are
-    /// foreign in any case.
+    /// The name, without the directory. A name that is not UTF-8 is converted lossily: it is no
+    /// name of siftdb in any case.
     pub name: String,
-    /// What it names.
+    /// What the name refers to.
     pub kind: FileKind,
 }
 
-/// Names one file for as long as it exists, whatever names it has.
+/// Identifies a file while it exists, whatever its names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// The file system that it is in.
+    /// The file system.
     pub device: u64,
-    /// Its number there.
+    /// The number of the file in that file system.
     pub inode: u64,
 }
 
-/// What is known of a file without opening it.
+/// What the file system knows about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is; a link is not followed.
+    /// The kind of file; a link is not followed.
     pub kind: FileKind,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// Which file it is.
+    /// The identity of the file.
     pub id: FileId,
 }
 
 /// A file opened for reading at any offset, by any thread.
 pub trait RandomFile: Send + Sync + Debug {
-    /// Fills `buffer` from `offset`. Meeting the end of the file is `UnexpectedEof`.
+    /// Fills `buffer` from `offset`; `UnexpectedEof` if the file ends before that.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
     /// The length of the file now, in bytes.
@@ -82,26 +82,26 @@ pub trait RandomFile: Send + Sync + Debug {
     }
 }
 
-/// A new file that one writer fills.
+/// A new file, opened by its only writer.
 pub trait WritableFile: Send + Debug {
     /// Writes all of `data` at `offset`, extending the file as needed.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Makes `offset..offset + bytes` part of the file, zero-filled and allocated on disk, so that
-    /// a later write there followed by `sync_data` need not change the file's metadata.
+    /// Fills `offset..offset + bytes` with zeros that are allocated on disk. A later write there,
+    /// followed by `sync_data`, then need not change the metadata of the file.
     fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()>;
 
-    /// Makes the contents durable, and the length where it is needed to read them.
+    /// Makes the contents durable, and as much of the metadata as reading them needs.
     fn sync_data(&mut self) -> io::Result<()>;
 
     /// Makes contents and metadata durable.
     fn sync_all(&mut self) -> io::Result<()>;
 }
 
-/// A held lock; dropping it lets go. The lock file itself stays. In a child process that was
-/// forked while the lock was held, dropping it must not let go: the lock is the parent's.
+/// A held lock; dropping it unlocks the file and leaves the file in place. In a process that was
+/// forked while the lock was held, dropping must not unlock: the lock belongs to the parent.
 pub trait FileLock: Send + Sync + Debug {
-    /// Which file is locked. Another file under the same name is not locked.
+    /// The locked file. Another file under the same name is not locked.
     fn id(&self) -> io::Result<FileId>;
 }
 
@@ -123,7 +123,7 @@ pub trait Env: Send + Sync + Debug {
     /// Makes the names in a directory durable: creations, renames and removals.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name, replacing what had it, in one step.
+    /// Renames a file in one step; a file that has the new name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -138,21 +138,21 @@ pub trait Env: Send + Sync + Debug {
     /// The entries of a directory, in no order.
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
 
-    /// What is known of `path`; a link is not followed.
+    /// The metadata of `path`; a link is not followed.
     fn metadata(&self, path: &Path) -> io::Result<Metadata>;
 
     /// Locks the file, creating it if needed; `WouldBlock` if another handle, of this process or
-    /// another, holds it. Never waits.
+    /// another, holds it. Never blocks.
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
 }
 
-/// The whole of a small file. More than `limit_bytes` is corruption, found before any memory is
-/// taken for it.
+/// Reads a small file whole. A file above `limit_bytes` is corruption, and no memory is allocated
+/// for it.
 pub(crate) fn read_file(env: &dyn Env, path: &Path, limit_bytes: u64) -> Result<Vec<u8>> {
     let file = env.open_random(path).map_err(|error| Error::io("open", path, error))?;
     let bytes = file.len().map_err(|error| Error::io("metadata", path, error))?;
     if bytes > limit_bytes {
-        let what = format!("the file has {bytes} bytes, at most {limit_bytes} are possible");
+        let what = format!("the file has {bytes} bytes, expected at most {limit_bytes}");
         return Err(Error::corruption(path, limit_bytes, what));
     }
     let mut contents = vec![0; bytes as usize];
@@ -160,8 +160,8 @@ pub(crate) fn read_file(env: &dyn Env, path: &Path, limit_bytes: u64) -> Result<
     Ok(contents)
 }
 
-/// Makes the contents durable under the name `temporary`, for [`put_in_place`]. After a failure the
-/// name may stay, and a stale one is replaced.
+/// Writes `contents` durably to the file `temporary`, for [`put_in_place`]. A file of that name is
+/// replaced. After a failure the file may remain.
 pub(crate) fn write_temporary(
     env: &dyn Env,
     directory: &Path,
@@ -181,8 +181,8 @@ pub(crate) fn write_temporary(
     file.sync_all().map_err(|error| Error::io("sync_all", &temporary, error))
 }
 
-/// Gives `target` the contents of `temporary` in one durable step: after a crash it has the old
-/// contents or the new, and so it has after a failure.
+/// Renames `temporary` to `target` and makes that durable. After a crash or a failure, `target` has
+/// either the old contents or the new ones.
 pub(crate) fn put_in_place(
     env: &dyn Env,
     directory: &Path,

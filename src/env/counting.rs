@@ -1,9 +1,9 @@
-//! [`CountingEnv`]: another Env whose reads, writes and syncs are counted.
+//! [`CountingEnv`]: an Env that counts the reads, writes and syncs of another one.
 //!
-//! Tests hold the engine's own statistics against it: "blocks avoided" is true only if the reads
-//! were not made. A read is one `read_exact_at`; opening, listing and asking for a length are
-//! none. A call that fails counts too, with the bytes it was asked for. The figures are relaxed
-//! atomics: exact once the threads that made the calls are joined.
+//! Tests compare the engine's own statistics with it: a block counts as avoided only if it was not
+//! read. A read is one `read_exact_at`; opening a file, listing a directory and asking for a length
+//! are not reads. A failed call counts too, with the bytes that it asked for. The counters are
+//! relaxed atomics: they are exact once the threads that made the calls are joined.
 
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::env::api::{Env, RandomFile, WritableFile};
@@ -11,7 +11,7 @@ use crate::env::layer::EnvLayer;
 use std::io;
 use std::path::Path;
 
-/// An Env that counts what it passes on to another. Clones share the figures.
+/// An Env that counts the calls that it forwards. Clones share the counters.
 ///
 /// ```
 /// use siftdb::env::{CountingEnv, Env, MemEnv};
@@ -48,7 +48,7 @@ fn add(counter: &AtomicU64, amount: u64) {
 }
 
 impl CountingEnv {
-    /// Counts from zero.
+    /// Wraps `inner`, with all counters at zero.
     #[must_use]
     pub fn new(inner: Arc<dyn Env>) -> Self {
         CountingEnv { inner, counts: Arc::default() }
@@ -60,13 +60,13 @@ impl CountingEnv {
         self.counts.read_calls.load(Ordering::Relaxed)
     }
 
-    /// Bytes asked for by them.
+    /// Bytes that these calls asked for.
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         self.counts.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that one of them asked for.
+    /// Bytes of the largest of these calls.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {
         self.counts.read_bytes_max.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ impl CountingEnv {
         self.counts.write_calls.load(Ordering::Relaxed)
     }
 
-    /// Bytes given to them.
+    /// Bytes that these calls wrote.
     #[must_use]
     pub fn write_bytes(&self) -> u64 {
         self.counts.write_bytes.load(Ordering::Relaxed)

@@ -18,16 +18,16 @@ use std::path::Path;
 /// `ENFILE` and `EMFILE`: the system, or this process, has too many open files.
 const NO_DESCRIPTOR: [i32; 2] = [23, 24];
 
-/// How often a call is made again when no pool holds anything: another thread may be about to
-/// close what it read with.
+/// How often a call is repeated when no pool holds a descriptor: another thread may be about to
+/// close one.
 const LAST_TRIES: u32 = 3;
 
-/// An Env that makes room for descriptors.
+/// An Env that closes cached descriptors when the process runs out of them.
 #[derive(Debug)]
 pub struct DescriptorRetryEnv(Arc<dyn Env>);
 
 impl DescriptorRetryEnv {
-    /// Makes the calls of `env`.
+    /// Wraps `env`.
     #[must_use]
     pub fn over(env: &Arc<dyn Env>) -> Arc<dyn Env> {
         Arc::new(DescriptorRetryEnv(Arc::clone(env)))

@@ -1,12 +1,11 @@
-//! The directory of a database: its lock, the files in it that are ours, and `lost`.
+//! The directory of a database: its lock, the files of siftdb in it, and the folder `lost`.
 //!
-//! Called by everything that opens a directory: `db::open`, `repair`. A name that is not ours to
-//! the letter is never looked at, and LOCK is never removed.
+//! `db::open` and `repair` use it. Files whose names siftdb does not write are ignored, and LOCK is
+//! never removed.
 //!
-//! [`keep_in_lost`] gives a file a second name in the folder `lost`, or a copy where there are no
-//! second names, durably, before anything else is done about it. So at every moment the file has
-//! its old name, the new one, or both, and what takes the old name away later (a sweep of orphans,
-//! a repair) loses nothing.
+//! [`keep_in_lost`] durably gives a file a second name in the folder `lost`, or a copy where the
+//! file system has no hard links. At every moment the file has its old name, the new one, or both,
+//! so removing the old name later loses nothing.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};
@@ -16,27 +15,27 @@ use crate::env::directory_lock::DirectoryLock;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// File numbers from here on are not believed when they stand in a foreign-made name or a
-/// damaged file: as many are left above them.
+/// File numbers from here on are ignored in file names and damaged files. siftdb never gets there,
+/// and using such a number could leave no higher ones for new files.
 pub const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
 
-/// The folder for what could not be used.
+/// The folder for files that could not be used.
 const LOST: &str = "lost";
 
 /// How much of a file is copied at a time.
 const COPY_STEP_BYTES: u64 = 1 << 20;
 
-/// Takes LOCK, creating it if needed.
+/// Locks LOCK for a writer; creates it if needed.
 ///
 /// # Errors
-/// `Locked` if someone else holds it.
+/// `Locked` if another handle or process holds it.
 pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
     DirectoryLock::take(env, &FileName::Lock.path(directory), LockMode::Exclusive)
 }
 
-/// Takes LOCK together with other readers. Where there is no such file, which this must not create,
-/// nobody has ever written by this name of the directory, and someone who begins to can only make
-/// reads fail: numbers of files are never used twice.
+/// Locks LOCK for a reader, which other readers may do too. A reader must not create the file. If
+/// it is missing, no writer has used the directory under this path. A writer that starts now can
+/// make reads fail, but never make them wrong: file numbers are never reused.
 ///
 /// # Errors
 /// `Locked` if a writer holds it.
@@ -49,7 +48,7 @@ pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock
     }
 }
 
-/// The files in the directory whose names are ours to the letter.
+/// The files in the directory whose names siftdb writes.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -58,21 +57,21 @@ pub fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
     Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
 }
 
-/// The first number that no file of these has, or had: numbers are never used again, not even
-/// those of files that no manifest names.
+/// The number after the highest one in `files`. Numbers are never reused, not even those of files
+/// that no manifest names.
 #[must_use]
 pub fn number_behind(files: &[FileName]) -> u64 {
     let taken = files.iter().filter_map(|name| name.number());
     taken.filter(|number| *number < BELIEVED_MAX).max().map_or(0, |last| last + 1)
 }
 
-/// Keeps each of the files in the folder `lost`, under its own name or, where that is taken, with
-/// a number behind it; durable when this returns. Answers the new paths. Where a file or a link has
-/// the folder's name, the folder is `lost.1`, or the next that is free.
+/// Keeps each file in the folder `lost`, under its own name or, if that is taken, with a number
+/// appended; durable when this returns. Returns the new paths. If a file or a link has the name of
+/// the folder, the folder is `lost.1`, or the next free name.
 ///
 /// # Errors
-/// The folder cannot be made, or a file can neither be given a second name nor be copied. Then all
-/// files still have their old names.
+/// The folder cannot be created, or a file can be neither linked nor copied. All files then still
+/// have their old names.
 pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -87,7 +86,7 @@ pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Resu
     Ok(kept)
 }
 
-/// The folder `lost`, made if it is not there.
+/// The folder `lost`; creates it if needed.
 fn lost_folder(env: &dyn Env, directory: &Path) -> Result<PathBuf> {
     let mut others = 0;
     loop {
@@ -100,7 +99,7 @@ fn lost_folder(env: &dyn Env, directory: &Path) -> Result<PathBuf> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::io("create_dir", lost, error)),
         }
-        // A link is none, even one to a folder: what it leads to may be on another disk.
+        // A link to a folder does not count: its target may be on another disk.
         match env.metadata(&lost) {
             Ok(found) if found.kind == FileKind::Directory => return Ok(lost),
             Ok(_) => others += 1,
@@ -122,7 +121,7 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
         let (op, kept) = match (taken, is_file) {
             (true, _) => ("hard_link", Err(ErrorKind::AlreadyExists.into())),
             (false, true) => ("hard_link", second_name(env, path, &place)),
-            // A folder, link or device under a name of ours: nothing that a second name can have.
+            // A folder, link or device with a name of siftdb cannot have a second name.
             (false, false) => ("rename", env.rename(path, &place)),
         };
         match kept {
@@ -133,8 +132,8 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Gives `path` a second name or, where files cannot have two, a copy under that name: the old name
-/// must stay until something durable does without it.
+/// Gives `path` a second name, or a copy where files cannot have two names. The old name must stay
+/// until nothing durable needs it any more.
 fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
     match env.hard_link(path, place) {
         Err(error)
@@ -142,7 +141,7 @@ fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
         {
             let copied = copy(env, path, place);
             if copied.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
-                // Half a file would pass for the whole one.
+                // A partial copy would look like a complete one.
                 let _ = env.remove(place);
             }
             copied
@@ -151,7 +150,7 @@ fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
     }
 }
 
-/// A durable copy; its name is not durable yet.
+/// Copies the contents durably; the name of the copy is not durable yet.
 fn copy(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
     let from = env.open_random(path)?;
     let bytes = from.len()?;

@@ -1,12 +1,11 @@
-//! The directory's lock: held by whatever can still read or write there.
+//! The lock of a database directory, held while anything can still read or write there.
 //!
-//! `directory` takes it for `db::open` and `repair`. Every read view has a share in it, so a call,
-//! an iterator or a snapshot that reads a view keeps the directory locked. `LOCK` is unlocked when
-//! the last share goes.
+//! `directory` takes it for `db::open` and `repair`. Every read view shares it, so a call, an
+//! iterator or a snapshot keeps the directory locked. `LOCK` is unlocked when the last owner drops.
 //!
-//! - What this process has locked is listed, so that [`Error::Locked`] can say what holds it.
-//! - A writer calls [`DirectoryLock::check`] before it begins a log or changes the manifest: a
-//!   removed `LOCK` locks nobody out.
+//! - A list of the locks of this process lets [`Error::Locked`] say what holds one of them.
+//! - A writer calls [`DirectoryLock::check`] before it starts a log or changes the manifest,
+//!   because a removed `LOCK` no longer keeps other processes out.
 
 use crate::base::error::{Error, LockHolder, Result};
 use crate::base::process::Process;
@@ -17,25 +16,25 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 
-/// How often a lock is taken again when its file lost its name at the same moment.
+/// How often locking is tried when the lock file is renamed or removed at the same time.
 const TRIES: u32 = 10;
 
-/// What this process has locked; what is gone is dropped when the next lock is taken.
+/// The locks of this process. Taking a lock removes the entries of released ones.
 static HELD: plain::Mutex<Vec<Weak<Held>>> = plain::Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Held {
-    /// The locked file; `None` where there is none.
+    /// The locked file; `None` for a reader of a directory without one.
     id: Option<FileId>,
-    /// The process that locked it.
+    /// The process that took the lock.
     process: Process,
-    /// The database was closed: only readers are left.
+    /// The database was closed, so only readers hold the lock.
     closed: plain::AtomicBool,
 }
 
-/// A held lock; the last owner lets go of it.
+/// A held lock; it is released when the last owner drops.
 pub struct DirectoryLock {
-    // Before `held`, so that it is let go first: until then the list says what holds it.
+    // Declared before `held`, so it drops first: the list must have its entry while it is locked.
     _lock: Option<Box<dyn FileLock>>,
     held: Arc<Held>,
     path: PathBuf,
@@ -43,7 +42,7 @@ pub struct DirectoryLock {
 
 impl fmt::Debug for DirectoryLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Where it is says all; an `Env` in memory would print its whole disk.
+        // The path only: an `Env` in memory would print all of its files.
         f.debug_struct("DirectoryLock").field("path", &self.path).finish_non_exhaustive()
     }
 }
@@ -52,7 +51,7 @@ impl DirectoryLock {
     /// Locks the file at `path`, creating it if needed.
     ///
     /// # Errors
-    /// `Locked` if someone else holds it.
+    /// `Locked` if another handle or process holds it; `LockLost` if the file keeps changing.
     pub fn take(env: &dyn Env, path: &Path, mode: LockMode) -> Result<Arc<Self>> {
         for _ in 0..TRIES {
             let lock = match env.lock(path, mode) {
@@ -62,7 +61,8 @@ impl DirectoryLock {
                 result => result.map_err(|error| Error::io("lock", path, error))?,
             };
             let id = lock.id().map_err(|error| Error::io("lock", path, error))?;
-            // Between opening and locking it, its name may have gone to another file.
+            // Another process may have replaced the file after it was opened and before it was
+            // locked.
             if is_at(env, path, id)? {
                 return Ok(DirectoryLock::new(Some(lock), Some(id), path));
             }
@@ -70,7 +70,7 @@ impl DirectoryLock {
         Err(Error::LockLost { path: path.into() })
     }
 
-    /// The share of a reader in a directory that has no file to lock.
+    /// The lock of a reader in a directory that has no file to lock.
     #[must_use]
     pub fn of_nothing(path: &Path) -> Arc<Self> {
         DirectoryLock::new(None, None, path)
@@ -86,15 +86,15 @@ impl DirectoryLock {
         Arc::new(DirectoryLock { _lock: lock, held, path: path.to_path_buf() })
     }
 
-    /// The database is closed: from now on only readers keep the lock.
+    /// Notes that the database was closed: from now on only readers hold the lock.
     pub fn close(&self) {
         self.held.closed.store(true, plain::Ordering::Relaxed);
     }
 
-    /// Checks that the name still belongs to the file that is locked.
+    /// Checks that the path still names the locked file.
     ///
     /// # Errors
-    /// `LockLost` if not, `Io` if that cannot be seen.
+    /// `LockLost` if not; `Io` if the file system does not say.
     pub fn check(&self, env: &dyn Env) -> Result<()> {
         match self.held.id {
             Some(id) if !is_at(env, &self.path, id)? => {
@@ -113,13 +113,13 @@ fn is_at(env: &dyn Env, path: &Path, id: FileId) -> Result<bool> {
     }
 }
 
-/// What holds the lock on the file at `path`.
+/// What in this process holds the lock on the file at `path`, or that another process does.
 fn holder(env: &dyn Env, path: &Path) -> LockHolder {
     let Ok(metadata) = env.metadata(path) else { return LockHolder::OtherProcess };
     let process = Process::current();
     let list = HELD.lock();
     let held = list.iter().filter_map(Weak::upgrade);
-    // A forked child has its parent's list.
+    // A forked process has a copy of the list of its parent, whose locks it does not hold.
     let mine = held.filter(|held| held.id == Some(metadata.id) && held.process == process);
     let closed = mine.map(|held| held.closed.load(plain::Ordering::Relaxed));
     match closed.reduce(|all, closed| all && closed) {

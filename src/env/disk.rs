@@ -1,13 +1,13 @@
 //! [`DiskEnv`]: the calls of [`Env`] on the real file system, with the standard library only.
 //!
-//! This is the one place of siftdb that touches `std::fs`; `clippy.toml` forbids it elsewhere.
-//! The standard library loops over `EINTR` and short transfers in `write_all_at`, `read_exact_at`
-//! and `sync_*`, so no bare `read` or `write` may appear; the calls by name that it makes only once
-//! go through `uninterrupted`.
+//! Only this file of siftdb uses `std::fs`; `clippy.toml` forbids it elsewhere. The standard
+//! library repeats interrupted and short calls in `write_all_at`, `read_exact_at` and `sync_*`, so
+//! plain `read` and `write` must not be used. It makes calls on paths only once, so these go
+//! through `uninterrupted`.
 //!
 //! Locks are those of `File::try_lock`: they belong to the open file, exclude other handles of
-//! this process too, and go when the process dies. The lock file is never unlinked, since a
-//! second process could then hold a lock on a file that no longer has the name.
+//! this process too, and end when the process dies. The lock file is never removed: two processes
+//! could then lock two files that had the same name.
 #![expect(clippy::disallowed_methods, reason = "all access to real files is made here")]
 
 use crate::base::process::Process;
@@ -20,8 +20,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Flags of `open(2)`, which std does not name: `(O_NOFOLLOW, O_NONBLOCK)`. Where they are not
-/// known they are 0, and the check made before opening stands alone.
+/// Flags of `open(2)` that std does not name: `(O_NOFOLLOW, O_NONBLOCK)`. On systems where they are
+/// not known they are 0, and only the check before opening protects.
 const OPEN_FLAGS: (i32, i32) = if cfg!(target_vendor = "apple") {
     (0x100, 0x4)
 } else if cfg!(not(any(target_os = "linux", target_os = "android"))) {
@@ -34,7 +34,7 @@ const OPEN_FLAGS: (i32, i32) = if cfg!(target_vendor = "apple") {
     (0, 0)
 };
 
-/// What `allocate_zeroed` writes, again and again.
+/// The bytes that `allocate_zeroed` writes repeatedly.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// The real file system.
@@ -62,12 +62,12 @@ impl DiskEnv {
     }
 }
 
-/// An empty path is what `Path::parent` answers for a bare name: the current directory.
+/// `Path::parent` returns an empty path for a bare name; it means the current directory.
 fn directory_path(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// Makes a call until no signal comes between: network file systems and FUSE may answer `EINTR`.
+/// Repeats a call that a signal interrupted: network file systems and FUSE may return `EINTR`.
 fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -104,8 +104,8 @@ fn refuse_unless_file(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Opens an existing ordinary file. The look before opening gives the clear error and leaves
-/// devices alone; the flags and the look afterwards hold if the name changes in between.
+/// Opens an existing ordinary file. The check before opening gives a clear error and never opens a
+/// device. The flags and the check after opening protect if the path changes in between.
 fn open_existing(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     refuse_unless_file(&uninterrupted(|| fs::symlink_metadata(path))?)?;
     let file = options.custom_flags(OPEN_FLAGS.0 | OPEN_FLAGS.1).open(path)?;
@@ -113,10 +113,10 @@ fn open_existing(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the lock file, creating it if it is not there.
+/// Opens the lock file; creates it if needed.
 fn open_lock(path: &Path, mode: LockMode) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // A shared lock asks for no right to write, so that a read-only directory can be read.
+    // A shared lock needs no write permission, so that a read-only directory can be read.
     options.read(true).write(mode == LockMode::Exclusive);
     match open_existing(path, &mut options) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -201,7 +201,7 @@ struct DiskFile(File);
 
 impl RandomFile for DiskFile {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        // An offset that the system cannot express is past every end, not a bad argument.
+        // An offset that the system cannot express is past the end of every file.
         match offset.checked_add(buffer.len() as u64) {
             Some(end) if i64::try_from(end).is_ok() => self.0.read_exact_at(buffer, offset),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -219,7 +219,7 @@ impl WritableFile for DiskFile {
     }
 
     fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
-        // Written out, not `set_len`: a hole would make the later write change metadata.
+        // `set_len` would leave a hole, and the later write would change metadata.
         let mut done = 0;
         while done < bytes {
             let step = (bytes - done).min(ZEROS.len() as u64);

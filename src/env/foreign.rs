@@ -1,16 +1,16 @@
-//! Is this directory a LevelDB or RocksDB database? Asked before anything in it is touched.
+//! Refuses databases of LevelDB and RocksDB before anything in their directory is touched.
 //!
 //! Opening, repairing and inspecting a directory begin with [`refuse_foreign`]. Both programs use
-//! names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`), so a repair that went by
-//! names would take their databases over.
+//! file names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`), so a repair that trusted
+//! names would replace their databases.
 //!
 //! Signs of a foreign database: a `CURRENT` that holds the name of a manifest and nothing else, a
 //! file `*.ldb`, `IDENTITY` or `OPTIONS-*`, a manifest that does not begin with siftdb's magic
-//! number. They count only where no file has a magic number of siftdb: a database of ours with a
-//! stray file in it opens.
+//! number. They count only if no file has a magic number of siftdb, so a siftdb database with a
+//! stray file opens.
 //!
-//! At most [`FILES_READ_MAX`] files are read, [`MAGIC_BYTES`] at each end. LOCK is not even opened:
-//! closing it would release the lock of an owner in this process.
+//! At most [`FILES_READ_MAX`] files are read, [`MAGIC_BYTES`] at each end. LOCK is never opened:
+//! closing it would release a lock that this process holds on it.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
@@ -18,17 +18,17 @@ use crate::env::api::{DirectoryEntry, Env, FileKind};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What every magic number of siftdb begins with, and the line in `CURRENT` too.
+/// The first bytes of every magic number of siftdb, and of the line in `CURRENT`.
 const OURS: &[u8] = b"siftdb";
 
 /// Bytes of a magic number.
 const MAGIC_BYTES: usize = 8;
 
-/// A `CURRENT` of LevelDB or RocksDB is not longer than this.
+/// The longest `CURRENT` of LevelDB or RocksDB.
 const FOREIGN_CURRENT_BYTES_MAX: u64 = 64;
 
-/// How many files are looked into. A database of ours has its magic number in nearly all of its
-/// files, so more would not tell more.
+/// How many files are read. Nearly every file of siftdb has its magic number, so reading more of
+/// them would not change the answer.
 const FILES_READ_MAX: usize = 100;
 
 /// Refuses a directory that holds a LevelDB or RocksDB database. Changes nothing.
@@ -38,7 +38,7 @@ const FILES_READ_MAX: usize = 100;
 /// opened.
 pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
     let current = FileName::Current.path(directory);
-    // The usual case costs one small read.
+    // The usual case, a siftdb database, costs one small read.
     if has_our_magic(env, &current)? {
         return Ok(());
     }
@@ -50,12 +50,12 @@ pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
     if any_file_is_ours(env, directory, &entries)? {
         return Ok(());
     }
-    let what = format!("a LevelDB or RocksDB database ({sign}), which siftdb leaves alone");
+    let what = format!("a LevelDB or RocksDB database ({sign}); siftdb does not open or change it");
     Err(Error::UnsupportedFormat { path: directory.to_path_buf(), what })
 }
 
-/// What to answer where the file at `path` is not what it should be: that it belongs to a foreign
-/// database, if it does, else `error`.
+/// Replaces `error`, which says that the file at `path` is damaged, if the file belongs to a
+/// LevelDB or RocksDB database.
 #[must_use]
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
@@ -107,8 +107,8 @@ fn foreign_current(env: &dyn Env, path: &Path) -> Result<Option<String>> {
     Ok((is_short && names_manifest).then(|| line.to_string()))
 }
 
-/// True for a manifest that siftdb did not begin. A crash can leave one of ours without its first
-/// sector, as zeros or cut off: that is no sign.
+/// True for a manifest that another program wrote. A crash can leave a manifest of siftdb with a
+/// first sector that is cut off or zeros, so such a file is no sign.
 fn front_is_foreign(env: &dyn Env, path: &Path) -> Result<bool> {
     let Some(Ends { bytes, front, .. }) = ends(env, path, MAGIC_BYTES)? else { return Ok(false) };
     let is_torn = bytes < MAGIC_BYTES as u64 || front.iter().all(|byte| *byte == 0);
@@ -145,14 +145,14 @@ struct Ends {
     back: Vec<u8>,
 }
 
-/// The ends of a file, `limit` bytes each or what there is. `None` if it is not there, is no
-/// ordinary file, or cannot be read: then it says nothing.
+/// The first and last `limit` bytes of a file, or fewer if it is shorter. `None` if the file is
+/// missing, is no ordinary file, or cannot be read.
 fn ends(env: &dyn Env, path: &Path, limit: usize) -> Result<Option<Ends>> {
     let file = match env.open_random(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
             return Ok(None);
         }
-        // The name of a directory that is none.
+        // The path leads through a file instead of a directory.
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(None),
         opened => opened.map_err(|error| Error::io("open", path, error))?,
     };
@@ -161,7 +161,8 @@ fn ends(env: &dyn Env, path: &Path, limit: usize) -> Result<Option<Ends>> {
     let mut back = front.clone();
     let behind = bytes.saturating_sub(back.len() as u64);
     let read = file.read_exact_at(0, &mut front).and(file.read_exact_at(behind, &mut back));
-    // A bad sector is damage, and other files may tell. Whoever needs this file meets the error.
+    // A bad sector is damage, but other files may decide. The engine reports it when it reads the
+    // file.
     Ok(read.is_ok().then_some(Ends { bytes, front, back }))
 }
 
@@ -171,7 +172,7 @@ mod tests {
     use crate::env::mem::MemEnv;
 
     fn judged(files: &[(&str, &[u8])]) -> bool {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let home = Path::new("/db");
         env.create_dir(home).unwrap();
         for (name, bytes) in files {
@@ -232,7 +233,7 @@ mod tests {
             assert!(!judged(&[file]), "{file:?}");
         }
         assert!(!judged(&[]));
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         refuse_foreign(&env, Path::new("/missing")).unwrap();
     }
 }

@@ -25,53 +25,55 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// Every pool of the process; those that are gone are dropped when the next one comes.
+/// Every pool of the process. Creating a pool removes the entries of dropped ones.
 static POOLS: plain::Mutex<Vec<Weak<FilePool>>> = plain::Mutex::new(Vec::new());
 
-/// Files that a pool opens before it may hold one more, on the way back to its bound.
+/// Files that a pool opens before its limit grows by one.
 const OPENS_PER_GROWTH: usize = 4;
 
-/// How long a pool keeps to its limit after a shortage: at first, and at most.
+/// How long a shortage keeps the limit from growing: at first, and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(3600));
 
-/// Halves the descriptors of every pool in this process; and, of the pool that opens its files
-/// through `env`, what it may hold. False if none held any. One that a thread reads with closes
-/// when that read ends.
+/// Closes half of the descriptors of every pool in this process, and halves the limit of the pool
+/// that opens its files through `env`. False if no pool held a descriptor. A descriptor that a
+/// thread reads with closes when that read ends.
 pub fn forget_descriptors(env: &dyn Env) -> bool {
     let pools: Vec<_> = POOLS.lock().iter().filter_map(Weak::upgrade).collect();
-    // By address: every database has an Env of its own around the one of its options.
+    // The address identifies the pool: every database wraps the Env of its options in one of its
+    // own.
     let is_short = |pool: &Arc<FilePool>| std::ptr::addr_eq(Arc::as_ptr(&pool.env), env);
-    // Not `any`, which would stop at the first.
+    // `count`, because `any` would stop at the first pool.
     pools.iter().filter(|pool| pool.forget_half(is_short(pool))).count() > 0
 }
 
-/// The open descriptors of one database.
+/// The cached descriptors of one database.
 #[derive(Debug)]
 pub struct FilePool {
     env: Arc<dyn Env>,
     process: Process,
     next_id: AtomicU64,
-    /// What it may hold when there is no shortage.
+    /// The limit when there is no shortage.
     max_open_files: NonZeroUsize,
     open: Mutex<OpenFiles>,
 }
 
 #[derive(Debug)]
 struct OpenFiles {
-    /// Holds no more than the limit of the moment.
+    /// Its capacity is the current limit.
     files: LruCache<u64, Arc<dyn RandomFile>>,
     /// Files opened since the limit last changed.
     opened: usize,
-    /// The last shortage that halved the limit.
+    /// When a shortage last halved the limit.
     short_at: Option<Instant>,
-    /// How long the limit stays after it.
+    /// How long the limit does not grow after that.
     patience: Duration,
-    /// The limit has grown since.
+    /// The limit has grown since that shortage.
     grown: bool,
 }
 
 impl OpenFiles {
-    /// Halves what it holds, and with `shrink` what it may hold. Answers what has to be closed.
+    /// Evicts half of the descriptors, and with `shrink` halves the limit too. Returns the evicted
+    /// descriptors, so that the caller closes them after it releases the lock.
     fn forget_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<dyn RandomFile>> {
         let kept = self.files.len() / 2;
         let mut forgotten = Vec::new();
@@ -88,7 +90,7 @@ impl OpenFiles {
         forgotten
     }
 
-    /// Lets the limit grow towards `bound`, now that a file was opened.
+    /// Counts an opened file; every few of them raise the limit by one, up to `bound`.
     fn grow(&mut self, bound: NonZeroUsize, now: impl Fn() -> Instant) {
         let limit = self.files.cap();
         if limit >= bound {
@@ -109,7 +111,7 @@ impl FilePool {
     #[must_use]
     pub fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
         let capacity = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
-        // Unbounded and kept short by hand: a bounded one reserves all its room at once.
+        // Resized after creation: `LruCache::new` would allocate its whole capacity now.
         let mut files = LruCache::unbounded();
         files.resize(capacity);
         let (short_at, patience) = (None, PATIENCE.0);
@@ -123,29 +125,29 @@ impl FilePool {
         pool
     }
 
-    /// Descriptors held now.
+    /// Descriptors in the pool now.
     #[must_use]
     #[cfg(test)]
     pub fn open_files(&self) -> usize {
         self.open.lock().files.len()
     }
 
-    /// Descriptors that it may hold now.
+    /// Descriptors that the pool may hold now.
     #[must_use]
     #[cfg(test)]
     pub fn limit(&self) -> usize {
         self.open.lock().files.cap().get()
     }
 
-    /// Forgets half of the descriptors, at least one; with `shrink`, the rest is all that it may
-    /// hold for the time being. False if there were none.
+    /// Closes half of the descriptors, at least one; `shrink` halves the limit too. False if there
+    /// were none.
     fn forget_half(&self, shrink: bool) -> bool {
-        // Closing may take time: the lock is released before these drop.
+        // Closing a file may take time, so the descriptors drop after the lock is released.
         let forgotten = self.open.lock().forget_half(shrink, Instant::now());
         !forgotten.is_empty()
     }
 
-    /// Keeps a file that was just opened; answers the one that has to go for it.
+    /// Adds a file that was just opened; returns the evicted one.
     fn keep(&self, id: u64, file: Arc<dyn RandomFile>) -> Option<(u64, Arc<dyn RandomFile>)> {
         let mut open = self.open.lock();
         open.grow(self.max_open_files, Instant::now);
@@ -153,7 +155,7 @@ impl FilePool {
     }
 }
 
-/// A file that can be read at any time, by any thread, whether or not it is open.
+/// A file that any thread can read at any time; it is opened on demand.
 #[derive(Debug)]
 pub struct FileHandle {
     pool: Arc<FilePool>,
@@ -162,14 +164,14 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// Names a file; nothing is opened yet.
+    /// A handle of the file at `path`, which is not opened yet.
     #[must_use]
     pub fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
         FileHandle { pool: Arc::clone(pool), id, path }
     }
 
-    /// The path that is read.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -180,8 +182,8 @@ impl FileHandle {
         self.file()?.len().map_err(|error| Error::io("metadata", &self.path, error))
     }
 
-    /// Fills `buffer` from `offset`. The caller asks only for what the file must have, so its end
-    /// met before that is corruption.
+    /// Fills `buffer` from `offset`. The caller asks only for bytes that the file must have, so a
+    /// file that ends earlier is corrupt.
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.file()?.read_exact_at(offset, buffer).map_err(|error| {
             if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -213,7 +215,7 @@ impl FileHandle {
             .open_random(&self.path)
             .map_err(|error| Error::io("open", &self.path, error))?;
         let forgotten = self.pool.keep(self.id, Arc::clone(&file));
-        // Closing may take time: the lock is released before this drops.
+        // Closing a file may take time, so it drops after the lock is released.
         drop(forgotten);
         Ok(file)
     }

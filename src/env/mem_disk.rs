@@ -1,14 +1,13 @@
-//! What a disk in memory holds, live and durable, and the calls that change it.
+//! The contents of a disk in memory, live and durable, and the calls that change it.
 //!
-//! `MemEnv` is this behind a lock; `mem_crash` makes of it what a crash
-//! leaves. A call is an [`Op`], data that can be kept and run again: live and in a replay the
-//! same [`Disk::run`] is what happens.
+//! `MemEnv` puts a lock around it; `testing::crash` computes what a crash leaves of it. A call is
+//! an [`Op`], which can be stored and run again: [`Disk::run`] serves live calls and replays alike.
 //!
-//! Of every file and of the names there are two states: what a process sees, and what has been
-//! made durable, with the changes between them in order. Syncing a file moves its changes over;
-//! syncing a directory moves the changes of names in that directory. A file lives as long as a
-//! name, live or durable, or a handle refers to it. Paths are absolute and plain: `normal` makes
-//! them so. Directories can be neither removed nor renamed, which the engine never does.
+//! Every file, and the set of names, has two states: the live one that a process sees, and the
+//! durable one, with the changes between them in order. Syncing a file applies its changes to the
+//! durable state; syncing a directory applies the changes of names in that directory. A file exists
+//! while a live or durable name or a handle refers to it. Paths are absolute and without `..`; see
+//! `normal`. Directories cannot be removed or renamed, which the engine never does.
 
 use crate::base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,38 +24,40 @@ pub type FileRef = Arc<MemFile>;
 /// One call that changes the disk.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// A new file, left open for writing. Its identity is the next one, in a replay too.
+    /// Creates a file, open for writing. It gets the next identity, in a replay too.
     Create { path: PathBuf },
-    /// Bytes written to an open file.
+    /// Writes bytes to an open file.
     Write { id: MemFileId, offset: u64, data: Arc<[u8]> },
-    /// `sync_data` or `sync_all` of an open file: one and the same here.
+    /// `sync_data` or `sync_all` of an open file, which are the same here.
     Sync { id: MemFileId },
-    /// A directory synced.
+    /// Syncs a directory.
     SyncDir { path: PathBuf },
-    /// Another name for a file.
+    /// Renames a file.
     Rename { from: PathBuf, to: PathBuf },
-    /// A name removed.
+    /// Removes a name.
     Remove { path: PathBuf },
-    /// A second name for a file.
+    /// Gives a file a second name.
     Link { existing: PathBuf, new: PathBuf },
-    /// A new directory.
+    /// Creates a directory.
     CreateDir { path: PathBuf },
-    /// A test put these contents there, durably.
+    /// A test creates or replaces a file durably.
     Put { path: PathBuf, data: Arc<[u8]> },
-    /// A test took this file away, durably.
+    /// A test removes a file durably.
     Take { path: PathBuf },
 }
 
-/// Bytes written and not synced.
+/// A write that is not synced.
 #[derive(Clone, Debug)]
 pub struct PendingWrite {
     pub offset: usize,
     pub data: Arc<[u8]>,
-    /// The file's length before: what lies beyond was appended, the rest overwritten.
+    /// The length of the file before: bytes beyond it were appended, others overwritten.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only crashes read it"))]
     pub bytes_before: usize,
 }
 
-/// The two states of a file. Copies share bytes until one is written to: a crash state is a copy.
+/// The two states of a file. Copies share bytes until one is written to, so that copying a disk for
+/// a crash is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     pub live: Arc<Vec<u8>>,
@@ -90,7 +91,7 @@ impl Contents {
     }
 }
 
-/// Writes `data` at `offset`, with zeros up to there if the bytes end before.
+/// Writes `data` at `offset`; zeros fill the gap if the bytes end before `offset`.
 pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     let end = offset + data.len();
     if bytes.len() < end {
@@ -112,7 +113,7 @@ impl MemFile {
     }
 }
 
-/// One step in the names of one directory.
+/// One change of the names in one directory.
 #[derive(Clone, Debug)]
 pub enum NameChange {
     Bind { path: PathBuf, file: FileRef },
@@ -132,7 +133,7 @@ impl NameChange {
     }
 }
 
-/// Which names there are.
+/// All names on a disk.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub files: BTreeMap<PathBuf, FileRef>,
@@ -149,7 +150,7 @@ impl Names {
                 self.files.remove(path);
             }
             NameChange::Rename { from, to, file } => {
-                // In a crash state the old name may already mean another file, or nothing.
+                // In a crash state the old name may refer to another file already, or to none.
                 if self.files.get(from).is_some_and(|old| old.id == file.id) {
                     self.files.remove(from);
                 }
@@ -202,21 +203,21 @@ impl Names {
     }
 }
 
-/// A change of names that no sync of its directory has made durable.
+/// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
 pub struct PendingName {
-    /// Counts the changes of names on this disk.
+    /// The position among all changes of names on this disk.
     pub order: u64,
     pub change: NameChange,
 }
 
-/// All that a disk holds.
+/// A disk.
 #[derive(Debug)]
 pub struct Disk {
     pub live: Names,
     pub durable: Names,
     pub pending: Vec<PendingName>,
-    /// Changes of names up to this `order` are durable if names become so in order.
+    /// On a journaling file system, changes of names up to this `order` are durable.
     pub ordered_through: u64,
     pub open: HashMap<MemFileId, FileRef>,
     pub next_id: MemFileId,
@@ -244,7 +245,7 @@ impl Disk {
         }
     }
 
-    /// The same disk with files of its own and nothing open.
+    /// A copy that shares no file with this disk and has no open file.
     pub fn deep_copy(&self) -> Self {
         let mut copies: HashMap<MemFileId, FileRef> = HashMap::new();
         let mut copy = |file: &FileRef| {
@@ -267,7 +268,7 @@ impl Disk {
         Disk { live, durable, pending, open: HashMap::new(), ..*self }
     }
 
-    /// Runs one call. Answers the identity that a `Create` was given.
+    /// Runs one call. Returns the identity of a file that `Create` made.
     pub fn run(&mut self, op: &Op) -> io::Result<MemFileId> {
         match op {
             Op::Create { path } => return self.create(path),
@@ -323,7 +324,7 @@ impl Disk {
         let file = Arc::clone(self.live.file(from)?);
         self.live.expect_parent(to)?;
         match self.live.file(to) {
-            // Two names of one file: POSIX says that nothing happens.
+            // Both names refer to one file. POSIX says that nothing happens.
             Ok(old) if old.id == file.id => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(error),
             _ => {}
@@ -332,7 +333,7 @@ impl Disk {
         if from.parent() == to.parent() {
             self.change(NameChange::Rename { from, to, file });
         } else {
-            // Two directories, and each is synced by itself.
+            // Each of the two directories is synced by itself, so these are two changes.
             self.change(NameChange::Bind { path: to, file });
             self.change(NameChange::Unbind { path: from });
         }
@@ -359,7 +360,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes a name mean `file`, or nothing, in both states, its directories included.
+    /// Binds a name to `file`, or unbinds it, in both states; creates missing directories.
     fn settle(&mut self, path: &Path, file: Option<&FileRef>) {
         self.pending.retain(|name| match &name.change {
             NameChange::Bind { path: other, .. }

@@ -19,7 +19,6 @@ pub(crate) mod handle;
 pub(crate) mod counting;
 pub(crate) mod layer;
 pub(crate) mod mem;
-mod mem_crash;
 mod mem_disk;
 pub(crate) mod disk;
 pub(crate) mod api;

@@ -14,7 +14,7 @@
 //! let keys = KeySet::generate(2_000, 42);
 //! let mut settings = Settings::new("demo");
 //! settings.lookups = 500;
-//! # settings.env = std::sync::Arc::new(siftdb::env::MemEnv::without_log());
+//! # settings.env = std::sync::Arc::new(siftdb::env::MemEnv::new());
 //! let report = run(&settings, &keys, &mut |_| {})?;
 //! assert!(report.faults.is_empty());
 //! println!("{report}");

@@ -62,7 +62,7 @@ pub struct Tree {
 
 impl Tree {
     pub fn new() -> Self {
-        let disk = MemEnv::new();
+        let disk = MemEnv::with_log();
         Tree::on(disk.clone(), Arc::new(disk))
     }
 

@@ -1,4 +1,7 @@
-//! Logs: the framed records of every log file, the write-ahead log, and what recovery reports.
+//! Logs: framed records, the write-ahead log that consists of them, and the report of recovery.
+//!
+//! `record` is the frame that write-ahead logs and manifests share. `wal` writes, recovers and
+//! salvages write-ahead logs. `recovery` has the option and the report that users see.
 
 pub mod wal;
 pub mod record;

@@ -1,41 +1,42 @@
-//! What opening may accept where the logs end badly, and what it says it left out.
+//! What opening accepts when a log or the manifest has a torn end, and the report of what it
+//! dropped.
 //!
-//! [`Recovery`] is the user's choice, an option; `log::wal::recover`, `log::wal::salvage` and
-//! `tree::manifest` keep to it. What they leave out is a [`DroppedPart`] each, and `db::recover`
-//! puts these together into the [`RecoveryReport`] that a database keeps from its opening on.
-//! Nothing is ever left out without standing there.
+//! [`Recovery`] is an option of the user. `log::wal::recover`, `log::wal::salvage` and
+//! `tree::manifest` return a [`DroppedPart`] for everything that they drop. `db::recover` collects
+//! these in the [`RecoveryReport`], which the database keeps. Nothing is dropped without a report.
 
 use crate::base::key::SequenceNumber;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// What opening does where a log, or the manifest, ends badly.
+/// What opening does if a log or the manifest has a torn or damaged end.
 ///
-/// In every mode a part that was never synced is told from one that was: each record of a log says
-/// up to where everything was durable when it was written. Damaged tables, a damaged `CURRENT` and
-/// a damaged manifest are `Corruption` in every mode; [`Options::repair`] is for them.
+/// Every mode tells parts that were synced from parts that were not: each record of a log says up
+/// to which sequence everything was durable when it was written. Damaged tables, a damaged
+/// `CURRENT` and a damaged manifest are `Corruption` in every mode; use [`Options::repair`] for
+/// them.
 ///
 /// [`Options::repair`]: crate::Options::repair
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// The default. What a crash can have left at the end of the last log, or of the manifest, and
-    /// what nothing says was ever durable, is dropped: a record that is cut off or has a sector of
-    /// zeros, and the logs behind it. The database then is what it was after some prefix of its
-    /// writes, at or after the last synced one. Everything else that does not fit is `Corruption`.
+    /// The default. Drops a torn end of the last log or of the manifest, if a crash can have caused
+    /// it and nothing says that the part was durable: a record that is cut off or has a sector of
+    /// zeros, and the logs after it. The database then has a prefix of its writes, which includes
+    /// every synced one. Every other inconsistency is `Corruption`.
     #[default]
     TolerateTornTail,
-    /// Nothing is dropped: a torn end of a log or of the manifest is `Corruption` too, also one
-    /// that a crash explains, and so is a log that was created and never written. For those who
-    /// must know that what they handed over unsynced is there, such as a replicated log that
-    /// would rather be copied from elsewhere. Opening with the default afterwards is possible.
+    /// Drops nothing: a torn end of a log or of the manifest is `Corruption`, even if a crash can
+    /// have caused it, and so is a log that was created and never written. Use this mode if a lost
+    /// unsynced write must be noticed: a replica can then be copied from another one. Opening with
+    /// the default afterwards is possible.
     Strict,
-    /// As the default, wherever the default opens. Where it would refuse because logs are damaged
-    /// or missing, every write that can still be read is taken, those behind the damage included:
-    /// later writes may then be there without earlier ones, and keys may show older values.
-    /// Whenever anything of the logs was left out, all of them stay in the folder `lost` of the
-    /// database, and [`Db::recovery_report`](crate::Db::recovery_report) says what it was.
+    /// As the default, if the default opens the database. If the default refuses because logs are
+    /// damaged or missing, this mode recovers every write that can be read, even after the damage:
+    /// later writes may survive without earlier ones, and keys may have older values. If anything
+    /// in the logs was dropped, all logs are kept in the folder `lost` of the database, and
+    /// [`Db::recovery_report`](crate::Db::recovery_report) lists what was dropped.
     Salvage,
 }
 
@@ -45,7 +46,7 @@ pub enum Recovery {
 pub struct DroppedPart {
     /// The file.
     pub path: PathBuf,
-    /// Where the part begins, in bytes from the start of the file.
+    /// The start of the part, in bytes from the start of the file.
     pub offset: u64,
     /// Why it was not used.
     pub what: String,
@@ -59,24 +60,24 @@ impl fmt::Display for DroppedPart {
 
 /// What opening found in manifest and logs: [`Db::recovery_report`](crate::Db::recovery_report).
 ///
-/// After a crash it is usual that a last record was torn, under the default mode too.
+/// A torn last record is normal after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// The last sequence number that came back, tables included: how many entries were ever
-    /// written, if none was dropped.
+    /// The last sequence number that was recovered, tables included. If nothing was dropped, this
+    /// is the number of entries that were ever written.
     pub last_sequence: SequenceNumber,
-    /// What was left out, in the order of the files.
+    /// The dropped parts, in the order of the files.
     pub dropped: Vec<DroppedPart>,
-    /// Sequence numbers of writes that should have been there and could not be read. Only
-    /// [`Recovery::Salvage`] opens with such gaps; each number is one entry of a batch.
+    /// Sequence numbers of writes that existed and could not be read; each number is one entry of a
+    /// batch. Only [`Recovery::Salvage`] opens a database with such gaps.
     pub missing: Vec<RangeInclusive<SequenceNumber>>,
-    /// The logs that [`Recovery::Salvage`] keeps in the folder `lost`.
+    /// The paths of the logs that [`Recovery::Salvage`] kept in the folder `lost`.
     pub set_aside: Vec<PathBuf>,
 }
 
 impl RecoveryReport {
-    /// True if everything that was found was used.
+    /// True if nothing was dropped or missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.dropped.is_empty() && self.missing.is_empty()

@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
-use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
 use crate::state::read_view::{ImmutableMemtable, ReadView};

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn block_handles_locate_blocks_of_every_size() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let path = Path::new("/1.sst");
         let mut writer = TableWriter::new(env.create_new(path).unwrap(), path.into(), 7, 1 << 20);
         let sizes = [0, 1, 100_000, 948_565, 1_048_571, 1_048_576, 1_048_577, 2_600_000, 3];

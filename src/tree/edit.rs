@@ -20,7 +20,7 @@ use crate::base::key::{
 };
 use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
-use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::consistency::CleanClose;
 
 /// The order of keys, by the name that manifests carry.
 pub const COMPARATOR: &str = "siftdb.bytewise";

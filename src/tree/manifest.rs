@@ -24,7 +24,7 @@ use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{RecordReader, Step};
 use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::tree::edit::{COMPARATOR, FileMeta, VersionEdit};
 use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, HashSet};
@@ -438,9 +438,10 @@ mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
     use crate::base::sync::Arc;
-    use crate::env::mem::{CrashModel, MemEnv};
+    use crate::env::mem::MemEnv;
+    use crate::env::testing::crash::CrashModel;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
-    use crate::log::wal::evidence::CleanClose;
+    use crate::log::wal::consistency::CleanClose;
     use crate::tree::edit::FirstLog;
 
     impl ManifestState {
@@ -518,7 +519,7 @@ mod tests {
     }
 
     fn written(edits: &[VersionEdit]) -> (Vec<u8>, Vec<u64>) {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &edits[0]).unwrap();
         let mut ends = vec![writer.bytes()];
         for edit in &edits[1..] {
@@ -530,7 +531,7 @@ mod tests {
     }
 
     fn replayed(bytes: &[u8]) -> Result<ManifestState> {
-        let (env, path) = (MemEnv::without_log(), Path::new("/MANIFEST-000007"));
+        let (env, path) = (MemEnv::new(), Path::new("/MANIFEST-000007"));
         env.write_file(path, bytes);
         replay_file(&env, path, NUMBER)
     }
@@ -719,7 +720,7 @@ mod tests {
 
     #[test]
     fn current_and_manifest_survive_every_crash() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         assert_eq!(read_current(&env, directory()).unwrap(), None);
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
         set_current(&env, directory(), NUMBER, 9).unwrap();
@@ -763,7 +764,7 @@ mod tests {
         let newer = "siftdb 2 MANIFEST-000007 ";
         let newer = format!("{newer}{:08x}\n", masked(newer.as_bytes()));
         assert!(matches!(decode_current(newer.as_bytes()), Err(Undecodable::Unknown(_))));
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         env.write_file(Path::new("/CURRENT"), &[b' '; 1000]);
         assert!(read_current(&env, directory()).unwrap_err().is_corruption());
         env.write_file(Path::new("/CURRENT"), &good);
@@ -774,7 +775,7 @@ mod tests {
     fn a_failed_append_stops_the_manifest() {
         for call in ["write_at", "sync_data"] {
             let calls = Calls::Named(call);
-            let memory = MemEnv::new();
+            let memory = MemEnv::with_log();
             let env = FaultEnv::new(Arc::new(memory.clone()));
             let mut writer =
                 ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
@@ -790,7 +791,7 @@ mod tests {
 
     #[test]
     fn a_long_manifest_asks_to_be_rewritten() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
         let name = "k".repeat(10_000);
         let mut edits = 0;

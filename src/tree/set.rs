@@ -15,7 +15,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::env::api::{Env, FileKind};
-use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::consistency::CleanClose;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};

@@ -154,7 +154,7 @@ fn bad_options() -> Vec<(String, Options)> {
 
 #[test]
 fn impossible_options_are_refused_before_creation() {
-    let existing = MemEnv::new();
+    let existing = MemEnv::with_log();
     let db = open(&existing, &small_options()).unwrap();
     db.put("key", "value").unwrap();
     db.close().unwrap();
@@ -162,7 +162,7 @@ fn impossible_options_are_refused_before_creation() {
     let before = files(&existing);
     let directory = tempfile::tempdir().unwrap();
     for (name, options) in bad_options() {
-        let empty = MemEnv::new();
+        let empty = MemEnv::with_log();
         let on_disk = options.clone().open(directory.path().join("a/b"));
         for refused in [open(&empty, &options), open(&existing, &options), on_disk] {
             match refused.map(drop) {
@@ -185,13 +185,14 @@ fn options_at_their_limits_work() {
             with(value).validate().unwrap_or_else(|error| panic!("{name} {value}: {error}"));
         }
         // Not the largest: that may be as much memory as it says.
-        let db = with(least).env(as_env(&MemEnv::new())).open(HOME).unwrap();
+        let db = with(least).env(as_env(&MemEnv::with_log())).open(HOME).unwrap();
         (0..50).for_each(|n| db.put(format!("key{n}"), "value").unwrap());
         db.flush().unwrap();
         assert_eq!(db.iter().count(), 50, "{name}");
     }
     for budget in [1, u64::MAX] {
-        let db = open(&MemEnv::new(), &small_options().filter(Filter::monkey(budget))).unwrap();
+        let db =
+            open(&MemEnv::with_log(), &small_options().filter(Filter::monkey(budget))).unwrap();
         (0..50).for_each(|n| db.put(format!("key{n}"), "value").unwrap());
         db.compact_range(..).unwrap();
         assert!(db.get("key7").unwrap().is_some(), "monkey({budget})");
@@ -200,7 +201,7 @@ fn options_at_their_limits_work() {
 
 #[test]
 fn refused_openings_change_nothing() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let error = open(&env, &small_options().create_if_missing(false)).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
     assert_eq!(env.log_len(), 0, "{:?}", env.log_text());
@@ -237,7 +238,7 @@ fn oversized_writes_are_refused_before_logging() {
             db.write(batch)
         }),
     ];
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     db.put("old", "there").unwrap();
     let calls = env.log_len();
@@ -258,7 +259,7 @@ fn oversized_writes_are_refused_before_logging() {
 
 #[test]
 fn oversized_keys_are_never_found() {
-    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let db = open(&MemEnv::with_log(), &small_options()).unwrap();
     for n in 0..300 {
         db.put(format!("key{n}"), "value").unwrap();
     }
@@ -287,7 +288,7 @@ fn unusual_ranges_agree_with_the_model() {
         bounds.extend([Included(*key), Excluded(*key)]);
     }
     for filter in one_of_each_layout() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let db = open(&env, &small_options().filter(filter.filter)).unwrap();
         keys.iter().for_each(|key| db.put(key, key).unwrap());
         for flushed in [false, true] {
@@ -337,7 +338,7 @@ fn the_largest_keys_and_values_work() {
     ];
     let value = |n: usize| vec![n as u8 + 1; [0, 1, 300, 40_000, 700_000][n]];
     for filter in one_of_each_layout() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let options = small_options().filter(filter.filter);
         let check = |db: &Db, what: &str| {
             for (n, key) in keys.iter().enumerate() {

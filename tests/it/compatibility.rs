@@ -46,7 +46,7 @@ fn look_up(db: &Db, numbers: impl Iterator<Item = usize>, place: &str) -> LevelS
 fn every_filter_is_read_under_other_options() {
     let filters = all_filters();
     for written in &filters {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, &options(written)).unwrap();
         put(&db, 0..KEYS);
         db.close().unwrap();
@@ -101,7 +101,7 @@ fn check_asked(total: &LevelStats, asked: u64, written: &NamedFilter, place: &st
 fn lookups_read_the_blocks_of_their_layout() {
     let count = 10_000u64;
     for filter in all_filters() {
-        let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
+        let counting = CountingEnv::new(as_env(&MemEnv::new()));
         let options = Options::new()
             .filter(filter.filter.clone())
             .block_cache_bytes(0)
@@ -150,7 +150,7 @@ fn lookups_read_the_blocks_of_their_layout() {
 fn present_keys_are_found_in_every_combination() {
     let count = 10_000;
     for filter in all_filters().into_iter().skip(1) {
-        let db = open(&MemEnv::without_log(), &Options::new().filter(filter.filter)).unwrap();
+        let db = open(&MemEnv::new(), &Options::new().filter(filter.filter)).unwrap();
         put(&db, 0..count);
         let counted = |make: fn(usize) -> Vec<u8>| {
             let before = db.stats();

@@ -260,7 +260,7 @@ fn iterators_survive_replacement_of_their_files() {
 #[test]
 fn close_ends_reads_but_not_iterators() {
     for round in 0..8u64 {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, &small_options()).unwrap();
         let keys = 300;
         for place in 0..keys {
@@ -314,7 +314,7 @@ fn close_ends_reads_but_not_iterators() {
 
 #[test]
 fn batches_are_seen_whole() {
-    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
     let (stop, sides) = (AtomicBool::new(false), 20);
     let looks: [AtomicU64; 2] = Default::default();
     let write = |number| write_everywhere(&db, sides, number, 50);
@@ -393,7 +393,7 @@ fn concurrent_writers_share_a_group() {
 
 #[test]
 fn lookups_are_counted_exactly_under_threads() {
-    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
     for place in 0..1000 {
         db.put(key(place * 2), bytes(place as u64, 60)).unwrap();
     }
@@ -428,7 +428,7 @@ fn lookups_are_counted_exactly_under_threads() {
 #[test]
 fn close_keeps_acknowledged_concurrent_writes() {
     for round in 0..8 {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let db = open(&env, &small_options()).unwrap();
         let acknowledged: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
@@ -471,7 +471,7 @@ fn close_keeps_acknowledged_concurrent_writes() {
 #[test]
 fn no_file_changes_after_unlock() {
     for round in 0..20 {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let db = open(&env, &small_options()).unwrap();
         let fill = |number| -> siftdb::Result<()> {
             (0..300).try_for_each(|place| db.put(key(place), bytes(number, 300)))
@@ -553,7 +553,7 @@ fn the_last_reader_releases_the_lock() {
 
 #[test]
 fn memory_disks_have_separate_locks() {
-    let (first, second) = (MemEnv::new(), MemEnv::new());
+    let (first, second) = (MemEnv::with_log(), MemEnv::with_log());
     let _one = open(&first, &small_options()).unwrap();
     let _two = open(&second, &small_options()).unwrap();
     assert!(matches!(small_options().env(as_env(&first)).open("/db"), Err(Error::Locked { .. })));

@@ -120,7 +120,7 @@ impl Writer {
 /// and unsynced batches, as its process left it when it died, and as it left it when it closed.
 fn images(filter: &NamedFilter) -> [Image; 2] {
     let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options).unwrap();
     let mut writer = Writer { states: vec![Map::new()], rng: Rng::new(5) };
     writer.write(&db, 25, false);
@@ -557,7 +557,7 @@ fn every_damage_to_every_store() {
 /// A store at a moment at which it needs two logs, and what was written; `None` if flushes kept up
 /// with the writer.
 fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, options).unwrap();
     let mut writer = Writer { states: vec![Map::new()], rng: Rng::new(11) };
     let mut begun = vec![0];
@@ -829,7 +829,7 @@ fn unusual_directories_work_or_are_errors() {
 /// what the other end hands out then must not pass for the rest.
 #[test]
 fn two_ended_scans_are_complete_or_fail() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     (0..200u64).for_each(|number| db.put(format!("{number:03}"), bytes(number, 40)).unwrap());
     db.compact_range(..).unwrap();

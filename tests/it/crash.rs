@@ -37,7 +37,7 @@ fn workload(seed: u64) -> (Run, usize) {
         .filter(rng.pick(&filters).filter.clone())
         .snappy(rng.chance(50))
         .auto_compaction(rng.chance(80));
-    let run = Run::new(MemEnv::new(), &options);
+    let run = Run::new(MemEnv::with_log(), &options);
     let sizes = rng.pick(&[[0, 20, 200], [20, 700, 2000], [700, 3000, 9000]]);
     let sessions = 2 + rng.below(3);
     for session in 0..sessions {
@@ -251,7 +251,7 @@ fn crash_runs_cover_every_job() {
 
 #[test]
 fn a_crashed_creation_can_be_opened() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let open = |env: &MemEnv| small_options().env(as_env(env)).open("/a/b/c");
     open(&env).unwrap().close().unwrap();
     for call in 0..=env.log_len() {
@@ -305,7 +305,7 @@ fn write_synced(db: &Db, value: &str) -> siftdb::Result<()> {
 /// never do would call damage a torn tail.
 #[test]
 fn damage_below_the_synced_length_is_corruption() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     for number in 0..7 {
         let entries = vec![(vec![b'0' + number], Some(vec![number + 1; 3000]))];
@@ -337,7 +337,7 @@ fn damage_below_the_synced_length_is_corruption() {
 /// newer values may be there.
 #[test]
 fn a_resurrected_log_is_not_read() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     write_synced(&db, "old").unwrap();
     let log = files_ending(&env, ".wal").remove(0);
@@ -366,7 +366,7 @@ fn no_file_number_is_used_twice() {
     };
     // A compaction in the background may end early and take its outputs, and all trace, away.
     let options = small_options().auto_compaction(false);
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     open(&env, &options).unwrap().put("k", "v").unwrap();
     let env = env.replay(env.log_len(), CrashModel::Kill, 0);
     let work = |env: &MemEnv| {

@@ -103,7 +103,7 @@ fn pieces_of(env: &MemEnv, path: &Path) -> Vec<Piece> {
 
 /// Random writes in rounds, with flushes, compactions and sessions between them.
 fn store(rng: &mut Rng) -> Store {
-    let mut env = MemEnv::new();
+    let mut env = MemEnv::with_log();
     let mut db = open(&env, &options()).unwrap();
     let keys: Vec<Vec<u8>> = (0..20 + rng.below(120)).map(key).collect();
     let mut written = BTreeMap::new();

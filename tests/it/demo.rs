@@ -9,7 +9,7 @@ const WITH_FILTERS: [Column; 3] = [Column::BlockBased, Column::Full, Column::Par
 
 fn settings(filter: Filter) -> Settings {
     let mut settings = Settings::new("/demo");
-    settings.env = Arc::new(MemEnv::without_log());
+    settings.env = Arc::new(MemEnv::new());
     settings.lookups = 4_000;
     settings.filter = filter;
     settings

@@ -52,7 +52,7 @@ fn every_filter_can_replace_every_other() {
     for (place, from) in filters.iter().enumerate() {
         let to = &filters[(place * 7 + 3) % filters.len()];
         let name = format!("{} to {}", from.name, to.name);
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = filled(&env, &small_options().filter(from.filter.clone()));
         let held = scan(&db).unwrap();
         db.close().unwrap();
@@ -91,7 +91,7 @@ fn every_filter_can_replace_every_other() {
 
 #[test]
 fn an_unneeded_rebuild_writes_nothing() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let options = small_options();
     filled(&env, &options).close().unwrap();
     let before = files(&env);
@@ -108,7 +108,7 @@ fn an_unneeded_rebuild_writes_nothing() {
 
 #[test]
 fn rebuild_rewrites_only_differing_tables() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     filled(&env, &small_options()).close().unwrap();
     let at_level_1 = Filter::bloom(16.0).layout(FilterLayout::Full);
     let options = small_options().filter_at_level(1, at_level_1).auto_compaction(false);
@@ -138,7 +138,7 @@ fn rebuild_rewrites_only_differing_tables() {
 /// Writers, readers and due compactions go on while filters are rebuilt again and again.
 #[test]
 fn rebuild_allows_concurrent_reads_and_writes() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     filled(&env, &small_options()).close().unwrap();
     let options = small_options().filter(Filter::bloom(14.0));
     let db = options.env(as_env(&env)).open("/db").unwrap();
@@ -195,7 +195,7 @@ fn damaged_filters_are_found_and_rebuilt() {
     ];
     for (layout, partition) in layouts {
         let name = format!("{layout}, partition: {partition}");
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().filter(Filter::bloom(10.0).layout(layout));
         let options = options.auto_compaction(false);
         let db = filled(&env, &options);

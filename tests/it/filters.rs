@@ -47,7 +47,7 @@ fn no_key_is_denied_under_changed_filters() {
     let filters = all_filters();
     let count = 2000;
     for (place, filter) in filters.iter().enumerate() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().filter(filter.filter.clone());
         let db = open(&env, &options).unwrap();
         put_shuffled(&db, 0..count, 1);
@@ -101,7 +101,7 @@ fn false_positives_stay_in_their_band() {
     let count = 10_000;
     for filter in all_filters() {
         let Some(fpr_max) = filter.fpr_max else { continue };
-        let db = one_level(&MemEnv::without_log(), &filter.filter, count);
+        let db = one_level(&MemEnv::new(), &filter.filter, count);
         // The last absent key lies behind the last table.
         let total = get_absent(&db, count - 1).total();
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
@@ -128,7 +128,7 @@ fn false_positives_stay_in_their_band() {
 fn more_bits_let_fewer_absent_keys_through() {
     let count = 10_000;
     for (bits, band) in [(5.0, 0.08..0.105), (8.0, 0.018..0.029), (16.0, 0.0..0.002)] {
-        let db = one_level(&MemEnv::without_log(), &Filter::bloom(bits), count);
+        let db = one_level(&MemEnv::new(), &Filter::bloom(bits), count);
         let observed = get_absent(&db, count - 1).total().observed_fpr().unwrap();
         assert!(band.contains(&observed), "{bits} bits: {observed}, not in {band:?}");
     }
@@ -139,7 +139,7 @@ fn more_bits_let_fewer_absent_keys_through() {
 fn lookups_read_the_expected_blocks() {
     let count = 10_000;
     for filter in one_of_each_layout() {
-        let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
+        let counting = CountingEnv::new(as_env(&MemEnv::new()));
         let options = Options::new()
             .filter(filter.filter.clone())
             .block_bytes(128)
@@ -193,7 +193,7 @@ fn lookups_read_the_expected_blocks() {
 fn filters_avoid_the_expected_blocks() {
     for filter in one_of_each_layout().into_iter().skip(1) {
         let options = Options::new().filter(filter.filter.clone()).auto_compaction(false);
-        let db = open(&MemEnv::without_log(), &options).unwrap();
+        let db = open(&MemEnv::new(), &options).unwrap();
         let (tables, count) = (6, 3000);
         // Six tables over the same range; each key is in one of them.
         for table in 0..tables {
@@ -221,7 +221,7 @@ fn filters_avoid_the_expected_blocks() {
 #[test]
 fn counters_agree_with_the_model() {
     for filter in all_filters() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().filter(filter.filter.clone());
         let db = open(&env, &options).unwrap();
         let count = 1500;
@@ -286,7 +286,7 @@ fn add_steps(explained: &siftdb::Explain, seen: &mut LevelStats) -> u64 {
 #[test]
 fn unfiltered_lookups_ask_no_filter() {
     for filter in one_of_each_layout() {
-        let db = one_level(&MemEnv::without_log(), &filter.filter, 500);
+        let db = one_level(&MemEnv::new(), &filter.filter, 500);
         let total = counted(&db, || {
             for number in 0..499 {
                 assert_eq!(db.get_with(absent_key(number), &WITHOUT_FILTERS).unwrap(), None);
@@ -304,7 +304,7 @@ fn unfiltered_lookups_ask_no_filter() {
 fn hidden_matches_are_not_false_positives() {
     for filter in one_of_each_layout().into_iter().skip(1) {
         let options = Options::new().filter(filter.filter.clone()).auto_compaction(false);
-        let db = open(&MemEnv::without_log(), &options).unwrap();
+        let db = open(&MemEnv::new(), &options).unwrap();
         db.put("a", "1").unwrap();
         let snapshot = db.snapshot();
         db.put("k", "new").unwrap();
@@ -319,7 +319,7 @@ fn hidden_matches_are_not_false_positives() {
 #[test]
 fn tables_of_unknown_policies_are_read_unfiltered() {
     for (layout_name, layout) in layouts() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().filter(Filter::custom(Arc::new(Marks)).layout(layout));
         let db = open(&env, &options).unwrap();
         put_shuffled(&db, 0..500, 7);
@@ -351,7 +351,7 @@ fn one_get_uses_both_32_bit_hashes() {
         .collect();
     let choices = [Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)];
     for (layout_name, layout) in layouts() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().auto_compaction(false);
         for (table, filter) in choices.iter().cycle().take(4).enumerate() {
             let db = open(&env, &options.clone().filter(filter.clone().layout(layout))).unwrap();
@@ -383,7 +383,7 @@ fn each_level_may_have_its_own_filter() {
         .filter(Filter::none())
         .filter_at_level(0, Filter::bloom(14.0))
         .auto_compaction(false);
-    let db = open(&MemEnv::without_log(), &options).unwrap();
+    let db = open(&MemEnv::new(), &options).unwrap();
     for seed in 8..11 {
         // Two tables that overlap are merged; one alone would be moved as it is.
         put_shuffled(&db, 0..300, seed);
@@ -436,7 +436,7 @@ impl FilterPolicy for Bad {
 fn a_panicking_policy_answers_maybe() {
     for (layout_name, layout) in layouts() {
         let filter = Filter::custom(Arc::new(Bad::PanicsWhenAsked)).layout(layout);
-        let db = open(&MemEnv::without_log(), &small_options().filter(filter)).unwrap();
+        let db = open(&MemEnv::new(), &small_options().filter(filter)).unwrap();
         put_shuffled(&db, 0..200, 10);
         db.flush().unwrap();
         check_answers(&db, 200, layout_name);
@@ -448,7 +448,7 @@ fn a_broken_policy_fails_the_flush() {
     for (layout_name, layout) in layouts() {
         for bad in [Bad::PanicsWhenBuilt, Bad::DeniesMembers] {
             let place = format!("{layout_name}, {bad:?}");
-            let env = MemEnv::without_log();
+            let env = MemEnv::new();
             let filter = Filter::custom(Arc::new(bad)).layout(layout);
             let db = open(&env, &small_options().filter(filter)).unwrap();
             put_shuffled(&db, 0..200, 11);
@@ -507,7 +507,7 @@ fn filter_builders_are_charged_to_the_cache() {
             let filter = Filter::custom(Arc::clone(&policy) as _).layout(layout);
             let options =
                 Options::new().filter(filter).block_cache_bytes(cache_bytes).auto_compaction(false);
-            let db = open(&MemEnv::without_log(), &options).unwrap();
+            let db = open(&MemEnv::new(), &options).unwrap();
             put_shuffled(&db, 0..keys, 14);
             *policy.db.lock().unwrap() = Some(db.clone());
             let place = format!("{layout_name}, {cache_bytes} bytes, panics: {panics}");
@@ -535,7 +535,7 @@ fn filter_builders_are_charged_to_the_cache() {
 
 #[test]
 fn counters_continue_after_reopening() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     put_shuffled(&db, 0..200, 12);
     db.flush().unwrap();
@@ -572,7 +572,7 @@ fn filters_larger_than_the_cache_stay_correct() {
                 .filter(filter.clone())
                 .block_cache_bytes(cache_bytes)
                 .filter_resident_share(0.0);
-            let db = open(&MemEnv::without_log(), &options).unwrap();
+            let db = open(&MemEnv::new(), &options).unwrap();
             put_shuffled(&db, 0..400, 13);
             db.compact_range(..).unwrap();
             check_answers(&db, 400, &name);

@@ -1,14 +1,13 @@
-//! Holds the documents to the code: the worked examples of docs/format.md are what the writers write,
-//! the example of README.md is the one that runs, and every file and test that a document names
-//! is there. `golden/files.txt` has the files of three small databases as `inspect` prints them.
+//! Holds the documents to the code: README.md shows the example that runs, every file and test that
+//! a document names exists, and `golden/files.txt` has the files of three small databases as
+//! `inspect` prints them. (`src/admin/inspect/format_tests.rs` checks the bytes of docs/format.md.)
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes examples and text anew. Read the
-//! difference: a changed byte is a changed format.
+//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes new text. Read the difference
+//! before you commit it: a changed byte is a changed format.
 
 use siftdb::env::{Env, MemEnv};
 use siftdb::inspect::{self, DumpOptions};
 use siftdb::{Filter, FilterLayout, Options};
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,49 +18,6 @@ fn root() -> &'static Path {
 
 fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-const MARKER: &str = "<!-- example: ";
-
-/// `document` with the text of each marked block replaced by its example, and what is amiss with
-/// the markers.
-fn with_examples(document: &str, examples: &[(&str, String)]) -> (String, Vec<String>) {
-    let mut amiss = Vec::new();
-    let mut missing: BTreeSet<&str> = examples.iter().map(|(name, _)| *name).collect();
-    let mut text = String::new();
-    let mut lines = document.lines();
-    while let Some(line) = lines.next() {
-        text.push_str(line);
-        text.push('\n');
-        let Some(name) = line.strip_prefix(MARKER).and_then(|rest| rest.strip_suffix(" -->"))
-        else {
-            continue;
-        };
-        let Some((_, example)) = examples.iter().find(|(known, _)| *known == name) else {
-            amiss.push(format!("no example is called {name:?}"));
-            continue;
-        };
-        missing.remove(name);
-        if lines.next() != Some("```text") {
-            amiss.push(format!("no block follows the marker of {name:?}"));
-            continue;
-        }
-        lines.by_ref().find(|line| *line == "```");
-        text.push_str(&format!("```text\n{example}```\n"));
-    }
-    amiss.extend(missing.iter().map(|name| format!("the document has no example {name:?}")));
-    (text, amiss)
-}
-
-#[test]
-fn worked_examples_equal_written_bytes() {
-    let examples = siftdb::format_examples::format_examples().unwrap();
-    let document = read("docs/format.md");
-    let (expected, amiss) = with_examples(&document, &examples);
-    assert!(amiss.is_empty(), "{amiss:#?}");
-    let marred: Vec<_> = examples.iter().filter(|(_, text)| text.contains("!!")).collect();
-    assert!(marred.is_empty(), "bytes and meanings differ in number: {marred:#?}");
-    compare_or_update("docs/format.md", &expected);
 }
 
 /// Fails where the file differs from `expected`, or rewrites it if that is asked for.
@@ -126,15 +82,6 @@ fn inspected_files_print_as_recorded() {
     ];
     let texts = layouts.map(files_as_text);
     compare_or_update("tests/it/golden/files.txt", &texts.join("\n"));
-}
-
-#[test]
-fn a_wrong_or_forgotten_example_is_found() {
-    let examples = [("a", "00\n".to_string()), ("b", "01\n".to_string())];
-    let document = "x\n<!-- example: a -->\n```text\nff\n```\n<!-- example: c -->\n";
-    let (text, amiss) = with_examples(document, &examples);
-    assert!(text.contains("```text\n00\n```\n") && !text.contains("ff"));
-    assert_eq!(amiss, ["no example is called \"c\"", "the document has no example \"b\""]);
 }
 
 /// What stands between backticks outside of fenced blocks.

@@ -56,7 +56,7 @@ fn every_history_in_memory_is_linearizable() {
     let runs = setting("SIFTDB_HISTORIES", 500).div_ceil(HISTORIES) as u64;
     let mut figures = Figures::default();
     for seed in seeds(runs) {
-        figures.add(&run(seed, Arc::new(MemEnv::without_log()), Path::new(HOME)));
+        figures.add(&run(seed, Arc::new(MemEnv::new()), Path::new(HOME)));
     }
     judge(&figures);
 }

@@ -33,7 +33,7 @@ fn by_hand() -> Options {
 
 /// 20,000 keys at level 1 and three tables of 1000 of them each at level 0.
 fn two_levels(options: &Options) -> Db {
-    two_levels_on(&MemEnv::without_log(), options)
+    two_levels_on(&MemEnv::new(), options)
 }
 
 fn two_levels_on(env: &MemEnv, options: &Options) -> Db {
@@ -75,7 +75,7 @@ fn oversized_filters_are_rewritten_by_moves() {
     let moves = |filter: Filter| {
         // Tables of some 40 KB: neither small, nor two of them one.
         let options = by_hand().table_bytes(40 << 10).filter(filter);
-        let db = open(&MemEnv::without_log(), &options).unwrap();
+        let db = open(&MemEnv::new(), &options).unwrap();
         for table in 0..2 {
             put(&db, 1000 * table..1000 * (table + 1));
             db.flush().unwrap();
@@ -122,7 +122,7 @@ fn an_unfiltered_last_level_asks_no_filter() {
 /// Tables say of themselves whether they have a filter, so the option may come and go.
 #[test]
 fn last_level_filters_can_be_switched() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let mut expected = std::collections::BTreeMap::new();
     for (round, last_level) in [true, false, true, false, false].into_iter().enumerate() {
         let db = open(&env, &small_options().filter_last_level(last_level)).unwrap();
@@ -145,7 +145,7 @@ fn last_level_filters_can_be_switched() {
 #[test]
 fn pinned_filters_are_asked_without_a_block() {
     let partitioned = || Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     two_levels_on(&env, &by_hand().filter(partitioned())).close().unwrap();
     let mut reads_at_open = Vec::new();
     // Blocks of filters that a lookup touches: index and partition, a partition, none.
@@ -193,7 +193,7 @@ fn each_level_may_be_pinned_separately() {
 /// Room for the filters of level 0 or for that of level 1, not for both.
 #[test]
 fn the_last_level_is_unpinned_first() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let full = Filter::bloom(10.0).layout(FilterLayout::Full);
     two_levels_on(&env, &by_hand().filter(full.clone())).close().unwrap();
     let options = by_hand().filter(full).block_cache_bytes(108 << 10).filter_resident_share(0.25);
@@ -212,7 +212,7 @@ fn the_last_level_is_unpinned_first() {
 #[test]
 fn advice_expects_the_probes_of_lookups() {
     for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {
-        let db = open(&MemEnv::without_log(), &by_hand().block_bytes(256)).unwrap();
+        let db = open(&MemEnv::new(), &by_hand().block_bytes(256)).unwrap();
         for table in 0..3 {
             put(&db, (0..1000).map(|i| table * step + i));
             db.flush().unwrap();

@@ -252,7 +252,7 @@ fn one_of_many_creators_wins() {
 fn a_hundred_writers_share_one_group() {
     const WRITERS: usize = 100;
     let synced = WriteOptions::new().sync(true);
-    let (env, gate) = (MemEnv::without_log(), Gate::default());
+    let (env, gate) = (MemEnv::new(), Gate::default());
     let behind = GateEnv::new(as_env(&env), &gate);
     let db = Options::new().env(Arc::new(behind)).open(HOME).unwrap();
     let put = |n: usize| {

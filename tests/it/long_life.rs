@@ -32,7 +32,7 @@ fn rounds() -> usize {
 #[test]
 fn flushed_puts_leave_few_tables() {
     let rounds = rounds();
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &Options::new()).unwrap();
     for number in 0..rounds {
         db.put(key(number), "value").unwrap();
@@ -56,7 +56,7 @@ fn flushed_puts_leave_few_tables() {
 #[test]
 fn short_sessions_leave_few_tables() {
     let rounds = rounds() / 3;
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     for number in 0..rounds {
         let db = open(&env, &Options::new()).unwrap();
         db.put(key(number), "value").unwrap();
@@ -72,7 +72,7 @@ fn short_sessions_leave_few_tables() {
 #[test]
 fn popped_queue_entries_are_freed() {
     for flushed in [true, false] {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, &Options::new()).unwrap();
         let count = 6000;
         for number in 0..count {
@@ -99,7 +99,7 @@ fn popped_queue_entries_are_freed() {
 /// Nobody scans and nothing is full: the counters alone tell.
 #[test]
 fn tombstone_tables_disappear_at_rest() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &Options::new()).unwrap();
     let count = 30_000;
     for number in 0..count {
@@ -117,7 +117,7 @@ fn tombstone_tables_disappear_at_rest() {
 /// Without background compactions nothing happens that was not asked for.
 #[test]
 fn manual_mode_keeps_tombstones_until_flush() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &Options::new().auto_compaction(false)).unwrap();
     for number in 0..5000 {
         db.put(key(number), "value").unwrap();

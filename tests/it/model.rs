@@ -88,7 +88,7 @@ impl World {
     fn new(seed: u64, filter: &NamedFilter, play: Play) -> Self {
         let mut rng = Rng::new(seed);
         let keys = odd_keys(250, &mut rng);
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let mut option_rng = Rng::new(seed ^ filter.name.len() as u64);
         let options = random_options(&mut option_rng, filter);
         let db = options.env(as_env(&env)).open("/db").unwrap();
@@ -412,7 +412,7 @@ impl World {
         let filter = if self.play.changing { self.option_rng.pick(&filters) } else { &self.filter };
         let options = random_options(&mut self.option_rng, filter);
         // The old handle must be gone before the new one takes the lock.
-        let elsewhere = MemEnv::without_log();
+        let elsewhere = MemEnv::new();
         self.db = small_options().env(as_env(&elsewhere)).open("/nowhere").unwrap();
         self.env = env;
         self.db = self.ok(options.env(as_env(&self.env)).open("/db"));

@@ -104,7 +104,7 @@ fn multi_get_agrees_with_single_gets() {
                 .auto_compaction(false)
                 .filter_resident_share(resident_share)
                 .filter(filter.filter.clone());
-            let db = open(&MemEnv::without_log(), &options).unwrap();
+            let db = open(&MemEnv::new(), &options).unwrap();
             let all = odd_keys(900, &mut rng);
             // Some are never written, and stand between those that are.
             let snapshot = random_store(&db, &all[all.len() / 8..], &mut rng);
@@ -130,7 +130,7 @@ fn lookups_cross_overlapping_tables_of_many_filters() {
     filters.extend([Filter::ribbon(10.0), Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)]);
     filters.extend([10.0, 60.0, 60.0].map(bloom));
     let options = small_options().write_buffer_bytes(4 << 20).auto_compaction(false);
-    let (env, count) = (MemEnv::without_log(), 1_500);
+    let (env, count) = (MemEnv::new(), 1_500);
     for (table, filter) in filters.iter().enumerate() {
         let db = open(&env, &options.clone().filter(filter.clone())).unwrap();
         for number in (table..count).step_by(filters.len()) {
@@ -159,7 +159,7 @@ fn lookups_cross_overlapping_tables_of_many_filters() {
 
 /// A database of one table with the keys `0..count`.
 fn one_table(options: &Options, count: usize) -> Db {
-    let db = open(&MemEnv::without_log(), options).unwrap();
+    let db = open(&MemEnv::new(), options).unwrap();
     for number in 0..count {
         db.put(key(number), bytes(number as u64, 40)).unwrap();
     }
@@ -229,7 +229,7 @@ fn neighbouring_keys_share_one_read() {
 #[test]
 fn damage_never_changes_a_batchs_answers() {
     for (layout_name, layout) in layouts() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options =
             small_options().filter(Filter::bloom(10.0).layout(layout)).auto_compaction(false);
         let db = open(&env, &options).unwrap();
@@ -273,7 +273,7 @@ fn damage_never_changes_a_batchs_answers() {
 
 #[test]
 fn multi_get_reads_one_sequence() {
-    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
     let names: Vec<_> = (0..60).map(key).collect();
     let write = |number: u64| {
         let mut batch = WriteBatch::new();
@@ -295,7 +295,7 @@ fn multi_get_reads_one_sequence() {
 
 #[test]
 fn a_closed_database_refuses_multi_get() {
-    let db = open(&MemEnv::without_log(), &small_options()).unwrap();
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
     db.put("k", "v").unwrap();
     let snapshot = db.snapshot();
     db.close().unwrap();

@@ -91,7 +91,7 @@ struct World {
 
 impl World {
     fn new(options: &Options, seed: u64, place: String) -> Self {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let db = open(&env, options).unwrap();
         World { env, db, map: Map::new(), held: None, rng: Rng::new(seed), place }
     }
@@ -165,7 +165,7 @@ impl World {
     fn reopen(&mut self, options: &Options) {
         self.held = None;
         self.db.close().unwrap();
-        let elsewhere = MemEnv::without_log();
+        let elsewhere = MemEnv::new();
         self.db = open(&elsewhere, &small_options()).unwrap();
         self.db = open(&self.env, options).unwrap();
     }
@@ -248,7 +248,7 @@ fn eleven_tables(options: &Options) -> Db {
 fn prefix_scans_skip_tables_without_the_prefix() {
     for layout in layouts() {
         for whole_key in [true, false] {
-            let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
+            let counting = CountingEnv::new(as_env(&MemEnv::new()));
             let filter = Filter::bloom(20.0).layout(layout).whole_key(whole_key);
             let options = Options::new()
                 .filter(filter.prefix(Prefix::delimited(b'/', 1)))
@@ -291,7 +291,7 @@ fn prefix_scans_skip_tables_without_the_prefix() {
 #[test]
 fn long_levels_are_filtered_table_by_table() {
     let filter = Filter::bloom(20.0).prefix(Prefix::fixed(2));
-    let db = open(&MemEnv::without_log(), &small_options().filter(filter)).unwrap();
+    let db = open(&MemEnv::new(), &small_options().filter(filter)).unwrap();
     for number in 0..4000 {
         db.put(format!("aa{number:06}"), bytes(number, 60)).unwrap();
         db.put(format!("cc{number:06}"), bytes(number, 60)).unwrap();
@@ -316,7 +316,7 @@ fn long_levels_are_filtered_table_by_table() {
 fn prefix_only_filters_are_asked_by_prefix() {
     for layout in layouts() {
         let filter = Filter::bloom(20.0).layout(layout).prefix(Prefix::fixed(4)).whole_key(false);
-        let db = open(&MemEnv::without_log(), &Options::new().filter(filter)).unwrap();
+        let db = open(&MemEnv::new(), &Options::new().filter(filter)).unwrap();
         for number in 0..500 {
             db.put(format!("{:04}-{number}", number % 50 * 2), bytes(number, 10)).unwrap();
         }
@@ -357,7 +357,7 @@ fn tables_are_asked_by_their_own_rule() {
         (custom(), &given, true),
     ];
     for (rule, extractors, asked) in cases {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let place = format!("{rule:?} with {extractors:?}");
         let db = open(&env, &Options::new().filter(Filter::bloom(16.0).prefix(rule))).unwrap();
         (0..100).for_each(|number| db.put(format!("{number:04}-key"), "value").unwrap());
@@ -402,7 +402,7 @@ impl PrefixExtractor for Moody {
 
 #[test]
 fn a_panicking_rule_fails_the_flush() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let moody = Arc::new(Moody::default());
     let panics = |yes| moody.0.store(yes, std::sync::atomic::Ordering::Relaxed);
     let filter = Filter::bloom(10.0).prefix(Prefix::custom(moody.clone())).whole_key(false);
@@ -434,7 +434,7 @@ fn a_panicking_rule_fails_the_flush() {
 /// of threads, and kept from one opening to the next.
 #[test]
 fn scans_are_counted_apart_from_lookups() {
-    let counting = CountingEnv::new(as_env(&MemEnv::without_log()));
+    let counting = CountingEnv::new(as_env(&MemEnv::new()));
     let filter = Filter::bloom(20.0).layout(FilterLayout::Partitioned { block_bytes: 256 });
     let filter = filter.prefix(Prefix::delimited(b'/', 1));
     let options = Options::new().filter(filter).env(Arc::new(counting.clone()));

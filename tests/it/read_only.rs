@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Several levels, a log, tombstones; as a clean close leaves it, or as a kill does.
 fn store(closed: bool) -> MemEnv {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     for number in 0..4_000 {
         db.put(key(number), format!("value {number}")).unwrap();
@@ -104,7 +104,7 @@ fn readers_share_the_lock_against_writers() {
 
 #[test]
 fn read_only_leaves_damaged_databases_untouched() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let read = |env: &MemEnv| Options::new().env(as_env(env)).open_read_only(HOME);
     assert!(matches!(read(&env), Err(Error::Io { .. })));
     assert!(env.list(Path::new(HOME)).is_err(), "no directory was made");

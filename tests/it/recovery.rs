@@ -26,7 +26,7 @@ fn with(env: &MemEnv, recovery: Recovery) -> siftdb::Result<Db> {
 /// Batches of two entries each, all in one log, as the death of the process leaves them; and where
 /// the record of each batch ends.
 fn killed() -> (MemEnv, PathBuf, Vec<usize>) {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     let mut ends = Vec::new();
     let log = || files_ending(&env, ".wal").pop().unwrap();
@@ -150,7 +150,7 @@ fn salvage_opens_without_a_missing_log() {
 
 /// A store that was closed cleanly, its newest log, and where each record of that ends.
 fn closed() -> (MemEnv, PathBuf, Vec<usize>) {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     db.put("first", "1").unwrap();
     db.flush().unwrap();
@@ -269,7 +269,7 @@ fn a_writing_session_clears_the_mark() {
 
 /// A store that died with far more in its logs than the write buffer of those who open it here.
 fn with_large_logs() -> (MemEnv, Map) {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let large = options().write_buffer_bytes(1 << 20);
     let db = open(&env, &large).unwrap();
     let mut model = Map::new();
@@ -327,7 +327,7 @@ fn recovery_flushes_one_write_buffer_at_once() {
 
 #[test]
 fn recovery_reads_logs_in_pieces() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let large = options().write_buffer_bytes(16 << 20);
     let db = open(&env, &large).unwrap();
     for number in 0..40u64 {
@@ -421,7 +421,7 @@ fn refused_salvages_leave_no_file() {
 
 #[test]
 fn large_recovered_memtables_are_flushed() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let buffer = small_buffer();
     let open = || open(&env, &buffer).unwrap();
     let db = open();
@@ -464,7 +464,7 @@ fn salvage_equals_the_default_without_damage() {
 
 #[test]
 fn salvage_refuses_an_old_manifest() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     db.put("a", "1").unwrap();
     let manifest = |env: &MemEnv| {
@@ -489,7 +489,7 @@ fn salvage_refuses_an_old_manifest() {
 /// It opened as an empty database, and the tables would have gone as orphans.
 #[test]
 fn a_cut_manifest_without_logs_is_refused() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     db.put("a", "1").unwrap();
     db.flush().unwrap();
@@ -518,7 +518,7 @@ fn a_crashed_salvage_loses_nothing() {
     let (env, log, ends) = killed();
     let mut damaged = env.read_file(&log).unwrap();
     damaged[ends[4] - 4] ^= 0x40;
-    let start = MemEnv::new();
+    let start = MemEnv::with_log();
     for (path, bytes) in files(&env) {
         start.write_file(&path, &bytes);
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 /// "a\0b". The binary search over the level then missed keys that were there. Found by the model.
 #[test]
 fn prefix_keys_order_tables_by_user_key() {
-    let db = open(&MemEnv::new(), &small_options().snappy(false)).unwrap();
+    let db = open(&MemEnv::with_log(), &small_options().snappy(false)).unwrap();
     let keys: [&[u8]; 5] = [b"", b"\0", b"a", b"a\0b", b"b"];
     // Each fills a table of its own.
     for (number, key) in keys.iter().enumerate() {
@@ -37,7 +37,7 @@ fn prefix_keys_order_tables_by_user_key() {
 /// manifest of the same name, failed, and so did every opening after it. Found by the crash test.
 #[test]
 fn an_unfinished_creation_is_repeated() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     env.write_file(Path::new("/db/MANIFEST-000001"), b"half a mani");
     env.write_file(Path::new("/db/000002.tmp"), b"siftdb 1 MANI");
     let db = open(&env, &small_options()).unwrap();
@@ -50,7 +50,7 @@ fn an_unfinished_creation_is_repeated() {
 /// the crash test.
 #[test]
 fn creation_syncs_an_existing_directory() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     env.create_dir(Path::new("/a")).unwrap();
     env.create_dir(Path::new("/a/db")).unwrap();
     let env = env.replay(env.log_len(), CrashModel::Kill, 0);
@@ -66,7 +66,7 @@ fn creation_syncs_an_existing_directory() {
 /// and made the database read-only. Found by the model.
 #[test]
 fn a_flush_may_directly_follow_opening() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     db.put("k", "v").unwrap();
     db.close().unwrap();
@@ -84,7 +84,7 @@ fn a_flush_may_directly_follow_opening() {
 /// to be an orphan goes, and nothing that an iterator still reads.
 #[test]
 fn clean_sessions_leave_no_old_manifests() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     for session in 0..20 {
         let db = open(&env, &small_options()).unwrap();
         let before = db.iter();
@@ -104,7 +104,7 @@ fn clean_sessions_leave_no_old_manifests() {
 /// left one more log, and every opening one more memtable. Found by reviewing.
 #[test]
 fn short_sessions_leave_no_old_logs() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     for session in 0..20 {
         let db = open(&env, &small_options()).unwrap();
         assert_eq!(db.iter().map(Result::unwrap).count(), session);
@@ -125,7 +125,7 @@ fn is_log(path: &Path) -> bool {
 fn a_missing_newest_log_is_damage() {
     let sync = WriteOptions::new().sync(true);
     for sessions in 1..=3 {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         for session in 0..sessions {
             let db = open(&env, &small_options()).unwrap();
             let mut batch = siftdb::WriteBatch::new();
@@ -144,7 +144,7 @@ fn a_missing_newest_log_is_damage() {
 /// reviewing.
 #[test]
 fn snapshots_of_closed_databases_answer_closed() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     db.put("k", "v").unwrap();
     let before = db.snapshot();
@@ -162,7 +162,7 @@ fn snapshots_of_closed_databases_answer_closed() {
 /// after it took the claim for proof of damage. Found by the crash test, three crashes deep.
 #[test]
 fn new_logs_drop_unproven_durability_claims() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     db.put("a", "1").unwrap();
     db.flush().unwrap();

@@ -58,7 +58,7 @@ fn write(db: &Db, store: &mut Store, number: usize, round: usize) {
 
 fn store(closed: bool) -> Store {
     let mut store = Store {
-        env: MemEnv::new(),
+        env: MemEnv::with_log(),
         now: Map::new(),
         ever: (0..KEYS).map(|n| (key(n), BTreeSet::from([None]))).collect(),
     };
@@ -183,7 +183,7 @@ fn repair_without_manifest_keeps_the_newest_version() {
 /// larger one has the older version.
 #[test]
 fn repair_orders_versions_across_tables() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     db.put("a", "old").unwrap();
     db.put("z", "1").unwrap();
@@ -334,7 +334,7 @@ fn a_flipped_version_costs_its_file_only() {
 /// refused. Found by fuzzing.
 #[test]
 fn tables_under_impossible_numbers_are_ignored() {
-    let other = MemEnv::new();
+    let other = MemEnv::with_log();
     let db = open(&other, &options()).unwrap();
     db.put("zz", "of another").unwrap();
     db.flush().unwrap();
@@ -379,7 +379,7 @@ fn logs_with_impossible_sequences_are_repaired() {
     put_varint(&mut start, 1 << 56);
     start.extend_from_slice(&[0, 0, 1, 1, 0, 1]);
     let record = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, b'k', 1, b'v', 2];
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     env.create_dir(Path::new(HOME)).unwrap();
     env.write_file(&home("000002.wal"), &record_file(b"siftdbWL", 2, &[start, record]));
     let report = repair(&env).unwrap();
@@ -391,7 +391,7 @@ fn logs_with_impossible_sequences_are_repaired() {
 /// fuzzing.
 #[test]
 fn entries_newer_than_their_table_are_dropped() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     db.put("k", "old").unwrap();
     db.flush().unwrap();
@@ -457,7 +457,7 @@ fn repair_keeps_everything_readable() {
 /// Two tables of level 0 that share their keys: the newer one has all the deletions and the newer
 /// values, the older one several blocks.
 fn two_ages() -> (MemEnv, Map, [PathBuf; 2]) {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options().write_buffer_bytes(1 << 20)).unwrap();
     for number in 0..2000 {
         db.put(key(number), format!("old {number}")).unwrap();
@@ -542,7 +542,7 @@ fn exchanged_tables_are_known_by_their_ids() {
 
 #[test]
 fn a_manifest_prevents_resurrected_keys() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     (0..50).for_each(|number| db.put(key(number), "value").unwrap());
     db.flush().unwrap();
@@ -579,7 +579,7 @@ fn a_manifest_prevents_resurrected_keys() {
 fn repair_reads_every_sound_log_record() {
     // One in the middle; the last one, of which only the end of the log still speaks.
     for (closed, lost) in [(false, 7), (true, 19)] {
-        let mut env = MemEnv::new();
+        let mut env = MemEnv::with_log();
         let db = open(&env, &options()).unwrap();
         for number in 0..20 {
             db.write_with(batch(number), &WriteOptions::new().sync(true)).unwrap();
@@ -619,7 +619,7 @@ fn damaged_stores() -> Vec<(&'static str, MemEnv, Map, Vec<u8>)> {
     let Store { env, now, .. } = store(true);
     let image = files(&env);
     let on_disk = |change: &dyn Fn(&MemEnv)| {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         image.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
         change(&env);
         env
@@ -703,7 +703,7 @@ fn a_failed_repair_can_be_repeated() {
 
 #[test]
 fn repair_refuses_locked_and_foreign_databases() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     assert!(matches!(repair(&env), Err(Error::Io { .. })), "no directory");
     env.create_dir(Path::new(HOME)).unwrap();
     env.write_file(&home("foreign"), b"of someone else");
@@ -765,7 +765,7 @@ fn repair_keeps_existing_lost_names() {
 /// Fifty keys of which one was deleted, and that deletion's tombstone is gone; a second table; a
 /// log. Beside them a table that was replaced, with the deleted key.
 fn with_a_replaced_table() -> MemEnv {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     (0..50).for_each(|number| db.put(key(number), "value").unwrap());
     db.flush().unwrap();
@@ -818,7 +818,7 @@ fn repair_reports_only_missing_sequences() {
 
 #[test]
 fn repair_names_missing_logs() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     // Short sessions: nothing of them is flushed.
     for session in 0..3 {
         let db = open(&env, &options().immutable_memtables_max(8)).unwrap();
@@ -884,7 +884,7 @@ fn a_manifest_without_its_last_edits_costs_nothing() {
 
 #[test]
 fn repair_uses_the_newest_whole_manifest() {
-    let env = MemEnv::new();
+    let env = MemEnv::with_log();
     let sessions: Vec<_> = (0..3)
         .map(|session| {
             let db = open(&env, &options()).unwrap();

@@ -45,7 +45,7 @@ struct Session {
 
 impl Session {
     fn new(options: &Options, place: String) -> Self {
-        let disk = MemEnv::new();
+        let disk = MemEnv::with_log();
         let env = FaultEnv::new(as_env(&disk));
         let db = options.clone().env(Arc::new(env.clone())).open(HOME).unwrap();
         Session { disk, env, db, writes: Vec::new(), step: 0, resumed: None, place }
@@ -260,7 +260,7 @@ fn a_failed_resume_can_be_repeated() {
 
 #[test]
 fn resume_refuses_other_failures() {
-    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let db = open(&MemEnv::with_log(), &small_options()).unwrap();
     db.resume().expect("nothing to resume from");
     db.close().unwrap();
     assert!(matches!(db.resume(), Err(Error::Closed)));
@@ -277,7 +277,7 @@ fn resume_refuses_other_failures() {
             assert!(error.to_string().contains("reopen"), "{error}");
         }
     }
-    let disk = MemEnv::new();
+    let disk = MemEnv::with_log();
     let db = open(&disk, &small_options()).unwrap();
     db.put("k", "v").unwrap();
     db.close().unwrap();

@@ -35,7 +35,7 @@ fn sound(db: &Db, what: &str) -> siftdb::VerifyReport {
 #[test]
 fn verify_reads_a_whole_sound_database() {
     for filter in all_filters() {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let options = small_options().auto_compaction(false).filter(filter.filter.clone());
         let db = open(&env, &options).unwrap();
         fill(&db);
@@ -55,7 +55,7 @@ fn verify_reads_a_whole_sound_database() {
 
 #[test]
 fn verify_progress_reaches_the_total() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     fill(&db);
     let mut seen = Vec::new();
@@ -72,7 +72,7 @@ fn verify_progress_reaches_the_total() {
 /// Every file of the open database, with a byte of it changed under its hands.
 #[test]
 fn verify_names_the_file_of_every_flip() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
     // Resident filters and cached blocks are at hand: none of them may answer for the file.
@@ -116,7 +116,7 @@ fn verify_names_the_file_of_every_flip() {
 
 #[test]
 fn verify_finds_missing_cut_and_exchanged_files() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
     let paths: Vec<PathBuf> = files_ending(&env, ".sst");
@@ -162,7 +162,7 @@ fn verify_finds_missing_cut_and_exchanged_files() {
 
 #[test]
 fn verify_succeeds_during_writes_and_compactions() {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     let written = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn verify_finds_a_filter_that_denies_keys() {
     for (name, layout) in layouts() {
         for filter in [Filter::bloom(10.0), Filter::leveldb_bloom(10.0), Filter::legacy_bloom(10.0)]
         {
-            let env = MemEnv::without_log();
+            let env = MemEnv::new();
             let options = small_options().auto_compaction(false).filter(filter.layout(layout));
             let db = open(&env, &options).unwrap();
             fill(&db);

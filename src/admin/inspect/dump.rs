@@ -127,7 +127,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::filter::builder::Construction;
     use crate::filter::encoding::Encoding;
-    use crate::log::wal::evidence::CleanClose;
+    use crate::log::wal::consistency::CleanClose;
     use crate::log::wal::format::WalStart;
     use crate::log::wal::writer::WalWriter;
     use crate::table::builder::{TableBuilder, TableOptions};

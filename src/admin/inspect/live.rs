@@ -16,7 +16,7 @@ use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, LockMode};
 use crate::env::foreign::refuse_foreign;
 use crate::log::record::reader::RecordReader;
-use crate::log::wal::evidence::Log;
+use crate::log::wal::file::LogFile;
 use crate::log::wal::format::{WalBody, WalItem, WalRecord, visit};
 use crate::table::reader::Expect;
 use crate::tree::edit::FileMeta;
@@ -114,7 +114,7 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
     });
     for number in logs {
         // A flush let it go: its entries are in a table by now.
-        let opened = Log::new(directory, number).open(&**env, u64::MAX)?;
+        let opened = LogFile::new(directory, number).open(&**env, u64::MAX)?;
         let Some(mut reader) = opened else { continue };
         let entries = entries_of_log(&mut reader, state.facts.flushed_through)?;
         unchecked.logs += u64::from(entries > 0);

@@ -8,6 +8,8 @@
 //! [`dump()`] goes by the file's name where it is one of siftdb's, else by how the file begins or
 //! ends. Keys and values are printed as Rust's byte-string escapes.
 
+#[cfg(test)]
+mod format_tests;
 pub(crate) mod dump;
 pub(crate) mod live;
 pub(crate) mod records;

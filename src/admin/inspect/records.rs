@@ -15,7 +15,7 @@ use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
-use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{self, WalBody, WalItem, WalStart};
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest;

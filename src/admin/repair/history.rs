@@ -20,7 +20,7 @@ use crate::base::filename::FileName;
 use crate::env::api::Env;
 use crate::env::directory::BELIEVED_MAX;
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::recover;
 use crate::log::wal::salvage::salvage;
 use crate::tree::edit::FileMeta;

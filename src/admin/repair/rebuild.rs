@@ -15,7 +15,7 @@ use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
-use crate::log::wal::evidence::ManifestFacts;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;

@@ -25,7 +25,7 @@ use crate::base::sync::Ordering;
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
 use crate::env::foreign::refuse_foreign;
-use crate::log::wal::evidence::CleanClose;
+use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
 use crate::options::database::Options;

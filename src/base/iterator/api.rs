@@ -1,18 +1,19 @@
 //! The contract of internal iterators: memtables, blocks, tables, levels and their merge.
 //!
-//! An iterator goes one way for life, [`Direction`] says which. Legal calls:
-//! `seek (key | value | next)*`, any number of times; `key`, `value` and `next` only while
-//! `valid`. After an error `valid` is false, and the error stays in `status` until the next seek:
-//! who sees `valid() == false` asks `status()` before calling it the end.
+//! An iterator has one [`Direction`], which never changes. Callers seek first, any number of times;
+//! `key`, `value` and `next` are allowed only while `valid`. After an error `valid` is false, and
+//! `status` returns the error until the next seek. So a caller that sees `valid() == false` must
+//! check `status()` before it takes that for the end.
 //!
-//! *Bound* of a seek, an internal key `b`: forward starts at the first entry `>= b`, reverse at
-//! the last entry `< b`. `None` starts at the respective end. So the entries on both sides of one
-//! bound are disjoint and complete, which is what a double-ended range needs.
+//! The *bound* of a seek is an internal key `b`: a forward iterator starts at the first entry `>=
+//! b`, a reverse one at the last entry `< b`. `None` starts at the first entry of the direction.
+//! The entries on both sides of a bound are disjoint and complete, which a double-ended range
+//! needs.
 
 use crate::base::error::Result;
 use crate::base::value::Value;
 
-/// The way an iterator goes.
+/// The order in which an iterator returns entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending internal keys.
@@ -21,12 +22,13 @@ pub enum Direction {
     Reverse,
 }
 
-/// A walk over sorted internal keys.
+/// An iterator over sorted internal keys.
 pub trait InternalIterator: Send {
-    /// Positions at the first entry of the walk at or behind `bound`; see the module for "behind".
+    /// Positions at the first entry from `bound` on, in the direction of the iterator; see the
+    /// module.
     fn seek(&mut self, bound: Option<&[u8]>);
 
-    /// Goes to the next entry in the iterator's direction; answers `valid`. Needs `valid`.
+    /// Moves to the next entry in the iterator's direction; returns `valid`. Needs `valid`.
     fn next(&mut self) -> bool;
 
     /// True while positioned at an entry.
@@ -38,9 +40,10 @@ pub trait InternalIterator: Send {
     /// The value's bytes. Needs `valid`.
     fn value(&self) -> &[u8];
 
-    /// The value to hand out: shares its block or memtable entry when large. Needs `valid`.
+    /// The value to return to the user: a large one shares its block or memtable chunk. Needs
+    /// `valid`.
     fn value_owned(&self) -> Value;
 
-    /// The error that ended the walk, if one did.
+    /// The error that ended the iteration, if there was one.
     fn status(&self) -> Result<()>;
 }

@@ -1,14 +1,14 @@
-//! Many sorted walks as one: memtables, level-0 tables and levels, in the order of their keys.
+//! Merges sorted iterators over memtables, level-0 tables and levels into one.
 //!
-//! `read/scan.rs` and `compaction/` put one over what they read. The child with the next entry is
-//! the *winner*; the others stand in a binary heap whose root is the runner-up. While the winner
-//! stays ahead of the runner-up a step costs one comparison, whatever the number of children; a
-//! change costs two per level of the heap.
+//! Scans and compactions read through it. The child with the next entry is the *winner*. The others
+//! are in a binary heap whose root is the runner-up. While the winner stays ahead of the runner-up,
+//! a step costs one comparison, whatever the number of children. A change of the winner costs two
+//! comparisons for each level of the heap.
 //!
 //! Invariants: every child in the heap is valid; the winner's entry comes before all of theirs.
-//! Of equal internal keys the earlier child's comes first, so callers list newer sources first.
-//! The first error of a child ends the walk: `valid` is false and `status` has the error, until
-//! the next seek. Nothing is hidden here: old versions and tombstones come through.
+//! Of equal internal keys, the entry of the earlier child comes first, so callers list newer
+//! sources first. The first error of a child ends the iteration: `valid` is false and `status`
+//! returns the error until the next seek. The merge returns old versions and tombstones too.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
@@ -16,7 +16,7 @@ use crate::base::key::compare_internal;
 use crate::base::value::Value;
 use std::cmp::Ordering;
 
-/// The merge of its children.
+/// A merging iterator.
 pub struct MergingIter<I> {
     direction: Direction,
     children: Vec<I>,
@@ -28,7 +28,7 @@ pub struct MergingIter<I> {
 }
 
 impl<I: InternalIterator> MergingIter<I> {
-    /// Merges `children`, all of which go in `direction`. Not positioned until the first seek.
+    /// Merges `children`, which all have `direction`. Not positioned until the first seek.
     pub fn new(direction: Direction, children: Vec<I>) -> Self {
         let heap = Vec::with_capacity(children.len());
         MergingIter { direction, children, winner: None, heap, error: None }
@@ -44,7 +44,7 @@ impl<I: InternalIterator> MergingIter<I> {
         }
     }
 
-    /// Moves the entry at `at` down to where both below come after it.
+    /// Moves the child at `at` down the heap until both children below it come after it.
     fn sift_down(&mut self, mut at: usize) {
         loop {
             let mut first = at;
@@ -70,7 +70,8 @@ impl<I: InternalIterator> MergingIter<I> {
         Some(runner_up)
     }
 
-    /// Ends the walk if `child` stopped for an error. True if it merely has no more entries.
+    /// Handles a `child` that is not valid: true if it has no more entries; false after an error,
+    /// which ends the iteration.
     fn exhausted(&mut self, child: usize) -> bool {
         match self.children[child].status() {
             Ok(()) => true,

@@ -1,17 +1,17 @@
-//! Counters that cost a plain load and store each.
+//! Counters that cost one load and one store each.
 //!
-//! Every thread owns a slot, a small number from a global list; slot `i` owns stripe `i` of every
-//! [`Counters`], so counting needs no atomic read-modify-write and shares no cache line. A slot
-//! goes back when its thread ends, and the next owner counts on in the same stripe: the list's
-//! lock orders the two. Threads beyond the last slot share one stripe and use `fetch_add`.
-//! [`Counters::total`] sums the stripes: exact once the counting threads are joined, and never
-//! behind what the asking thread itself did.
+//! Every thread has a number from a global list, and thread number `i` owns stripe `i` of every
+//! [`Counters`]. So counting needs no atomic read-modify-write and shares no cache line. A number
+//! returns to the list when its thread ends, and its next owner continues in the same stripe; the
+//! lock of the list orders the two. When no number is left, threads share one stripe and use
+//! `fetch_add`. [`Counters::total`] adds up the stripes. The sum is exact once the counting threads
+//! are joined, and always includes what the calling thread counted.
 
 use crate::base::levels::LEVELS;
 use crate::base::sync::plain::{AtomicU64, Mutex, Ordering};
 use std::sync::OnceLock;
 
-/// Stripes with one owner; one more is shared.
+/// Stripes with one owner each; one more stripe is shared.
 const OWNED_STRIPES: usize = 64;
 
 macro_rules! counters {
@@ -21,7 +21,7 @@ macro_rules! counters {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// All of them, in order.
+            /// All counters, in order.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
         }
     };
@@ -36,7 +36,7 @@ counters! {
         GetsFound,
         /// Point lookups answered by a memtable, with a value or a tombstone.
         MemtableHits,
-        /// Memtables that their filter let a lookup skip.
+        /// Memtables that lookups skipped because of their filter.
         MemtableNegatives,
         /// Iterators that were asked for an entry.
         Scans,
@@ -66,7 +66,7 @@ counters! {
         CompactionEntriesDropped,
         /// Tables moved to the next level without rewriting.
         TrivialMoves,
-        /// Writes slowed down because level 0 grows.
+        /// Writes delayed because level 0 grows.
         Level0Slowdowns,
         /// Nanoseconds of these slowdowns.
         Level0SlowdownNanos,
@@ -74,11 +74,11 @@ counters! {
         Level0Stalls,
         /// Nanoseconds of these stalls.
         Level0StallNanos,
-        /// Writes stopped because the memtables before are not flushed yet.
+        /// Writes stopped because earlier memtables are not flushed yet.
         MemtableStalls,
         /// Nanoseconds of these stalls.
         MemtableStallNanos,
-        /// Logs begun in place of a full one, while writers waited.
+        /// Logs started after a full one, while writers waited.
         LogSwitches,
         /// Nanoseconds of these waits.
         LogSwitchNanos,
@@ -97,7 +97,7 @@ counters! {
         TruePositives,
         /// The filter said maybe, and the table did not have the key.
         FalsePositives,
-        /// The filter said maybe, and newer versions than the read's hide whether it was right.
+        /// The filter said maybe; versions newer than the read hide whether it was right.
         Unresolved,
         /// The table was searched without asking a filter.
         NotConsulted,
@@ -109,27 +109,27 @@ counters! {
         DataBlocksCached,
         /// Data blocks read from the file.
         DataBlocksRead,
-        /// Bytes of those blocks as they stand in the file.
+        /// Bytes of these blocks in the file.
         DataBytesRead,
         /// Filters, partitions and their top-level indexes found in the cache.
         FilterBlocksCached,
         /// Filters, partitions and their top-level indexes read from the file.
         FilterBlocksRead,
-        /// Bytes of those as they stand in the file.
+        /// Bytes of these blocks in the file.
         FilterBytesRead,
         /// Data indexes read from the file.
         IndexBlocksRead,
-        /// Bytes of those as they stand in the file.
+        /// Bytes of these blocks in the file.
         IndexBytesRead,
-        /// Asked for the prefix of a key, since it holds no whole keys, the filter said no.
+        /// A filter without whole keys was asked for the prefix of a key and said no.
         PrefixNegatives,
-        /// Asked for the prefix of a key, the filter said maybe.
+        /// A filter without whole keys was asked for the prefix of a key and said maybe.
         PrefixPositives,
-        /// Asked for the prefix of a scan's range, the filter said no: the table was passed by.
+        /// The filter was asked for the prefix of a scan and said no: the scan skipped the table.
         ScanNegatives,
-        /// Asked for the prefix of a scan's range, the filter said maybe.
+        /// The filter was asked for the prefix of a scan and said maybe.
         ScanPositives,
-        /// Tables that scans entered, whether or not their filter was asked.
+        /// Tables that scans read, whether or not their filter was asked.
         ScanTables,
         /// Bytes of data blocks that scan negatives avoided: one mean block each, an estimate.
         ScanBytesAvoided,
@@ -137,17 +137,17 @@ counters! {
         ScanDataBlocksCached,
         /// Data blocks that scans read from the file.
         ScanDataBlocksRead,
-        /// Bytes of those blocks as they stand in the file.
+        /// Bytes of these blocks in the file.
         ScanDataBytesRead,
         /// Filter blocks that scans found in the cache.
         ScanFilterBlocksCached,
         /// Filter blocks that scans read from the file.
         ScanFilterBlocksRead,
-        /// Bytes of those as they stand in the file.
+        /// Bytes of these blocks in the file.
         ScanFilterBytesRead,
         /// Data indexes that scans read from the file.
         ScanIndexBlocksRead,
-        /// Bytes of those as they stand in the file.
+        /// Bytes of these blocks in the file.
         ScanIndexBytesRead,
     }
 }
@@ -155,7 +155,7 @@ counters! {
 const GLOBALS: usize = Counter::ALL.len();
 const PER_LEVEL: usize = LevelCounter::ALL.len();
 
-/// Number of counters in all.
+/// The number of all counters.
 pub const COUNTERS: usize = GLOBALS + LEVELS * PER_LEVEL;
 
 #[repr(align(128))]
@@ -175,7 +175,7 @@ pub struct Counters {
     shared: Box<Cells>,
 }
 
-/// The stripe of the calling thread: fetch it once, count many times.
+/// The stripe of the calling thread. Get it once and count many times.
 #[derive(Clone, Copy, Debug)]
 pub struct Stripe<'a> {
     cells: &'a Cells,
@@ -196,8 +196,8 @@ impl Counters {
         Counters { owned, shared: Cells::new() }
     }
 
-    /// The calling thread's stripe. It must not be sent to another thread; it is not `Send`-proof
-    /// by type, since it never leaves the function that counts.
+    /// The stripe of the calling thread. It must not be sent to another thread. Its type does not
+    /// prevent that, because a stripe never leaves the function that counts.
     #[inline]
     #[must_use]
     pub fn stripe(&self) -> Stripe<'_> {
@@ -231,8 +231,8 @@ impl Counters {
         (0..COUNTERS).map(|index| self.sum(index)).collect()
     }
 
-    /// Adds what [`Counters::totals`] gave in an earlier session; a list of another length is
-    /// from another version and is ignored.
+    /// Adds the totals of an earlier session. A list of another length is from another version and
+    /// is ignored.
     pub fn restore(&self, totals: &[u64]) {
         if totals.len() == COUNTERS {
             for (cell, &value) in self.shared.0.iter().zip(totals) {
@@ -268,7 +268,7 @@ impl Stripe<'_> {
         if self.shared {
             cell.fetch_add(amount, Ordering::Relaxed);
         } else {
-            // One thread owns this stripe, so nothing comes between load and store.
+            // One thread owns this stripe, so no other store comes between load and store.
             cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
@@ -310,7 +310,7 @@ impl Drop for Slot {
     }
 }
 
-/// The calling thread's slot; the shared stripe's while thread-locals are being torn down.
+/// The number of the calling thread; that of the shared stripe while thread-locals are destroyed.
 #[inline]
 fn slot() -> usize {
     thread_local!(static SLOT: Slot = Slot::take());

@@ -1,14 +1,13 @@
-//! How sure an observed rate is: the interval that goes with it.
+//! The confidence interval of an observed rate.
 //!
 //! Wilson's score interval (Wilson, "Probable Inference, the Law of Succession, and Statistical
-//! Inference", 1927): unlike the textbook interval it stays within 0 and 1 and says something true
-//! after few observations and at rates near 0, which is where false positives are.
+//! Inference", 1927). Unlike the textbook interval it stays within 0 and 1, and it is right after
+//! few observations and at rates near 0, like those of false positives.
 
-/// Standard deviations on both sides that hold 95 of 100 cases.
+/// Standard deviations on each side that contain 95 of 100 cases.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-/// Between what two rates the true one lies, 19 times out of 20, when `hits` of `trials` hit.
-/// `None` without trials.
+/// The 95 % confidence interval of a rate, after `hits` of `trials`. `None` without trials.
 ///
 /// ```
 /// let (low, high) = siftdb::experiment::wilson_95(10, 1_000).unwrap();

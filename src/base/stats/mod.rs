@@ -1,14 +1,14 @@
-//! What happened, counted: striped counters below, the public report above.
+//! Statistics: striped counters, and the public report that is made of them.
 //!
-//! Definitions, fixed before the read path was written:
+//! Definitions:
 //!
-//! - *negative*: the filter said no. It spares exactly one data block: the key lies between the
-//!   table's fences, so its index always names one.
+//! - *negative*: the filter said no. This avoids exactly one data block: the key is between the
+//!   fences of the table, so the index always names a block for it.
 //! - *true positive*: the filter said maybe and the table had the key. *False positive*: it said
 //!   maybe and the table did not have it. *Unresolved*: it said maybe, nothing visible was found,
-//!   and the table holds sequences above the read's, so the key may be there in a newer version.
-//! - *not consulted*: the table was searched without asking a filter: it has none, it could not be
-//!   read, or the read switched filters off.
+//!   and the table has sequences above the read's, so it may have a newer version of the key.
+//! - *not consulted*: the table was searched without asking a filter, because it has none, its
+//!   filter could not be read, or the read switched filters off.
 //! - observed FPR = false positives / (false positives + negatives): of the lookups of keys the
 //!   table does not have, the share that the filter let through.
 

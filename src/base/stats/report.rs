@@ -1,15 +1,15 @@
-//! The public report: [`Stats`] and one [`LevelStats`] a level.
+//! The public report: [`Stats`], with one [`LevelStats`] for each level.
 //!
-//! Plain numbers, taken at one moment by `Db::stats`; all arithmetic on them (rates, totals,
-//! differences between two moments) is here, so that no caller divides by the wrong denominator.
-//! How they print is `text`'s.
+//! These are plain numbers that `Db::stats` takes. All arithmetic on them (rates, totals,
+//! differences between two reports) is here, so that no caller divides by the wrong denominator.
+//! `text` prints them.
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, Counters, LevelCounter};
 use crate::base::stats::interval::wilson_95;
 
-/// What a database did and holds. Counters run since the database was created (kept in the file
-/// `STATS`, advisory), except after `Options::reset_stats`.
+/// What a database did, and what it holds now. Counters run since the database was created, or
+/// since `Options::reset_stats`; the advisory file `STATS` keeps them across openings.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -23,10 +23,10 @@ pub struct Stats {
     pub memtable_hits: u64,
     /// Memtables skipped by their filter.
     pub memtable_negatives: u64,
-    /// Bytes in memtables now, bookkeeping included, with those that are flushed and not yet freed.
+    /// Bytes in memtables now, bookkeeping and flushed memtables that are not yet freed included.
     pub memtable_bytes: u64,
-    /// Entries in memtables now, those that wait for their flush included: of a database opened to
-    /// read only, the entries that are only in the logs.
+    /// Entries in memtables that are not flushed. In a database that was opened read-only, these
+    /// are the entries that are only in the logs.
     pub memtable_entries: u64,
     /// Iterators that were asked for an entry.
     pub scans: u64,
@@ -42,7 +42,7 @@ pub struct Stats {
     pub wal_bytes: u64,
     /// Syncs of write-ahead logs.
     pub wal_syncs: u64,
-    /// Memtables flushed, and the bytes of their tables.
+    /// Memtables flushed.
     pub flushes: u64,
     /// Bytes of flushed tables.
     pub flush_bytes: u64,
@@ -56,9 +56,9 @@ pub struct Stats {
     pub compaction_entries_dropped: u64,
     /// Tables moved down without rewriting.
     pub trivial_moves: u64,
-    /// Writes slowed down, and for how long in all, because level 0 grows.
+    /// Writes delayed because level 0 grows.
     pub level0_slowdowns: u64,
-    /// Nanoseconds of slowdowns.
+    /// Nanoseconds of these delays.
     pub level0_slowdown_nanos: u64,
     /// Writes stopped because level 0 is full.
     pub level0_stalls: u64,
@@ -68,7 +68,7 @@ pub struct Stats {
     pub memtable_stalls: u64,
     /// Nanoseconds of these stalls.
     pub memtable_stall_nanos: u64,
-    /// Logs begun in place of a full one, while writers waited for the directory's sync.
+    /// Logs started after a full one, while writers waited for the sync of the directory.
     pub log_switches: u64,
     /// Nanoseconds of these waits.
     pub log_switch_nanos: u64,
@@ -78,18 +78,17 @@ pub struct Stats {
     pub cache_capacity_bytes: u64,
     /// Bytes in the cache now, resident reservations not included.
     pub cache_bytes: u64,
-    /// Blocks that were served without being kept, since each is over a quarter of the capacity.
+    /// Blocks that were not cached because each is larger than a quarter of the capacity.
     pub cache_uncached: u64,
-    /// Data blocks that were served without being kept, since the cache was full and they had not
-    /// been asked for lately.
+    /// Data blocks that were not cached because the cache was full and they were not read lately.
     pub cache_turned_away: u64,
-    /// Bytes of filters and indexes that live in their tables, charged to the same budget.
+    /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
     pub resident_bytes: u64,
-    /// Bytes that filters take while they are built, charged to the same budget.
+    /// Bytes of filters that are being built, charged to the same budget.
     pub construction_bytes: u64,
-    /// Bytes evicted from the cache that a value or iterator still holds.
+    /// Bytes of blocks that were evicted from the cache and that a value or iterator still uses.
     pub pinned_bytes: u64,
-    /// Snapshots alive.
+    /// Live snapshots.
     pub snapshots: u64,
     /// When counting began, in seconds since 1970; 0 if unknown.
     pub since_unix_seconds: u64,
@@ -111,13 +110,13 @@ pub struct LevelStats {
     pub expected_fpr: f64,
     /// The filter said no.
     pub negatives: u64,
-    /// The filter said maybe, rightly.
+    /// The filter said maybe, and the table had the key.
     pub true_positives: u64,
-    /// The filter said maybe, wrongly.
+    /// The filter said maybe, and the table did not have the key.
     pub false_positives: u64,
-    /// The filter said maybe; newer versions hide whether it was right.
+    /// The filter said maybe; versions newer than the read hide whether it was right.
     pub unresolved: u64,
-    /// Searched without asking a filter.
+    /// The table was searched without asking a filter.
     pub not_consulted: u64,
     /// Data block bytes avoided: an estimate from each table's mean block.
     pub bytes_avoided: u64,
@@ -127,72 +126,72 @@ pub struct LevelStats {
     pub data_blocks_cached: u64,
     /// Data blocks read from files.
     pub data_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub data_bytes_read: u64,
     /// Filter blocks found in the cache.
     pub filter_blocks_cached: u64,
     /// Filter blocks read from files.
     pub filter_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub filter_bytes_read: u64,
     /// Index blocks read from files.
     pub index_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub index_bytes_read: u64,
-    /// The filter holds no whole keys, was asked for the prefix of a looked-up key, and said no:
-    /// the lookup passed the table by.
+    /// A filter without whole keys was asked for the prefix of a looked-up key and said no: the
+    /// lookup skipped the table.
     pub prefix_negatives: u64,
-    /// The filter was asked for the prefix of a looked-up key and said maybe. Outside of the
-    /// false-positive rate: it may be right where the key is not there.
+    /// A filter without whole keys was asked for the prefix of a looked-up key and said maybe. This
+    /// does not count in the false-positive rate: the table may have the prefix without the key.
     pub prefix_positives: u64,
-    /// The filter was asked for the prefix of all keys of a scan and said no: the scan passed the
-    /// table by. Scans of both directions and every table they pass by count.
+    /// The filter was asked for the common prefix of a scan and said no: the scan skipped the
+    /// table. Scans of both directions count, and every table that they skip.
     pub scan_negatives: u64,
-    /// The filter was asked for the prefix of a scan's keys and said maybe.
+    /// The filter was asked for the common prefix of a scan and said maybe.
     pub scan_positives: u64,
-    /// Tables that scans entered, whether or not their filter was asked.
+    /// Tables that scans read, whether or not their filter was asked.
     ///
-    /// What a scan reads in a table is counted when it enters the table, and again when it leaves
-    /// the table or is dropped.
+    /// The blocks that a scan reads are counted when it starts on a table, and when it leaves the
+    /// table or is dropped.
     pub scan_tables: u64,
-    /// Data block bytes that `scan_negatives` avoided: an estimate of one mean block each, which
-    /// is the least that entering the table would have read.
+    /// Data block bytes that `scan_negatives` avoided: an estimate of one mean block each, which is
+    /// the least that reading the table would have cost.
     pub scan_bytes_avoided: u64,
     /// Data blocks that scans found in the cache.
     pub scan_data_blocks_cached: u64,
     /// Data blocks that scans read from files.
     pub scan_data_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub scan_data_bytes_read: u64,
     /// Filter blocks that scans found in the cache.
     pub scan_filter_blocks_cached: u64,
     /// Filter blocks that scans read from files.
     pub scan_filter_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub scan_filter_bytes_read: u64,
     /// Index blocks that scans read from files.
     pub scan_index_blocks_read: u64,
-    /// Bytes of those in the files.
+    /// Bytes of these blocks in the files.
     pub scan_index_bytes_read: u64,
 }
 
 impl LevelStats {
-    /// False positives among the lookups of keys that the tables do not have; `None` before the
-    /// first.
+    /// The share of false positives in the lookups of absent keys; `None` before the first such
+    /// lookup.
     #[must_use]
     pub fn observed_fpr(&self) -> Option<f64> {
         let absent = self.false_positives + self.negatives;
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
     }
 
-    /// Between what two rates [`observed_fpr`](Self::observed_fpr) lies, 19 times out of 20; `None`
-    /// before the first lookup of an absent key.
+    /// The 95 % confidence interval of [`observed_fpr`](Self::observed_fpr); `None` before the
+    /// first lookup of an absent key.
     #[must_use]
     pub fn observed_fpr_interval(&self) -> Option<(f64, f64)> {
         wilson_95(self.false_positives, self.false_positives + self.negatives)
     }
 
-    /// Data blocks looked at, from cache or file.
+    /// Data blocks used, from cache or file.
     #[must_use]
     pub fn data_blocks(&self) -> u64 {
         self.data_blocks_cached + self.data_blocks_read
@@ -252,7 +251,7 @@ impl LevelStats {
 }
 
 impl Stats {
-    /// The counters' part of a report; the caller fills in what it holds now.
+    /// A report of the counters; the caller adds what the database holds now.
     #[must_use]
     pub fn from_counters(counters: &Counters) -> Self {
         let mut stats = Stats { levels: vec![LevelStats::default(); LEVELS], ..Stats::default() };
@@ -267,7 +266,7 @@ impl Stats {
         stats
     }
 
-    /// The counters since `earlier`; what the database holds now stays as it is.
+    /// The counters since `earlier`; the figures of what the database holds now stay.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let (mut now, mut before) = (self.clone(), earlier.clone());
@@ -282,7 +281,7 @@ impl Stats {
         now
     }
 
-    /// All levels added up; the expected rate is weighted by entries.
+    /// The sum of all levels; the expected rate is weighted by entries.
     #[must_use]
     pub fn total(&self) -> LevelStats {
         let mut total = LevelStats::default();
@@ -354,11 +353,11 @@ mod tests {
         }
         assert_eq!(stats.total().negatives, LEVELS as u64);
         let text = stats.to_string();
-        assert!(text.contains("a prefix, and passed by:  level 0 2, 1  level 1 2, 1"), "{text}");
-        let scans = "level 0 entered 1, passed by 1 of 2 asked, read 1 and found 1 data blocks";
+        assert!(text.contains("for a prefix, and skipped:  level 0 2, 1  level 1 2, 1"), "{text}");
+        let scans = "level 0 read 1, skipped 1 of 2 asked, data blocks read 1, cached 1";
         assert!(text.contains(scans), "{text}");
         let none = Stats::default().to_string();
-        assert!(!none.contains("passed by") && !none.contains("scans"), "{none}");
+        assert!(!none.contains("skipped") && !none.contains("scans"), "{none}");
         let zero = stats.since(&stats);
         assert_eq!((zero.gets, zero.total().data_blocks()), (0, 0));
     }

@@ -1,8 +1,8 @@
-//! The table that [`Stats`] print: a line for each level that has tables or was asked, then what
-//! was written, what writers waited for, and what takes memory.
+//! [`Stats`] as text: a line for each level that has tables or was searched, then writes, stalls
+//! and memory.
 //!
-//! `siftdb stats` and whoever prints statistics get it through `Display`. For people: nothing here
-//! is meant to be parsed, and sizes are rounded. Programs take the numbers from `report`.
+//! The text is for people: sizes are rounded, and it is not meant to be parsed. Programs use the
+//! fields of [`Stats`].
 
 use crate::base::stats::report::{LevelStats, Stats};
 use std::fmt;
@@ -77,12 +77,12 @@ impl fmt::Display for Stats {
     }
 }
 
-/// One line, and only for who uses prefixes.
+/// One line, if a lookup asked a filter for a prefix.
 fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
     if levels.iter().all(|level| level.prefix_checks() == 0) {
         return Ok(());
     }
-    write!(f, "tables that lookups asked for a prefix, and passed by:")?;
+    write!(f, "tables whose filter lookups asked for a prefix, and skipped:")?;
     for (number, level) in levels.iter().enumerate().filter(|(_, level)| level.prefix_checks() > 0)
     {
         write!(f, "  level {number} {}, {}", level.prefix_checks(), level.prefix_negatives)?;
@@ -90,7 +90,7 @@ fn write_prefixes(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Res
     writeln!(f)
 }
 
-/// A line for each level that scans came to.
+/// A line for each level that scans read or skipped tables of.
 fn write_scans(f: &mut fmt::Formatter<'_>, scans: u64, levels: &[LevelStats]) -> fmt::Result {
     if scans == 0 {
         return Ok(());
@@ -100,10 +100,10 @@ fn write_scans(f: &mut fmt::Formatter<'_>, scans: u64, levels: &[LevelStats]) ->
         if level.scan_tables + level.scan_checks() == 0 {
             continue;
         }
-        write!(f, "  level {number} entered {}, ", level.scan_tables)?;
-        write!(f, "passed by {} of {} asked, ", level.scan_negatives, level.scan_checks())?;
-        write!(f, "read {} ", level.scan_data_blocks_read)?;
-        writeln!(f, "and found {} data blocks", level.scan_data_blocks_cached)?;
+        write!(f, "  level {number} read {}, ", level.scan_tables)?;
+        write!(f, "skipped {} of {} asked, ", level.scan_negatives, level.scan_checks())?;
+        write!(f, "data blocks read {}, ", level.scan_data_blocks_read)?;
+        writeln!(f, "cached {}", level.scan_data_blocks_cached)?;
     }
     Ok(())
 }

@@ -1,15 +1,13 @@
-//! [`FaultEnv`]: another Env, one of whose calls fails.
+//! [`FaultEnv`]: an Env that makes calls of another one fail.
 //!
-//! A test runs once to count the calls, then once for each of them with [`FaultEnv::fail_at`],
-//! and looks at what the engine answers and what a reopening finds. Calls are told apart by
-//! name, those of [`READS`] and [`CHANGES`]; each is counted whether it fails or not. Dropping a
-//! file or a lock is no call. What came after the failure, and on which files, the record of
-//! [`FaultEnv::changes`] says.
+//! A test runs once to count the calls, then once for each call with [`FaultEnv::fail_at`]. It
+//! checks what the engine answers and what reopening finds. Calls are selected by the names in
+//! [`READS`] and [`CHANGES`]; each call is counted, whether it fails or not. Dropping a file or a
+//! lock is not a call. [`FaultEnv::changes`] lists the calls after the fault was set.
 //!
-//! There is one fault at a time. What an implementation of Env must hide (`EINTR`, the system
-//! writing less than it was asked to) never shows here either: `EINTR` as a fault lets the call
-//! pass, as the loop around the interrupted call would, and a short write is one that fails after
-//! its first half, as when the disk fills up.
+//! There is one fault at a time. An Env must hide `EINTR` and short writes of the system, so they
+//! do not show here: a fault of `EINTR` lets the call succeed, as the loop around an interrupted
+//! call would. A short write fails after its first half, as when the disk fills up.
 
 use crate::base::sync::{Arc, Mutex};
 use crate::env::api::{
@@ -19,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// `EINTR`: interrupted, which every Env answers by doing it again.
+/// `EINTR`: the call was interrupted; every Env repeats such a call.
 pub const EINTR: i32 = 4;
 /// `EIO`: the device failed.
 pub const EIO: i32 = 5;
@@ -28,7 +26,7 @@ pub const EMFILE: i32 = 24;
 /// `ENOSPC`: the disk is full.
 pub const ENOSPC: i32 = 28;
 
-/// The calls that leave the disk as it is.
+/// The calls that do not change the disk.
 pub const READS: [&str; 5] = ["open_random", "read_exact_at", "len", "list", "metadata"];
 
 /// The calls that change the disk, make changes durable or lock.
@@ -46,16 +44,16 @@ pub const CHANGES: [&str; 11] = [
     "lock",
 ];
 
-/// Some of the calls.
+/// A selection of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// Every call.
     All,
-    /// Those of [`READS`].
+    /// The calls of [`READS`].
     Reads,
-    /// Those of [`CHANGES`].
+    /// The calls of [`CHANGES`].
     Changes,
-    /// Those of one name.
+    /// The calls of one name.
     Named(&'static str),
 }
 
@@ -73,15 +71,15 @@ impl Calls {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It does nothing and answers this error of the system.
+    /// The call does nothing and returns this error of the system.
     Error(i32),
-    /// It does its work and answers this error all the same.
+    /// The call does its work and returns this error nevertheless.
     ErrorAfter(i32),
-    /// A write writes the first half of its bytes and answers [`ENOSPC`]; any other call does
-    /// nothing and answers that.
+    /// A write writes the first half of its bytes and returns [`ENOSPC`]. Any other call does
+    /// nothing and returns that error.
     ShortWrite,
-    /// It and every later call of any name do nothing and answer [`EIO`]. What the disk holds
-    /// then is for the test to take: `MemEnv::power_cut`.
+    /// This call and every later one do nothing and return [`EIO`]. The test then takes the disk
+    /// with `MemEnv::power_cut`.
     PowerCut,
 }
 
@@ -106,25 +104,25 @@ impl Fault {
         Fault { kind, from_then_on: true, among: Calls::All }
     }
 
-    /// Only these calls count, and only they fail.
+    /// Counts and fails only these calls.
     #[must_use]
     pub fn among(self, among: Calls) -> Self {
         Fault { among, ..self }
     }
 }
 
-/// A call of [`CHANGES`] that was made.
+/// A call of [`CHANGES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
+    /// The name of the call.
     pub operation: &'static str,
     /// The file or directory; of a rename or link the new name.
     pub path: PathBuf,
-    /// How it was made to fail, if it was.
+    /// How the call failed, if it was made to.
     pub fault: Option<FaultKind>,
 }
 
-/// An Env that passes calls on to another and lets some fail. Clones share the fault.
+/// An Env that forwards calls to another one and makes some fail. Clones share the fault.
 ///
 /// ```
 /// use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
@@ -149,7 +147,7 @@ pub struct FaultEnv {
 }
 
 impl FaultEnv {
-    /// Passes on every call, until told otherwise.
+    /// Wraps `inner`; no call fails yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Env>) -> Self {
         FaultEnv { inner, switch: Switch::default() }
@@ -161,14 +159,14 @@ impl FaultEnv {
         self.calls_of(Calls::All)
     }
 
-    /// Calls of that kind so far.
+    /// Calls of this selection so far.
     #[must_use]
     pub fn calls_of(&self, calls: Calls) -> u64 {
         self.switch.0.lock().count(calls)
     }
 
-    /// Lets call `n` fail, counted from 0 among the calls that the fault is about, from the
-    /// making of this Env on. It takes the place of an earlier fault; power comes back.
+    /// Makes call `n` fail, counted from 0 among the calls that the fault selects, since this Env
+    /// was created. This replaces an earlier fault and ends a power cut.
     pub fn fail_at(&self, n: u64, fault: Fault) {
         let mut state = self.switch.0.lock();
         state.fault = Some((n, fault));
@@ -177,7 +175,7 @@ impl FaultEnv {
         state.changes.clear();
     }
 
-    /// Lets no further call fail.
+    /// Ends the fault: no further call fails.
     pub fn heal(&self) {
         let mut state = self.switch.0.lock();
         state.fault = None;
@@ -190,14 +188,14 @@ impl FaultEnv {
         self.switch.0.lock().changes.clone()
     }
 
-    /// True once a call has failed by the fault set last.
+    /// True once a call has failed because of the latest fault.
     #[must_use]
     pub fn has_fired(&self) -> bool {
         self.switch.0.lock().fired
     }
 }
 
-/// Counts calls and decides about each; an Env and its files share it.
+/// Counts calls and decides which fail; an Env and its files share it.
 #[derive(Clone, Debug, Default)]
 struct Switch(Arc<Mutex<State>>);
 
@@ -215,7 +213,7 @@ impl State {
         self.counts.iter().filter(|(name, _)| calls.includes(name)).map(|(_, count)| count).sum()
     }
 
-    /// How the call of that name that was just counted fails.
+    /// How the call that was just counted fails, if it does.
     fn fault_of(&mut self, operation: &str) -> Option<FaultKind> {
         if self.power_off {
             return Some(FaultKind::PowerCut);

@@ -1,8 +1,7 @@
-//! The numbers of the record format and the header that every record file begins with.
+//! Constants of the record format, and the header of a record file.
 //!
-//! Shared by reader and writer; the format itself stands in the module above. A header is written
-//! together with the first record, in one sector, so a crash leaves it whole, cut or all zeros;
-//! any other difference is damage.
+//! The module above describes the format. The header is written together with the first record, in
+//! one sector, so a crash leaves it whole, cut off, or all zeros. Any other difference is damage.
 
 use crate::base::checksum::masked;
 use crate::base::coding::{get_u32, put_u32};
@@ -58,7 +57,7 @@ impl RecordFile {
         header_of_version(self, number, FORMAT_VERSION)
     }
 
-    /// Compares the front of a file with the header that `number` must have.
+    /// Compares the first bytes of a file with the header that file `number` must have.
     #[must_use]
     pub fn check_header(self, number: u64, bytes: &[u8]) -> HeaderState {
         let expected = self.header(number);
@@ -84,7 +83,9 @@ impl RecordFile {
         HeaderState::Bad(if sum != get_u32(found, FILE_HEADER_BYTES - 4) {
             Undecodable::Damaged("the file header fails its checksum".into())
         } else if version != FORMAT_VERSION {
-            Undecodable::Unknown(format!("format version {version}; known is {FORMAT_VERSION}"))
+            Undecodable::Unknown(format!(
+                "format version {version}; this siftdb knows version {FORMAT_VERSION}"
+            ))
         } else {
             Undecodable::Damaged(format!("the header is that of file number {low}"))
         })
@@ -101,41 +102,41 @@ fn header_of_version(file: RecordFile, number: u64, version: u32) -> Vec<u8> {
     bytes
 }
 
-/// The part of a file number that stands in every fragment.
+/// The part of a file number that every fragment contains.
 #[must_use]
 pub fn low_half(number: u64) -> u32 {
     number as u32
 }
 
-/// The low half of the file number that a header claims, checked or not: for printing files whose
-/// name says nothing.
+/// The low half of the file number in a header, without a check: for printing files whose name has
+/// no number.
 #[must_use]
 pub fn claimed_number(bytes: &[u8]) -> u64 {
     u64::from(get_u32(bytes, 12).unwrap_or(0))
 }
 
-/// What stands at the front of a record file.
+/// The state of the header of a record file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderState {
-    /// The header it must have.
+    /// The expected header.
     Good,
-    /// A header that a crash kept from being written whole: cut off, or zeros.
+    /// A header that a crash interrupted: cut off, or zeros.
     Torn,
     /// Anything else.
     Bad(Undecodable),
 }
 
-/// Bytes whose checksum holds, or that no crash can have left, and that still cannot be used.
+/// Why bytes cannot be decoded that a crash cannot have caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// They are not what siftdb writes.
+    /// siftdb does not write such bytes.
     Damaged(String),
-    /// They are of a version or kind that this siftdb does not know.
+    /// The bytes have a version or kind that this siftdb does not know.
     Unknown(String),
 }
 
 impl Undecodable {
-    /// As the error of a file.
+    /// The error for these bytes at `offset` of `path`.
     #[must_use]
     pub fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {

@@ -8,12 +8,13 @@
 //! type     := 1 full | 2 first | 3 middle | 4 last
 //! ```
 //!
-//! The checksum covers everything behind it: length, type, file number and payload. So no run of
-//! zeros is a fragment, nor is one that another file left behind. A payload must not end in a
-//! zero byte: a record cut short inside the zeros of a preallocated log shows that way.
+//! The checksum covers everything after it: length, type, file number and payload. So zeros are no
+//! fragment, and neither is a fragment of another file that used the same disk blocks before. A
+//! payload must not end in a zero byte, so that a record that was cut off inside the zeros of a
+//! preallocated log is recognized.
 //!
-//! [`writer`] appends, [`reader`] reads back and says of a bad place whether a crash can have left
-//! it. What a bad place means for the data is decided above, in `wal` and `tree::manifest`.
+//! [`writer`] appends. [`reader`] reads back, and says whether a crash can have caused a bad place;
+//! `wal` and `tree::manifest` decide what that means for the data.
 
 pub mod reader;
 pub mod writer;

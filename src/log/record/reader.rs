@@ -1,15 +1,16 @@
-//! Reads records back, and judges the places where there is none.
+//! Reads records back, and tells torn places from damaged ones.
 //!
-//! [`RecordReader::step`] yields one record after the other, then `End`. At a bad place it yields
-//! that, once, and goes on at the next record that is whole and has a good checksum, if there is
-//! one: recovery looks there for proofs, inspection prints what it finds.
+//! [`RecordReader::step`] returns one record after the other, then `End`. At a bad place it returns
+//! that place once, and continues with the next whole record that has a valid checksum. Recovery
+//! looks at such records for what they say was durable; inspection prints them.
 //!
-//! A bad place is *torn* if a crash can have left it: the file, or the data before its zero tail,
-//! ends inside the record; or a sector of the record was never written and reads as zeros. A
-//! sector in which an older record ends reads as zeros from there on. Everything else is damage.
+//! A bad place is *torn* if a crash can have caused it. Either the file, or the data before its
+//! trailing zeros, ends inside the record; or a sector of the record was never written and reads as
+//! zeros. A sector with the end of an older record reads as zeros from there on. Every other bad
+//! place is damage.
 //!
-//! Files may be of any size: the reader holds a window of some pages and the record that it yields.
-//! No length read from the file is trusted before it is compared with what is there.
+//! Files may have any size: the reader holds a window of some pages, and one record. It compares
+//! every length from the file with the size of the file before it uses the length.
 
 use crate::base::checksum::Checksum;
 use crate::base::coding::Decoder;
@@ -23,14 +24,14 @@ use crate::log::record::format::{
 };
 use std::path::{Path, PathBuf};
 
-/// The search behind a bad place tries every byte until it has checksummed this many times the
-/// file; then only page starts. Only a file made to be slow gets there.
+/// The search after a bad place tries every byte until it has computed checksums over this many
+/// times the size of the file; then it tries only page starts. Only a malicious file needs that.
 const SEARCH_FACTOR: u64 = 16;
 
-/// The most that one read asks for: whole pages.
+/// The largest read: whole pages.
 pub const WINDOW_BYTES: usize = 32 * PAGE_BYTES;
 
-/// No record is longer: the largest batch with its group, and room for a manifest's snapshot.
+/// The longest record: a write group with the largest batch, or the snapshot of a manifest.
 const RECORD_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -40,42 +41,42 @@ const FRAGMENT_HEADER: u64 = FRAGMENT_HEADER_BYTES as u64;
 /// A whole record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where its first fragment begins.
+    /// The start of its first fragment.
     pub start: u64,
-    /// Where its last fragment ends.
+    /// The end of its last fragment.
     pub end: u64,
     /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// A place where a record should be and is not.
+/// A place without a valid record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlace {
-    /// Where the bad fragment begins.
+    /// The start of the bad fragment.
     pub offset: u64,
     /// What is wrong there.
     pub what: String,
-    /// A crash can have left it so.
+    /// A crash can have caused it.
     pub torn: bool,
 }
 
-/// What a reader finds next.
+/// What the reader finds next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// A record.
     Record(Record<'a>),
-    /// Something else; the next step looks for a record behind it.
+    /// A bad place; the next step returns the next record after it.
     Bad(BadPlace),
-    /// Nothing, or nothing but zeros, up to the end of the file.
+    /// The end of the file, or only zeros up to the end.
     End,
 }
 
-/// Some pages of a file.
+/// A window over some pages of a file.
 #[derive(Debug)]
 struct Window {
     file: Arc<dyn RandomFile>,
     path: PathBuf,
-    /// How much of the file is read: what follows counts as not there.
+    /// The length of the file, or the bound up to which it is read.
     file_bytes: u64,
     start: u64,
     buffer: Vec<u8>,
@@ -109,7 +110,7 @@ impl Window {
         })
     }
 
-    /// Behind the last byte that is not zero.
+    /// The end of the last byte that is not zero.
     fn data_end(&mut self) -> Result<u64> {
         let mut end = self.file_bytes;
         while end > 0 {
@@ -124,7 +125,7 @@ impl Window {
     }
 }
 
-/// Compared by blocks, since a preallocated or sparse file may be zeros for gigabytes.
+/// Compares whole blocks, because a preallocated or sparse file may have gigabytes of zeros.
 fn is_zero(bytes: &[u8]) -> bool {
     static ZEROS: [u8; 4096] = [0; 4096];
     bytes.chunks(ZEROS.len()).all(|block| Some(block) == ZEROS.get(..block.len()))
@@ -148,7 +149,7 @@ pub struct RecordReader {
     window: Window,
     number: u64,
     position: u64,
-    /// Behind the last byte that is not zero.
+    /// The end of the last byte that is not zero.
     data_end: u64,
     /// The payload of the last record.
     payload: Vec<u8>,
@@ -164,7 +165,7 @@ struct Fault {
     what: String,
 }
 
-/// What an attempt to read a record comes to.
+/// The result of an attempt to read a record.
 enum Attempt {
     /// A record from and to these offsets; its payload is in the reader.
     Record(u64, u64),
@@ -174,7 +175,7 @@ enum Attempt {
 }
 
 impl RecordReader {
-    /// Opens file `number` at `path`, to be read from behind its header.
+    /// Opens file `number` at `path`; the first step reads the first record.
     ///
     /// # Errors
     /// `Io`.
@@ -182,7 +183,7 @@ impl RecordReader {
         RecordReader::open_to(env, path, number, u64::MAX)
     }
 
-    /// As [`RecordReader::open`], as if the file had at most `bytes_max` bytes.
+    /// As [`RecordReader::open`], but reads at most the first `bytes_max` bytes.
     ///
     /// # Errors
     /// `Io`.
@@ -207,7 +208,7 @@ impl RecordReader {
         self.window.file_bytes
     }
 
-    /// What the file begins with, held against the header that it must have.
+    /// Compares the header of the file with the one that it must have.
     ///
     /// # Errors
     /// `Io`.
@@ -215,7 +216,7 @@ impl RecordReader {
         Ok(kind.check_header(self.number, self.window.page(0)?))
     }
 
-    /// The number that the file's header claims, checked or not.
+    /// The file number in the header, without a check.
     ///
     /// # Errors
     /// `Io`.
@@ -223,7 +224,7 @@ impl RecordReader {
         Ok(claimed_number(self.window.page(0)?))
     }
 
-    /// Reads the file as that of another number.
+    /// From now on expects another file number.
     pub fn renumber(&mut self, number: u64) -> &mut Self {
         self.number = number;
         self
@@ -254,7 +255,7 @@ impl RecordReader {
         }
     }
 
-    /// The record at `from`; its payload goes to `self.payload`.
+    /// Reads the record at `from`; its payload goes to `self.payload`.
     fn read_record(&mut self, from: u64) -> Result<Attempt> {
         self.payload.clear();
         let mut position = from;
@@ -289,7 +290,7 @@ impl RecordReader {
                 (TYPE_MIDDLE | TYPE_LAST, Some(start)) => start,
                 (kind, begun) => {
                     let place = if begun.is_some() { "inside" } else { "outside" };
-                    return fault(format!("a fragment of type {kind} stands {place} a record"));
+                    return fault(format!("a fragment of type {kind} {place} a record"));
                 }
             };
             if self.payload.len() + fragment.payload.len() > RECORD_BYTES_MAX {
@@ -304,7 +305,7 @@ impl RecordReader {
         }
     }
 
-    /// The first place at or after `from` where a whole record stands.
+    /// Finds the first whole record at or after `from`.
     fn search(&mut self, from: u64) -> Result<Option<u64>> {
         let budget = self.window.file_bytes.saturating_mul(SEARCH_FACTOR);
         let mut spent = 0u64;
@@ -330,8 +331,8 @@ impl RecordReader {
         Ok(None)
     }
 
-    /// True if a crash can have left the bad fragment at `at`, where the next record stands at
-    /// `next`. Everything looked at is in one page, since a fragment is.
+    /// True if a crash can have caused the bad fragment at `at`; the next record starts at `next`.
+    /// A fragment is in one page, so this looks at one page only.
     fn is_torn(&mut self, at: u64, next: Option<u64>) -> Result<bool> {
         let (data_end, file_bytes) = (self.data_end, self.window.file_bytes);
         let page_start = at - at % PAGE;
@@ -349,7 +350,8 @@ impl RecordReader {
         let length = Decoder::new(part(at + 4, page_end)).u16();
         let claimed_end = (at + FRAGMENT_HEADER + u64::from(length.unwrap_or(0))).min(page_end);
         if next.is_none() && claimed_end > data_end {
-            // The data ends inside the fragment, unless it is the length that is wrong.
+            // The data seems to end inside the fragment. If the checksum holds for the length that
+            // is left, the length field is wrong, and that is damage.
             let mut ends = [file_bytes, data_end].into_iter().filter(|end| *end <= page_end);
             return Ok(!ends.any(|end| is_fragment_but_for_length(part(at, end))));
         }
@@ -359,7 +361,7 @@ impl RecordReader {
     }
 }
 
-/// The fragment that `rest` begins with, in a page that has `room` from there on.
+/// Decodes the fragment at the start of `rest`; the page has `room` bytes from there on.
 fn fragment(
     rest: &[u8],
     room: usize,
@@ -371,7 +373,7 @@ fn fragment(
         return Err("a fragment header is cut off by the end of the file".into());
     };
     if sum == 0 && length == 0 && kind == 0 && number == 0 {
-        return Err("zeros stand where a record should".into());
+        return Err("zeros, expected a record".into());
     }
     let length = usize::from(length);
     if FRAGMENT_HEADER_BYTES + length > room {
@@ -384,15 +386,13 @@ fn fragment(
         return Err("a fragment fails its checksum".into());
     }
     if number != own_number {
-        return Err(format!(
-            "a fragment of file number {number} stands in file number {own_number}"
-        ));
+        return Err(format!("a fragment of file number {number}, expected {own_number}"));
     }
     Ok(Fragment { kind, payload })
 }
 
-/// The first of the `places` in `page` whose bytes could be the header of a record's first
-/// fragment, and the length that it claims.
+/// The first of the `places` in `page` that could be the header of a record's first fragment, and
+/// the length in that header.
 fn claimed_start(
     page: &[u8],
     places: std::ops::RangeInclusive<usize>,
@@ -416,7 +416,8 @@ fn claimed_start(
     })
 }
 
-/// True if `bytes` are a fragment with a good checksum once its length is what they have.
+/// True if `bytes` are a fragment whose checksum holds for the length of `bytes`, not for the
+/// length in its header.
 fn is_fragment_but_for_length(bytes: &[u8]) -> bool {
     let mut decoder = Decoder::new(bytes);
     let fields = (decoder.u32(), decoder.u16(), decoder.u8(), decoder.u32());
@@ -460,7 +461,7 @@ mod tests {
     }
 
     fn file_of(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         let path = Path::new("/file");
         let mut writer = RecordWriter::create(&env, path, RecordFile::Wal, number).unwrap();
         for payload in payloads {
@@ -489,7 +490,7 @@ mod tests {
     }
 
     fn reader(bytes: &[u8], number: u64) -> RecordReader {
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         env.write_file(Path::new("/file"), bytes);
         RecordReader::open(&env, Path::new("/file"), number).unwrap()
     }
@@ -675,7 +676,7 @@ mod tests {
 
     #[test]
     fn no_read_is_longer_than_the_window() {
-        let memory = MemEnv::without_log();
+        let memory = MemEnv::new();
         let env = CountingEnv::new(Arc::new(memory.clone()));
         let bytes = file_of(9, &[payload(3 << 20, 0), payload(9, 2), payload(5 << 20, 4)]);
         let flipped = {
@@ -703,7 +704,7 @@ mod tests {
     #[test]
     fn reading_stops_at_the_given_bound() {
         let (bytes, extents) = sample();
-        let env = MemEnv::without_log();
+        let env = MemEnv::new();
         env.write_file(Path::new("/file"), &bytes);
         for (at, (_, end)) in extents.iter().enumerate() {
             let end = *end as u64;

@@ -1,12 +1,12 @@
 //! Appends records to a new file.
 //!
-//! Calls: [`RecordWriter::create`], then appends and syncs in any order. The file header goes out
+//! After [`RecordWriter::create`], appends and syncs come in any order. The file header is written
 //! with the first record. All fragments of a record are composed in one reused buffer and written
-//! by one call; only a record beyond 1 MiB takes more, so that the buffer stays small.
+//! by one call. A record above 1 MiB takes several calls, so that the buffer stays small.
 //!
-//! After a failed write or sync nobody knows what the file holds: the failure is kept and answers
-//! every later call. Space ahead of the tail is allocated only when asked for, and is a favour:
-//! if the file system refuses, records are appended without.
+//! After a failed write or sync the contents of the file are unknown, so every later call returns
+//! the same error. Preallocation is optional and best effort: if it fails, records simply extend
+//! the file.
 
 use crate::base::checksum::masked;
 use crate::base::error::{Error, Result};
@@ -21,24 +21,24 @@ use std::path::{Path, PathBuf};
 /// The buffer is written out when it holds this much.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes one record file from its front.
+/// Writes one record file.
 #[derive(Debug)]
 pub struct RecordWriter {
     file: Box<dyn WritableFile>,
     path: PathBuf,
     number: u32,
-    /// Bytes written; what is in `buffer` comes behind.
+    /// Bytes written; the contents of `buffer` follow.
     end: u64,
     buffer: Vec<u8>,
-    /// Zero bytes are part of the file up to here.
+    /// The file is filled with zeros up to here.
     allocated: u64,
-    /// How far to allocate at a time; 0 is not at all.
+    /// Bytes to preallocate at a time; 0 for none.
     allocation_step: u64,
     failure: Option<Error>,
 }
 
 impl RecordWriter {
-    /// Creates file `number`. Nothing is written before the first record.
+    /// Creates file `number`; writes nothing yet.
     pub fn create(env: &dyn Env, path: &Path, kind: RecordFile, number: u64) -> Result<Self> {
         let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
         Ok(RecordWriter {
@@ -53,7 +53,8 @@ impl RecordWriter {
         })
     }
 
-    /// Appends one record whose payload is `parts` in order. Answers the bytes that took.
+    /// Appends one record whose payload is the concatenation of `parts`. Returns the bytes that the
+    /// file grew by.
     pub fn append<'p>(&mut self, mut parts: impl Iterator<Item = &'p [u8]> + Clone) -> Result<u64> {
         self.check()?;
         let before = self.end;
@@ -119,7 +120,7 @@ impl RecordWriter {
         self.keep_failure("sync_all", result)
     }
 
-    /// From now on keeps zero-filled space ahead of the tail, `step` bytes at a time.
+    /// From now on preallocates zero-filled space after the last record, `step` bytes at a time.
     pub fn allocate_ahead(&mut self, step: u64) {
         self.allocation_step = step;
     }
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_small_log_has_known_bytes() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let mut writer = writer(&env);
         assert_eq!(writer.append([&b"a re"[..], b"", b"cord"].into_iter()).unwrap(), 39);
         let bytes = env.read_file(Path::new("/file")).unwrap();
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_record_is_one_write() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let mut writer = writer(&env);
         let before = env.log_len();
         writer.append(iter::once(&[1; 100_000][..])).unwrap();
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn preallocation_grows_in_steps_of_zeros() {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         let mut writer = writer(&env);
         writer.append(iter::once(&[1; 100][..])).unwrap();
         let length = |env: &MemEnv| env.read_file(Path::new("/file")).unwrap().len() as u64;

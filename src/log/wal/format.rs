@@ -1,8 +1,7 @@
-//! The payloads of a log's records, both ways, and a walk over one log for printing it.
+//! Encodes and decodes the payloads of a log's records, and visits all records of one log.
 //!
-//! Used by writer and recovery, and by inspection, which prints logs of any name and state. The
-//! layout stands in the module above. Decoding checks each record by itself; how records follow
-//! one another is recovery's matter.
+//! The module above describes the layout. Decoding checks each record by itself; recovery checks
+//! that records follow each other. Inspection visits logs of any name and state.
 
 use crate::base::coding::{Decoder, put_varint};
 use crate::base::error::Error;
@@ -16,21 +15,22 @@ pub const KIND_START: u8 = 1;
 /// The kind of a write batch.
 pub const KIND_BATCH: u8 = 2;
 
-/// What the first record of a log says.
+/// The first record of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalStart {
     /// The last sequence known to be durable when the log was created.
     pub synced_through: SequenceNumber,
-    /// The number of the log before, 0 if there is none.
+    /// The number of the previous log; 0 if there is none.
     pub previous_log: u64,
-    /// The last sequence that is in the logs before.
+    /// The last sequence in the previous logs.
     pub previous_last_sequence: SequenceNumber,
-    /// The number of this log's first write: above `previous_last_sequence`, and by more than one
-    /// only if numbers were used up that are in no log.
+    /// The sequence of the first write in this log. It is above `previous_last_sequence`, by more
+    /// than one only if some sequences were used and are in no log.
     pub first_sequence: SequenceNumber,
-    /// The manifest in force; of a log that opening creates, the one about to be.
+    /// The manifest in force when the log was created. If opening creates the log, it is the
+    /// manifest that opening is about to put in force.
     pub manifest_number: u64,
-    /// How much of that manifest was durable.
+    /// The durable bytes of that manifest.
     pub manifest_synced_bytes: u64,
 }
 
@@ -39,11 +39,11 @@ pub struct WalStart {
 pub struct WalRecord<'a> {
     /// The last sequence known to be durable when the record was written.
     pub synced_through: SequenceNumber,
-    /// What it is.
+    /// The contents of the record.
     pub body: WalBody<'a>,
 }
 
-/// What a record of a log is.
+/// The contents of a record of a log.
 #[derive(Clone, Copy, Debug)]
 pub enum WalBody<'a> {
     /// The first record.
@@ -52,15 +52,15 @@ pub enum WalBody<'a> {
     Batch(DecodedBatch<'a>),
 }
 
-/// What a walk over one log meets.
+/// What [`visit`] finds in a log.
 #[derive(Debug)]
 pub enum WalItem<'a> {
     /// A record that decodes. The dumps print it; `verify` only counts it.
     #[cfg_attr(not(any(feature = "cli", feature = "testing")), expect(dead_code))]
     Record(WalRecord<'a>),
-    /// A record that does not.
+    /// A record that does not decode.
     Undecodable(Undecodable),
-    /// No record.
+    /// A place without a valid record.
     Bad(&'a BadPlace),
 }
 
@@ -83,22 +83,22 @@ pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
 pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
     let damaged = |what: &str| Undecodable::Damaged(what.into());
     let Some((&kind, front)) = payload.split_last() else {
-        return Err(damaged("an empty log record"));
+        return Err(damaged("an empty record"));
     };
     let mut decoder = Decoder::new(front);
     let Some(synced_through) = decoder.varint() else {
-        return Err(damaged("a log record without its synced-through sequence"));
+        return Err(damaged("a record without its synced-through sequence"));
     };
     let body = match kind {
         KIND_START => {
             let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
-                varints(&mut decoder).ok_or_else(|| damaged("a malformed log start record"))?;
-            // A log that begins when all numbers are used up names the one behind the last.
+                varints(&mut decoder).ok_or_else(|| damaged("a malformed start record"))?;
+            // A log that is created after the last sequence was used names the one after it.
             if synced_through > previous_last_sequence
                 || previous_last_sequence >= first_sequence
                 || first_sequence > SEQUENCE_MAX + 1
             {
-                return Err(damaged("a log start record whose sequences are out of order"));
+                return Err(damaged("a start record whose sequences are out of order"));
             }
             WalBody::Start(WalStart {
                 synced_through,
@@ -112,16 +112,16 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
         KIND_BATCH => {
             let batch = DecodedBatch::decode(decoder.rest()).map_err(Undecodable::Damaged)?;
             if last_sequence(&batch).is_none() || synced_through >= batch.sequence {
-                return Err(damaged("a write batch whose sequences are impossible"));
+                return Err(damaged("a write batch with impossible sequences"));
             }
             WalBody::Batch(batch)
         }
-        other => return Err(Undecodable::Unknown(format!("a log record of kind {other}"))),
+        other => return Err(Undecodable::Unknown(format!("a record of unknown kind {other}"))),
     };
     Ok(WalRecord { synced_through, body })
 }
 
-/// The number of a batch's last entry; `None` for a batch of none or beyond all numbers.
+/// The sequence of a batch's last entry; `None` for an empty batch or one above [`SEQUENCE_MAX`].
 #[must_use]
 pub fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
     let further = u64::from(batch.count).checked_sub(1)?;
@@ -136,8 +136,8 @@ fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
     decoder.is_empty().then_some(fields)
 }
 
-/// Calls `visit` with start, end and contents of everything in a log, bad places included. The
-/// answer is what is wrong with the file's header, if anything is.
+/// Calls `visit` with start, end and contents of every record and bad place in a log. Returns the
+/// state of the file header.
 ///
 /// # Errors
 /// `Io`.

@@ -9,18 +9,19 @@
 //! batch  (2) := a write batch, see `write_batch`
 //! ```
 //!
-//! The first record is a start. Where a log ended at a clean close is in the manifest
-//! ([`evidence::CleanClose`]).
-//! `synced_through` is the last sequence known to be durable when the record was written: it is
-//! what tells a loss of what was never synced from damage to what was. The kind stands last, so
-//! that no record ends in a zero byte.
+//! The first record is a start. The manifest says where a log ended at a clean close
+//! ([`consistency::CleanClose`]). `synced_through` is the last sequence known to be durable when
+//! the record was written: it tells the loss of unsynced writes from damage. The kind comes last,
+//! so that no record ends in a zero byte.
 //!
-//! [`writer`] appends; [`recover`] reads all logs back, or refuses; [`salvage`] reads what it can
-//! from damaged ones; [`evidence`] is what both hold against the manifest; [`format`] encodes and
-//! decodes payloads.
+//! [`writer`] appends. [`recover`] reads all logs, or refuses them; [`salvage`] reads what it can
+//! from damaged logs. Both read through [`consistency`] and hand out batches by [`replay`].
+//! [`file`] opens a log; [`format`] encodes and decodes payloads.
 
 pub mod salvage;
 pub mod recover;
+pub mod replay;
+pub mod consistency;
+pub mod file;
 pub mod writer;
-pub mod evidence;
 pub mod format;

@@ -1,19 +1,20 @@
-//! Reads the logs back: where history ends, and whether anything that was durable is missing.
+//! Recovers the logs: finds where the history of writes ends, and whether durable writes are
+//! missing.
 //!
-//! Opening goes over the logs twice, from the manifest's first on, in order, a piece at a time.
-//! [`survey`] decides where history ends, and every refusal; nothing has happened then.
-//! [`replay`] hands out the batches of that history.
+//! Opening reads the logs twice, in order, from the first log that the manifest needs. The first
+//! reading, [`survey`], decides where the history ends and whether opening is refused; it changes
+//! nothing. The second one, [`replay`], hands out the batches of that history.
 //!
-//! Let S be the first sequence that is missing or bad. If the manifest, or any valid record behind
-//! S, says that S was durable, the files are damaged. Otherwise history ends before S if a crash
-//! can have left it so: the log ends there, is torn there (see `log::record::reader`), or the next
-//! log begins later than it ends. Everything behind is dropped, later logs included. Any other bad
-//! place is damage. After a clean close nothing may be missing: the manifest says where the logs
-//! end.
+//! Let S be the first sequence that is missing or bad. If the manifest, or a valid record after S,
+//! says that S was durable, the files are damaged. Otherwise the history ends before S if a crash
+//! can have caused that: the log ends there, it is torn there (see `log::record::reader`), or the
+//! next log begins with a later sequence. Everything after S is dropped, later logs included. Every
+//! other bad place is damage. After a clean close nothing may be missing, because the manifest says
+//! where the logs end.
 //!
-//! A log whose start continues exactly where good records ended settles that nothing is missing
-//! there: an earlier recovery judged what stands between. A log of an opening that did not finish
-//! names a manifest that is not in force yet; it holds no writes and is passed over.
+//! If a log continues exactly where the good records ended, nothing is missing there: an earlier
+//! recovery dropped what is in between. A log of an opening that did not finish names a manifest
+//! that is not in force; it contains no writes and is skipped.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -23,50 +24,38 @@ use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile};
 use crate::log::record::reader::{Record, RecordReader, Step};
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::evidence::{CleanClose, Log, ManifestFacts, missing_log};
-use crate::log::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
+use crate::log::wal::consistency::{
+    CheckedRecord, CleanClose, ConsistencyCheck, DurableWatermark, ManifestFacts,
+};
+use crate::log::wal::file::{LogFile, missing_log};
+use crate::log::wal::format::{WalStart, last_sequence};
+use crate::log::wal::replay::{Apply, LogPart, push_batch, replay_parts};
 use std::path::Path;
 
-/// How much is looked at behind the end of a log that was closed cleanly. No log is allocated
-/// further ahead, and what else was added, a sparse file of gigabytes say, is nobody's.
+/// Bytes that are read after the end of a log that was closed cleanly. No log is preallocated
+/// further ahead. siftdb did not write what follows, which may be gigabytes of a sparse file.
 const BEHIND_CLOSE: u64 = 2 << 20;
 
-/// What the logs hold.
+/// The history that the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLogs {
-    /// The last sequence of the history that was recovered, tables included.
+    /// The last sequence of the history, tables included.
     pub last_sequence: SequenceNumber,
-    /// The last sequence seen anywhere, dropped records and the manifest included: new writes are
-    /// numbered from behind it.
+    /// The highest sequence in the manifest and in all records, dropped ones included. New writes
+    /// get higher sequences.
     pub highest_sequence: SequenceNumber,
-    /// The last log that is part of the history; the predecessor of the next one. 0 if none.
+    /// The last log that is part of the history, which the next log follows; 0 if there is none.
     pub last_log: u64,
-    /// The session before was closed and nothing was dropped: opening need not write anything.
+    /// The last session was closed cleanly and nothing was dropped, so opening need not write.
     pub clean: bool,
-    /// Where history ends too early, if it does: what was dropped from there on. A crash is the
-    /// only cause.
+    /// The place from which on records were dropped, if any were; a crash caused it.
     pub dropped: Option<DroppedPart>,
-    /// The logs that hold writes of the history, in order.
+    /// The parts of the logs that hold the history, in order.
     pub parts: Vec<LogPart>,
 }
 
-/// What a log contributes to the history.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogPart {
-    /// The log's number.
-    pub log: u64,
-    /// Where its last record of the history ends.
-    pub end: u64,
-    /// The last sequence in it.
-    pub last_sequence: SequenceNumber,
-}
-
-/// Receives each batch with the number of its log, in order.
-pub type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
-
-/// Reads `logs`, which must be sorted and start at the manifest's first log, once over, then hands
-/// out what is part of the history. If the answer is an error, what was applied must be thrown
-/// away.
+/// Surveys and replays `logs`, which must be sorted and start with the first log that the manifest
+/// needs. After an error the caller must discard the batches that it got.
 ///
 /// # Errors
 /// As for [`survey`] and [`replay`].
@@ -82,11 +71,11 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// Decides where the history in `logs` ends; they must be sorted and start at the manifest's first
-/// log.
+/// Finds where the history in `logs` ends. They must be sorted and start with the first log that
+/// the manifest needs.
 ///
 /// # Errors
-/// Damage: something that was durable is missing, or a place is bad that no crash can have left so.
+/// Damage: a durable write is missing, or a crash cannot have caused a bad place.
 pub fn survey(
     env: &dyn Env,
     directory: &Path,
@@ -97,22 +86,19 @@ pub fn survey(
         return Err(missing_log(directory, number, why));
     }
     let mut survey = Survey {
-        directory,
         logs,
-        facts,
+        check: ConsistencyCheck::new(directory, facts),
         last: facts.flushed_through,
         next: facts.flushed_through + 1,
-        highest: facts.last_sequence.max(facts.flushed_through),
         last_log: 0,
         end: 0,
         closed: false,
         bad: None,
         gap: false,
-        proof: Proof::default(),
         parts: Vec::new(),
     };
     for &number in logs {
-        let log = Log::new(directory, number);
+        let log = LogFile::new(directory, number);
         let close = facts.clean_close.filter(|close| close.log == number);
         let bytes_max =
             close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(BEHIND_CLOSE));
@@ -127,74 +113,61 @@ pub fn survey(
 /// Hands out the batches of `parts`, which a survey found, in order.
 ///
 /// # Errors
-/// Those of `apply`; `Corruption` if the logs are not any more what the survey saw.
+/// Those of `apply`; `Corruption` if a log changed since the survey.
 pub fn replay(env: &dyn Env, directory: &Path, parts: &[LogPart], apply: Apply<'_>) -> Result<()> {
-    for part in parts {
-        let log = Log::new(directory, part.log);
-        let Some(mut reader) = log.open(env, part.end)? else {
-            return Err(missing_log(directory, part.log, "it was there a moment ago"));
-        };
-        let mut last = 0;
-        loop {
-            match reader.step()? {
-                Step::Record(record) => {
-                    let decoded = decode(record.payload)
-                        .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
-                    if let WalBody::Batch(batch) = &decoded.body {
-                        last = last_sequence(batch).unwrap_or(last);
-                        apply(part.log, batch)?;
-                    }
-                }
-                Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
-                Step::End => break,
-            }
+    let mut next = None;
+    let mut checked = |log: u64, batch: &DecodedBatch<'_>| {
+        // Only the start of a log may skip sequences, and a part begins there.
+        let is_next = next == Some(batch.sequence)
+            || parts.iter().any(|part| *part.sequences.start() == batch.sequence);
+        next = last_sequence(batch).map(|last| last + 1);
+        match is_next {
+            true => apply(log, batch),
+            false => Err(changed(directory, log)),
         }
-        if last != part.last_sequence {
-            return Err(log.corruption(part.end, "the log changed while it was read"));
-        }
+    };
+    let last = replay_parts(env, directory, parts, &mut checked)?;
+    match parts.last() {
+        Some(part) if *part.sequences.end() != last => Err(changed(directory, part.log)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// The strongest claim of durability among the records behind the end of history.
-#[derive(Default)]
-struct Proof {
-    synced_through: SequenceNumber,
-    place: String,
+fn changed(directory: &Path, log: u64) -> Error {
+    LogFile::new(directory, log).corruption(0, "the log changed while it was read")
 }
 
 struct Survey<'a> {
-    directory: &'a Path,
     logs: &'a [u64],
-    facts: &'a ManifestFacts,
+    check: ConsistencyCheck<'a>,
     /// The last sequence of the history so far.
     last: SequenceNumber,
-    /// The first sequence behind it; above `last + 1` only where a log says that it skips some.
+    /// The next sequence; above `last + 1` only if the start of a log skips some.
     next: SequenceNumber,
-    highest: SequenceNumber,
     last_log: u64,
-    /// Where the last record of the history ends in that log.
+    /// The end of the last record of the history, in `last_log`.
     end: u64,
-    /// A record ends where the mark of a clean close says that the last one does.
+    /// The last record ends where the mark of a clean close says.
     closed: bool,
-    /// Set where the last log ends badly, until a later log settles that nothing is missing.
+    /// The place where the history ends, unless a later log continues it.
     bad: Option<DroppedPart>,
-    /// What is bad is that the next log begins later than the last one ends.
+    /// The history ends because the next log begins with a later sequence.
     gap: bool,
-    proof: Proof,
     parts: Vec<LogPart>,
 }
 
 impl Survey<'_> {
-    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+    fn read_log(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
         match reader.header(RecordFile::Wal)? {
             HeaderState::Bad(bad) => return Err(bad.into_error(&log.path, 0)),
-            HeaderState::Torn => return self.end_badly(log, reader, 0, "the log has no beginning"),
+            HeaderState::Torn => {
+                return self.end_badly(log, reader, 0, "the log has no valid header");
+            }
             HeaderState::Good => {}
         }
         let file_bytes = reader.file_bytes();
-        let (body, begins, ends) = match reader.step()? {
-            Step::Record(first) => (self.decode(log, &first)?.body, first.start, first.end),
+        let (first, begins, ends) = match reader.step()? {
+            Step::Record(first) => (self.check.read(log, &first)?, first.start, first.end),
             Step::End => {
                 return self.end_badly(log, reader, file_bytes, "the log has no start record");
             }
@@ -203,13 +176,20 @@ impl Survey<'_> {
             }
             Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
         };
-        let WalBody::Start(start) = body else {
-            return Err(log.corruption(begins, "the first record is no start record"));
+        let start = match first {
+            CheckedRecord::Start(start) => start,
+            CheckedRecord::StartOfNewerManifest if log.number == self.check.facts.log_number => {
+                return Err(log.of_newer_manifest(begins));
+            }
+            CheckedRecord::StartOfNewerManifest => {
+                return self.check.expect_no_writes(log, &mut reader);
+            }
+            CheckedRecord::Damaged(what) => return Err(log.corruption(begins, what)),
+            CheckedRecord::Batch(..) => {
+                return Err(log.corruption(begins, "the first record is no start record"));
+            }
         };
-        if start.manifest_number > self.facts.number {
-            return self.pass_over(log, begins, reader);
-        }
-        if self.facts.clean_close.is_some_and(|close| close.log < log.number) {
+        if self.check.facts.clean_close.is_some_and(|close| close.log < log.number) {
             let what = "the log is newer than the last one at the last close";
             return Err(log.corruption(begins, what));
         }
@@ -225,8 +205,8 @@ impl Survey<'_> {
         }
     }
 
-    /// True if `log` begins where history ends so far, false if sequences are missing between.
-    fn follows(&mut self, log: &Log, begins: u64, start: &WalStart) -> Result<bool> {
+    /// True if `log` continues the history so far, false if sequences are missing in between.
+    fn follows(&mut self, log: &LogFile, begins: u64, start: &WalStart) -> Result<bool> {
         let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
         if Some(&log.number) == self.logs.first() {
             if begins_after <= self.last && self.last < first {
@@ -235,7 +215,7 @@ impl Survey<'_> {
             return Err(log.corruption(
                 begins,
                 format!(
-                    "the log begins with sequence {first} and the tables end with {}",
+                    "the log begins with sequence {first}, but the tables end with {}",
                     self.last
                 ),
             ));
@@ -246,13 +226,16 @@ impl Survey<'_> {
         if begins_after < self.last {
             return Err(log.corruption(
                 begins,
-                format!("the log follows sequence {begins_after} and {} was read", self.last),
+                format!(
+                    "the log follows sequence {begins_after}, but {} was read already",
+                    self.last
+                ),
             ));
         }
         let previous = start.previous_log;
-        if previous >= self.facts.log_number && !self.logs.contains(&previous) {
-            // Names are durable before a log is written to, so no crash takes one.
-            return Err(missing_log(self.directory, previous, "a later log follows it"));
+        if previous >= self.check.facts.log_number && !self.logs.contains(&previous) {
+            // The name of a log is durable before its first record, so no crash removes it.
+            return Err(missing_log(self.check.directory, previous, "a later log follows it"));
         }
         if self.bad.is_none() {
             self.gap = true;
@@ -265,12 +248,12 @@ impl Survey<'_> {
         Ok(false)
     }
 
-    fn read_batches(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+    fn read_batches(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
         loop {
             let (end, last) = match reader.step()? {
                 Step::Record(record) => (record.end, self.read_batch(log, &record)?),
                 Step::End => return Ok(()),
-                // Nothing was written behind the mark of a clean close, so nothing is lost there.
+                // Nothing was written after the mark of a clean close, so nothing is lost there.
                 Step::Bad(bad) if bad.torn || self.closed => {
                     return self.end_badly(log, reader, bad.offset, &bad.what);
                 }
@@ -280,44 +263,43 @@ impl Survey<'_> {
         }
     }
 
-    /// The last sequence of the batch that `record` must be.
-    fn read_batch(&mut self, log: &Log, record: &Record<'_>) -> Result<SequenceNumber> {
+    /// Checks that `record` is the next batch; returns its last sequence.
+    fn read_batch(&mut self, log: &LogFile, record: &Record<'_>) -> Result<SequenceNumber> {
         let offset = record.start;
         if self.closed {
-            return Err(log.corruption(offset, "a record stands where the last close ended"));
+            return Err(
+                log.corruption(offset, "a record after the end that the last clean close noted")
+            );
         }
-        match self.decode(log, record)?.body {
-            WalBody::Start(_) => Err(log.corruption(offset, "a second start record")),
-            WalBody::Batch(batch) if batch.sequence == self.next => {
-                Ok(last_sequence(&batch).unwrap_or(self.next))
-            }
-            WalBody::Batch(batch) => {
+        match self.check.read(log, record)? {
+            CheckedRecord::Batch(batch, last) if batch.sequence == self.next => Ok(last),
+            CheckedRecord::Batch(batch, _) => {
                 let (found, expected) = (batch.sequence, self.next);
-                let what = format!("sequence {found} stands where {expected} belongs");
+                let what = format!("the batch begins with sequence {found}, expected {expected}");
                 Err(log.corruption(offset, what))
             }
+            CheckedRecord::Start(_) | CheckedRecord::StartOfNewerManifest => {
+                Err(log.corruption(offset, "a second start record"))
+            }
+            CheckedRecord::Damaged(what) => Err(log.corruption(offset, what)),
         }
     }
 
-    /// A record of the history ends here: a start, or a batch through sequence `last`.
-    fn end_of_record(&mut self, log: &Log, end: u64, last: Option<SequenceNumber>) {
+    /// Notes a record of the history: a start, or a batch with the last sequence `last`.
+    fn end_of_record(&mut self, log: &LogFile, end: u64, last: Option<SequenceNumber>) {
         self.end = end;
-        let closed = self.facts.clean_close;
+        let closed = self.check.facts.clean_close;
         self.closed = closed.is_some_and(|close| (close.log, close.log_bytes) == (log.number, end));
         let Some(last) = last else { return };
+        push_batch(&mut self.parts, log.number, end, self.next..=last);
         (self.last, self.next) = (last, last + 1);
-        let part = LogPart { log: log.number, end, last_sequence: last };
-        match self.parts.last_mut().filter(|part| part.log == log.number) {
-            Some(open) => *open = part,
-            None => self.parts.push(part),
-        }
     }
 
-    /// History ends in this log unless a later one follows on; what is behind can only prove that
-    /// it must not.
+    /// Ends the history at `offset` of this log, unless a later log continues it. The records after
+    /// it can only show that the history must not end here.
     fn end_badly(
         &mut self,
-        log: &Log,
+        log: &LogFile,
         reader: RecordReader,
         offset: u64,
         what: &str,
@@ -328,87 +310,59 @@ impl Survey<'_> {
         self.read_dropped(log, reader)
     }
 
-    /// Looks through records that are not part of history, for what they prove.
-    fn read_dropped(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+    /// Reads records that are not part of the history, for what they say was durable.
+    fn read_dropped(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
         loop {
             let record = match reader.step()? {
                 Step::Record(record) => record,
                 Step::Bad(_) => continue,
                 Step::End => return Ok(()),
             };
-            let synced_through = self.decode(log, &record)?.synced_through;
-            if synced_through > self.proof.synced_through {
-                let place = format!("{} at byte {}", log.path.display(), record.start);
-                self.proof = Proof { synced_through, place };
+            if let CheckedRecord::Damaged(what) = self.check.read(log, &record)? {
+                return Err(log.corruption(record.start, what));
             }
         }
     }
 
-    /// A log of an opening that did not finish has nothing but its start record.
-    fn pass_over(&mut self, log: &Log, begins: u64, mut reader: RecordReader) -> Result<()> {
-        if log.number == self.facts.log_number {
-            return Err(log.of_newer_manifest(begins));
-        }
-        match reader.step()? {
-            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
-            Step::Bad(_) | Step::End => Ok(()),
-        }
-    }
-
-    /// Decodes a record and checks what any valid record proves, wherever it stands.
-    fn decode<'r>(&mut self, log: &Log, record: &Record<'r>) -> Result<WalRecord<'r>> {
-        let decoded = decode(record.payload)
-            .map_err(|undecodable| undecodable.into_error(&log.path, record.start))?;
-        if let WalBody::Batch(batch) = &decoded.body {
-            self.highest = self.highest.max(last_sequence(batch).unwrap_or(0));
-        }
-        self.facts.check(self.directory, &decoded.body)?;
-        Ok(decoded)
-    }
-
-    /// Refuses logs that end elsewhere than the mark of a clean close says.
+    /// Refuses logs that do not end where the mark of a clean close says.
     fn check_closed(&self, close: &CleanClose) -> Result<()> {
         if self.closed && (self.last..self.next).contains(&close.last_sequence) {
             return Ok(());
         }
         let CleanClose { log, log_bytes, last_sequence } = close;
         Err(self.ends_too_early(&format!(
-            "the last close left log {log} with {log_bytes} bytes, through sequence {last_sequence}"
+            "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
         )))
     }
 
-    /// History must not end where it does, as `why` tells.
+    /// The error for a history that ends too early; `why` says why.
     fn ends_too_early(&self, why: &str) -> Error {
         let last = self.last;
-        let what = |here: &str| format!("{here}; history ends with sequence {last}; {why}");
+        let what = |here: &str| format!("{here}; the history ends with sequence {last}, but {why}");
         match &self.bad {
             Some(bad) if !self.gap => Error::corruption(&bad.path, bad.offset, what(&bad.what)),
-            // The log that ends before a later one begins, or the last one.
+            // The log before the gap, or the last log.
             _ => {
-                let number = if self.last_log == 0 { self.facts.log_number } else { self.last_log };
-                let path = FileName::Wal(number).path(self.directory);
+                let number =
+                    if self.last_log == 0 { self.check.facts.log_number } else { self.last_log };
+                let path = FileName::Wal(number).path(self.check.directory);
                 Error::corruption(path, self.end, what("the log ends here"))
             }
         }
     }
 
-    fn finish(mut self) -> Result<RecoveredLogs> {
-        if let Some(close) = &self.facts.clean_close {
+    fn finish(self) -> Result<RecoveredLogs> {
+        if let Some(close) = &self.check.facts.clean_close {
             self.check_closed(close)?;
         }
-        if self.facts.synced_through > self.proof.synced_through {
-            let synced_through = self.facts.synced_through;
-            self.proof = Proof { synced_through, place: "the manifest".into() };
+        let DurableWatermark { sequence, source } = &self.check.durable;
+        if *sequence >= self.next {
+            return Err(self.ends_too_early(&format!("{source} says that {sequence} was durable")));
         }
         let last = self.last;
-        if self.proof.synced_through >= self.next {
-            let Proof { synced_through, place } = &self.proof;
-            let why = format!("{place} says that {synced_through} was durable");
-            return Err(self.ends_too_early(&why));
-        }
         Ok(RecoveredLogs {
             last_sequence: last,
-            highest_sequence: self.highest.max(last),
+            highest_sequence: self.check.highest_sequence.max(last),
             last_log: self.last_log,
             clean: self.closed && self.bad.is_none(),
             dropped: self.bad,
@@ -421,8 +375,10 @@ impl Survey<'_> {
 mod tests {
     use super::*;
     use crate::base::write_batch::WriteBatch;
-    use crate::env::mem::{CrashModel, MemEnv};
+    use crate::env::mem::MemEnv;
+    use crate::env::testing::crash::CrashModel;
     use crate::log::record::format::SECTOR_BYTES;
+    use crate::log::wal::format::{WalBody, decode};
     use crate::log::wal::writer::WalWriter;
     use std::path::PathBuf;
 
@@ -447,7 +403,7 @@ mod tests {
     }
 
     fn new_env() -> MemEnv {
-        let env = MemEnv::new();
+        let env = MemEnv::with_log();
         env.create_dir(directory()).unwrap();
         env.sync_dir(Path::new("/")).unwrap();
         env
@@ -725,7 +681,7 @@ mod tests {
                 parts: recovered.parts.clone(),
             }
         );
-        let ends = recovered.parts.iter().map(|part| (part.log, part.last_sequence));
+        let ends = recovered.parts.iter().map(|part| (part.log, *part.sequences.end()));
         assert!(ends.eq([(3, 4), (4, 10), (6, 14)]));
         let (env, _, facts) = sample(false);
         let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();

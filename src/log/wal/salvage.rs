@@ -1,41 +1,41 @@
-//! Reads every write that can still be read from damaged logs, and says which cannot.
+//! Reads every write that can still be read from damaged logs, and reports the others.
 //!
-//! Called where `recover` refused: by opening under `Recovery::Salvage`, and by a repair. Nothing
-//! is written. Records are taken wherever their checksum holds; the history that comes out may have
-//! holes, and each is reported. Two things are not taken: what an earlier recovery already gave up,
-//! which the start record of the log behind it tells (it names the last sequence that it follows),
-//! and sequences that go back, which no sound log has.
+//! Opening with `Recovery::Salvage` uses it after `recover` refused, and so does a repair. Nothing
+//! is written. Every record with a valid checksum is used, so the history may have gaps, which are
+//! reported. Two kinds of records are not used. An earlier recovery may have dropped some: the
+//! start record of the next log names the last sequence that it follows. And sequences that go back
+//! occur in no sound log.
 //!
-//! The logs are read twice, a piece at a time: once to find out what is taken, then to hand it out
-//! in the order of its sequences. A log or record of a format that is not known is refused, since
-//! it is no damage; so is what shows that the manifest is (see `evidence`).
+//! The logs are read twice: first to choose the records, then to hand them out in the order of
+//! their sequences. A log or record of an unknown format is refused, because it is not damaged. So
+//! is a record that shows that the manifest is damaged (see `consistency`).
 
 use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
-use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{Record, RecordReader, Step};
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::evidence::{Log, ManifestFacts, missing_log};
-use crate::log::wal::format::{WalBody, WalRecord, WalStart, decode, last_sequence};
-use crate::log::wal::recover::Apply;
+use crate::log::wal::consistency::{CheckedRecord, ConsistencyCheck, ManifestFacts};
+use crate::log::wal::file::LogFile;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::replay::{Apply, LogPart, push_batch, replay_parts};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// What could be read.
+/// The result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvagedLogs {
-    /// The last sequence that came back, tables included.
+    /// The last sequence that was recovered, tables included.
     pub last_sequence: SequenceNumber,
-    /// The last sequence seen or heard of anywhere: new writes are numbered from behind it.
+    /// The highest sequence in the manifest and in all records. New writes get higher sequences.
     pub highest_sequence: SequenceNumber,
-    /// What was not used.
+    /// The parts of the logs that were not used.
     pub dropped: Vec<DroppedPart>,
-    /// Logs that are not there and held a part of the history, each with what says so.
+    /// Missing logs that held a part of the history, each with the reason why they must exist.
     pub missing_logs: Vec<(u64, String)>,
-    /// Sequences that belong to the history and were not found.
+    /// Sequences of the history that were not found.
     pub missing: Vec<RangeInclusive<SequenceNumber>>,
 }
 
@@ -51,16 +51,11 @@ pub fn salvage(
     apply: Apply<'_>,
 ) -> Result<SalvagedLogs> {
     let mut salvage = Salvage {
-        directory,
         logs,
-        facts,
+        check: ConsistencyCheck::new(directory, facts),
         kept: Vec::new(),
         seen_through: facts.flushed_through,
-        synced_through: facts.synced_through,
-        found: SalvagedLogs {
-            highest_sequence: facts.last_sequence.max(facts.flushed_through),
-            ..SalvagedLogs::default()
-        },
+        found: SalvagedLogs::default(),
     };
     let mut known = logs.to_vec();
     while let Some((number, why)) = facts.missing_from(&known) {
@@ -68,7 +63,7 @@ pub fn salvage(
         known.push(number);
     }
     for &number in logs {
-        let log = Log::new(directory, number);
+        let log = LogFile::new(directory, number);
         match log.open(env, u64::MAX)? {
             Some(reader) => salvage.read_log(&log, reader)?,
             None => salvage.drop_part(&log.path, 0, "it is missing"),
@@ -77,29 +72,20 @@ pub fn salvage(
     salvage.finish(env, apply)
 }
 
-/// Batches of one log that are taken, without a gap.
-struct Kept {
-    log: u64,
-    sequences: RangeInclusive<SequenceNumber>,
-}
-
 struct Salvage<'a> {
-    directory: &'a Path,
     logs: &'a [u64],
-    facts: &'a ManifestFacts,
-    kept: Vec<Kept>,
-    /// The sequence up to which every number is in tables, kept, missing or in no log at all.
+    check: ConsistencyCheck<'a>,
+    kept: Vec<LogPart>,
+    /// Every sequence up to this one is in a table, kept, missing, or was never logged.
     seen_through: SequenceNumber,
-    /// The strongest claim of durability.
-    synced_through: SequenceNumber,
     found: SalvagedLogs,
 }
 
 impl Salvage<'_> {
-    fn read_log(&mut self, log: &Log, mut reader: RecordReader) -> Result<()> {
+    fn read_log(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
         match reader.header(RecordFile::Wal)? {
             HeaderState::Good => {}
-            HeaderState::Torn => self.drop_part(&log.path, 0, "the log has no beginning"),
+            HeaderState::Torn => self.drop_part(&log.path, 0, "the log has no valid header"),
             HeaderState::Bad(Undecodable::Damaged(what)) => self.drop_part(&log.path, 0, &what),
             HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
         }
@@ -108,19 +94,15 @@ impl Salvage<'_> {
             match reader.step()? {
                 Step::Record(record) => {
                     end = record.end;
-                    if self.read_record(log, &record)? == Next::Log {
-                        return match reader.step()? {
-                            // A log of an opening that did not finish has nothing but its start.
-                            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
-                            Step::Bad(_) | Step::End => Ok(()),
-                        };
+                    if !self.read_record(log, &record)? {
+                        return self.check.expect_no_writes(log, &mut reader);
                     }
                 }
                 Step::Bad(bad) => self.drop_part(&log.path, bad.offset, &bad.what),
                 Step::End => break,
             }
         }
-        let close = self.facts.clean_close.filter(|close| close.log == log.number);
+        let close = self.check.facts.clean_close.filter(|close| close.log == log.number);
         if let Some(close) = close.filter(|close| close.log_bytes != end) {
             let left = close.log_bytes;
             let what = format!("the last record ends here; the last close left {left} bytes");
@@ -129,56 +111,33 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn read_record(&mut self, log: &Log, record: &Record<'_>) -> Result<Next> {
-        let decoded = match decode(record.payload) {
-            Ok(decoded) => decoded,
-            Err(Undecodable::Damaged(what)) => {
+    /// False for the start of a log that was created under a newer manifest.
+    fn read_record(&mut self, log: &LogFile, record: &Record<'_>) -> Result<bool> {
+        match self.check.read(log, record)? {
+            CheckedRecord::StartOfNewerManifest => return Ok(false),
+            CheckedRecord::Damaged(what) => self.drop_part(&log.path, record.start, &what),
+            CheckedRecord::Start(start) => self.settle(&start),
+            // These entries are in tables.
+            CheckedRecord::Batch(_, last) if last <= self.check.facts.flushed_through => {}
+            CheckedRecord::Batch(batch, _) if batch.sequence <= self.seen_through => {
+                let (first, seen) = (batch.sequence, self.seen_through);
+                let what = format!("the batch begins with sequence {first}, after {seen}");
                 self.drop_part(&log.path, record.start, &what);
-                return Ok(Next::Record);
             }
-            Err(unknown) => return Err(unknown.into_error(&log.path, record.start)),
-        };
-        if let WalBody::Start(start) = &decoded.body
-            && start.manifest_number > self.facts.number
-        {
-            return Ok(Next::Log);
-        }
-        self.facts.check(self.directory, &decoded.body)?;
-        self.synced_through = self.synced_through.max(decoded.synced_through);
-        match &decoded.body {
-            WalBody::Start(start) => self.settle(start),
-            WalBody::Batch(batch) => {
-                let last = last_sequence(batch).unwrap_or(batch.sequence);
-                self.found.highest_sequence = self.found.highest_sequence.max(last);
-                if last <= self.facts.flushed_through {
-                    return Ok(Next::Record);
-                }
-                if batch.sequence <= self.seen_through {
-                    let (first, seen) = (batch.sequence, self.seen_through);
-                    let what = format!("sequence {first} stands behind {seen}");
-                    self.drop_part(&log.path, record.start, &what);
-                    return Ok(Next::Record);
-                }
+            CheckedRecord::Batch(batch, last) => {
                 self.expect_through(batch.sequence - 1);
                 self.seen_through = last;
-                self.keep(log.number, batch.sequence, last);
+                push_batch(&mut self.kept, log.number, record.end, batch.sequence..=last);
             }
         }
-        Ok(Next::Record)
+        Ok(true)
     }
 
-    fn keep(&mut self, log: u64, first: SequenceNumber, last: SequenceNumber) {
-        let follows = |kept: &&mut Kept| kept.log == log && *kept.sequences.end() + 1 == first;
-        match self.kept.last_mut().filter(follows) {
-            Some(kept) => kept.sequences = *kept.sequences.start()..=last,
-            None => self.kept.push(Kept { log, sequences: first..=last }),
-        }
-    }
-
-    /// What stands behind the sequence that a log says it follows is no part of the history.
+    /// Handles the start of a log: records after the sequence that it follows are not part of the
+    /// history, because an earlier recovery dropped them.
     fn settle(&mut self, start: &WalStart) {
         let follows = start.previous_last_sequence;
-        // A batch of which only a part would stay does not.
+        // A batch that continues after that sequence is dropped whole, when batches are handed out.
         self.kept.retain(|kept| *kept.sequences.start() <= follows);
         if let Some(kept) = self.kept.last_mut().filter(|kept| *kept.sequences.end() > follows) {
             kept.sequences = *kept.sequences.start()..=follows;
@@ -187,15 +146,15 @@ impl Salvage<'_> {
         let cut = missing.map(|range| *range.start()..=follows.min(*range.end()));
         self.found.missing = cut.filter(|range| !range.is_empty()).collect();
         let previous = start.previous_log;
-        let is_needed = previous != 0 && previous >= self.facts.log_number;
+        let is_needed = previous != 0 && previous >= self.check.facts.log_number;
         if is_needed && follows > self.seen_through && !self.logs.contains(&previous) {
             self.miss_log(previous, "a later log follows it");
         }
         self.expect_through(follows);
-        self.seen_through = self.facts.flushed_through.max(start.first_sequence - 1);
+        self.seen_through = self.check.facts.flushed_through.max(start.first_sequence - 1);
     }
 
-    /// Whatever is not accounted for up to `sequence` is missing.
+    /// Notes the sequences after `seen_through`, up to `sequence`, as missing.
     fn expect_through(&mut self, sequence: SequenceNumber) {
         if sequence > self.seen_through {
             self.found.missing.push(self.seen_through + 1..=sequence);
@@ -203,11 +162,11 @@ impl Salvage<'_> {
         }
     }
 
-    /// Nothing is left of a log; `why` says that it was there.
+    /// Notes a missing log; `why` says why it must exist.
     fn miss_log(&mut self, number: u64, why: &str) {
         if self.found.missing_logs.iter().all(|(known, _)| *known != number) {
             self.found.missing_logs.push((number, why.into()));
-            let path = FileName::Wal(number).path(self.directory);
+            let path = FileName::Wal(number).path(self.check.directory);
             self.drop_part(&path, 0, &format!("it is missing, and {why}"));
         }
     }
@@ -218,57 +177,13 @@ impl Salvage<'_> {
     }
 
     fn finish(mut self, env: &dyn Env, apply: Apply<'_>) -> Result<SalvagedLogs> {
-        let closed = self.facts.clean_close.map_or(0, |close| close.last_sequence);
-        self.expect_through(self.synced_through.max(closed));
-        let mut last = self.facts.flushed_through;
-        for of_one_log in self.kept.chunk_by(|left, right| left.log == right.log) {
-            last = self.hand_out(env, of_one_log, last, apply)?;
-        }
-        self.found.last_sequence = last;
-        self.found.highest_sequence = self.found.highest_sequence.max(self.seen_through);
+        let closed = self.check.facts.clean_close.map_or(0, |close| close.last_sequence);
+        self.expect_through(self.check.durable.sequence.max(closed));
+        let last = replay_parts(env, self.check.directory, &self.kept, apply)?;
+        self.found.last_sequence = last.max(self.check.facts.flushed_through);
+        self.found.highest_sequence = self.check.highest_sequence.max(self.seen_through);
         Ok(self.found)
     }
-
-    /// Hands out what is kept of one log. Answers the last sequence so far.
-    fn hand_out(
-        &self,
-        env: &dyn Env,
-        kept: &[Kept],
-        mut last: SequenceNumber,
-        apply: &mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>,
-    ) -> Result<SequenceNumber> {
-        let Some(number) = kept.first().map(|kept| kept.log) else { return Ok(last) };
-        let log = Log::new(self.directory, number);
-        let Some(mut reader) = log.open(env, u64::MAX)? else {
-            return Err(missing_log(self.directory, number, "it was there a moment ago"));
-        };
-        loop {
-            let record = match reader.step()? {
-                Step::Record(record) => record,
-                Step::Bad(_) => continue,
-                Step::End => return Ok(last),
-            };
-            let Ok(WalRecord { body: WalBody::Batch(batch), .. }) = decode(record.payload) else {
-                continue;
-            };
-            let end = last_sequence(&batch).unwrap_or(batch.sequence);
-            let is_kept = |kept: &Kept| {
-                kept.sequences.contains(&batch.sequence) && kept.sequences.contains(&end)
-            };
-            // A second record of the same sequence was not taken.
-            if batch.sequence > last && kept.iter().any(is_kept) {
-                last = end;
-                apply(number, &batch)?;
-            }
-        }
-    }
-}
-
-/// Where reading goes on.
-#[derive(PartialEq, Eq)]
-enum Next {
-    Record,
-    Log,
 }
 
 #[cfg(test)]
@@ -276,7 +191,8 @@ mod tests {
     use super::*;
     use crate::base::write_batch::WriteBatch;
     use crate::env::mem::MemEnv;
-    use crate::log::wal::evidence::CleanClose;
+    use crate::log::wal::consistency::CleanClose;
+    use crate::log::wal::format::{WalBody, decode};
     use crate::log::wal::writer::WalWriter;
 
     fn home() -> &'static Path {

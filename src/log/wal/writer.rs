@@ -1,13 +1,13 @@
 //! Appends write batches to a new log.
 //!
-//! Called by the leader of a write group: [`WalWriter::create`] at a switch of the memtable,
-//! [`WalWriter::append`] per group, [`WalWriter::sync`] when asked for and at a clean close.
-//! Sequences must follow one another. An old log is never appended to: there is no way to open one
+//! The leader of a write group calls [`WalWriter::create`] when it switches the memtable, and
+//! [`WalWriter::append`] for each group. [`WalWriter::sync`] runs on request and at a clean close.
+//! Sequences must follow each other. Nothing is ever appended to an old log: it cannot be opened
 //! for writing.
 //!
-//! The first sync turns on allocation ahead of the tail, so that later syncs need not write the
-//! file's length; a log that is never synced stays as long as its records. How far ahead is for
-//! the caller to say: a log of a small memtable must not be mostly empty space.
+//! The first sync turns on preallocation, so that later syncs need not write the length of the
+//! file. A log that is never synced stays as long as its records. The caller chooses the step of
+//! the preallocation, because the log of a small memtable should not be mostly empty.
 
 use crate::base::coding::put_varint;
 use crate::base::error::{Error, Result};
@@ -27,14 +27,14 @@ pub struct WalWriter {
     records: RecordWriter,
     number: u64,
     allocation_step_bytes: u64,
-    /// What stands before the entries of a record; reused.
+    /// A reused buffer for the bytes before the entries of a record.
     front: Vec<u8>,
 }
 
 impl WalWriter {
-    /// Creates log `number` with its start record and makes its name durable. The start record
-    /// itself is durable with the first sync. Space ahead of the tail will be allocated
-    /// `allocation_step_bytes` at a time. A log that cannot be begun is removed: nothing names it.
+    /// Creates log `number` with its start record and makes its name durable. The first sync makes
+    /// the start record durable. Preallocates `allocation_step_bytes` at a time after that. If this
+    /// fails, the log is removed.
     pub fn create(
         env: &dyn Env,
         directory: &Path,
@@ -57,8 +57,8 @@ impl WalWriter {
     }
 
     /// Appends `count` entries, numbered from `sequence`, whose encodings are `entries` in order,
-    /// as one record: all of them come back or none. `synced_through` is the last sequence known
-    /// to be durable. Answers the bytes the log grew by.
+    /// as one record: recovery finds all of them or none. `synced_through` is the last sequence
+    /// known to be durable. Returns the bytes that the log grew by.
     pub fn append(
         &mut self,
         synced_through: SequenceNumber,
@@ -82,7 +82,7 @@ impl WalWriter {
         Ok(())
     }
 
-    /// How much was written: what lies behind is space allocated ahead.
+    /// Bytes written. The file may be longer by its preallocated space.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.records.bytes()

@@ -63,7 +63,7 @@ pub fn name(path: &Path) -> &str {
 
 /// A disk of its own with the same files, all durable.
 pub fn copy_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> MemEnv {
-    let env = MemEnv::without_log();
+    let env = MemEnv::new();
     for (path, bytes) in files {
         env.write_file(path, bytes);
     }

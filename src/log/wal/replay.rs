@@ -1,0 +1,86 @@
+//! Reads the batches that recovery or salvage chose, the second time that the logs are read.
+//!
+//! The first reading chooses [`LogPart`]s and hands out nothing, so that every refusal comes before
+//! the first batch.
+
+use crate::base::error::Result;
+use crate::base::key::SequenceNumber;
+use crate::base::write_batch::DecodedBatch;
+use crate::env::api::Env;
+use crate::log::record::reader::Step;
+use crate::log::wal::file::{LogFile, missing_log};
+use crate::log::wal::format::{WalBody, WalRecord, decode, last_sequence};
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// Batches of one log that follow each other without a gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPart {
+    /// The number of the log.
+    pub log: u64,
+    /// Where the last of the batches ends, in bytes from the start of the log.
+    pub end: u64,
+    /// The sequences of their entries.
+    pub sequences: RangeInclusive<SequenceNumber>,
+}
+
+/// Receives each batch with the number of its log, in order.
+pub type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
+
+/// Adds a batch of `log` that ends at byte `end` to `parts`: to the last part if it continues it.
+pub fn push_batch(
+    parts: &mut Vec<LogPart>,
+    log: u64,
+    end: u64,
+    sequences: RangeInclusive<SequenceNumber>,
+) {
+    let continues =
+        |part: &&mut LogPart| part.log == log && *part.sequences.end() + 1 == *sequences.start();
+    match parts.last_mut().filter(continues) {
+        Some(part) => {
+            (part.end, part.sequences) = (end, *part.sequences.start()..=*sequences.end());
+        }
+        None => parts.push(LogPart { log, end, sequences }),
+    }
+}
+
+/// Hands out the batches of `parts`, in order. Records that cannot be read are skipped. Answers the
+/// sequence of the last entry; 0 if there was no batch.
+///
+/// # Errors
+/// Those of `apply`; `Io`; a log is missing.
+pub fn replay_parts(
+    env: &dyn Env,
+    directory: &Path,
+    parts: &[LogPart],
+    apply: Apply<'_>,
+) -> Result<SequenceNumber> {
+    let mut last = 0;
+    for of_one_log in parts.chunk_by(|left, right| left.log == right.log) {
+        let [.., LogPart { log: number, end, .. }] = of_one_log else { continue };
+        let log = LogFile::new(directory, *number);
+        let Some(mut reader) = log.open(env, *end)? else {
+            return Err(missing_log(directory, *number, "it was there a moment ago"));
+        };
+        loop {
+            let record = match reader.step()? {
+                Step::Record(record) => record,
+                Step::Bad(_) => continue,
+                Step::End => break,
+            };
+            let Ok(WalRecord { body: WalBody::Batch(batch), .. }) = decode(record.payload) else {
+                continue;
+            };
+            let batch_end = last_sequence(&batch).unwrap_or(batch.sequence);
+            let has_batch = |part: &LogPart| {
+                part.sequences.contains(&batch.sequence) && part.sequences.contains(&batch_end)
+            };
+            // A second record with the same sequences was not chosen.
+            if batch.sequence > last && of_one_log.iter().any(has_batch) {
+                last = batch_end;
+                apply(*number, &batch)?;
+            }
+        }
+    }
+    Ok(last)
+}
