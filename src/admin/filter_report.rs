@@ -221,7 +221,7 @@ pub fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
 
 fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
     let table = &handle.table;
-    match table.filter().blocks().check(table.file()) {
+    match table.filter().check(table.file()) {
         Ok(()) => Ok(None),
         Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
         // What the disk does not give back is as good as gone.
@@ -314,7 +314,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
         differs: wanted.differs_from(handle),
-        damage: handle.table.filter().blocks().is_known_damaged().then(|| FilterDamage {
+        damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
             offset: handle.table.filter_offset(),
             what: "it was damaged when it was last read".into(),
         }),
@@ -324,7 +324,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
 fn is_asked(handle: &TableHandle) -> bool {
     let filter = handle.table.filter();
     let holds_something_known = filter.holds_whole_keys() || filter.holds_prefixes();
-    filter.blocks().layout_name() != "none" && holds_something_known
+    filter.layout_name() != "none" && holds_something_known
 }
 
 fn described(filter: &TableFilter) -> WantedFilter {

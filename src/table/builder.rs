@@ -19,7 +19,7 @@ use crate::env::api::WritableFile;
 use crate::filter::builder::Construction;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::filter::dispatch::FilterBlockBuilder;
-use crate::table::filter::layout::{BlockSink, FilterBlockSummary, TableFilter};
+use crate::table::filter::layout::{BlockSink, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
     HEADER_BYTES, PROPERTIES_NAME,
@@ -95,8 +95,8 @@ impl TableBuilder {
         table_id: u64,
         options: TableOptions,
     ) -> Self {
-        let filter = options.filter.as_ref().map(FilterBlockBuilder::new);
-        let mut filter = filter.map(|filter| filter.under(&options.construction));
+        let new = |filter| FilterBlockBuilder::new(filter, &options.construction);
+        let mut filter = options.filter.as_ref().map(new);
         if let Some(filter) = &mut filter {
             filter.start_block(0);
         }
@@ -179,9 +179,7 @@ impl TableBuilder {
         }
         self.properties.data_bytes = self.data_bytes();
         let mut metaindex = Vec::new();
-        if let Some(filter) = self.write_filter()? {
-            metaindex.push((filter.metaindex_name, filter.handle));
-        }
+        metaindex.extend(self.write_filter()?);
         let index = self.index.build();
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
         self.properties.index_bytes =
@@ -268,8 +266,9 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn write_filter(&mut self) -> Result<Option<FilterBlockSummary>> {
-        let Some(mut builder) = self.filter.take() else {
+    /// Writes the filter; its metaindex entry, if there are keys in it.
+    fn write_filter(&mut self) -> Result<Option<(String, BlockHandle)>> {
+        let (Some(mut builder), Some(filter)) = (self.filter.take(), &self.options.filter) else {
             return Ok(None);
         };
         let user_keys = self.index.user_keys_suffice();
@@ -277,23 +276,19 @@ impl TableBuilder {
             return Ok(None);
         };
         let properties = &mut self.properties;
-        let name = &summary.metaindex_name;
-        properties.filter_policy =
-            name.split_once('.').map_or(name.as_str(), |(_, policy)| policy).to_string();
-        if let Some(filter) = &self.options.filter {
-            properties.filter_encoding = filter.encoding.label().to_string();
-            properties.filter_layout = filter.layout.to_string();
-            properties.filter_millibits_per_key = filter.millibits_per_key();
-            properties.whole_key_filtering = filter.members.whole_keys;
-            if let Some(prefix) = &filter.members.prefix {
-                properties.prefix_filtering = true;
-                properties.prefix_extractor = prefix.id();
-            }
+        properties.filter_policy = filter.policy_name();
+        properties.filter_encoding = filter.encoding.label().to_string();
+        properties.filter_layout = filter.layout.to_string();
+        properties.filter_millibits_per_key = filter.millibits_per_key();
+        properties.whole_key_filtering = filter.members.whole_keys;
+        if let Some(prefix) = &filter.members.prefix {
+            properties.prefix_filtering = true;
+            properties.prefix_extractor = prefix.id();
         }
         properties.filter_bytes = summary.filter_bytes;
         properties.filter_entries = summary.entries;
         properties.filter_partitions = summary.partitions;
-        Ok(Some(summary))
+        Ok(Some((filter.metaindex_name(), summary.handle)))
     }
 
     fn write_metaindex(&mut self, mut entries: Vec<(String, BlockHandle)>) -> Result<BlockHandle> {

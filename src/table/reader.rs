@@ -23,9 +23,8 @@ use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::dispatch::FilterBlockReader;
-use crate::table::filter::layout::FilterPinning;
-use crate::table::filter::open::{OpenFilter, members_of};
+use crate::table::filter::dispatch::OpenFilter;
+use crate::table::filter::layout::{FilterMembers, FilterPinning};
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
@@ -103,9 +102,9 @@ impl Table {
         let mut io = TableIo::default();
         let filter_entry = metaindex.iter().find(|(name, _)| name != PROPERTIES_NAME);
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
-        let blocks = FilterBlockReader::open(&metaindex, &context.custom_policies);
-        let members = members_of(&properties, &context.custom_prefixes);
-        let mut filter = OpenFilter::new(blocks, members, &file, context.pinning, &mut io);
+        let members = FilterMembers::of_table(&properties, &context.custom_prefixes);
+        let mut filter = OpenFilter::new(&metaindex, &context.custom_policies, members);
+        filter.pin(&file, context.pinning, &mut io);
         let index = DataIndex::new(&file, footer.index);
         if context.pinning == FilterPinning::All {
             // Last, since it is much, and the index serves every lookup.
@@ -188,8 +187,8 @@ impl Table {
     /// The filter for the version's probe array, if it is resident, of the whole table and of
     /// whole keys.
     #[must_use]
-    pub fn resident_filter(&self) -> Option<&PreparedFilter> {
-        self.filter.resident_of_whole_keys()
+    pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
+        self.filter.pinned_filter()
     }
 
     /// The filter: what it holds, its name and layout.

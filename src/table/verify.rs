@@ -133,7 +133,7 @@ impl Table {
         walk.compare_properties()?;
         if walk.io.filter_errors > 0 {
             // Every entry is in order, so a new filter is all that the table needs.
-            self.filter().blocks().check(self.file())?;
+            self.filter().check(self.file())?;
             let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
             return Err(error.of_filter());
         }

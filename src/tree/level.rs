@@ -29,7 +29,7 @@ pub struct TableProbe {
 impl TableProbe {
     fn new(handle: &Arc<TableHandle>) -> Self {
         TableProbe {
-            filter: handle.table.resident_filter().cloned(),
+            filter: handle.table.pinned_filter().cloned(),
             by_prefix: !handle.table.filter().holds_whole_keys(),
             mean_block_bytes: handle.table.mean_block_bytes(),
             handle: Arc::clone(handle),

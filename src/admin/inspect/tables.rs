@@ -251,13 +251,13 @@ fn print_filter(
         let id = properties.prefix_extractor.escape_debug();
         printer.line(format_args!("    {held} by {id}"))?;
     }
-    let blocks = table.filter().blocks();
-    if blocks.layout_name() == "none" {
+    let filter = table.filter();
+    if filter.layout_name() == "none" {
         let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
     // A damaged filter costs reads, never answers: it is said and the rest is printed.
-    let damage = match blocks.layout_name() {
+    let damage = match filter.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),
         _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),

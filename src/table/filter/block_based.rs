@@ -4,117 +4,77 @@
 //! block := filter* offset* array_offset: u32  base_lg: u8
 //! ```
 //!
-//! The keys of all data blocks that *start* in window `i` (offsets `i << base_lg` on) go into
+//! The keys of all data blocks that *start* in window `i` (from offset `i << base_lg` on) go into
 //! filter `i`. Offsets count from the first data block, which is at 0 as in LevelDB: the table's
-//! header does not count, prefixes and trailers of data blocks do. `offset` is a `u32` per window;
-//! an empty window has the offset of the next one. The bytes equal LevelDB's for LevelDB Bloom and
-//! its window of 2 KiB; `base_lg` is stored, so that other windows can be read.
+//! header does not count, prefixes and trailers of data blocks do. `offset` is a `u32` for each
+//! window; an empty window has the offset of the next one. The filter block is asked after the data
+//! index, with the offset of the block that the index names.
 //!
-//! Legal order of writing: `(start_block add_key*)* finish`, and one more `start_block` behind the
-//! last data block. Asked after the data index, with the offset of the block that it names. More
-//! strictly than LevelDB, a shift beyond 63 and an empty range outside the filters are damage.
+//! Source: LevelDB's `table/filter_block.cc`. The bytes equal LevelDB's for LevelDB Bloom and its
+//! window of 2 KiB. siftdb stores `base_lg`, so other windows can be read. It is stricter than
+//! LevelDB in two cases: a shift beyond 63 and an empty range outside the filters are damage.
 
 use crate::base::coding::{get_u32, put_u32};
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
-use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict};
+use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
 use crate::table::fetch::{TableFile, TableIo};
-use crate::table::filter::layout::{
-    BLOCK_BASED_PREFIX, BlockSink, FilterBlockSummary, FilterSource, is_writable,
-};
-use crate::table::format::{BlockHandle, BlockKind};
+use crate::table::filter::layout::{BlockSink, FilterBlockSummary, FilterSource, write_one_block};
 
-/// Bytes behind the offsets: where they begin, and the logarithm of the window.
+/// Bytes after the offsets: where they begin, and the logarithm of the window.
 const TAIL_BYTES: usize = 5;
 
 /// Writes a block-based filter.
 #[derive(Debug)]
 pub struct BlockBasedBuilder {
-    name: String,
     base_lg: u32,
     window: FilterBuilder,
     filters: Vec<u8>,
     offsets: Vec<u32>,
     entries: u64,
-    /// The first thing that went wrong; told at `finish`.
-    failed: Option<Error>,
 }
 
 impl BlockBasedBuilder {
-    /// A filter per `window_bytes`, a power of two.
-    pub fn new(encoding: &Encoding, window_bytes: usize) -> Self {
-        BlockBasedBuilder {
-            name: format!("{BLOCK_BASED_PREFIX}{}", encoding.block_based_name()),
-            base_lg: window_bytes.max(1).ilog2(),
-            window: encoding.block_based_builder(),
-            filters: Vec::new(),
-            offsets: Vec::new(),
-            entries: 0,
-            failed: None,
-        }
+    /// A filter for each `window_bytes`, a power of two.
+    pub fn new(window: FilterBuilder, window_bytes: usize) -> Self {
+        let base_lg = window_bytes.max(1).ilog2();
+        BlockBasedBuilder { base_lg, window, filters: Vec::new(), offsets: Vec::new(), entries: 0 }
     }
 
-    /// The same builder under these settings: before the first key.
-    #[must_use]
-    pub fn under(mut self, construction: &Construction) -> Self {
-        self.window = self.window.under(construction);
-        self
-    }
-
-    /// The next keys belong to a data block that starts so far behind the first one.
-    pub fn start_block(&mut self, data_offset: u64) {
-        let window = data_offset >> self.base_lg;
-        while window > self.offsets.len() as u64 && self.failed.is_none() {
-            self.finish_window();
+    /// The next keys belong to a data block at `data_offset`, counted from the first one.
+    pub fn start_block(&mut self, data_offset: u64) -> Result<()> {
+        while data_offset >> self.base_lg > self.offsets.len() as u64 {
+            self.finish_window()?;
         }
+        Ok(())
     }
 
     /// Adds a user key.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        if self.failed.is_none() {
-            self.window.add_key(user_key);
-        }
+        self.window.add_key(user_key);
     }
 
-    /// Writes the block; nothing if no key came.
+    /// Writes the block; nothing if there were no keys.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
-        let contents = self.finish_contents();
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        if self.entries == 0 || !is_writable(contents.len()) {
-            return Ok(None);
-        }
-        Ok(Some(FilterBlockSummary {
-            metaindex_name: self.name.clone(),
-            handle: sink.write_raw(&contents, BlockKind::Filter)?,
-            filter_bytes: contents.len() as u64,
-            entries: self.entries,
-            partitions: 0,
-        }))
+        let contents = self.finish_contents()?;
+        write_one_block(&contents, self.entries, sink)
     }
 
-    fn finish_window(&mut self) {
-        match u32::try_from(self.filters.len()) {
-            Ok(offset) => self.offsets.push(offset),
-            Err(_) => {
-                let what = "filters of a table above 4 GiB".to_string();
-                self.failed = Some(Error::InvalidOptions { what });
-            }
-        }
+    fn finish_window(&mut self) -> Result<()> {
+        let offset = u32::try_from(self.filters.len()).map_err(|_| Error::InvalidOptions {
+            what: "filters of a table above 4 GiB".to_string(),
+        })?;
+        self.offsets.push(offset);
         self.entries += self.window.entries() as u64;
-        if let Err(error) = self.window.finish(&mut self.filters) {
-            self.failed = Some(error);
-        }
+        self.window.finish(&mut self.filters)
     }
 
-    fn finish_contents(&mut self) -> Vec<u8> {
+    fn finish_contents(&mut self) -> Result<Vec<u8>> {
         if self.window.entries() > 0 {
-            self.finish_window();
+            self.finish_window()?;
         }
         let mut contents = std::mem::take(&mut self.filters);
         let array_offset = contents.len() as u32;
@@ -123,46 +83,41 @@ impl BlockBasedBuilder {
         }
         put_u32(&mut contents, array_offset);
         contents.push(self.base_lg as u8);
-        contents
+        Ok(contents)
     }
 }
 
 /// Reads a block-based filter.
 #[derive(Debug)]
 pub struct BlockBasedReader {
-    reader: FilterReader,
-    source: FilterSource,
-    resident: Option<Arc<[u8]>>,
+    /// The block.
+    pub source: FilterSource,
+    pinned: Option<Arc<[u8]>>,
 }
 
 impl BlockBasedReader {
-    /// The filter at `handle`, fetched at each use.
-    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
-        BlockBasedReader { reader, source: FilterSource::new(handle), resident: None }
+    /// Reads the block at each use, until it is pinned.
+    pub fn new(source: FilterSource) -> Self {
+        BlockBasedReader { source, pinned: None }
     }
 
     /// Loads the block to stay; if that fails it is fetched at each use.
-    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
-        self.resident = self.source.load(file, io);
+    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
+        self.pinned = self.source.load(file, io);
     }
 
     /// Memory held.
     #[cfg(test)]
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident.as_ref().map_or(0, |bytes| bytes.len() as u64)
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned.as_ref().map_or(0, |bytes| bytes.len() as u64)
     }
 
-    /// Where the block stands.
-    pub fn handle(&self) -> BlockHandle {
-        self.source.handle()
-    }
-
-    /// Reads the filters past the cache, and finds that of every window.
+    /// Reads the block past the cache, and finds the filter of every window.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with it.
     pub fn check(&self, file: &TableFile) -> Result<()> {
-        let handle = self.source.handle();
+        let handle = self.source.handle;
         let contents = file.read_filter(handle, &mut TableIo::default())?;
         let base_lg = contents.last().copied().unwrap_or_default();
         // A shift beyond 63 is damage, which the window of offset 0 shows.
@@ -181,11 +136,6 @@ impl BlockBasedReader {
         Ok(())
     }
 
-    /// True if the block was found damaged when it was last read.
-    pub fn is_known_damaged(&self) -> bool {
-        self.source.is_known_damaged()
-    }
-
     /// May the data block at `block_offset` hold the key?
     pub fn block_may_contain(
         &self,
@@ -194,32 +144,33 @@ impl BlockBasedReader {
         key: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> FilterVerdict {
-        if let Some(contents) = &self.resident {
-            return self.verdict(contents, block_offset, key, io);
-        }
-        let Some(block) = self.source.fetch(file, io) else { return FilterVerdict::NotConsulted };
-        let contents = block.filter().map_or(&[][..], |bytes| bytes);
-        self.verdict(contents, block_offset, key, io)
+        let ask = |contents: &[u8], io: &mut _| self.verdict(contents, block_offset, key, io);
+        self.with_contents(file, io, ask).unwrap_or(FilterVerdict::NotConsulted)
     }
 
-    /// May the data blocks that the index named hold these keys, those of them that nobody was
-    /// asked for yet? One fetch of the filter block where it is not resident.
+    /// Asks for every key without a verdict whether the data block that the index named may hold
+    /// it. One fetch of the filter block where it is not pinned.
     pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
-        let fetched;
-        let contents = match &self.resident {
-            Some(contents) => &contents[..],
-            None => {
-                fetched = self.source.fetch(file, io);
-                let Some(block) = &fetched else { return };
-                block.filter().map_or(&[][..], |bytes| bytes)
+        self.with_contents(file, io, |contents, io| {
+            for key in keys {
+                if let (FilterVerdict::NotConsulted, Some(block)) = (key.verdict, key.block) {
+                    let offset = block.handle.data_offset();
+                    key.verdict = self.verdict(contents, offset, &key.hash, io);
+                }
             }
-        };
-        for key in keys {
-            if let (FilterVerdict::NotConsulted, Some(block)) =
-                (key.verdict, key.block.map(|place| place.handle))
-            {
-                key.verdict = self.verdict(contents, block.data_offset(), &key.hash, io);
-            }
+        });
+    }
+
+    /// Calls `ask` with the block; `None` and a counted error if it cannot be read.
+    fn with_contents<R>(
+        &self,
+        file: &TableFile,
+        io: &mut TableIo,
+        ask: impl FnOnce(&[u8], &mut TableIo) -> R,
+    ) -> Option<R> {
+        match &self.pinned {
+            Some(contents) => Some(ask(contents, io)),
+            None => self.source.with_bytes(file, io, ask),
         }
     }
 
@@ -231,7 +182,9 @@ impl BlockBasedReader {
         io: &mut TableIo,
     ) -> FilterVerdict {
         match window_of(contents, block_offset) {
-            Window::Filter(filter) => FilterVerdict::of(self.reader.may_contain(filter, key)),
+            Window::Filter(filter) => {
+                FilterVerdict::of(self.source.reader.may_contain(filter, key))
+            }
             Window::Outside => FilterVerdict::NotConsulted,
             Window::Damaged => {
                 io.filter_errors += 1;
@@ -244,9 +197,9 @@ impl BlockBasedReader {
 /// What a block says of a data offset.
 #[derive(Debug, PartialEq, Eq)]
 enum Window<'c> {
-    /// These bytes are the filter of the keys there; empty for none.
+    /// The filter of the keys in this window; empty for no keys.
     Filter(&'c [u8]),
-    /// No key was added so far back in the file.
+    /// After the last window; no key was added there.
     Outside,
     /// The block contradicts itself.
     Damaged,
@@ -269,7 +222,7 @@ fn find_window(contents: &[u8], block_offset: u64) -> Option<Window<'_>> {
     if window >= windows {
         return Some(Window::Outside);
     }
-    // The end of the last filter is the array offset itself, which stands behind the offsets.
+    // The entry after the last offset is the array offset itself: where the last filter ends.
     let entry = array_offset + 4 * window;
     let start = get_u32(contents, entry)? as usize;
     let end = get_u32(contents, entry + 4)? as usize;
@@ -282,16 +235,19 @@ fn find_window(contents: &[u8], block_offset: u64) -> Option<Window<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::encoding::{Encoding, FilterReader};
     use crate::filter::vectors;
+    use crate::table::format::BlockHandle;
     use serde_json::Value;
 
-    fn leveldb(bits_per_key: u32) -> Encoding {
-        Encoding::LevelDbBloom { bits_per_key }
+    fn builder(bits_per_key: u32, window_bytes: usize) -> BlockBasedBuilder {
+        let keys = Encoding::LevelDbBloom { bits_per_key }.block_based_builder();
+        BlockBasedBuilder::new(keys, window_bytes)
     }
 
     fn reader() -> BlockBasedReader {
         let reader = FilterReader::for_name("leveldb.BuiltinBloomFilter2", &[]).expect("built in");
-        BlockBasedReader::new(reader, BlockHandle::default())
+        BlockBasedReader::new(FilterSource::new(reader, BlockHandle::default()))
     }
 
     fn may_contain(contents: &[u8], offset: u64, key: &[u8]) -> bool {
@@ -307,15 +263,15 @@ mod tests {
         assert_eq!(cases.len(), 16);
         for case in cases {
             let bits_per_key = vectors::number(case, "bits_per_key") as u32;
-            let mut builder = BlockBasedBuilder::new(&leveldb(bits_per_key), 2048);
+            let mut builder = builder(bits_per_key, 2048);
             for op in vectors::array(case, "ops") {
                 match op[0].as_str() {
-                    Some("start") => builder.start_block(op[1].as_u64().expect("offset")),
+                    Some("start") => builder.start_block(op[1].as_u64().expect("offset")).unwrap(),
                     Some("add") => builder.add_key(&vectors::unhex(op[1].as_str().expect("key"))),
                     other => panic!("unknown step {other:?}"),
                 }
             }
-            let contents = builder.finish_contents();
+            let contents = builder.finish_contents().unwrap();
             assert_eq!(contents, vectors::bytes(case, "block"), "{}", case["name"]);
             for query in vectors::array(case, "queries") {
                 let key = vectors::unhex(query[1].as_str().expect("key"));
@@ -339,15 +295,15 @@ mod tests {
 
     #[test]
     fn golden_block() {
-        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
-        assert_eq!(vectors::hex(&builder.finish_contents()), "000000000b");
-        builder.start_block(0);
+        let mut builder = builder(10, 2048);
+        assert_eq!(vectors::hex(&builder.finish_contents().unwrap()), "000000000b");
+        builder.start_block(0).unwrap();
         builder.add_key(b"hello");
         builder.add_key(b"world");
-        builder.start_block(5000);
+        builder.start_block(5000).unwrap();
         builder.add_key(b"dup");
-        builder.start_block(5100);
-        let contents = builder.finish_contents();
+        builder.start_block(5100).unwrap();
+        let contents = builder.finish_contents().unwrap();
         // Two filters of nine bytes, the second window empty, the third ends at the array.
         assert_eq!(vectors::hex(&contents[..9]), "114000414410401006");
         assert_eq!(vectors::hex(&contents[18..]), "000000000900000009000000120000000b");
@@ -357,9 +313,9 @@ mod tests {
 
     #[test]
     fn undefined_filter_blocks_are_not_consulted() {
-        let mut builder = BlockBasedBuilder::new(&leveldb(10), 2048);
+        let mut builder = builder(10, 2048);
         builder.add_key(b"hello");
-        let sound = builder.finish_contents();
+        let sound = builder.finish_contents().unwrap();
         assert!(matches!(window_of(&sound, 0), Window::Filter(filter) if filter.len() == 9));
         assert_eq!(window_of(&sound, 2048), Window::Outside);
         assert_eq!(window_of(&sound, u64::MAX), Window::Outside);
@@ -382,12 +338,12 @@ mod tests {
     #[test]
     fn other_windows_are_stored_and_honoured() {
         for window_bytes in [256, 4096, 1 << 16] {
-            let mut builder = BlockBasedBuilder::new(&leveldb(10), window_bytes);
+            let mut builder = builder(10, window_bytes);
             for block in 0..50u64 {
-                builder.start_block(block * 3000);
+                builder.start_block(block * 3000).unwrap();
                 builder.add_key(&block.to_le_bytes());
             }
-            let contents = builder.finish_contents();
+            let contents = builder.finish_contents().unwrap();
             assert_eq!(contents.last().map(|lg| 1usize << lg), Some(window_bytes));
             for block in 0..50u64 {
                 assert!(may_contain(&contents, block * 3000, &block.to_le_bytes()));

@@ -1,150 +1,178 @@
-//! The filter of a table, whatever its layout: what `table/builder.rs` and `table/reader.rs` use.
+//! The filter of one table, whatever its layout: one type that writes it, one that asks it.
 //!
-//! Writing: `(start_block add_key*)* start_block finish`; `start_block` gets the offset at which
-//! the next data block will stand, also behind the last one. Reading: a reader is opened from the
-//! table's metaindex. A name whose policy nobody knows, and a table without a filter, answer
-//! `NotConsulted`. Each layout answers one of the two questions and leaves the other alone.
+//! `table/builder.rs` writes with [`FilterBlockBuilder`]: `(start_block add_key*)* start_block
+//! finish`. `table/reader.rs` asks an [`OpenFilter`]: once before the data index
+//! ([`OpenFilter::table_may_contain`], answered by the full and partitioned layouts), and once after
+//! it ([`OpenFilter::block_may_contain`], answered by the block-based layout).
+//!
+//! What a filter can be asked follows from what the table says of itself, never from today's
+//! options: a key's own bits where the filter holds whole keys, else those of its prefix. A table
+//! without a filter, an unknown policy, an unknown prefix rule and damage answer `NotConsulted`.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::LookupKey;
+use crate::base::key::{LookupKey, filter_key};
 use crate::base::sync::Arc;
+use crate::cache::cache::Reservation;
 use crate::filter::builder::Construction;
 use crate::filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
-use crate::table::batch_key::{BatchKey, set_all};
+use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::block_based::{BlockBasedBuilder, BlockBasedReader};
 use crate::table::filter::full::{FullBuilder, FullReader};
 use crate::table::filter::layout::{
-    BLOCK_BASED_PREFIX, BlockSink, FULL_PREFIX, FilterBlockSummary, FilterLayout,
-    PARTITIONED_PREFIX, TableFilter,
+    BLOCK_BASED_PREFIX, BlockSink, FULL_PREFIX, FilterBlockSummary, FilterLayout, FilterMembers,
+    FilterPinning, FilterSource, PARTITIONED_PREFIX, TableFilter,
 };
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
 use crate::table::format::BlockHandle;
+use crate::table::index::CachedBlock;
 
 /// Collects the keys of one table and writes its filter.
 #[derive(Debug)]
-pub enum FilterBlockBuilder {
-    /// LevelDB's layout.
+pub struct FilterBlockBuilder {
+    layout: LayoutBuilder,
+    /// The first error; `finish` returns it.
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+enum LayoutBuilder {
     BlockBased(BlockBasedBuilder),
-    /// One filter.
     Full(FullBuilder),
-    /// Partitions.
     Partitioned(PartitionedBuilder),
 }
 
 impl FilterBlockBuilder {
     /// A builder for one table.
-    pub fn new(filter: &TableFilter) -> Self {
-        let TableFilter { encoding, members, .. } = filter;
-        match filter.layout {
+    pub fn new(filter: &TableFilter, construction: &Construction) -> Self {
+        let members = filter.members.clone();
+        let keys = match filter.layout {
+            FilterLayout::BlockBased { .. } => filter.encoding.block_based_builder(),
+            FilterLayout::Full | FilterLayout::Partitioned { .. } => filter.encoding.builder(),
+        };
+        let keys = keys.under(construction);
+        let layout = match filter.layout {
             FilterLayout::BlockBased { window_bytes } => {
-                Self::BlockBased(BlockBasedBuilder::new(encoding, window_bytes))
+                LayoutBuilder::BlockBased(BlockBasedBuilder::new(keys, window_bytes))
             }
-            FilterLayout::Full => Self::Full(FullBuilder::new(encoding, members)),
+            FilterLayout::Full => LayoutBuilder::Full(FullBuilder::new(keys, members)),
             FilterLayout::Partitioned { block_bytes } => {
-                Self::Partitioned(PartitionedBuilder::new(encoding, members, block_bytes))
+                LayoutBuilder::Partitioned(PartitionedBuilder::new(keys, members, block_bytes))
             }
-        }
+        };
+        FilterBlockBuilder { layout, failed: None }
     }
 
-    /// The same builder under these settings: before the first key.
-    #[must_use]
-    pub fn under(self, construction: &Construction) -> Self {
-        match self {
-            Self::BlockBased(builder) => Self::BlockBased(builder.under(construction)),
-            Self::Full(builder) => Self::Full(builder.under(construction)),
-            Self::Partitioned(builder) => Self::Partitioned(builder.under(construction)),
-        }
-    }
-
-    /// The next keys belong to a data block that will stand at `file_offset`.
-    pub fn start_block(&mut self, file_offset: u64) {
-        if let Self::BlockBased(builder) = self {
-            builder.start_block(file_offset);
+    /// The next keys belong to the data block that will be at `data_offset`, counted from the first
+    /// one. To be called once more after the last block.
+    pub fn start_block(&mut self, data_offset: u64) {
+        if let (LayoutBuilder::BlockBased(builder), None) = (&mut self.layout, &self.failed) {
+            self.failed = builder.start_block(data_offset).err();
         }
     }
 
     /// Adds a user key; keys come sorted and may repeat.
     #[inline]
     pub fn add_key(&mut self, user_key: &[u8]) {
-        match self {
-            Self::BlockBased(builder) => builder.add_key(user_key),
-            Self::Full(builder) => builder.add_key(user_key),
-            Self::Partitioned(builder) => builder.add_key(user_key),
+        if self.failed.is_some() {
+            return;
         }
+        let added = match &mut self.layout {
+            LayoutBuilder::BlockBased(builder) => {
+                builder.add_key(user_key);
+                Ok(())
+            }
+            LayoutBuilder::Full(builder) => builder.add_key(user_key),
+            LayoutBuilder::Partitioned(builder) => builder.add_key(user_key),
+        };
+        self.failed = added.err();
     }
 
-    /// Writes the filter; `None` if no key came, and then there is no metaindex entry. An error is
-    /// the sink's, or says that a user's policy broke its contract.
+    /// Writes the filter. `None` if there were no keys; the table then has no metaindex entry for a
+    /// filter. An error is the sink's, or says that a user's policy broke its contract.
     pub fn finish(
         &mut self,
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
     ) -> Result<Option<FilterBlockSummary>> {
-        match self {
-            Self::BlockBased(builder) => builder.finish(sink),
-            Self::Full(builder) => builder.finish(sink),
-            Self::Partitioned(builder) => builder.finish(index_key_is_user_key, sink),
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        match &mut self.layout {
+            LayoutBuilder::BlockBased(builder) => builder.finish(sink),
+            LayoutBuilder::Full(builder) => builder.finish(sink),
+            LayoutBuilder::Partitioned(builder) => builder.finish(index_key_is_user_key, sink),
         }
     }
 }
 
-/// Asks the filter of one table.
-#[derive(Debug)]
-pub struct FilterBlockReader {
+/// The filter of an open table, pinned or fetched at each use.
+pub struct OpenFilter {
     layout: Layout,
+    members: FilterMembers,
+    /// For what is pinned.
+    memory: Option<Reservation<CachedBlock>>,
 }
 
 #[derive(Debug)]
 enum Layout {
+    /// No filter, or none whose policy is known.
     None,
     BlockBased(BlockBasedReader),
     Full(FullReader),
     Partitioned(PartitionedReader),
 }
 
-impl FilterBlockReader {
-    /// The filter that the metaindex names. No I/O yet: blocks come through the cache until
-    /// [`make_resident`](Self::make_resident). Where a table has several filters the first known
-    /// one serves.
-    pub fn open(metaindex: &[(String, BlockHandle)], custom: &[Arc<dyn FilterPolicy>]) -> Self {
-        for (entry, handle) in metaindex {
-            let Some((make, policy)) = split_name(entry) else { continue };
-            if let Some(reader) = FilterReader::for_name(policy, custom) {
-                return FilterBlockReader { layout: make(reader, *handle) };
-            }
-        }
-        FilterBlockReader { layout: Layout::None }
+impl OpenFilter {
+    /// The filter that the metaindex names; the first known one where a table has several. No I/O:
+    /// blocks come through the cache until [`pin`](Self::pin).
+    pub fn new(
+        metaindex: &[(String, BlockHandle)],
+        custom: &[Arc<dyn FilterPolicy>],
+        members: FilterMembers,
+    ) -> Self {
+        let known =
+            metaindex.iter().find_map(|(entry, handle)| Layout::new(entry, *handle, custom));
+        OpenFilter { layout: known.unwrap_or(Layout::None), members, memory: None }
     }
 
-    /// About how many bytes [`make_resident`](Self::make_resident) would hold.
-    pub fn residency_bytes(&self) -> u64 {
-        match &self.layout {
-            Layout::None => 0,
-            Layout::BlockBased(reader) => reader.handle().size,
-            Layout::Full(reader) => reader.handle().size,
-            // The decoded form has flat arrays beside the block.
-            Layout::Partitioned(reader) => reader.handle().size.saturating_mul(2),
+    /// Pins the filter, or the top-level index of partitions, as far as `pinning` wants it and the
+    /// cache grants the memory. Damage is counted; what could not be loaded is fetched at each use.
+    pub fn pin(&mut self, file: &TableFile, pinning: FilterPinning, io: &mut TableIo) {
+        let bytes = self.bytes_to_pin();
+        if bytes > 0 && pinning != FilterPinning::None {
+            self.memory = file.cache().try_reserve(bytes);
         }
-    }
-
-    /// Loads the filter, or the top-level index of partitions, to stay. Damage is counted, and
-    /// what could not be loaded is not consulted.
-    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
-        match &mut self.layout {
-            Layout::None => {}
-            Layout::BlockBased(reader) => reader.make_resident(file, io),
-            Layout::Full(reader) => reader.make_resident(file, io),
-            Layout::Partitioned(reader) => reader.make_resident(file, io),
+        if self.memory.is_some() {
+            self.load(file, io);
         }
     }
 
-    /// Loads partitions to stay, where the filter has any and their index is resident.
+    /// Pins the partitions too, if their index is pinned and the cache has room for them.
     pub fn pin_partitions(&mut self, file: &TableFile) {
         if let Layout::Partitioned(reader) = &mut self.layout {
             reader.pin_partitions(file);
+        }
+    }
+
+    /// About the memory that a pinned filter takes.
+    fn bytes_to_pin(&self) -> u64 {
+        let size = self.layout.source().map_or(0, |source| source.handle.size);
+        match self.layout {
+            // A decoded index has flat arrays besides the block.
+            Layout::Partitioned(_) => size.saturating_mul(2),
+            _ => size,
+        }
+    }
+
+    fn load(&mut self, file: &TableFile, io: &mut TableIo) {
+        match &mut self.layout {
+            Layout::None => {}
+            Layout::BlockBased(reader) => reader.pin(file, io),
+            Layout::Full(reader) => reader.pin(file, io),
+            Layout::Partitioned(reader) => reader.pin(file, io),
         }
     }
 
@@ -164,22 +192,35 @@ impl FilterBlockReader {
 
     /// True if the filter, or its top-level index, was found damaged when it was last read.
     pub fn is_known_damaged(&self) -> bool {
+        self.layout.source().is_some_and(FilterSource::is_known_damaged)
+    }
+
+    /// True if a whole key is a member. Otherwise an answer for a key is one for its prefix.
+    pub fn holds_whole_keys(&self) -> bool {
+        self.members.whole_keys
+    }
+
+    /// True if it can be asked for prefixes.
+    pub fn holds_prefixes(&self) -> bool {
+        self.members.prefix.is_some()
+    }
+
+    /// The filter for the version's probe array: if it is pinned, of the whole table, and of whole
+    /// keys.
+    pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
         match &self.layout {
-            Layout::None => false,
-            Layout::BlockBased(reader) => reader.is_known_damaged(),
-            Layout::Full(reader) => reader.is_known_damaged(),
-            Layout::Partitioned(reader) => reader.is_known_damaged(),
+            Layout::Full(reader) if self.members.whole_keys => reader.pinned.as_ref(),
+            _ => None,
         }
     }
 
-    /// Memory held by what is resident.
-    #[cfg(test)]
-    pub fn resident_bytes(&self) -> u64 {
+    /// The layout, for people; `none` where no filter is asked.
+    pub fn layout_name(&self) -> &'static str {
         match &self.layout {
-            Layout::None => 0,
-            Layout::BlockBased(reader) => reader.resident_bytes(),
-            Layout::Full(reader) => reader.resident().map_or(0, |filter| filter.bytes() as u64),
-            Layout::Partitioned(reader) => reader.resident_bytes(),
+            Layout::None => "none",
+            Layout::BlockBased(_) => "block-based",
+            Layout::Full(_) => "full",
+            Layout::Partitioned(_) => "partitioned",
         }
     }
 
@@ -192,11 +233,10 @@ impl FilterBlockReader {
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> FilterVerdict {
-        match &self.layout {
-            Layout::None | Layout::BlockBased(_) => FilterVerdict::NotConsulted,
-            Layout::Full(reader) => reader.table_may_contain(file, hash, io),
-            Layout::Partitioned(reader) => reader.table_may_contain(file, key, hash, io),
+        if self.members.whole_keys {
+            return self.layout.table_may_contain(file, key, hash, io);
         }
+        self.prefix_may_match(file, key, io)
     }
 
     /// May the data block at `block_offset` hold the key? To be asked with the offset that the
@@ -215,56 +255,126 @@ impl FilterBlockReader {
         }
     }
 
-    /// The first question for the keys of a batch, ascending; sets the verdict of each.
+    /// Asks [`table_may_contain`](Self::table_may_contain) for the keys of a batch, ascending, and
+    /// sets the verdict of each. What several keys share is fetched once.
     pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+        if !self.members.whole_keys {
+            for key in keys {
+                key.verdict = self.prefix_may_match(file, &key.lookup, io);
+            }
+            return;
+        }
+        set_all(keys, FilterVerdict::NotConsulted);
         match &self.layout {
-            Layout::None | Layout::BlockBased(_) => set_all(keys, FilterVerdict::NotConsulted),
-            Layout::Full(reader) => reader.ask_table(file, keys, io),
-            Layout::Partitioned(reader) => reader.ask_table(file, keys, io),
+            Layout::None | Layout::BlockBased(_) => {}
+            Layout::Full(reader) => {
+                reader.with_filter(file, io, |filter| {
+                    ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+                });
+            }
+            Layout::Partitioned(reader) => reader.ask_all(file, keys, io),
         }
     }
 
-    /// The second question for the keys of a batch whose first one nobody answered, each with the
-    /// data block that the index named for it.
+    /// Asks [`block_may_contain`](Self::block_may_contain) for the keys of a batch that have no
+    /// verdict yet, each with the data block that the index named for it.
     pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
         if let Layout::BlockBased(reader) = &self.layout {
             reader.ask_blocks(file, keys, io);
         }
     }
 
-    /// The whole table's filter where it stays in memory, for the version's probe array.
-    pub fn resident_full(&self) -> Option<&PreparedFilter> {
-        match &self.layout {
-            Layout::Full(reader) => reader.resident(),
-            _ => None,
-        }
+    /// May the table hold a key from this one on, in either direction, with the same prefix?
+    pub fn prefix_may_match(
+        &self,
+        file: &TableFile,
+        key: &LookupKey,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        let rule = self.members.prefix.as_ref();
+        let prefix = rule.and_then(|rule| rule.extract(filter_key(key.internal_key())));
+        self.ask_for_prefix(prefix, file, key, io)
     }
 
-    /// The layout, for people; `none` where no filter is asked.
-    pub fn layout_name(&self) -> &'static str {
-        match &self.layout {
-            Layout::None => "none",
-            Layout::BlockBased(_) => "block-based",
-            Layout::Full(_) => "full",
-            Layout::Partitioned(_) => "partitioned",
+    /// May the table hold a key of a range? All keys of the range begin with `common`, and none
+    /// sorts below the user key of `start`, which sees every version.
+    ///
+    /// `NotConsulted` unless all keys that begin with `common` have one prefix p.
+    pub fn range_may_match(
+        &self,
+        file: &TableFile,
+        common: &[u8],
+        start: &LookupKey,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        // In the full layout a "no" says that no key of the table has p, so none is in the range.
+        //
+        // With partitions, the one that a lookup of `start` would ask speaks for all, in either
+        // direction. Let k be the first key of the table that is not below `start`. If k is not in
+        // the range, no key is, and any answer is right. If k is in the range, it has the prefix p.
+        // The partition that is asked is the first whose last key is not below `start`. It holds
+        // k: k is not above that last key, and it is above the keys of all partitions before.
+        //
+        // If `start` is above every key, the last partition is asked; no key is in the range.
+        let rule = self.members.prefix.as_ref();
+        let prefix = rule.and_then(|rule| rule.extract_for_all(common));
+        self.ask_for_prefix(prefix, file, start, io)
+    }
+
+    fn ask_for_prefix(
+        &self,
+        prefix: Option<&[u8]>,
+        file: &TableFile,
+        from: &LookupKey,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        match prefix {
+            Some(prefix) => self.layout.table_may_contain(file, from, &KeyHash::new(prefix), io),
+            None => FilterVerdict::NotConsulted,
         }
     }
 }
 
-type MakeLayout = fn(FilterReader, BlockHandle) -> Layout;
+impl Layout {
+    /// The reader for a metaindex entry, if it is a filter's and its policy is known.
+    fn new(entry: &str, handle: BlockHandle, custom: &[Arc<dyn FilterPolicy>]) -> Option<Self> {
+        let source = |policy| {
+            FilterReader::for_name(policy, custom).map(|reader| FilterSource::new(reader, handle))
+        };
+        if let Some(policy) = entry.strip_prefix(FULL_PREFIX) {
+            return Some(Layout::Full(FullReader::new(source(policy)?)));
+        }
+        if let Some(policy) = entry.strip_prefix(PARTITIONED_PREFIX) {
+            return Some(Layout::Partitioned(PartitionedReader::new(source(policy)?)));
+        }
+        let policy = entry.strip_prefix(BLOCK_BASED_PREFIX)?;
+        Some(Layout::BlockBased(BlockBasedReader::new(source(policy)?)))
+    }
 
-/// Layout and policy of a metaindex name, if it is a filter's.
-fn split_name(entry: &str) -> Option<(MakeLayout, &str)> {
-    let layouts: [(&str, MakeLayout); 3] = [
-        (FULL_PREFIX, |reader, handle| Layout::Full(FullReader::new(reader, handle))),
-        (PARTITIONED_PREFIX, |reader, handle| {
-            Layout::Partitioned(PartitionedReader::new(reader, handle))
-        }),
-        (BLOCK_BASED_PREFIX, |reader, handle| {
-            Layout::BlockBased(BlockBasedReader::new(reader, handle))
-        }),
-    ];
-    layouts.into_iter().find_map(|(prefix, make)| Some((make, entry.strip_prefix(prefix)?)))
+    fn source(&self) -> Option<&FilterSource> {
+        match self {
+            Layout::None => None,
+            Layout::BlockBased(reader) => Some(&reader.source),
+            Layout::Full(reader) => Some(&reader.source),
+            Layout::Partitioned(reader) => Some(&reader.source),
+        }
+    }
+
+    #[inline]
+    fn table_may_contain(
+        &self,
+        file: &TableFile,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        let may_contain = match self {
+            Layout::None | Layout::BlockBased(_) => None,
+            Layout::Full(reader) => reader.with_filter(file, io, |filter| filter.may_contain(hash)),
+            Layout::Partitioned(reader) => reader.may_contain(file, key, hash, io),
+        };
+        may_contain.map_or(FilterVerdict::NotConsulted, FilterVerdict::of)
+    }
 }
 
 #[cfg(test)]
@@ -275,7 +385,6 @@ mod tests {
     use crate::filter::builder::testing::Budget;
     use crate::filter::encoding::Encoding;
     use crate::table::block::builder::BlockBuilder;
-    use crate::table::filter::layout::FilterMembers;
     use crate::table::filter::testing::{Exact, Sink};
     use crate::table::format::BlockKind;
     use proptest::prelude::*;
@@ -317,7 +426,7 @@ mod tests {
 
     /// The filter of keys in data blocks of `per_block` keys and 1500 bytes.
     fn built(filter: &TableFilter, keys: &[Vec<u8>], per_block: usize) -> Built {
-        let mut builder = FilterBlockBuilder::new(filter);
+        let mut builder = FilterBlockBuilder::new(filter, &Construction::default());
         let mut placed = Vec::new();
         let mut offset = 0;
         for block in keys.chunks(per_block) {
@@ -331,13 +440,27 @@ mod tests {
         builder.start_block(offset);
         let mut sink = Sink::starting_at(offset as usize);
         let summary = builder.finish(true, &mut sink).expect("written");
-        let metaindex = summary.into_iter().map(|summary| (summary.metaindex_name, summary.handle));
+        let metaindex =
+            summary.into_iter().map(|summary| (filter.metaindex_name(), summary.handle));
         Built { metaindex: metaindex.collect(), sink, keys: placed }
+    }
+
+    fn open(metaindex: &[(String, BlockHandle)], custom: &[Arc<dyn FilterPolicy>]) -> OpenFilter {
+        OpenFilter::new(metaindex, custom, FilterMembers::default())
+    }
+
+    fn pinned_bytes(filter: &OpenFilter) -> u64 {
+        match &filter.layout {
+            Layout::None => 0,
+            Layout::BlockBased(reader) => reader.pinned_bytes(),
+            Layout::Full(reader) => reader.pinned.as_ref().map_or(0, |it| it.bytes() as u64),
+            Layout::Partitioned(reader) => reader.pinned_bytes(),
+        }
     }
 
     /// Both questions, as a lookup asks them.
     fn verdicts(
-        reader: &FilterBlockReader,
+        reader: &OpenFilter,
         file: &TableFile,
         key: &[u8],
         offset: u64,
@@ -360,17 +483,17 @@ mod tests {
         fn members_pass_in_every_layout_and_encoding(
             mut keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 1..150),
             per_block in 1usize..20,
-            resident: bool,
+            pinned: bool,
         ) {
             keys.sort();
             for filter in choices() {
                 let built = built(&filter, &keys, per_block);
                 let file = built.sink.file(true);
-                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut reader = open(&built.metaindex, &custom());
                 let mut io = TableIo::default();
-                if resident {
-                    reader.make_resident(&file, &mut io);
-                    prop_assert!(reader.resident_bytes() > 0);
+                if pinned {
+                    reader.load(&file, &mut io);
+                    prop_assert!(pinned_bytes(&reader) > 0);
                 }
                 let block_based = matches!(filter.layout, FilterLayout::BlockBased { .. });
                 let expected = match block_based {
@@ -390,7 +513,7 @@ mod tests {
         for filter in choices() {
             let built = built(&filter, &some_keys(2_000), 40);
             let file = built.sink.file(true);
-            let reader = FilterBlockReader::open(&built.metaindex, &custom());
+            let reader = open(&built.metaindex, &custom());
             let mut io = TableIo::default();
             let passed = built.keys.iter().filter(|(key, offset)| {
                 let absent = [key, &b"+"[..]].concat();
@@ -411,10 +534,10 @@ mod tests {
                 let mut sink = built.sink.clone();
                 sink.bytes[at] ^= 1 << (at % 8);
                 let file = sink.file(true);
-                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut reader = open(&built.metaindex, &custom());
                 let mut io = TableIo::default();
                 if at % 2 == 0 {
-                    reader.make_resident(&file, &mut io);
+                    reader.load(&file, &mut io);
                 }
                 for (key, offset) in built.keys.iter().step_by(7) {
                     let said = verdicts(&reader, &file, key, *offset, &mut io);
@@ -434,7 +557,7 @@ mod tests {
         fn overwritten_filters_never_deny_a_member(
             at: prop::sample::Index,
             junk in proptest::collection::vec(any::<u8>(), 1..400),
-            resident: bool,
+            pinned: bool,
         ) {
             for filter in choices() {
                 let built = built(&filter, &some_keys(120), 10);
@@ -444,10 +567,10 @@ mod tests {
                 let end = sink.bytes.len().min(place + junk.len());
                 sink.bytes[place..end].copy_from_slice(&junk[..end - place]);
                 let file = sink.file(true);
-                let mut reader = FilterBlockReader::open(&built.metaindex, &custom());
+                let mut reader = open(&built.metaindex, &custom());
                 let mut io = TableIo::default();
-                if resident {
-                    reader.make_resident(&file, &mut io);
+                if pinned {
+                    reader.load(&file, &mut io);
                 }
                 for (key, offset) in &built.keys {
                     let said = verdicts(&reader, &file, key, *offset, &mut io);
@@ -465,7 +588,7 @@ mod tests {
             offset in prop_oneof![0u64..100_000, any::<u64>()],
             base_lg in 0u8..70,
             array in 0u32..300,
-            resident: bool,
+            pinned: bool,
         ) {
             // As they come, and with the end of a block of windows.
             let windows = [&junk[..], &array.to_le_bytes(), &[base_lg]].concat();
@@ -478,10 +601,10 @@ mod tests {
                         if partitioned { BlockKind::FilterIndex } else { BlockKind::Filter };
                     let handle = sink.write_raw(block, kind).expect("written");
                     let file = sink.file(true);
-                    let mut reader = FilterBlockReader::open(&[(name.clone(), handle)], &custom());
+                    let mut reader = open(&[(name.clone(), handle)], &custom());
                     let mut io = TableIo::default();
-                    if resident {
-                        reader.make_resident(&file, &mut io);
+                    if pinned {
+                        reader.load(&file, &mut io);
                     }
                     let said = verdicts(&reader, &file, &key, offset, &mut io);
                     let asked = said.iter().any(|one| *one != FilterVerdict::NotConsulted);
@@ -513,7 +636,7 @@ mod tests {
             let partitioned = |one: &TableFilter| matches!(one.layout, FilterLayout::Partitioned { .. });
             for filter in choices().into_iter().filter(partitioned) {
                 let name = built(&filter, &some_keys(5), 10).metaindex[0].0.clone();
-                let reader = FilterBlockReader::open(&[(name, handle)], &custom());
+                let reader = open(&[(name, handle)], &custom());
                 let mut io = TableIo::default();
                 let said = verdicts(&reader, &file, &key, 0, &mut io);
                 prop_assert_eq!(said, [FilterVerdict::NotConsulted; 2]);
@@ -531,14 +654,14 @@ mod tests {
             for (offset, size) in [(0, 0), (0, u64::MAX), (u64::MAX, 1), (end, 10), (3, 40)] {
                 let handle = BlockHandle { offset, size };
                 let name = built.metaindex[0].0.clone();
-                let mut reader = FilterBlockReader::open(&[(name, handle)], &custom());
+                let mut reader = open(&[(name, handle)], &custom());
                 let mut io = TableIo::default();
                 for round in 0..2 {
                     let said = verdicts(&reader, &file, b"key00001", 0, &mut io);
                     assert_eq!(said, [FilterVerdict::NotConsulted; 2], "{filter:?} {round}");
                     assert_eq!(io.filter_errors, 1 + 2 * round);
-                    reader.make_resident(&file, &mut io);
-                    assert_eq!(reader.resident_bytes(), 0);
+                    reader.load(&file, &mut io);
+                    assert_eq!(pinned_bytes(&reader), 0);
                 }
             }
         }
@@ -549,15 +672,15 @@ mod tests {
         let full = &choices()[4];
         let built = built(full, &some_keys(100), 10);
         let file = built.sink.file(true);
-        let mut reader = FilterBlockReader::open(&built.metaindex, &[]);
-        assert!(reader.resident_full().is_none());
-        assert_eq!(reader.residency_bytes(), 128 + 5);
-        reader.make_resident(&file, &mut TableIo::default());
-        let prepared = reader.resident_full().expect("resident");
+        let mut reader = open(&built.metaindex, &[]);
+        assert!(reader.pinned_filter().is_none());
+        assert_eq!(reader.bytes_to_pin(), 128 + 5);
+        reader.load(&file, &mut TableIo::default());
+        let prepared = reader.pinned_filter().expect("pinned");
         assert!(built.keys.iter().all(|(key, _)| prepared.may_contain(&KeyHash::new(key))));
         let mut io = TableIo::default();
         verdicts(&reader, &file, b"key00001", 0, &mut io);
-        assert_eq!(io, TableIo::default(), "a resident filter touches no block");
+        assert_eq!(io, TableIo::default(), "a pinned filter touches no block");
     }
 
     #[test]
@@ -570,21 +693,21 @@ mod tests {
             vec![("siftdb.properties".to_string(), BlockHandle::default())],
             Vec::new(),
         ] {
-            let mut reader = FilterBlockReader::open(&metaindex, &[]);
+            let mut reader = open(&metaindex, &[]);
             let mut io = TableIo::default();
-            reader.make_resident(&file, &mut io);
+            reader.load(&file, &mut io);
             let said = verdicts(&reader, &file, b"absent", 0, &mut io);
             assert_eq!(said, [FilterVerdict::NotConsulted; 2]);
             assert_eq!(reader.layout_name(), "none");
-            assert_eq!((io.filter_errors, reader.resident_bytes()), (0, 0));
+            assert_eq!((io.filter_errors, pinned_bytes(&reader)), (0, 0));
         }
-        assert_ne!(FilterBlockReader::open(&built.metaindex, &custom()).layout_name(), "none");
+        assert_ne!(open(&built.metaindex, &custom()).layout_name(), "none");
     }
 
     #[test]
     fn a_policy_denying_members_fails_the_table() {
         for filter in choices().into_iter().skip(12) {
-            let mut builder = FilterBlockBuilder::new(&filter);
+            let mut builder = FilterBlockBuilder::new(&filter, &Construction::default());
             builder.start_block(0);
             for key in ["a", "deny", "z"] {
                 builder.add_key(key.as_bytes());
@@ -603,7 +726,7 @@ mod tests {
     fn finished_filters_are_charged_until_written() {
         for filter in choices() {
             let budget = Budget::new(u64::MAX);
-            let mut builder = FilterBlockBuilder::new(&filter).under(&budget.construction());
+            let mut builder = FilterBlockBuilder::new(&filter, &budget.construction());
             let keys = some_keys(3_000);
             for (number, key) in keys.iter().enumerate() {
                 if number % 40 == 0 {
@@ -633,7 +756,7 @@ mod tests {
                 for verify in [true, false] {
                     let budget = Budget::new(u64::MAX);
                     let construction = Construction { verify, ..budget.construction() };
-                    let mut builder = FilterBlockBuilder::new(&filter).under(&construction);
+                    let mut builder = FilterBlockBuilder::new(&filter, &construction);
                     builder.start_block(0);
                     builder.add_key(fault);
                     // The fault is in the first of several windows or partitions.
@@ -657,6 +780,168 @@ mod tests {
         for filter in choices() {
             let built = built(&filter, &[], 10);
             assert!(built.metaindex.is_empty() && built.sink.blocks.is_empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod prefix_tests {
+    use super::*;
+    use crate::base::key::SEQUENCE_MAX;
+    use crate::filter::encoding::Encoding;
+    use crate::filter::prefix::{Prefix, PrefixExtractor};
+    use crate::table::filter::testing::{Exact, Sink};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// Its prefixes do not sort as their keys do, and keys of one prefix are no neighbours.
+    #[derive(Debug)]
+    struct UpToLastB;
+
+    impl PrefixExtractor for UpToLastB {
+        fn id(&self) -> &str {
+            "test.UpToLastB"
+        }
+
+        fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+            let last = key.iter().rposition(|&byte| byte == b'b')?;
+            key.get(..=last)
+        }
+    }
+
+    fn rules() -> [Option<Prefix>; 7] {
+        [
+            None,
+            Some(Prefix::fixed(1)),
+            Some(Prefix::fixed(3)),
+            Some(Prefix::capped(2)),
+            Some(Prefix::delimited(b'b', 1)),
+            Some(Prefix::delimited(b'a', 2)),
+            Some(Prefix::custom(Arc::new(UpToLastB))),
+        ]
+    }
+
+    fn encodings() -> Vec<Encoding> {
+        let mut encodings = Encoding::built_in(10_000);
+        encodings.push(Encoding::Custom(Arc::new(Exact)));
+        encodings
+    }
+
+    /// The filter of sorted keys, opened, and the file it is in.
+    fn opened(filter: &TableFilter, keys: &[Vec<u8>], pinned: bool) -> (OpenFilter, TableFile) {
+        let mut builder = FilterBlockBuilder::new(filter, &Construction::default());
+        keys.iter().for_each(|key| builder.add_key(key));
+        let mut sink = Sink::default();
+        let summary = builder.finish(true, &mut sink).expect("written");
+        let metaindex: Vec<_> =
+            summary.into_iter().map(|summary| (filter.metaindex_name(), summary.handle)).collect();
+        let file = sink.file(true);
+        let mut open = OpenFilter::new(&metaindex, &[Arc::new(Exact)], filter.members.clone());
+        if pinned {
+            open.pin(&file, FilterPinning::default(), &mut TableIo::default());
+        }
+        (open, file)
+    }
+
+    fn shared(a: &[u8], b: &[u8]) -> usize {
+        a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Keys, their prefixes and every range between two of them, against what is there.
+    fn check(filter: &TableFilter, keys: &[Vec<u8>], others: &[Vec<u8>], pinned: bool) {
+        let (open, file) = opened(filter, keys, pinned);
+        let mut io = TableIo::default();
+        for key in keys {
+            let (place, hash) = (LookupKey::new(key, 7), KeyHash::new(key));
+            let verdict = open.table_may_contain(&file, &place, &hash, &mut io);
+            let prefix = filter.members.prefix.as_ref().and_then(|rule| rule.extract(key));
+            let asked = filter.members.whole_keys || prefix.is_some();
+            let expected = if asked { FilterVerdict::Maybe } else { FilterVerdict::NotConsulted };
+            assert_eq!(verdict, expected, "{filter:?}: key {key:?} of {keys:?}");
+            let verdict = open.prefix_may_match(&file, &place, &mut io);
+            assert_eq!(verdict == FilterVerdict::Maybe, prefix.is_some(), "{filter:?} {key:?}");
+        }
+        for start in keys.iter().chain(others) {
+            let place = LookupKey::new(start, SEQUENCE_MAX);
+            for end in keys.iter().chain(others).filter(|end| *end > start) {
+                let common = &start[..shared(start, end)];
+                let verdict = open.range_may_match(&file, common, &place, &mut io);
+                let first = keys.iter().find(|key| *key >= start && *key < end);
+                let right = verdict != FilterVerdict::No || first.is_none();
+                assert!(right, "{filter:?}: {start:?}..{end:?} of {keys:?}");
+            }
+            // All keys that begin with the start.
+            let verdict = open.range_may_match(&file, start, &place, &mut io);
+            let right = verdict != FilterVerdict::No || !keys.iter().any(|k| k.starts_with(start));
+            assert!(right, "{filter:?}: prefix {start:?} of {keys:?}");
+        }
+        assert_eq!(io.filter_errors, 0);
+    }
+
+    fn keys(most: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let letter = prop_oneof![Just(b'a'), Just(b'b'), Just(0xff)];
+        vec(vec(letter, 0..6), 1..most).prop_map(|mut keys| {
+            keys.sort();
+            keys
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Repeated keys are versions: a cut may fall between them.
+        #[test]
+        fn opened_filters_deny_no_member(
+            keys in keys(60),
+            others in keys(12),
+            block_bytes in prop_oneof![Just(1usize), Just(2), Just(5), Just(70), Just(4096)],
+            whole_keys: bool,
+            pinned: bool,
+        ) {
+            for (encoding, prefix) in
+                encodings().iter().flat_map(|encoding| rules().map(|rule| (encoding, rule)))
+            {
+                if prefix.is_none() && !whole_keys {
+                    continue;
+                }
+                for layout in [FilterLayout::Full, FilterLayout::Partitioned { block_bytes }] {
+                    let members = FilterMembers { whole_keys, prefix: prefix.clone() };
+                    let filter = TableFilter { encoding: encoding.clone(), layout, members };
+                    filter.validate().expect("a choice that works");
+                    check(&filter, &keys, &others, pinned);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_deny_ranges_without_keys() {
+        let keys: Vec<Vec<u8>> =
+            (0..2000).map(|i| format!("{:03}-{i:04}", 2 * (i / 10)).into_bytes()).collect();
+        for layout in [FilterLayout::Full, FilterLayout::Partitioned { block_bytes: 128 }] {
+            for whole_keys in [true, false] {
+                let encoding = Encoding::FastLocalBloom { millibits: 16_000 };
+                let members = FilterMembers { whole_keys, prefix: Some(Prefix::fixed(3)) };
+                let (open, file) = opened(&TableFilter { encoding, layout, members }, &keys, true);
+                let mut denied = 0;
+                for number in 0..400 {
+                    let prefix = format!("{number:03}").into_bytes();
+                    let start = LookupKey::new(&prefix, SEQUENCE_MAX);
+                    let io = &mut TableIo::default();
+                    let verdict = open.range_may_match(&file, &prefix, &start, io);
+                    assert!(number % 2 == 1 || verdict == FilterVerdict::Maybe);
+                    denied += u32::from(verdict == FilterVerdict::No);
+                    // Two bytes leave the third one open.
+                    let verdict = open.range_may_match(&file, &prefix[..2], &start, io);
+                    assert_eq!(verdict, FilterVerdict::NotConsulted);
+                }
+                // The other half are odd, but for partitions that hold a neighbour's prefix.
+                assert!((195..=200).contains(&denied), "{layout}: {denied}");
+                assert_eq!(
+                    open.pinned_filter().is_some(),
+                    whole_keys && layout == FilterLayout::Full
+                );
+            }
         }
     }
 }

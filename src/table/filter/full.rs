@@ -1,113 +1,68 @@
 //! One filter for the whole table, in one block, asked before anything else of the table.
 //!
-//! The block is the filter, byte for byte as the encoding writes it; RocksDB's for RocksDB's
-//! encodings. No keys, no block. A block of no bytes, which no writer makes, is not consulted.
+//! The block is the filter, byte for byte as the encoding writes it; for RocksDB's encodings it
+//! equals RocksDB's (`FullFilterBlockBuilder` in its `full_filter_block.cc`). No keys, no block. An
+//! empty block, which no writer makes, is not consulted.
 //!
-//! A resident filter is a [`PreparedFilter`] with its trailer parsed, which the version's probe
-//! array reaches without touching the table; else the block comes through the cache at each use.
+//! A pinned filter is a [`PreparedFilter`], which the version's probe array reaches without
+//! touching the table. Otherwise the block comes through the cache at each use.
 
-use crate::base::error::{Error, Result};
-use crate::base::sync::Arc;
-use crate::filter::builder::Construction;
+use crate::base::error::Result;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict, PreparedFilter};
-use crate::filter::hash::KeyHash;
-use crate::table::batch_key::{BatchKey, ask, set_all};
+use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::layout::{
-    BlockSink, FULL_PREFIX, FilterBlockSummary, FilterMembers, FilterSource, is_writable,
+    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, write_one_block,
 };
-use crate::table::format::{BlockHandle, BlockKind};
 
 /// Writes a full filter.
 #[derive(Debug)]
 pub struct FullBuilder {
-    name: String,
     members: FilterMembers,
     keys: FilterBuilder,
-    /// The first thing that went wrong; told at `finish`.
-    failed: Option<Error>,
 }
 
 impl FullBuilder {
     /// One filter for all keys.
-    pub fn new(encoding: &Encoding, members: &FilterMembers) -> Self {
-        FullBuilder {
-            name: format!("{FULL_PREFIX}{}", encoding.full_name()),
-            members: members.clone(),
-            keys: encoding.builder(),
-            failed: None,
-        }
-    }
-
-    /// The same builder under these settings: before the first key.
-    #[must_use]
-    pub fn under(mut self, construction: &Construction) -> Self {
-        self.keys = self.keys.under(construction);
-        self
+    pub fn new(keys: FilterBuilder, members: FilterMembers) -> Self {
+        FullBuilder { members, keys }
     }
 
     /// Adds a user key.
-    pub fn add_key(&mut self, user_key: &[u8]) {
-        if self.failed.is_some() {
-            return;
-        }
-        match self.members.prefix_of(user_key) {
-            Ok(prefix) => self.members.add(user_key, prefix, &mut self.keys),
-            Err(error) => self.failed = Some(error),
-        }
+    pub fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
+        let prefix = self.members.prefix_of(user_key)?;
+        self.members.add(user_key, prefix, &mut self.keys);
+        Ok(())
     }
 
-    /// Writes the block; nothing if no key came.
+    /// Writes the block; nothing if there were no keys.
     pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
         let entries = self.keys.entries() as u64;
         let mut contents = Vec::new();
         self.keys.finish(&mut contents)?;
-        if contents.is_empty() || !is_writable(contents.len()) {
-            return Ok(None);
-        }
-        Ok(Some(FilterBlockSummary {
-            metaindex_name: self.name.clone(),
-            handle: sink.write_raw(&contents, BlockKind::Filter)?,
-            filter_bytes: contents.len() as u64,
-            entries,
-            partitions: 0,
-        }))
+        write_one_block(&contents, entries, sink)
     }
 }
 
 /// Reads a full filter.
 #[derive(Debug)]
 pub struct FullReader {
-    reader: FilterReader,
-    source: FilterSource,
-    resident: Option<PreparedFilter>,
+    /// The block.
+    pub source: FilterSource,
+    /// The filter, if it is pinned.
+    pub pinned: Option<PreparedFilter>,
 }
 
 impl FullReader {
-    /// The filter at `handle`, fetched at each use.
-    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
-        FullReader { reader, source: FilterSource::new(handle), resident: None }
+    /// Reads the filter at each use, until it is pinned.
+    pub fn new(source: FilterSource) -> Self {
+        FullReader { source, pinned: None }
     }
 
     /// Loads the filter to stay; if that fails it is fetched at each use.
-    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
+    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
-        self.resident = bytes.map(|bytes| PreparedFilter::new(self.reader.clone(), bytes));
-    }
-
-    /// The filter, if it stays in memory.
-    #[inline]
-    pub fn resident(&self) -> Option<&PreparedFilter> {
-        self.resident.as_ref()
-    }
-
-    /// Where the block stands.
-    pub fn handle(&self) -> BlockHandle {
-        self.source.handle()
+        self.pinned = bytes.map(|bytes| PreparedFilter::new(self.source.reader.clone(), bytes));
     }
 
     /// Reads the filter past the cache.
@@ -115,57 +70,31 @@ impl FullReader {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, file: &TableFile) -> Result<()> {
-        let handle = self.source.handle();
+        let handle = self.source.handle;
         match file.read_filter(handle, &mut TableIo::default())?.is_empty() {
             true => Err(file.corruption(handle.offset, "an empty filter")),
             false => Ok(()),
         }
     }
 
-    /// True if it was found damaged when it was last read.
-    pub fn is_known_damaged(&self) -> bool {
-        self.source.is_known_damaged()
-    }
-
-    /// May the table hold the key?
+    /// Calls `ask` with the filter; `None` and a counted error if it cannot be read.
     #[inline]
-    pub fn table_may_contain(
+    pub fn with_filter<R>(
         &self,
         file: &TableFile,
-        key: &KeyHash<'_>,
         io: &mut TableIo,
-    ) -> FilterVerdict {
-        if let Some(filter) = &self.resident {
-            return FilterVerdict::of(filter.may_contain(key));
+        ask: impl FnOnce(FilterView<'_>) -> R,
+    ) -> Option<R> {
+        if let Some(filter) = &self.pinned {
+            return Some(ask(filter.view()));
         }
-        let Some(block) = self.source.fetch(file, io) else { return FilterVerdict::NotConsulted };
-        match block.filter() {
-            Some(filter) if !filter.is_empty() => {
-                FilterVerdict::of(self.reader.may_contain(filter, key))
-            }
-            _ => {
+        let answer = self.source.with_bytes(file, io, |bytes, io| {
+            if bytes.is_empty() {
                 io.filter_errors += 1;
-                FilterVerdict::NotConsulted
+                return None;
             }
-        }
-    }
-
-    /// May the table hold these keys? One fetch for all of them where the filter is not resident.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
-        let fetched;
-        let filter = match &self.resident {
-            Some(filter) => filter,
-            None => {
-                set_all(keys, FilterVerdict::NotConsulted);
-                let Some(block) = self.source.fetch(file, io) else { return };
-                let Some(bytes) = block.filter().filter(|bytes| !bytes.is_empty()) else {
-                    io.filter_errors += 1;
-                    return;
-                };
-                fetched = PreparedFilter::new(self.reader.clone(), Arc::clone(bytes));
-                &fetched
-            }
-        };
-        ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+            Some(ask(self.source.reader.view(bytes)))
+        });
+        answer.flatten()
     }
 }

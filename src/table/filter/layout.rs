@@ -1,20 +1,13 @@
-//! The layouts of filters, and what the three of them share.
+//! What the three layouts share: the settings of a table's filter, and its blocks.
 //!
-//! A layout decides which of two questions a table's filter can answer: "may the table hold the
-//! key?" before the data index is touched (full, partitioned), or "may this data block hold it?"
-//! after (block-based). An answer is a [`FilterVerdict`]; whatever cannot be read or understood is
-//! `NotConsulted`, counted in `TableIo::filter_errors`, and never a "no".
-//!
-//! Metaindex names: `filter.<policy>` (block-based), `fullfilter.<policy>`,
-//! `partitionedfilter.<policy>`. Filter blocks are never compressed. Used by the layouts beside
-//! this file, by `dispatch.rs` and by `table/builder.rs`, which implements [`BlockSink`].
+//! A filter block that cannot be read or understood is never a "no": the lookup counts it in
+//! `TableIo::filter_errors` and goes on without a filter. Filter blocks are never compressed.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::Encoding;
-use crate::filter::prefix::Prefix;
-use crate::table::block_ref::BlockRef;
+use crate::filter::encoding::{Encoding, FilterReader};
+use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
@@ -134,6 +127,17 @@ impl TableFilter {
         (1_000.0 * self.encoding.bits_per_key().unwrap_or_default()).round() as u64
     }
 
+    /// The metaindex entry of its filter: layout and policy.
+    #[must_use]
+    pub fn metaindex_name(&self) -> String {
+        let prefix = match self.layout {
+            FilterLayout::BlockBased { .. } => BLOCK_BASED_PREFIX,
+            FilterLayout::Full => FULL_PREFIX,
+            FilterLayout::Partitioned { .. } => PARTITIONED_PREFIX,
+        };
+        format!("{prefix}{}", self.policy_name())
+    }
+
     /// The name its tables persist for the encoding.
     #[must_use]
     pub fn policy_name(&self) -> String {
@@ -161,6 +165,16 @@ impl Default for FilterMembers {
 }
 
 impl FilterMembers {
+    /// What the filter of a table holds, as far as it can be asked: prefixes only by a known rule.
+    #[must_use]
+    pub fn of_table(properties: &Properties, custom: &[Arc<dyn PrefixExtractor>]) -> Self {
+        let id = Some(&properties.prefix_extractor).filter(|_| properties.prefix_filtering);
+        FilterMembers {
+            whole_keys: properties.whole_key_filtering,
+            prefix: id.and_then(|id| Prefix::for_id(id, custom)),
+        }
+    }
+
     fn validate(&self, layout: FilterLayout) -> std::result::Result<(), String> {
         let Some(prefix) = &self.prefix else {
             let nothing = "a filter of neither whole keys nor prefixes: whole_key(false) is for \
@@ -211,8 +225,6 @@ pub trait BlockSink {
 /// A filter that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterBlockSummary {
-    /// Its name in the metaindex.
-    pub metaindex_name: String,
     /// What the metaindex points to.
     pub handle: BlockHandle,
     /// Bytes of all its blocks, without their trailers.
@@ -229,38 +241,59 @@ pub fn is_writable(bytes: usize) -> bool {
     bytes <= BLOCK_BYTES_MAX
 }
 
-/// A filter block that is fetched through the cache at each use.
+/// Writes a filter that is one block; nothing if it is empty or too large to be read back.
+pub fn write_one_block(
+    contents: &[u8],
+    entries: u64,
+    sink: &mut dyn BlockSink,
+) -> Result<Option<FilterBlockSummary>> {
+    if contents.is_empty() || entries == 0 || !is_writable(contents.len()) {
+        return Ok(None);
+    }
+    let handle = sink.write_raw(contents, BlockKind::Filter)?;
+    let filter_bytes = contents.len() as u64;
+    Ok(Some(FilterBlockSummary { handle, filter_bytes, entries, partitions: 0 }))
+}
+
+/// The block that a metaindex entry names, and the reader of its filters.
 #[derive(Debug)]
 pub struct FilterSource {
-    handle: BlockHandle,
-    /// Found damaged: not read again, since that would cost every lookup a large read.
+    /// What the bytes of its filters mean.
+    pub reader: FilterReader,
+    /// The filter block, or the top-level index of partitions.
+    pub handle: BlockHandle,
+    /// The block was found damaged. It is not read again: that would cost every lookup a large
+    /// read.
     damaged: AtomicBool,
 }
 
 impl FilterSource {
     /// The block at `handle`.
-    pub fn new(handle: BlockHandle) -> Self {
-        FilterSource { handle, damaged: AtomicBool::new(false) }
+    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        FilterSource { reader, handle, damaged: AtomicBool::new(false) }
     }
 
-    /// Where it stands.
-    pub fn handle(&self) -> BlockHandle {
-        self.handle
-    }
-
-    /// The block, or `None` and a counted error.
+    /// Calls `ask` with the filter block, from the cache or the file. Damage is counted.
     #[inline]
-    pub fn fetch(&self, file: &TableFile, io: &mut TableIo) -> Option<BlockRef> {
-        self.guard(io, |io| file.fetch(self.handle, None, BlockKind::Filter, true, io))
+    pub fn with_bytes<R>(
+        &self,
+        file: &TableFile,
+        io: &mut TableIo,
+        ask: impl FnOnce(&[u8], &mut TableIo) -> R,
+    ) -> Option<R> {
+        let fetch = |io: &mut _| file.fetch(self.handle, None, BlockKind::Filter, true, io);
+        let block = self.guard(io, fetch)?;
+        // A block of another kind has no bytes of a filter; every reader takes that for damage.
+        Some(ask(block.filter().map_or(&[][..], |bytes| bytes), io))
     }
 
-    /// The bytes for a reader to keep, past the cache.
+    /// The filter block, past the cache, for a reader that pins it.
     pub fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
         self.guard(io, |io| file.read_filter(self.handle, io))
     }
 
-    /// Runs a read unless the block is known to be damaged. An error of the system is not
-    /// remembered: the next read may succeed.
+    /// Runs a read unless the block is known to be damaged. A system error is not remembered: the
+    /// next read may succeed.
     #[inline]
     pub fn guard<T>(
         &self,
@@ -270,7 +303,7 @@ impl FilterSource {
         if !self.is_known_damaged() {
             match read(io) {
                 Ok(block) => return Some(block),
-                Err(error) if error.is_corruption() => self.mark_damaged(),
+                Err(error) if error.is_corruption() => self.damaged.store(true, Ordering::Relaxed),
                 Err(_) => {}
             }
         }
@@ -278,14 +311,9 @@ impl FilterSource {
         None
     }
 
-    /// True if it was found damaged when it was last read.
+    /// True if the block was found damaged when it was last read.
     pub fn is_known_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
-    }
-
-    /// Stops further reads of this block.
-    pub fn mark_damaged(&self) {
-        self.damaged.store(true, Ordering::Relaxed);
     }
 }
 

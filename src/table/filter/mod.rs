@@ -2,7 +2,6 @@
 //!
 //! Writer and reader of one layout share one file, so that both sides of a format change together.
 
-pub mod open;
 pub mod dispatch;
 pub mod full;
 pub mod partitioned;

@@ -1,111 +1,89 @@
 //! Partitions: full filters over runs of keys, under a top-level index.
 //!
-//! A partition is cut before the key that would be one too many goes in (RocksDB's decoupled
-//! cut). The index has one entry per partition, its largest user key (followed by 8 zero bytes
-//! where the table's indexes hold internal keys) and its handle; it is written last and the
-//! metaindex points to it. Partition bytes equal RocksDB's; the index block is siftdb's own form.
+//! The index has one entry for each partition: its largest user key and its handle. Where the
+//! table's indexes hold internal keys, 8 zero bytes follow the user key. The index is written last,
+//! and the metaindex points to it. A lookup asks the first partition whose index key is not below
+//! the key. A key above all index keys asks the last partition, as in RocksDB.
 //!
-//! Several versions of one user key may lie on both sides of a cut. The key is added again behind
-//! it, and a lookup, which takes the first partition whose index key is not below it, finds the
-//! one before it; a partition of nothing but that key would never be asked and is not written. A
-//! key above all index keys is asked of the last partition, as in RocksDB. Partitions go through
-//! the cache, unless they are pinned; the index is resident or cached.
+//! Source: RocksDB's `table/block_based/partitioned_filter_block.cc`, with its decoupled cut. The
+//! bytes of partitions equal RocksDB's; the index block is siftdb's own form.
 //!
-//! With prefixes, a partition also holds the prefix of the key behind its last one, and that of
-//! the key before its first one, so that it can be asked from any place up to its neighbours'
-//! keys. What the filter says of a prefix at a key `k`: "no" means that the next key of the table
-//! from `k` on does not have it.
+//! With prefixes, a partition also holds the prefix of the next key after its last one and of the
+//! previous key before its first one. It can so be asked from any position between its neighbours'
+//! keys: a "no" for a prefix at key `k` means that the next key of the table from `k` on does not
+//! have that prefix (rocksdb#5835, rocksdb#8137).
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
-use crate::filter::builder::Construction;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict, PreparedFilter};
+use crate::filter::encoding::{FilterReader, FilterView, PreparedFilter};
 use crate::filter::hash::KeyHash;
-use crate::table::batch_key::{BatchKey, ask, set_all};
+use crate::table::batch_key::{BatchKey, ask};
 use crate::table::block::builder::BlockBuilder;
-use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::layout::{
-    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, PARTITIONED_PREFIX, is_writable,
+    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, is_writable,
 };
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
 };
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 
-/// What a partition takes of the metadata block size: RocksDB's default deviation of 10 %.
+/// The share of the metadata block size that a partition takes: RocksDB's default deviation is
+/// 10 %.
 const PARTITION_PERCENT: usize = 90;
 
 /// Writes a partitioned filter.
 #[derive(Debug)]
 pub struct PartitionedBuilder {
-    name: String,
     members: FilterMembers,
     keys: FilterBuilder,
     keys_per_partition: usize,
     previous_key: Vec<u8>,
-    /// Filters of the finished partitions, one behind the other, and of each its largest key and
-    /// where its filter ends. They are written behind the data blocks, at `finish`.
+    /// The filters of finished partitions, and for each its largest key and where its filter ends.
+    /// `finish` writes them, after the data blocks.
     filters: Vec<u8>,
     partitions: Vec<(Vec<u8>, usize)>,
     entries: u64,
-    /// The first thing that went wrong; told at `finish`.
-    failed: Option<Error>,
 }
 
 impl PartitionedBuilder {
     /// Partitions of 90 % of `block_bytes`.
-    pub fn new(encoding: &Encoding, members: &FilterMembers, block_bytes: usize) -> Self {
+    pub fn new(keys: FilterBuilder, members: FilterMembers, block_bytes: usize) -> Self {
         let partition_bytes = block_bytes.saturating_mul(PARTITION_PERCENT).div_ceil(100).max(1);
-        Self::with_partition_bytes(encoding, members, partition_bytes)
+        Self::with_partition_bytes(keys, members, partition_bytes)
     }
 
     fn with_partition_bytes(
-        encoding: &Encoding,
-        members: &FilterMembers,
+        keys: FilterBuilder,
+        members: FilterMembers,
         partition_bytes: usize,
     ) -> Self {
-        let keys = encoding.builder();
         let entries = keys.keys_per_partition(partition_bytes);
-        // The prefix behind the last key needs room.
+        // The prefix of the next key needs room.
         let spare = usize::from(members.prefix.is_some() && entries > 1);
         PartitionedBuilder {
-            name: format!("{PARTITIONED_PREFIX}{}", encoding.full_name()),
-            members: members.clone(),
+            members,
             keys_per_partition: entries - spare,
             keys,
             previous_key: Vec::new(),
             filters: Vec::new(),
             partitions: Vec::new(),
             entries: 0,
-            failed: None,
         }
-    }
-
-    /// The same builder under these settings: before the first key.
-    #[must_use]
-    pub fn under(mut self, construction: &Construction) -> Self {
-        self.keys = self.keys.under(construction);
-        self
     }
 
     /// Adds a user key.
-    pub fn add_key(&mut self, user_key: &[u8]) {
-        if self.failed.is_none()
-            && let Err(error) = self.try_add(user_key)
-        {
-            self.failed = Some(error);
-        }
-    }
-
-    fn try_add(&mut self, user_key: &[u8]) -> Result<()> {
+    pub fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
         let prefix = self.members.prefix_of(user_key)?;
+        // RocksDB's rule: a full partition is cut before the next key goes in, not after its last
+        // one, because only then the next key's prefix is known.
         if self.keys.entries() >= self.keys_per_partition {
             if let Some(prefix) = prefix {
-                // As if it were a key, so that it is no entry of its own behind keys that have it.
+                // The prefix of the next key. Added as a key and as its own alternate, so that it
+                // is dropped as a repeat if the previous key had the same prefix.
                 self.members.add(prefix, Some(prefix), &mut self.keys);
             }
             self.cut()?;
@@ -119,15 +97,12 @@ impl PartitionedBuilder {
         Ok(())
     }
 
-    /// Writes the partitions, then their index; nothing if no key came.
+    /// Writes the partitions, then their index; nothing if there were no keys.
     pub fn finish(
         &mut self,
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
     ) -> Result<Option<FilterBlockSummary>> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
         if self.keys.entries() > 0 {
             self.cut()?;
         }
@@ -143,7 +118,7 @@ impl PartitionedBuilder {
             start = *end;
             let mut index_key = key.clone();
             if !index_key_is_user_key {
-                // Trailer 0 stands behind every version of the key.
+                // Trailer 0 sorts after every version of the key.
                 index_key.clear();
                 put_key_with_trailer(&mut index_key, key, 0);
             }
@@ -156,7 +131,6 @@ impl PartitionedBuilder {
             return Ok(None);
         }
         Ok(Some(FilterBlockSummary {
-            metaindex_name: self.name.clone(),
             handle: sink.write_raw(index, BlockKind::FilterIndex)?,
             filter_bytes: (filters.len() + index.len()) as u64,
             entries: self.entries,
@@ -164,11 +138,14 @@ impl PartitionedBuilder {
         }))
     }
 
-    /// Ends a partition behind the previous key.
+    /// Ends a partition after the previous key.
     fn cut(&mut self) -> Result<()> {
         let entries = self.keys.entries() as u64;
         let start = self.filters.len();
         self.keys.finish(&mut self.filters)?;
+        // A cut may fall between the versions of one user key. Each version after the cut adds the
+        // key again, so both partitions hold it, and a lookup finds the first one. A partition
+        // with nothing but versions of that key would never be asked: it is not written.
         let repeats = self.partitions.last().is_some_and(|(key, _)| *key == self.previous_key);
         if repeats || !is_writable(self.filters.len() - start) {
             self.filters.truncate(start);
@@ -184,42 +161,37 @@ impl PartitionedBuilder {
 /// Reads a partitioned filter.
 #[derive(Debug)]
 pub struct PartitionedReader {
-    reader: FilterReader,
-    top: FilterSource,
-    resident: Option<Index>,
+    /// The top-level index.
+    pub source: FilterSource,
+    index: Option<Index>,
     pinned: PinnedPartitions,
 }
 
 impl PartitionedReader {
-    /// The filter whose top-level index stands at `handle`, fetched at each use.
-    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
-        let (top, pinned) = (FilterSource::new(handle), PinnedPartitions::default());
-        PartitionedReader { reader, top, resident: None, pinned }
+    /// Reads the top-level index at each use, until it is pinned.
+    pub fn new(source: FilterSource) -> Self {
+        PartitionedReader { source, index: None, pinned: PinnedPartitions::default() }
     }
 
     /// Loads the top-level index to stay; if that fails it is fetched at each use.
-    pub fn make_resident(&mut self, file: &TableFile, io: &mut TableIo) {
-        let handle = self.top.handle();
-        let index = self.top.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
-        self.resident = index;
+    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
+        let handle = self.source.handle;
+        self.index =
+            self.source.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
     }
 
-    /// Loads the partitions to stay, if the index does and the cache has room for them.
+    /// Loads the partitions to stay, if the index is pinned and the cache has room for them.
     pub fn pin_partitions(&mut self, file: &TableFile) {
-        if let Some(blocks) = &self.resident {
-            self.pinned = PinnedPartitions::load(blocks, &self.reader, file);
+        if let Some(blocks) = &self.index {
+            let reader = &self.source.reader;
+            self.pinned = PinnedPartitions::load(blocks, reader, file).unwrap_or_default();
         }
     }
 
-    /// Memory held.
+    /// Memory that the index takes.
     #[cfg(test)]
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident.as_ref().map_or(0, |index| index.memory_bytes() as u64)
-    }
-
-    /// Where the top-level index stands.
-    pub fn handle(&self) -> BlockHandle {
-        self.top.handle()
+    pub fn pinned_bytes(&self) -> u64 {
+        self.index.as_ref().map_or(0, |index| index.memory_bytes() as u64)
     }
 
     /// Reads the top-level index and every partition past the cache.
@@ -227,7 +199,7 @@ impl PartitionedReader {
     /// # Errors
     /// What is wrong with the first of them that is damaged.
     pub fn check(&self, file: &TableFile) -> Result<()> {
-        let (top, io) = (self.top.handle(), &mut TableIo::default());
+        let (top, io) = (self.source.handle, &mut TableIo::default());
         let index = file.read_index(top, BlockKind::FilterIndex, io)?;
         if index.len() == 0 {
             return Err(file.corruption(top.offset, "an index of no partitions"));
@@ -241,165 +213,137 @@ impl PartitionedReader {
         Ok(())
     }
 
-    /// True if the top-level index was found damaged when it was last read.
-    pub fn is_known_damaged(&self) -> bool {
-        self.top.is_known_damaged()
-    }
-
-    /// May the table hold the key? Asks the one partition that could hold it.
+    /// May the table hold the key? Asks the one partition that could hold it. `None` and a counted
+    /// error if it cannot be asked.
     #[inline]
-    pub fn table_may_contain(
+    pub fn may_contain(
         &self,
         file: &TableFile,
         key: &LookupKey,
         hash: &KeyHash<'_>,
         io: &mut TableIo,
-    ) -> FilterVerdict {
-        let fetched;
-        let blocks = match &self.resident {
-            Some(blocks) => Some(blocks),
-            None => {
-                fetched = self.fetch_top(file, io);
-                let Some(block) = &fetched else { return FilterVerdict::NotConsulted };
-                block.index()
-            }
-        };
-        blocks.and_then(|blocks| self.ask(file, blocks, key, hash, io)).unwrap_or_else(|| {
-            io.filter_errors += 1;
-            FilterVerdict::NotConsulted
+    ) -> Option<bool> {
+        self.with_index(file, io, |blocks, io| {
+            let partition = partition_of(blocks, key)?;
+            self.with_partition(file, blocks, partition, io, |filter| filter.may_contain(hash))
         })
     }
 
-    /// May the table hold these keys, which ascend? One fetch of the top-level index, and of each
-    /// partition one for all its keys.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
-        set_all(keys, FilterVerdict::NotConsulted);
+    /// Asks for a batch of keys, ascending, and sets the verdicts of those whose partition can be
+    /// asked. The top-level index is fetched once, and each partition once for all its keys.
+    pub fn ask_all(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+        self.with_index(file, io, |blocks, io| {
+            for key in &mut *keys {
+                key.block = partition_of(blocks, &key.lookup);
+            }
+            for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
+                let partition = run.first().and_then(|key| key.block);
+                let asked = partition.and_then(|partition| {
+                    self.with_partition(file, blocks, partition, io, |filter| {
+                        ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
+                    })
+                });
+                io.filter_errors += u32::from(asked.is_none());
+            }
+            Some(())
+        });
+    }
+
+    /// Calls `ask` with the top-level index. `None` and a counted error if the index cannot be read
+    /// or `ask` says `None`.
+    #[inline]
+    fn with_index<R>(
+        &self,
+        file: &TableFile,
+        io: &mut TableIo,
+        ask: impl FnOnce(&Index, &mut TableIo) -> Option<R>,
+    ) -> Option<R> {
         let fetched;
-        let blocks = match &self.resident {
+        let blocks = match &self.index {
             Some(blocks) => Some(blocks),
             None => {
-                fetched = self.fetch_top(file, io);
-                let Some(block) = &fetched else { return };
-                block.index()
+                let handle = self.source.handle;
+                let fetch = |io: &mut _| file.fetch(handle, None, BlockKind::FilterIndex, true, io);
+                fetched = self.source.guard(io, fetch)?;
+                fetched.index()
             }
         };
-        for key in &mut *keys {
-            key.block = blocks.and_then(|blocks| partition_of(blocks, &key.lookup));
-        }
-        for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
-            let partition = run.first().and_then(|key| key.block);
-            if let Some(filter) = partition.and_then(|place| self.pinned.get(place.handle)) {
-                ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
-                continue;
-            }
-            let held = blocks
-                .zip(partition)
-                .and_then(|(blocks, place)| self.fetch_partition(file, blocks, place, io));
-            let Some(bytes) = held.as_ref().and_then(BlockRef::filter) else {
-                io.filter_errors += 1;
-                continue;
-            };
-            let filter = PreparedFilter::new(self.reader.clone(), Arc::clone(bytes));
-            ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
-        }
+        let answer = blocks.and_then(|blocks| ask(blocks, io));
+        io.filter_errors += u32::from(answer.is_none());
+        answer
     }
 
-    /// The top-level index where it is not resident.
+    /// Calls `ask` with the filter of a partition; `None` if it cannot be read.
     #[inline]
-    fn fetch_top(&self, file: &TableFile, io: &mut TableIo) -> Option<BlockRef> {
-        let handle = self.top.handle();
-        self.top.guard(io, |io| file.fetch(handle, None, BlockKind::FilterIndex, true, io))
-    }
-
-    /// `None` if the partition cannot be asked.
-    #[inline]
-    fn ask(
+    fn with_partition<R>(
         &self,
         file: &TableFile,
         blocks: &Index,
-        key: &LookupKey,
-        hash: &KeyHash<'_>,
+        partition: IndexEntry,
         io: &mut TableIo,
-    ) -> Option<FilterVerdict> {
-        let place = partition_of(blocks, key)?;
-        if let Some(filter) = self.pinned.get(place.handle) {
-            return Some(FilterVerdict::of(filter.may_contain(hash)));
+        ask: impl FnOnce(FilterView<'_>) -> R,
+    ) -> Option<R> {
+        if let Some(filter) = self.pinned.get(partition.handle) {
+            return Some(ask(filter.view()));
         }
-        let held = self.fetch_partition(file, blocks, place, io)?;
-        Some(FilterVerdict::of(self.reader.may_contain(held.filter()?, hash)))
-    }
-
-    #[inline]
-    fn fetch_partition(
-        &self,
-        file: &TableFile,
-        blocks: &Index,
-        place: IndexEntry,
-        io: &mut TableIo,
-    ) -> Option<BlockRef> {
-        if place.handle.size == 0 {
+        if partition.handle.size == 0 {
             return None;
         }
-        file.fetch(place.handle, Some(blocks.slot(place)), BlockKind::Filter, true, io).ok()
+        let slot = Some(blocks.slot(partition));
+        let block = file.fetch(partition.handle, slot, BlockKind::Filter, true, io).ok()?;
+        Some(ask(self.source.reader.view(block.filter()?)))
     }
 }
 
-/// The partition that holds the key if any does: the first whose index key is not below it, else
-/// the last. Index keys are user keys or end with trailer 0, so all versions are found alike.
+/// The partition that holds the key if any does. Index keys are user keys or end with trailer 0, so
+/// all versions of a key are found alike.
 #[inline]
 fn partition_of(blocks: &Index, key: &LookupKey) -> Option<IndexEntry> {
     blocks.find(key).or_else(|| blocks.entry(blocks.len().checked_sub(1)?))
 }
 
-/// Partitions by the offsets at which they stand.
+/// The partitions of a table that stay in memory, by their offsets in the file.
+///
+/// They are loaded after everything else of the table, in one read from the first to the end of
+/// the last; each is then checked by itself. A damaged one is left out, so a lookup reads it, fails
+/// and says "not consulted", as it would without pinning. Lookups touch no lock and no cache.
 #[derive(Default)]
-pub struct PinnedPartitions {
+struct PinnedPartitions {
     offsets: Vec<u64>,
     filters: Vec<PreparedFilter>,
     _memory: Option<Reservation<CachedBlock>>,
 }
 
+/// Memory of a pinned partition besides its bytes: offset, filter, reference counts and the
+/// allocator's share.
+const BYTES_PER_PARTITION: usize = size_of::<u64>() + size_of::<PreparedFilter>() + 32;
+
 impl PinnedPartitions {
-    /// The partitions that `index` names, or none of them.
-    #[must_use]
-    pub fn load(index: &Index, reader: &FilterReader, file: &TableFile) -> Self {
+    /// The partitions that `index` names. `None` if they are not in one run, the cache refuses the
+    /// memory, or the read fails: partitions then come through the cache.
+    fn load(index: &Index, reader: &FilterReader, file: &TableFile) -> Option<Self> {
         let handles: Vec<_> = index.handles().collect();
-        Self::try_load(&handles, reader, file).unwrap_or_default()
-    }
-
-    /// The partition at `handle`, if it is here.
-    #[inline]
-    #[must_use]
-    pub fn get(&self, handle: BlockHandle) -> Option<&PreparedFilter> {
-        let place = self.offsets.partition_point(|&offset| offset < handle.offset);
-        let found = self.offsets.get(place) == Some(&handle.offset);
-        if found { self.filters.get(place) } else { None }
-    }
-
-    fn try_load(handles: &[BlockHandle], reader: &FilterReader, file: &TableFile) -> Option<Self> {
         let (first, last) = (handles.first()?, handles.last()?);
-        // An index may name what it likes: only what a writer leaves is worth one read.
-        let in_a_row = |pair: &[BlockHandle]| match pair {
-            [one, next] => one.end() == next.start(),
-            _ => false,
-        };
+        // A damaged index can name anything. Only partitions in one run, as a writer leaves them,
+        // are worth one read of everything in between.
+        let mut pairs = handles.iter().zip(handles.iter().skip(1));
+        let in_one_run = pairs.all(|(one, next)| one.end() == next.start());
         let bytes = last.end()?.checked_sub(first.offset)?;
-        if !handles.windows(2).all(in_a_row) || last.end()? > file.blocks_end() {
+        if !in_one_run || last.end()? > file.blocks_end() {
             return None;
         }
-        let beside = size_of::<u64>() + size_of::<PreparedFilter>() + BESIDE_EACH_BYTES;
-        let beside = (handles.len() as u64).saturating_mul(beside as u64);
-        let memory = file.cache().try_reserve(bytes.saturating_add(beside))?;
+        let extra = (handles.len() as u64).saturating_mul(BYTES_PER_PARTITION as u64);
+        let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
         let mut stored = vec![0; usize::try_from(bytes).ok()?];
         file.read_bytes(first.offset, &mut stored).ok()?;
         let mut pinned = PinnedPartitions { _memory: Some(memory), ..Self::default() };
-        for handle in handles {
+        for handle in &handles {
             let start = (handle.offset - first.offset) as usize;
             let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
             let stored = stored.get(start..end)?;
             let (table_id, offset) = (file.table_id(), handle.offset);
-            let place = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
-            if let Ok((filter, Compression::None)) = place.check(stored)
+            let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
+            if let Ok((filter, Compression::None)) = identity.check(stored)
                 && !filter.is_empty()
             {
                 pinned.offsets.push(handle.offset);
@@ -408,10 +352,15 @@ impl PinnedPartitions {
         }
         Some(pinned)
     }
-}
 
-/// Counts of references, and the allocator's share.
-const BESIDE_EACH_BYTES: usize = 32;
+    /// The partition at `handle`, if it is pinned.
+    #[inline]
+    fn get(&self, handle: BlockHandle) -> Option<&PreparedFilter> {
+        let position = self.offsets.partition_point(|&offset| offset < handle.offset);
+        let found = self.offsets.get(position) == Some(&handle.offset);
+        if found { self.filters.get(position) } else { None }
+    }
+}
 
 impl std::fmt::Debug for PinnedPartitions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -423,11 +372,11 @@ impl std::fmt::Debug for PinnedPartitions {
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
+    use crate::filter::encoding::{Encoding, FilterVerdict};
     use crate::filter::prefix::Prefix;
     use crate::filter::vectors;
     use crate::table::filter::testing::Sink;
     use crate::table::format::BLOCK_PREFIX_BYTES;
-    use crate::table::index::Index;
 
     const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 
@@ -437,7 +386,8 @@ mod tests {
         user_keys: bool,
     ) -> (Sink, Option<FilterBlockSummary>) {
         let members = FilterMembers::default();
-        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &members, partition_bytes);
+        let builder =
+            PartitionedBuilder::with_partition_bytes(FAST.builder(), members, partition_bytes);
         finish(builder, keys, user_keys)
     }
 
@@ -446,7 +396,7 @@ mod tests {
         keys: impl IntoIterator<Item = Vec<u8>>,
         user_keys: bool,
     ) -> (Sink, Option<FilterBlockSummary>) {
-        keys.into_iter().for_each(|key| builder.add_key(&key));
+        keys.into_iter().for_each(|key| builder.add_key(&key).unwrap());
         let mut sink = Sink::starting_at(1000);
         let summary = builder.finish(user_keys, &mut sink).expect("written");
         (sink, summary)
@@ -461,7 +411,7 @@ mod tests {
 
     fn reader(handle: BlockHandle) -> PartitionedReader {
         let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
-        PartitionedReader::new(reader, handle)
+        PartitionedReader::new(FilterSource::new(reader, handle))
     }
 
     fn ask(
@@ -470,7 +420,9 @@ mod tests {
         key: &[u8],
         io: &mut TableIo,
     ) -> FilterVerdict {
-        reader.table_may_contain(file, &LookupKey::new(key, SEQUENCE_MAX), &KeyHash::new(key), io)
+        let lookup = LookupKey::new(key, SEQUENCE_MAX);
+        let may_contain = reader.may_contain(file, &lookup, &KeyHash::new(key), io);
+        may_contain.map_or(FilterVerdict::NotConsulted, FilterVerdict::of)
     }
 
     #[test]
@@ -489,8 +441,8 @@ mod tests {
             };
             let millibits = vectors::number(case, "millibits_per_key") as u32;
             let builder = PartitionedBuilder::with_partition_bytes(
-                &Encoding::FastLocalBloom { millibits },
-                &members,
+                Encoding::FastLocalBloom { millibits }.builder(),
+                members,
                 vectors::number(case, "partition_size") as usize,
             );
             let name = &case["name"];
@@ -549,14 +501,14 @@ mod tests {
     fn members_are_found_at_every_cut() {
         for versions in [1, 3] {
             for partition_bytes in [1, 69, 200, 1_000, 100_000] {
-                for (user_keys, resident) in [(true, true), (true, false), (false, true)] {
+                for (user_keys, pinned) in [(true, true), (true, false), (false, true)] {
                     let (sink, summary) =
                         build(partition_bytes, vector_keys(300, versions), user_keys);
                     let file = sink.file(user_keys);
                     let mut reader = reader(summary.expect("a filter").handle);
                     let mut io = TableIo::default();
-                    if resident {
-                        reader.make_resident(&file, &mut io);
+                    if pinned {
+                        reader.pin(&file, &mut io);
                     }
                     for key in vector_keys(300, 1) {
                         let verdict = ask(&reader, &file, &key, &mut io);
@@ -585,10 +537,10 @@ mod tests {
         // One key a partition: each version would be a partition of its own, under equal keys.
         let encoding = Encoding::LevelDbBloom { bits_per_key: 10 };
         let members = FilterMembers::default();
-        let mut builder = PartitionedBuilder::with_partition_bytes(&encoding, &members, 1);
+        let mut builder = PartitionedBuilder::with_partition_bytes(encoding.builder(), members, 1);
         assert_eq!(builder.keys_per_partition, 1);
         for key in ["a", "a", "a", "b", "c", "c"] {
-            builder.add_key(key.as_bytes());
+            builder.add_key(key.as_bytes()).unwrap();
         }
         let mut sink = Sink::default();
         let summary = builder.finish(true, &mut sink).expect("written").expect("a filter");
@@ -613,8 +565,11 @@ mod tests {
 
     /// Each partition's filter and, as places among the keys, its first key and the next one's.
     fn lonely_partitions(whole_keys: bool) -> Vec<(Vec<u8>, usize, usize)> {
-        let builder =
-            PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(whole_keys), 200);
+        let builder = PartitionedBuilder::with_partition_bytes(
+            FAST.builder(),
+            with_prefixes(whole_keys),
+            200,
+        );
         let (sink, summary) = finish(builder, lonely_keys(), true);
         let (top, partitions) = sink.blocks.split_last().expect("an index");
         let index = Index::new(top.1.clone(), true, top.0.offset).expect("index");
@@ -674,27 +629,28 @@ mod tests {
         let (_, inner) = partitions.split_last().expect("partitions");
         assert!(inner.iter().all(|(filter, _, _)| filter.len() == 197));
         let one_key = Encoding::LevelDbBloom { bits_per_key: 10 };
-        let members = with_prefixes(true);
-        let builder = |encoding, bytes| {
-            PartitionedBuilder::with_partition_bytes(encoding, &members, bytes).keys_per_partition
+        let builder = |encoding: &Encoding, bytes| {
+            let keys = encoding.builder();
+            PartitionedBuilder::with_partition_bytes(keys, with_prefixes(true), bytes)
+                .keys_per_partition
         };
         assert_eq!((builder(&FAST, 200), builder(&one_key, 1)), (152, 1));
     }
 
     #[test]
     fn keys_past_the_end_ask_the_last_partition() {
-        let builder = PartitionedBuilder::with_partition_bytes(&FAST, &with_prefixes(true), 200);
+        let builder =
+            PartitionedBuilder::with_partition_bytes(FAST.builder(), with_prefixes(true), 200);
         let (sink, summary) = finish(builder, lonely_keys(), true);
         let (file, reader) = (sink.file(true), reader(summary.expect("a filter").handle));
-        let verdict = |prefix: &[u8], place: &[u8]| {
-            let place = LookupKey::new(place, SEQUENCE_MAX);
+        let may_contain = |prefix: &[u8], from: &[u8]| {
+            let from = LookupKey::new(from, SEQUENCE_MAX);
             let io = &mut TableIo::default();
-            reader.table_may_contain(&file, &place, &KeyHash::new(prefix), io)
+            reader.may_contain(&file, &from, &KeyHash::new(prefix), io).expect("asked")
         };
-        // Where a walk back from the place begins.
-        assert_eq!(verdict(b"0999", b"0999-z"), FilterVerdict::Maybe);
-        assert_eq!(verdict(b"0999", b"z"), FilterVerdict::Maybe);
-        assert_eq!(verdict(b"0000", b"0999-z"), FilterVerdict::No);
+        // Where a backward scan from above the last key begins.
+        assert!(may_contain(b"0999", b"0999-z") && may_contain(b"0999", b"z"));
+        assert!(!may_contain(b"0000", b"0999-z"));
     }
 
     #[test]
@@ -711,7 +667,7 @@ mod tests {
             for round in 1..=3 {
                 assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::NotConsulted);
                 assert_eq!(io.filter_errors, round);
-                reader.make_resident(&file, &mut TableIo::default());
+                reader.pin(&file, &mut TableIo::default());
             }
             // The last partition is sound; it is reached iff the index is.
             let last = ask(&reader, &file, b"p05-00199", &mut io);
@@ -737,10 +693,11 @@ mod tests {
             assert_eq!((verdict, io.filter_errors), (FilterVerdict::NotConsulted, 1));
         }
     }
-    /// Opened with the index resident and partitions pinned.
+
+    /// Opened with index and partitions pinned.
     fn pinned_reader(file: &TableFile, handle: BlockHandle) -> PartitionedReader {
         let mut reader = reader(handle);
-        reader.make_resident(file, &mut TableIo::default());
+        reader.pin(file, &mut TableIo::default());
         reader.pin_partitions(file);
         reader
     }
