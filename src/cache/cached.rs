@@ -350,6 +350,48 @@ mod tests {
         );
     }
 
+    /// Slots are dropped by relying on the inside of `arc-swap`: an empty place owns nothing. Here
+    /// readers hold more values than a thread has hazard slots, and drop the slots at any
+    /// moment.
+    #[test]
+    fn threads_leak_no_value() {
+        const PLACES: usize = 24;
+        for round in 0..if cfg!(miri) { 2 } else { 100 } {
+            let values: Vec<_> = (0..3 * PLACES).map(Cached::uncached).collect();
+            let slots = Slots::new(PLACES);
+            std::thread::scope(|scope| {
+                for writer in 0..2 {
+                    // A value enters and leaves under the lock of its shard: one thread has a place.
+                    let mine = values.iter().enumerate().filter(move |(n, _)| n % 2 == writer);
+                    let slots = Arc::clone(&slots);
+                    scope.spawn(move || {
+                        for (number, value) in mine {
+                            drop(value.insert_into(slots.slot(number % PLACES)));
+                            if (number + round) % 3 == 0 {
+                                value.evict();
+                            }
+                        }
+                    });
+                }
+                for _ in 0..2 {
+                    let slots = Arc::clone(&slots);
+                    scope.spawn(move || {
+                        let held: Vec<_> =
+                            (0..4 * PLACES).map(|n| slots.slot(n % PLACES).get()).collect();
+                        // The last owner frees the places, perhaps while others hold what was there.
+                        drop(slots);
+                        drop(held);
+                    });
+                }
+                drop(slots);
+            });
+            for value in &values {
+                let counts = (Arc::strong_count(value), Arc::weak_count(value));
+                assert_eq!(counts, (1, 0), "value {} of round {round}", ***value);
+            }
+        }
+    }
+
     #[test]
     fn slots_and_values_outlive_each_other() {
         let value = Cached::uncached(1);

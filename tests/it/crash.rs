@@ -274,7 +274,7 @@ fn a_crashed_creation_can_be_opened() {
 /// its session was once taken for one that lost its end.
 #[test]
 fn a_crashed_recovery_after_a_crashed_creation_opens() {
-    let created = MemEnv::new();
+    let created = MemEnv::with_log();
     write_synced(&open(&created, &small_options()).unwrap(), "first").unwrap();
     for first in 0..=created.log_len() {
         let session = created.replay(first, CrashModel::Kill, 0);

@@ -44,7 +44,7 @@ fn several_tables(place: &Place) -> String {
     path
 }
 
-/// The kinds of findings, each of them a sentence that says what to do.
+/// The kinds of findings, each of them a sentence that says what to do, and its figures.
 fn findings(arguments: &[&str]) -> Vec<String> {
     let report = json(&[arguments, &["--json"]].concat());
     let text = ok(arguments);
@@ -53,6 +53,7 @@ fn findings(arguments: &[&str]) -> Vec<String> {
         let line = format!("  {}: {sentence}\n", kind.as_str().unwrap());
         // With --probe the second run counts afresh, and finds the same.
         assert!(text.contains(&line), "{line}\n{text}");
+        assert!(finding.as_object().unwrap().len() > 2, "only a sentence: {finding}");
         kind.as_str().unwrap().to_string()
     });
     let kinds: Vec<String> = kinds.collect();

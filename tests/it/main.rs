@@ -22,6 +22,7 @@
 //! | `foreign` | databases of LevelDB and RocksDB are named and not touched; refused openings leave nothing |
 //! | `rescue` | damaged tables are taken apart block by block, what is sound is kept |
 //! | `damage` | random stores repaired after every kind of damage, against what must have survived |
+//! | `packaging` | a package has what its documents name, and nothing that only we run |
 //! | `golden` | documents and formats say what the code does |
 //! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -73,6 +74,7 @@ mod model;
 mod multi_get;
 #[cfg(feature = "cli")]
 mod output_cli;
+mod packaging;
 mod prefixes;
 mod read_only;
 mod recovery;

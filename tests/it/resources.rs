@@ -279,49 +279,84 @@ fn memory_stays_within_the_options_under_mixed_load() {
     });
 }
 
-/// Logs of many times the write buffer, one of them with gigabytes of zeros at its end, are
-/// recovered in a write buffer and what writing a table takes.
+/// Bytes of entries in the log that [`unclosed`] leaves.
+const LOG: u64 = 40 << 20;
+/// Entries in it.
+const LOG_ENTRIES: usize = (LOG / 1000) as usize;
+/// The write buffer of [`large_log`].
+const BUFFER: usize = 2 << 20;
+
+fn large_log() -> Options {
+    Options::new().write_buffer_bytes(BUFFER).block_cache_bytes(1 << 20)
+}
+
+/// Where a process of its own finds the database of [`unclosed`].
+const UNCLOSED: &str = "SIFTDB_TEST_UNCLOSED";
+
+/// Runs `work` in a process of its own, on a database as the death of its process leaves it, with
+/// all entries in one log that ends in gigabytes of zeros. Another process writes it: memory that
+/// a large memtable took and freed would hide what `work` takes.
+fn unclosed(name: &str, work: impl FnOnce(&Path)) {
+    if let Some(path) = std::env::var_os(UNCLOSED) {
+        return alone(name, "", || work(Path::new(&path)));
+    }
+    let directory = quick_directory();
+    let (path, copy) = (directory.path().join("db"), directory.path().join("copy"));
+    let large = Options::new().write_buffer_bytes(2 * LOG as usize).open(&path).unwrap();
+    (0..LOG_ENTRIES).for_each(|place| large.put(key(place), bytes(place as u64, 1000)).unwrap());
+    fs::create_dir(&copy).unwrap();
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(&path).unwrap().map(Result::unwrap) {
+        let to = copy.join(entry.file_name());
+        fs::copy(entry.path(), &to).unwrap();
+        logs.extend(to.to_str().unwrap().ends_with(".wal").then_some(to));
+    }
+    large.close().unwrap();
+    let [log] = &logs[..] else { panic!("{logs:?}") };
+    File::options().append(true).open(log).unwrap().set_len(2 << 30).unwrap();
+    alone(name, &format!("export MALLOC_ARENA_MAX=1 {UNCLOSED}='{}'", copy.display()), || {});
+}
+
+fn has_all(db: &Db) -> bool {
+    (0..LOG_ENTRIES).step_by(97).all(|place| db.get(key(place)).unwrap().is_some())
+}
+
+/// Runs `work`, which must take little more memory than a write buffer and what writing a table
+/// takes, however large the log is.
+fn in_little_memory<T>(work: impl FnOnce() -> T) -> T {
+    let (before, most, done) = (memory_bytes(), AtomicU64::new(0), AtomicBool::new(false));
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                most.fetch_max(memory_bytes(), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    });
+    let used = most.into_inner().saturating_sub(before);
+    println!("{FIGURES}{} KiB for {} KiB of log", used >> 10, LOG >> 10);
+    assert!(used < 3 * BUFFER as u64 + (8 << 20), "{used} bytes");
+    result
+}
+
 #[test]
 fn recovery_takes_a_write_buffer_of_memory() {
-    const LOG: u64 = 40 << 20;
-    const BUFFER: usize = 2 << 20;
-    let name = "resources::recovery_takes_a_write_buffer_of_memory";
-    alone(name, "export MALLOC_ARENA_MAX=1", || {
-        let directory = quick_directory();
-        let (path, copy) = (directory.path().join("db"), directory.path().join("copy"));
-        let large = Options::new().write_buffer_bytes(2 * LOG as usize).open(&path).unwrap();
-        let count = (LOG / 1000) as usize;
-        (0..count).for_each(|place| large.put(key(place), bytes(place as u64, 1000)).unwrap());
-        // As the death of this process would leave it.
-        fs::create_dir(&copy).unwrap();
-        let mut logs = Vec::new();
-        for entry in fs::read_dir(&path).unwrap().map(Result::unwrap) {
-            let to = copy.join(entry.file_name());
-            fs::copy(entry.path(), &to).unwrap();
-            logs.extend(to.to_str().unwrap().ends_with(".wal").then_some(to));
-        }
-        large.close().unwrap();
-        drop(large);
-        let [log] = &logs[..] else { panic!("{logs:?}") };
-        File::options().append(true).open(log).unwrap().set_len(2 << 30).unwrap();
-        let (before, most, done) = (memory_bytes(), AtomicU64::new(0), AtomicBool::new(false));
-        let options = Options::new().write_buffer_bytes(BUFFER).block_cache_bytes(1 << 20);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    most.fetch_max(memory_bytes(), Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
-            let opened = options.clone().open(&copy);
-            done.store(true, Ordering::Relaxed);
-            let db = opened.unwrap();
-            assert!(db.stats().flushes >= LOG / (2 * BUFFER as u64));
-            assert!((0..count).step_by(97).all(|place| db.get(key(place)).unwrap().is_some()));
-        });
-        let used = most.into_inner().saturating_sub(before);
-        println!("{FIGURES}{} KiB for {} KiB of log", used >> 10, LOG >> 10);
-        assert!(used < 3 * BUFFER as u64 + (8 << 20), "{used} bytes");
+    unclosed("resources::recovery_takes_a_write_buffer_of_memory", |path| {
+        let db = in_little_memory(|| large_log().open(path)).unwrap();
+        assert!(db.stats().flushes >= LOG / (2 * BUFFER as u64) && has_all(&db));
+    });
+}
+
+#[test]
+fn repair_takes_a_write_buffer_of_memory() {
+    unclosed("resources::repair_takes_a_write_buffer_of_memory", |path| {
+        fs::remove_file(path.join("CURRENT")).unwrap();
+        let report = in_little_memory(|| large_log().repair(path)).unwrap();
+        assert_eq!(report.log_entries, LOG_ENTRIES as u64);
+        assert!(has_all(&large_log().open(path).unwrap()));
     });
 }
 

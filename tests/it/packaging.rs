@@ -1,0 +1,71 @@
+//! What `cargo package` ships: all that README and SECURITY point to, and nothing that only the
+//! repository needs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The files of the package.
+fn packaged() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["package", "--list", "--allow-dirty", "--offline", "--quiet"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect()
+}
+
+/// The words of `text` that name a file or folder of the repository, but for what a build makes.
+fn paths_in(text: &str) -> BTreeSet<&str> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"._-/".contains(c));
+    let words = words.map(|word| word.trim_end_matches(['.', '/']).trim_start_matches("./"));
+    words
+        .filter(|word| word.contains(['.', '/']) && !word.starts_with('/'))
+        .filter(|word| root.join(word).exists())
+        .collect()
+}
+
+#[test]
+fn packages_have_what_their_documents_name() {
+    let packaged = packaged();
+    let has = |path: &str| {
+        packaged.iter().any(|file| {
+            file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    for document in ["README.md", "SECURITY.md"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document));
+        let text = text.unwrap();
+        let missing: Vec<_> = paths_in(&text).into_iter().filter(|path| !has(path)).collect();
+        assert!(missing.is_empty(), "{document} names {missing:?}");
+    }
+    assert_eq!(
+        paths_in("see `.ci/run`, docs/format.md, 1.90"),
+        [".ci/run", "docs/format.md"].into()
+    );
+    assert!(!has(".ci/run") && has("docs/format.md"));
+}
+
+#[test]
+fn packages_hold_only_what_users_need() {
+    let documents = ["README", "DESIGN", "CHANGELOG", "CONTRIBUTING", "SECURITY"];
+    let needed = |file: &str| match file.split_once('/') {
+        Some(("src" | "examples", name)) => name.ends_with(".rs"),
+        Some(("docs", name)) => name.ends_with(".md"),
+        Some(_) => false,
+        None => {
+            let (stem, _) = file.split_once('.').unwrap_or((file, ""));
+            documents.contains(&stem)
+                || file.starts_with("Cargo.")
+                || file.starts_with("LICENSE-")
+                || file == ".cargo_vcs_info.json"
+        }
+    };
+    let packaged = packaged();
+    assert!(packaged.len() > 100, "{packaged:?}");
+    let others: Vec<_> = packaged.iter().filter(|file| !needed(file)).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
