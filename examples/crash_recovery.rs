@@ -1,6 +1,6 @@
-//! What a power cut leaves: everything that was synced, and of the rest a prefix.
+//! A power cut keeps every synced write, and a prefix of the writes after it.
 //!
-//! The file system is in memory and forgets, when the power is cut, what was not synced.
+//! The file system is in memory. At a power cut it loses everything that was not synced.
 
 use siftdb::env::MemEnv;
 use siftdb::{Options, WriteOptions};

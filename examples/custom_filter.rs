@@ -1,13 +1,13 @@
-//! A filter policy of one's own: exact for small tables, where a Bloom filter's false positives
-//! cost more than the few bytes that the keys themselves take.
+//! A custom filter policy: exact for small tables, where false positives cost more than the few
+//! bytes of the keys themselves.
 
 use siftdb::env::MemEnv;
 use siftdb::filter::FilterPolicy;
 use siftdb::{Db, Filter, FilterLayout, Options};
 use std::sync::Arc;
 
-/// The keys themselves, each behind its length, as long as they are few and short. For any other
-/// set nothing is written, which stands for "may be any key".
+/// The keys themselves, each after its length, if they are few and short. Otherwise an empty
+/// filter, which means "may contain any key".
 #[derive(Debug)]
 struct ExactSet;
 
@@ -32,7 +32,7 @@ impl FilterPolicy for ExactSet {
         let mut rest = filter;
         while let [low, high, tail @ ..] = rest {
             let length = usize::from(u16::from_le_bytes([*low, *high]));
-            // Bytes that end within a key are none of ours: when in doubt, yes.
+            // Bytes that end within a key are damaged: the safe answer is "may match".
             let Some((member, others)) = tail.split_at_checked(length) else { return true };
             if member == key {
                 return true;

@@ -1,4 +1,4 @@
-//! Look into the files of a database: what stands where in a table, and what a log holds.
+//! Print the files of a database: the layout of a table, and the records of a log.
 
 use siftdb::env::{Env, MemEnv};
 use siftdb::inspect::{self, DumpOptions};

@@ -1,6 +1,6 @@
-//! Scans over one tenant's keys pass by the tables that have none of them.
+//! Scans over one tenant's keys skip the tables that have none of them.
 //!
-//! The filter holds the prefix of each key, here up to the first slash, beside the key itself.
+//! The filter holds each key and its prefix, here up to the first slash.
 
 use siftdb::env::MemEnv;
 use siftdb::{Db, Filter, Options, Prefix};

@@ -15,6 +15,6 @@ fn main() -> siftdb::Result<()> {
     }
     println!("{}", db.explain("alan")?);
     db.close()?;
-    let _ = std::fs::remove_dir_all(&directory); // An example leaves nothing behind.
+    let _ = std::fs::remove_dir_all(&directory); // Leave no files.
     Ok(())
 }

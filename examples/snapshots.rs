@@ -1,4 +1,4 @@
-//! A snapshot sees the database as it was, whatever is written, flushed or compacted meanwhile.
+//! A snapshot sees the database at its creation, during later writes, flushes and compactions.
 
 fn main() -> siftdb::Result<()> {
     let directory = std::env::temp_dir().join(format!("siftdb-snapshots-{}", std::process::id()));

@@ -1,14 +1,13 @@
 //! The cache lines of filter memory that one probe touches, none of them in a processor's cache.
 //!
-//! Counted on real filter bytes: a walk beside the library's own notes each byte it has to look at
-//! and stops at the first bit that is not set, as every reader does. What it answers is compared
-//! with the library's answer for the same bytes. A filter begins 16 bytes into an allocation (a
-//! reference count stands before it) that is aligned to 16, each of the four places in a line as
-//! often. Lines of 64 bytes.
+//! Counted on real filter bytes. A second reader notes each byte that it needs and stops at the
+//! first unset bit, as every reader does. Its answers are compared with the library's. A filter
+//! begins 16 bytes into an allocation, after a reference count. Allocations are aligned to 16
+//! bytes, and each of the four positions in a line of 64 bytes occurs equally often.
 //!
 //! Not counted: the data index that block-based filters need first, and the top-level index of
-//! partitions. *In turn* are the steps that wait for one another: the array's place stands at the
-//! end of a block-based filter, the filter's place in the array, and only then come its bits.
+//! partitions. *In turn* counts dependent steps: a block-based filter ends with the offset of an
+//! array, the array has the offset of the filter, and the filter has the bits.
 
 use siftdb::experiment::{absent, mix, present};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, leveldb_hash, xxph3_64};

@@ -1,10 +1,10 @@
-//! What partitions cost where they do not help: a read more where the top level is not in memory,
-//! and many small reads where a full filter is one.
+//! The cost of partitions where they do not help: one more read if the top-level index is not in
+//! memory, and many small reads instead of one full filter.
 
 use crate::database::{Database, Pattern, Plan, full, partitioned};
 use siftdb::experiment::{Measurement, bytes};
 
-/// One table; nothing but what a row names survives from one lookup to the next.
+/// One table; only what a row names stays in memory between lookups.
 pub fn top_level(keys: u64) {
     println!("{:<44} {:>12} {:>12} {:>12}", "", "filter reads", "bytes", "index reads");
     let (whole, parts) =

@@ -1,9 +1,9 @@
-//! Holds the sources to the structure that DESIGN.md describes: imports go downward, files and
-//! functions stay small, no file is dead, `unsafe` stays where it is, invariants are documented.
+//! Checks the sources against DESIGN.md: imports go downward, files and functions are small, every
+//! file is reachable, `unsafe` stays in its files, invariants are documented.
 //!
 //! The sources are read as text: comments and literals are blanked, then `use`, `mod` and `fn` are
-//! found by hand. That is enough for code that rustfmt has formatted, and needs no parser. Each
-//! check runs on a made-up bad source, too, so that it is seen to fail.
+//! found. That is enough for code that rustfmt has formatted, and needs no parser. Each check also
+//! runs on a bad source, to show that it can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -204,7 +204,7 @@ fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     })
 }
 
-/// The end of the item that begins at `start`: behind its `;` or its braces.
+/// The end of the item that begins at `start`: after its `;` or its braces.
 fn item_end(code: &str, start: usize) -> usize {
     let (mut braces, mut others) = (0i32, 0i32);
     for (at, byte) in code.bytes().enumerate().skip(start) {
@@ -324,7 +324,7 @@ fn uses(code: &str) -> Vec<(usize, usize, &str)> {
         .collect()
 }
 
-/// `a::{b, c::{self, d as e}}` as the paths it stands for.
+/// The paths of a nested import such as `a::{b, c::{self, d as e}}`.
 fn expand(tree: &str) -> Vec<Vec<String>> {
     let tree = tree.trim();
     let Some((prefix, group)) = tree.split_once('{') else {

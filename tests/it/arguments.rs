@@ -1,9 +1,8 @@
 //! Bad options and arguments: every one that has a limit, in one table each.
 //!
-//! An option that cannot work is `InvalidOptions` that names it, and nothing is created or changed
-//! on the way there; a key, value or batch beyond its limit is `InvalidArgument` before anything is
-//! logged, and at the limit it works. Ranges that hold nothing are empty. The command's arguments
-//! are here as well.
+//! An impossible option is `InvalidOptions` that names it, and nothing is created or changed. A
+//! key, value or batch beyond its limit is `InvalidArgument` before anything is logged; at the
+//! limit it works. Impossible ranges are empty. The command's arguments are tested here too.
 
 use crate::support::filters::one_of_each_layout;
 use crate::support::stores::{HOME, as_env, files, open, small_options};
@@ -220,7 +219,7 @@ fn oversized_writes_are_refused_before_logging() {
     let cases: [(&str, Write); 6] = [
         ("a key", |db| db.put(vec![b'k'; KEY_BYTES_MAX + 1], "value")),
         ("a key", |db| db.delete(vec![b'k'; KEY_BYTES_MAX + 1])),
-        // Zeros that nobody touches take no memory.
+        // Untouched zeros take no memory.
         ("a value", |db| db.put("key", vec![0; VALUE_BYTES_MAX + 1])),
         ("a key", |db| {
             let mut batch = WriteBatch::new();

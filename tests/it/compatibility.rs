@@ -1,9 +1,9 @@
-//! Tables of every filter, read under the options of every other; and what a lookup reads, layout
-//! by layout, where nothing stays in memory.
+//! Tables of every filter, read under the options of every other; and the reads of a lookup in each
+//! layout without a cache.
 //!
-//! A table names its own filter, so options decide what new tables get and never what old ones
-//! are asked. Right answers alone would not show that: a filter that nobody asks gives them, too.
-//! The counters do.
+//! A table names its own filter, so options decide the filter of new tables and never how old ones
+//! are asked. Right answers do not prove that, because a filter that is never asked gives them too.
+//! The counters prove it.
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{Marks, NamedFilter, all_filters};
@@ -56,12 +56,12 @@ fn every_filter_is_read_under_other_options() {
             let place = format!("{}, opened with {}", written.name, read.name);
             let env = copy_of(&image);
             let db = open(&env, &options(read)).unwrap();
-            // Not the last key: behind it, no table is asked.
+            // Not the last key: no table is asked about keys after it.
             let asked = KEYS / 8 - 1;
             let total = look_up(&db, (0..asked).map(|i| i * 8), &place);
             check_asked(&total, asked as u64, written, &place);
 
-            // A second table with today's filter, beside the old one and over the same keys.
+            // A second table with the new filter, over the same keys as the old one.
             put(&db, (4..KEYS).step_by(8));
             let total = look_up(&db, (0..asked).map(|i| 4 + i * 8), &place);
             let filtered = [written, read].map(|one| one.fpr_max.is_some());
@@ -112,7 +112,7 @@ fn lookups_read_the_blocks_of_their_layout() {
         let db = options.open("/db").unwrap();
         put(&db, 0..count as usize);
         let name = filter.name.as_str();
-        // Filter blocks, the index, the data block; of an absent key what comes before the "no".
+        // Filter blocks, the index, the data block; for an absent key the reads before the "no".
         let (present_each, absent_each) = match name {
             "none" => (2, 2),
             _ if name.ends_with("block-based") => (3, 2),

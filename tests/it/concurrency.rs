@@ -466,8 +466,8 @@ fn close_keeps_acknowledged_concurrent_writes() {
     }
 }
 
-/// Whoever locks the directory next may rely on it: closing lets go of it last of all, behind the
-/// workers, compactions that a caller asked for, and the end of the log.
+/// Closing releases the lock last: after the workers, after compactions that a caller asked for,
+/// and after the end of the log.
 #[test]
 fn no_file_changes_after_unlock() {
     for round in 0..20 {

@@ -1,13 +1,11 @@
 //! Damaged files: each byte flipped, each length cut, files missing, swapped, extended, foreign.
 //!
-//! Every read gives the right answer or an error that names a file; nothing is quietly wrong,
-//! nothing panics; an opening that is refused leaves all files as they are, so that undoing the
-//! damage brings everything back. For a log the right answer is a prefix of its writes, by the
-//! rule that what was durable, and is known to have been, must not go missing without a word.
+//! Every read gives the right answer or an error that names a file, and nothing panics. A refused
+//! opening leaves all files unchanged, so undoing the damage restores everything. For a log the
+//! right answer is a prefix of its writes that contains everything known to be durable.
 //!
-//! The store is small, so that every byte of it can be tried, and is damaged in two states: as a
-//! clean close leaves it, and as the death of its process does. `every_damage_to_every_store` is
-//! the long form, see CONTRIBUTING.md.
+//! The database is small, so that every byte can be damaged, in two states: after a clean close and
+//! after its process died. `every_damage_to_every_store` is the long form, see CONTRIBUTING.md.
 
 use crate::support::data::bytes;
 use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout, prefix_filters};
@@ -33,16 +31,16 @@ const NUMBER_KEY: &[u8] = b"~number";
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A store as files, with everything that may be read from it.
+/// A database as files, with everything that may be read from it.
 struct Image {
     name: String,
     options: Options,
     files: Files,
     /// The state after each batch; the first is empty.
     states: Vec<Map>,
-    /// Every key that was ever written, and some that were not.
+    /// Every key that was ever written, and some absent ones.
     keys: Vec<Vec<u8>>,
-    /// Batches that are known, from what other places say, to have been durable.
+    /// Batches that other files prove to have been durable.
     known_durable: usize,
     /// In the log: where the records of the last batches end, with the batch's number.
     record_ends: Vec<(usize, usize)>,
@@ -62,13 +60,13 @@ impl Image {
         copy_of(&files)
     }
 
-    /// How many batches must be there after damage to the file, if nobody complains.
+    /// Batches that must be there after damage to the file, if there is no error.
     fn least(&self, path: &Path) -> usize {
         if name(path).ends_with(".sst") { self.last() } else { self.known_durable }
     }
 
-    /// The same after a flip at byte `at`. Only in a log's last record may it look like what a
-    /// crash leaves.
+    /// The same after a flip at byte `at`. Only a flip in a log's last record may look like a torn
+    /// end.
     fn least_of_flip(&self, path: &Path, at: usize) -> usize {
         let ends = self.record_ends.iter().map(|(end, _)| *end);
         let last_begins = ends.rev().nth(1).unwrap_or(0);
@@ -76,8 +74,8 @@ impl Image {
         if is_inside { self.last() } else { self.least(path) }
     }
 
-    /// The same after all from byte `len` on is gone: a log says no more than its records do, unless
-    /// the mark of a clean close says where it ended.
+    /// The same after a cut at byte `len`. A log does not tell its own length, except after a clean
+    /// close.
     fn least_of_cut(&self, path: &Path, len: usize) -> usize {
         if !name(path).ends_with(".wal") || self.known_durable == self.last() {
             return self.last();
@@ -93,7 +91,7 @@ impl Image {
     }
 }
 
-/// Writes batches and keeps account.
+/// Writes batches and records them.
 struct Writer {
     states: Vec<Map>,
     rng: Rng,
@@ -116,8 +114,8 @@ impl Writer {
     }
 }
 
-/// A store with a table at level 1, one at level 0 that shadows part of it, and a log with synced
-/// and unsynced batches, as its process left it when it died, and as it left it when it closed.
+/// A database with a table at level 1, one at level 0 that shadows part of it, and a log with
+/// synced and unsynced batches: after its process died, and after a clean close.
 fn images(filter: &NamedFilter) -> [Image; 2] {
     let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
     let env = MemEnv::with_log();
@@ -128,7 +126,7 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
     db.compact_range(..).unwrap();
     writer.write(&db, 12, false);
     db.flush().unwrap();
-    // The flush is done; its log goes a moment later.
+    // The flush is done; its log is removed a moment later.
     while files_ending(&env, ".wal").len() > 1 {
         std::thread::yield_now();
     }
@@ -162,7 +160,7 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
     images
 }
 
-/// What looking at a store gave.
+/// The result of reading a database.
 #[derive(Default)]
 struct Seen {
     refused: bool,
@@ -170,7 +168,7 @@ struct Seen {
     filter_errors: u64,
 }
 
-/// Opens the store and reads everything in every way. Panics at a wrong answer.
+/// Opens the database and reads everything in every way. Panics at a wrong answer.
 fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
     let before = files(env);
     let mut seen = Seen::default();
@@ -247,7 +245,7 @@ fn walk(mut iter: Iter, backwards: bool, state: &Map, seen: &mut Seen, place: &s
     }
 }
 
-/// What many trials gave.
+/// The results of many trials.
 #[derive(Default)]
 struct Tally {
     trials: AtomicUsize,
@@ -255,11 +253,11 @@ struct Tally {
     /// Trials with an error, and those whose first error names the damaged file.
     failed: AtomicUsize,
     named: AtomicUsize,
-    /// Trials in which a damaged filter was noticed and cost nothing.
+    /// Trials in which a damaged filter was noticed and no answer was lost.
     filters: AtomicUsize,
-    /// Refused openings after which the damage was undone and everything was there again.
+    /// Refused openings after which undoing the damage restored everything.
     undone: AtomicUsize,
-    /// Wrong answers and panics; each has printed what it is.
+    /// Wrong answers and panics, each of which is printed.
     violations: AtomicUsize,
     /// For errors that name another file: the damaged one, and that other.
     elsewhere: Mutex<BTreeMap<(String, String), usize>>,
@@ -302,10 +300,10 @@ fn kind(path: &Path) -> String {
 /// Changes the bytes of a file.
 type Make = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 
-/// Damage to one file: which, how, and how many batches must still be there if nobody complains.
+/// Damage to one file, and how many batches must be there if there is no error.
 struct Damage {
     path: PathBuf,
-    /// Makes it in a copy of the file: logs are a megabyte long, and there are many places.
+    /// Damages a copy of the file.
     make: Make,
     least: usize,
     what: String,
@@ -322,7 +320,7 @@ impl Damage {
     }
 }
 
-/// Tries every damage on two threads. What takes a second look is taken for one in `thorough`.
+/// Tries every damage on two threads. Slow checks run for one trial in `thorough`.
 fn try_all(image: &Image, damages: &[Damage], thorough: usize, tally: &Tally) {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -370,8 +368,7 @@ fn rewrite(image: &Image, env: &MemEnv, least: usize, place: &str) {
     examine(image, env, least, &format!("{place}, compacted"));
 }
 
-/// The places in a file that are worth damage: all that are not in a long run of zeros, every
-/// `stride`-th, and some of the zeros.
+/// The offsets to damage: every `stride`-th outside long runs of zeros, and some of the zeros.
 fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let zeros = (used..bytes.len()).step_by((bytes.len() / 16).max(1));
@@ -416,7 +413,7 @@ fn zeroed(image: &Image, stride: usize) -> Vec<Damage> {
     damaged.collect()
 }
 
-/// Files with something behind their end. Nothing that was there is gone, so all must be found.
+/// Files with bytes appended. Nothing is lost, so everything must be found.
 fn extended(image: &Image) -> Vec<Damage> {
     let mut rng = Rng::new(1);
     let noise: Vec<u8> = (0..700).map(|_| rng.next() as u8).collect();
@@ -445,7 +442,7 @@ fn exchanged(image: &Image) -> Vec<Damage> {
     damaged.collect()
 }
 
-/// Every how many bytes a file is damaged, where not every byte is.
+/// Every how many bytes a file is damaged in the short form.
 fn stride() -> usize {
     setting("SIFTDB_CORRUPTION_STRIDE", 13)
 }
@@ -464,7 +461,7 @@ fn flipped_bytes_never_give_wrong_answers() {
     assert!(Tally::get(&tally.filters) > 0, "no damaged filter was noticed");
 }
 
-/// The layout decides what stands in a table only; the other files are the same in all.
+/// The layout changes tables only; the other files are the same in all layouts.
 #[test]
 fn every_flipped_byte_in_each_layout() {
     let tally = Tally::default();
@@ -493,7 +490,7 @@ fn cut_files_never_give_wrong_answers() {
         }
     }
     report("cuts", &tally);
-    // Where a manifest is cut between two records, the log that knows better is named instead.
+    // If a manifest is cut between two records, the error names the log that proves it.
     let (failed, named) = (Tally::get(&tally.failed), Tally::get(&tally.named));
     assert!(named * 100 >= failed * 70, "{named} of {failed} errors name the cut file");
 }
@@ -554,8 +551,7 @@ fn every_damage_to_every_store() {
     assert!(named * 100 >= failed * 95, "{named} of {failed} errors name the damaged file");
 }
 
-/// A store at a moment at which it needs two logs, and what was written; `None` if flushes kept up
-/// with the writer.
+/// A database that needs two logs, and its entries; `None` if flushes kept up with the writer.
 fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
     let env = MemEnv::with_log();
     let db = open(&env, options).unwrap();
@@ -579,7 +575,7 @@ fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
             logs.len() >= 2 && logs.iter().all(begun)
         })
         .collect();
-    // The first log may be one that was flushed and not yet removed: then nothing misses it.
+    // The first log may be flushed and not yet removed: then nothing is missing without it.
     let needed = several.into_iter().find(|env| {
         let first = files_ending(env, ".wal").remove(0);
         let mut files = files(env);
@@ -731,7 +727,7 @@ fn on_disk(image: &Image, home: &Path) {
     }
 }
 
-/// What may stand in the place of a file. The good file is at `good`.
+/// What may replace a file. The good file is at `good`.
 fn put_in_place(what: &str, path: &Path, good: &Path) -> bool {
     match what {
         "directory" => std::fs::create_dir(path).is_ok(),
@@ -766,7 +762,7 @@ fn special_files_are_refused_and_left_alone() {
                 continue;
             }
             match open() {
-                // Counters are never a reason to refuse anything.
+                // Damaged counters never refuse an opening.
                 Ok(db) if file == "STATS" => db.close().unwrap(),
                 Ok(_) => panic!("{place}: opened"),
                 Err(error) => {
@@ -825,8 +821,8 @@ fn unusual_directories_work_or_are_errors() {
     assert_eq!(open(&no_text).unwrap().iter().count(), 1);
 }
 
-/// The walk that one end is on may meet the damage while it steps behind the entry it hands out:
-/// what the other end hands out then must not pass for the rest.
+/// An iterator may meet damage while it steps past the entry that it returns. The entries from its
+/// other end must then not pass as the complete rest.
 #[test]
 fn two_ended_scans_are_complete_or_fail() {
     let env = MemEnv::with_log();

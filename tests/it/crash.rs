@@ -1,15 +1,14 @@
-//! Power lost after each call on a file, in each model of a crash: what was synced is there, what
-//! is there is a prefix of the writes, batches are whole, and the store goes on from there.
+//! Power loss after each call on a file, in each crash model: synced writes survive, the surviving
+//! writes are a prefix, batches are whole, and the database can be used again.
 //!
-//! A run writes for some sessions, from one thread or several, over a disk that keeps a log of
-//! calls; creation, recovery and closing are among them. Then the disk is crashed at every call of
-//! that log. Each state is opened, read both ways, with filters and without, written to, ended in
-//! some way and opened again. Of some, the log of these calls is crashed in turn, and of some of
-//! those once more.
+//! A run writes in several sessions, from one thread or several, over a disk that logs its calls;
+//! creation, recovery and closing are included. Then the disk is crashed at every call of the log.
+//! Each state is opened, read in both directions, with and without filters, written to, closed in
+//! some way and opened again. Some of these second runs are crashed too, and some of those again.
 //!
-//! `SIFTDB_CRASH_STATES` sets how many distinct states are looked at. A violation is printed with
-//! the seed of its run, its crashes and the calls before the last of them; `SIFTDB_SEED` begins with
-//! that seed. How threads take turns is not decided by the seed.
+//! `SIFTDB_CRASH_STATES` sets how many distinct states are checked. A violation is printed with the
+//! seed of its run, its crashes and the calls before the last crash; `SIFTDB_SEED` starts with that
+//! seed. The seed does not decide the schedule of threads.
 
 use crate::support::filters::all_filters;
 use crate::support::history::{Moment, Prefix, Violation};
@@ -25,8 +24,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-/// Of the states that one crash led to, and of those that two did: one in so many is crashed again,
-/// at so many places.
+/// After one crash, and after two: one in how many states is crashed again, and at how many calls.
 const AGAIN: [(usize, usize); 2] = [(10, 10), (4, 4)];
 
 /// Some sessions of a new store, decided by the seed.
@@ -63,8 +61,8 @@ fn workload(seed: u64) -> (Run, usize) {
     (run, sessions)
 }
 
-/// A crash after so many calls. A state comes about by one, or by one after the other, each of the
-/// calls that were made since the one before.
+/// A crash after a number of calls. Several crashes of one state follow each other; each counts the
+/// calls since the one before.
 #[derive(Clone, Copy, Debug)]
 struct Crash {
     call: usize,
@@ -83,7 +81,7 @@ impl Crash {
 struct Tally {
     /// Distinct states by what is on the disk.
     seen: HashSet<u64>,
-    /// How many of them each model led to, after so many crashes.
+    /// States of each model, by number of crashes.
     states: [[usize; AGAIN.len() + 1]; MODELS.len()],
     next_seed: u64,
     calls: usize,
@@ -300,9 +298,9 @@ fn write_synced(db: &Db, value: &str) -> siftdb::Result<()> {
     db.write_with(batch_of(&entries), &WriteOptions::new().sync(true))
 }
 
-/// A lost sector of a log looks the same whether a crash or the disk took it. Which it was, the
-/// records behind it tell: they say what was durable when they were written. A store whose records
-/// never do would call damage a torn tail.
+/// A lost sector of a log looks the same after a crash and after disk damage. The records after it
+/// tell the difference: they say what was durable when they were written. Without them damage
+/// would look like a torn tail.
 #[test]
 fn damage_below_the_synced_length_is_corruption() {
     let env = MemEnv::with_log();

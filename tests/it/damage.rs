@@ -1,14 +1,13 @@
-//! Repairs of stores after every kind of damage, against what must have survived it.
+//! Repairs of databases after every kind of damage, compared with what must have survived it.
 //!
-//! Each store has a random history. Before anything is damaged, `inspect` says which versions of
-//! which keys each block of its tables and each record of its logs holds. Then up to three of its
-//! files are flipped, cut, extended, zeroed, removed, exchanged, doubled or renamed. The repaired
-//! store must show, by every way of reading, nothing older than the newest version of which every
-//! copy of its file still holds it; and where it does not show the newest version that there was,
-//! the report must name the loss.
+//! Each database has a random history. Before the damage, `inspect` lists the versions of keys in
+//! each block of its tables and each record of its logs. Then up to three files are flipped, cut,
+//! extended, zeroed, removed, exchanged, doubled or renamed. The repaired database must show
+//! nothing older than the newest version that every copy of its file still holds. Where it does not
+//! show the newest version of all, the report must name the loss.
 //!
-//! A loss cannot be named where nothing is left that speaks of it: the newest log of a store that
-//! was not closed, and missing files where the manifest is damaged as well.
+//! A loss cannot be named if nothing left mentions it: the newest log of a database that was not
+//! closed, and missing files if the manifest is damaged too.
 
 use crate::support::data::key;
 use crate::support::reads::all_reads;

@@ -59,7 +59,7 @@ fn check(report: &Report, keys: &KeySet) {
         assert_eq!(unasked.total.data_blocks(), unfiltered.total.data_blocks());
         assert_eq!(unasked.total.observed_fpr(), None);
     }
-    // Block-based filters are asked behind the index, the others before it.
+    // Block-based filters are asked after the index, the others before it.
     let absent = act(report, ActKind::Absent);
     let seeks = |column| absent.column(column).unwrap().total.index_seeks;
     assert_eq!(seeks(Column::BlockBased), seeks(Column::NoFilter));

@@ -1,8 +1,8 @@
-//! The built-in encodings by themselves: sizes, members and rates for any number of keys of any
-//! shape, and the rates that RocksDB's own filters have.
+//! The built-in encodings alone: sizes, members and rates for any number of keys of any pattern,
+//! and the rates of RocksDB's own filters.
 //!
-//! The thresholds are those that LevelDB and RocksDB hold their filters to. Always up to 10,000
-//! keys a filter; `SIFTDB_FILTER_KEYS=1000000` goes on to 100,000 and to that many.
+//! The thresholds are those of LevelDB's and RocksDB's own tests. Filters have up to 10,000 keys;
+//! `SIFTDB_FILTER_KEYS=1000000` adds filters of 100,000 keys and of that many.
 
 use crate::support::rng::setting;
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
@@ -107,8 +107,8 @@ fn every_key_pattern_gets_its_rate() {
     }
 }
 
-/// What the rate at 10 bits a key may be over so many probes: five standard deviations around what
-/// is expected. The 32-bit hashes are no random functions of keys that resemble one another: they
+/// The allowed rate at 10 bits a key: five standard deviations of that many probes around the
+/// expected rate. The 32-bit hashes are no random functions of keys that resemble one another: they
 /// get the 2 % that LevelDB and RocksDB allow them, and no lower bound. They are worse with
 /// big-endian integers of 4 bytes, and in filters larger than the 10,000 keys that LevelDB tests.
 fn band(encoding: &Encoding, shape: &str, keys: u64, probes: u64) -> std::ops::RangeInclusive<f64> {

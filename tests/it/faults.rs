@@ -1,11 +1,11 @@
-//! Calls on files that fail: each call of a workload in turn, once or from then on, before or
-//! after its work is done, half done, with the disk full; and power lost at any later moment.
+//! Failing calls on files: each call of a workload in turn, once or from then on, before or after
+//! its work is done, half done, with the disk full; and power loss at any later moment.
 //!
-//! A read that fails is an error of that read. A write that fails is not acknowledged, and nothing
-//! after it is, until the database is reopened; the error says so and stays the same; reads go on
-//! and do not see it. After reopening it is there whole or not at all, and everything acknowledged
-//! is there, after a power cut everything synced. Nobody writes to a file, or syncs it, after that
-//! failed on it.
+//! A failed read is an error of that read. A failed write is not acknowledged, nor is any later one
+//! until the database is reopened; the error stays the same, and reads continue without the failed
+//! write. After reopening that write is there whole or not at all. Every acknowledged write is
+//! there, or after a power cut every synced one. No file is written or synced after a failure on
+//! it.
 //!
 //! `SIFTDB_FAULT_STRIDE` sets every how many calls one is tried; 1 is every call.
 
@@ -23,17 +23,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What went wrong in a session.
+/// The errors of a session.
 struct Session<'r> {
     run: &'r Run,
     place: &'r str,
     errors: usize,
-    /// What every write answers from some moment on.
+    /// The error that every later write answers.
     cause: Option<String>,
 }
 
 impl Session<'_> {
-    /// Takes note of how a call went; any other error than those that faults lead to is wrong.
+    /// Records the result of a call. Only errors that faults cause are allowed.
     fn note<T>(&mut self, result: siftdb::Result<T>) {
         let place = self.place;
         match result {
@@ -50,15 +50,15 @@ impl Session<'_> {
         self.errors += 1;
     }
 
-    /// As `note`, for what a read-only database refuses.
+    /// As `note`, for calls that a read-only database refuses.
     fn note_change<T>(&mut self, result: siftdb::Result<T>) {
         let failed = self.run.failed.load(Ordering::SeqCst);
         assert!(!failed || result.is_err(), "{}: it is read-only", self.place);
         self.note(result);
     }
 
-    /// Writes from one thread and several, reads, flushes, a compaction, a close. Goes on whatever
-    /// fails.
+    /// Writes from one thread and several, reads, flushes, a compaction, a close. Continues after
+    /// failures.
     fn play(&mut self) {
         let run = self.run;
         let db = match run.open() {
@@ -86,12 +86,12 @@ impl Session<'_> {
         self.note_change(run.durably(|| db.close()));
     }
 
-    /// A read gives what was acknowledged, or fails; never what a failed write left behind.
+    /// A read gives what was acknowledged, or fails; never the remains of a failed write.
     fn check_reads(&mut self, db: &Db) {
         let history = self.run.history.lock().unwrap();
         match look_at(db, &history) {
             Ok(prefix) => assert_eq!(prefix, history.acknowledged(), "{}", self.place),
-            // The message of an error; which kinds there are, `get` tells.
+            // Only the message of an error; `get` checks the kinds.
             Err(Violation { kind: "read", .. }) => self.errors += 1,
             Err(violation) => panic!("{}: {violation:?}", self.place),
         }
@@ -101,7 +101,7 @@ impl Session<'_> {
     }
 }
 
-/// Nobody writes to a file after that, or a sync of it, failed.
+/// A file is never written again after a failed write or sync of it.
 fn check_poisoned(changes: &[Change], place: &str) {
     let touches =
         |change: &Change| ["write_at", "sync_data", "sync_all"].contains(&change.operation);
@@ -110,7 +110,7 @@ fn check_poisoned(changes: &[Change], place: &str) {
             continue;
         }
         let same = changes[at + 1..].iter().filter(|change| change.path == failed.path);
-        // A file may get the name anew.
+        // Another file may get the same name later.
         let later = same.take_while(|change| change.operation != "create_new");
         let again = later.into_iter().find(|change| touches(change));
         assert_eq!(again, None, "{place}, after {failed:?}");
@@ -124,8 +124,8 @@ fn faulty_run(options: &Options) -> (FaultEnv, Run) {
     (env, run)
 }
 
-/// Runs a session with this fault, then looks at what is there, with and without a crash. True if
-/// the call was met.
+/// Runs a session with this fault, then checks the database, with and without a crash. True if the
+/// fault occurred.
 fn run_with(fault: Fault, n: u64, options: &Options, what: &str) -> bool {
     let place = format!("{what} at call {n}");
     let (env, run) = faulty_run(options);
@@ -152,7 +152,7 @@ fn run_with(fault: Fault, n: u64, options: &Options, what: &str) -> bool {
     fired
 }
 
-/// Fails every call in turn, until a session passes without meeting the fault. Answers how many.
+/// Fails each call once, until a session passes without the fault. Answers the number of calls.
 fn fail_each(fault: Fault, step: u64, what: &str) -> u64 {
     let (mut fired_last, mut fired, mut n) = (0, 0, 0);
     // Background work makes the number of calls vary a little: a gap is not the end.
@@ -214,8 +214,8 @@ fn interrupted_calls_are_retried() {
     assert!(session.errors == 0 && env.has_fired());
 }
 
-/// The record of a failed write may be on the disk or not, whatever was answered: what it adds and
-/// what it takes away are both needed.
+/// The record of a failed write may be on the disk or not. Both the files it adds and the files it
+/// removes are needed.
 #[test]
 fn a_failed_manifest_write_removes_no_file() {
     let is_manifest = |change: &&Change| {

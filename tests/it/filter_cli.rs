@@ -1,4 +1,4 @@
-//! `siftdb filter …` end to end: figures that hold, findings provoked one by one, exit codes.
+//! `siftdb filter` end to end: its figures, each finding provoked alone, exit codes.
 
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use crate::support::filters::Marks;
@@ -150,7 +150,7 @@ fn filter_stats_print_filters_and_their_use() {
         text.contains("counted: 9000 lookups of keys of") && text.contains("1000 found"),
         "{text}"
     );
-    // Looking counts for nobody else; what a program asked is there.
+    // Read-only commands count nothing; the lookups of a program are there.
     let since = ok(&["filter", "stats", &db]);
     assert!(since.contains("counted since 20") && since.contains("         0 "), "{since}");
     let program = siftdb::Db::open(&db).unwrap();

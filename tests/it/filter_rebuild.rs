@@ -1,7 +1,7 @@
-//! `Db::rebuild_filters`: tables get the filters of today, and nothing else changes.
+//! `Db::rebuild_filters`: tables get the filters of the options, and nothing else changes.
 //!
-//! That a rebuilt filter is used, and not merely there, is proven by the counters: lookups of
-//! absent keys that were `not_consulted`, or let through, before are `negatives` afterwards.
+//! The counters prove that a rebuilt filter is used: lookups of absent keys that were
+//! `not_consulted` or false positives before are `negatives` afterwards.
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::all_filters;

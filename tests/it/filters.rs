@@ -1,8 +1,8 @@
-//! Filters change what a lookup costs and never what it answers; the counters say what happened.
+//! Filters change the cost of a lookup and never its answer; the counters are exact.
 //!
-//! Bands of the false-positive rate at 10 bits a key: the Bloom filters let about 1 % of absent
-//! keys through (0.97 % for FastLocalBloom, 0.8 to 1.2 % for the others). With 10,000 lookups the
-//! standard deviation is 0.1 %, so the bands here are four of them wide.
+//! At 10 bits a key, Bloom filters pass about 1 % of absent keys (0.97 % for FastLocalBloom, 0.8 to
+//! 1.2 % for the others). With 10,000 lookups the standard deviation is 0.1 %, and the bands here
+//! are four of them wide.
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{Marks, NamedFilter, all_filters, layouts, one_of_each_layout};
@@ -62,7 +62,7 @@ fn no_key_is_denied_under_changed_filters() {
         let name = format!("{}, opened with {}", filter.name, other.name);
         let db = open(&env, &small_options().filter(other.filter.clone())).unwrap();
         check_answers(&db, count, &name);
-        // Half of the tables are written anew with the other filter.
+        // Half of the tables are rewritten with the other filter.
         put_shuffled(&db, 0..count / 2, 2);
         db.compact_range(..key(count / 2)).unwrap();
         check_answers(&db, count, &format!("{name}, compacted"));
@@ -102,7 +102,7 @@ fn false_positives_stay_in_their_band() {
     for filter in all_filters() {
         let Some(fpr_max) = filter.fpr_max else { continue };
         let db = one_level(&MemEnv::new(), &filter.filter, count);
-        // The last absent key lies behind the last table.
+        // The last absent key lies after the last table.
         let total = get_absent(&db, count - 1).total();
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
         let observed = total.observed_fpr().unwrap();

@@ -1,5 +1,5 @@
-//! Databases of LevelDB and RocksDB: every opening, repair and command says what they are, and
-//! changes nothing, not even the time of a file. And what a refused opening leaves: no file.
+//! Databases of LevelDB and RocksDB: every opening, repair and command names them and changes
+//! nothing, not even the time of a file. A refused opening leaves no file.
 
 use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};

@@ -1,7 +1,7 @@
-//! What a forked child can do with the handles that it inherits: nothing that writes, waits or
-//! reads a file, and nothing to the parent's files and lock.
+//! Inherited handles in a forked child: they never write, wait or read a file, and never touch the
+//! parent's files and lock.
 //!
-//! The one file of the tests with `unsafe`: the standard library cannot fork.
+//! This is the only test file with `unsafe`: the standard library cannot fork.
 #![allow(unsafe_code)]
 
 use crate::support::alone::alone;

@@ -1,9 +1,9 @@
-//! Holds the documents to the code: README.md shows the example that runs, every file and test that
-//! a document names exists, and `golden/files.txt` has the files of three small databases as
+//! Compares the documents with the code: README.md shows the example that runs, every file and test
+//! that a document names exists, and `golden/files.txt` has the files of three small databases as
 //! `inspect` prints them. (`src/admin/inspect/format_tests.rs` checks the bytes of docs/format.md.)
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes new text. Read the difference
-//! before you commit it: a changed byte is a changed format.
+//! `UPDATE_GOLDEN=1 cargo test --test it golden` writes new text. Read the difference before you
+//! commit it: a changed byte is a changed format.
 
 use siftdb::env::{Env, MemEnv};
 use siftdb::inspect::{self, DumpOptions};
@@ -84,7 +84,7 @@ fn inspected_files_print_as_recorded() {
     compare_or_update("tests/it/golden/files.txt", &texts.join("\n"));
 }
 
-/// What stands between backticks outside of fenced blocks.
+/// The text between backticks outside of fenced blocks.
 fn code_spans(document: &str) -> Vec<&str> {
     let mut fenced = false;
     let prose = document.lines().filter(|line| {
@@ -209,7 +209,7 @@ fn the_design_is_short_and_has_no_durations() {
     );
 }
 
-/// The rows of the table of invariants: number, and what stands between backticks in the row.
+/// The rows of the table of invariants: number, and the texts between backticks in the row.
 fn invariants(design: &str) -> Vec<(usize, Vec<&str>)> {
     let rows = design.lines().filter_map(|line| {
         let (number, rest) = line.strip_prefix("| I")?.split_once(' ')?;

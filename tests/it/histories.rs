@@ -1,11 +1,11 @@
-//! Linearizability: what four threads wrote and read, while tables are flushed, compacted and
-//! removed under them, could have happened one operation after the other.
+//! Linearizability: the reads and writes of four threads, while tables are flushed, compacted and
+//! removed, could have happened one after the other.
 //!
-//! A run opens a store and records several histories one after the other, so that later ones meet
-//! what earlier ones left. Every operation is stamped when it begins and when it ends. A snapshot
-//! or iterator counts with the time of its creation, whenever it is read: it must show one moment
-//! of that time. After each history all is read once more. A seed decides options and operations,
-//! and not how the threads meet: a failure may take many runs of its seed to come back.
+//! A run opens a database and records several histories on it, so that later ones start from what
+//! earlier ones left. Every operation is stamped at its begin and end. A snapshot or iterator
+//! counts at the time of its creation, whenever it is read. After each history everything is read
+//! once more. The seed decides options and operations and not the schedule, so a failure may need
+//! many runs of its seed to occur again.
 
 use crate::support::filters::all_filters;
 use crate::support::linearizability::{Action, Entries, Held, History, KEYS, Operation, State};
@@ -321,7 +321,7 @@ impl Recorder<'_> {
     }
 }
 
-/// Walks up to so many entries from each end.
+/// Reads up to that many entries from each end.
 fn walked(mut iter: Iter, forwards: usize, backwards: usize) -> Entries {
     let (mut front, mut back, mut found) = (0, KEYS, Entries::new());
     for _ in 0..forwards.min(KEYS + 1) {
@@ -388,7 +388,8 @@ fn by_hand(lines: &[Line]) -> History {
 fn the_check_accepts_what_an_order_explains() {
     let histories: [&[Line]; 6] = [
         &[],
-        // A read beside a write may see either, and so may two, in the order of their ends.
+        // A read concurrent with a write may see either version, and so may two, in the order of
+        // their ends.
         &[(0, 9, 'w', &[(0, 1)]), (1, 2, 'r', &[(0, 0)]), (3, 4, 'r', &[(0, 1)])],
         &[(0, 9, 'w', &[(0, 1)]), (1, 8, 'r', &[(0, 1)]), (2, 7, 'r', &[(0, 0)])],
         // Two writes at once, in the order that the later read tells.
@@ -400,7 +401,7 @@ fn the_check_accepts_what_an_order_explains() {
             (5, 6, 'r', &[(0, 1), (1, 1)]),
             (7, 8, 'r', &[(0, 3), (1, 2)]),
         ],
-        // The first choice is a wrong one: 2 stands before 1.
+        // The first choice is wrong: 2 comes before 1.
         &[
             (0, 20, 'w', &[(0, 1)]),
             (1, 21, 'w', &[(0, 2)]),

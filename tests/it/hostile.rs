@@ -1,10 +1,10 @@
-//! Hostile files: contents that no writer makes, under checksums that hold.
+//! Hostile files: contents that no writer makes, under correct checksums.
 //!
-//! A block is judged twice: by [`judge`], which goes by the letter of docs/format.md, and
-//! knows nothing of the engine, and by every way to read it. What is unsound is `Corruption` that
-//! names the table, in each of those ways, and what is sound reads as it stands there. That files
-//! are forged on purpose is beyond what checksums can find; what is held here is that nobody
-//! panics, reserves memory without measure, or takes half a block for a whole one.
+//! A block is judged twice: by [`judge`], which follows docs/format.md and knows nothing of the
+//! engine, and by every way to read it. An unsound block is `Corruption` that names the table in
+//! each of those ways; a sound one reads as written. Checksums cannot find forged files. These
+//! tests check that nothing panics, reserves memory without bound, or takes half a block for a
+//! whole one.
 
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::seal::{
@@ -30,8 +30,8 @@ const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 /// Entries of a block as user key, trailer and value.
 type Versions = Vec<(Vec<u8>, u64, Vec<u8>)>;
 
-/// A data block in its parts; the entries' places are those that `restarts` should name, and their
-/// keys end in whole trailers.
+/// A data block in its parts. `restarts` should name the offsets of the entries, whose keys end in
+/// whole trailers.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Parts {
     entries: Vec<RawEntry>,
@@ -72,7 +72,7 @@ impl Parts {
     }
 }
 
-/// Takes a block apart as far as lengths allow; `None` if they do not fit into it.
+/// Splits a block as far as its lengths allow; `None` if they exceed it.
 fn parts_of(block: &[u8]) -> Option<Parts> {
     let u32_of = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
     let (rest, count) = block.split_at_checked(block.len().checked_sub(4)?)?;
@@ -110,14 +110,14 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
     Some(Parts { entries, restarts, tags, base, width })
 }
 
-/// What a data block holds, or `None` if it must be refused.
+/// The contents of a data block, or `None` if it must be refused.
 fn judge(block: &[u8]) -> Option<Versions> {
     let Parts { entries, restarts, tags, width, .. } = parts_of(block)?;
     let tags_fit = tags.is_none_or(|tags| !tags.is_empty() && tags.len() == entries.len());
     if restarts.is_empty() || !tags_fit {
         return None;
     }
-    // Where entries begin must be judged in the bytes: a varint may be longer than it has to be.
+    // The begin of an entry is found in the bytes, because a varint may be longer than needed.
     let mut places = Vec::new();
     let mut rest = block;
     for (_, key, value) in &entries {
@@ -174,7 +174,7 @@ fn right_tags(versions: &Versions) -> Vec<u8> {
     versions.iter().map(|(user, ..)| (xxph3_64(user) >> 24) as u8).collect()
 }
 
-/// What may be read of these versions.
+/// The possible reads of these versions.
 fn visible(versions: &Versions) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut seen = BTreeSet::new();
     let mut map = BTreeMap::new();
@@ -222,7 +222,7 @@ fn table_path() -> PathBuf {
     Path::new(HOME).join("000002.sst")
 }
 
-/// A disk with a database whose only table is this one, with so many entries.
+/// A disk with a database whose only table is this one, with that many entries.
 fn disk_of(table: &[u8], entries: usize) -> MemEnv {
     copy_of(&store_of(Path::new(HOME), table, entries.max(1) as u64))
 }
@@ -242,11 +242,11 @@ fn separators_are_internal(table: &Table) -> bool {
     all.iter().any(|(name, value)| name == b"index_key_is_user_key" && *value == [0])
 }
 
-/// The table is at fault and is named.
+/// The error names the table.
 fn blames_the_table(error: &Error) -> bool {
     match error {
         Error::Corruption { path, .. } => *path == table_path(),
-        // By a job whose failure was latched.
+        // A background job failed, and its error is kept.
         Error::ReadOnly { cause } => blames_the_table(cause),
         _ => false,
     }
@@ -259,8 +259,7 @@ fn must_blame<T: std::fmt::Debug>(result: siftdb::Result<T>, what: &str) {
     }
 }
 
-/// Reads in every way that meets the block with `keys`; each must blame the table, and again when
-/// it was asked before.
+/// Reads the block with `keys` in every way. Each read must name the table, also when repeated.
 fn must_refuse(db: &Db, keys: &[&[u8]], what: &str) {
     for _ in 0..2 {
         for key in keys {
@@ -310,7 +309,7 @@ fn sound() -> Parts {
     Parts { entries, base: 5 << 8, width: 3, ..Parts::default() }.with_restarts(16)
 }
 
-/// Every way in which a data block can lie, each but for one thing sound.
+/// Every malformation of a data block; everything else in each block is sound.
 fn lies() -> Vec<(&'static str, Vec<u8>)> {
     let with = |change: fn(&mut Parts)| {
         let mut parts = sound();
@@ -328,7 +327,7 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
         bytes.extend_from_slice(tail);
         bytes
     };
-    // Behind one entry that was never sound, a sound end.
+    // A sound end after one unsound entry.
     let ended = |entry: &[u8]| [entry, &[0; 12], &[3, 1, 0, 0, 0]].concat();
     vec![
         ("no bytes", vec![]),
@@ -507,7 +506,7 @@ fn reads_refuse_every_malformed_block() {
             let env = disk_of(&with_block(&table, block.clone()), 4);
             let db = open(&env, &options).unwrap();
             must_refuse(&db, &keys, lie);
-            // A table by itself is left where it is.
+            // A lone table stays where it is.
             db.put("key2x", "").unwrap();
             must_blame(db.compact_range(..), &format!("{lie}: compaction"));
             must_refuse(&db, &keys, lie);
@@ -518,7 +517,7 @@ fn reads_refuse_every_malformed_block() {
     }
 }
 
-/// The blocks beside a lying one are read as ever, and a walk ends where it stands.
+/// The neighbours of a malformed block stay readable, and an iterator ends at that block.
 #[test]
 fn a_malformed_block_leaves_its_neighbours_readable() {
     let (table, map) = written(&options(), 60);
@@ -557,7 +556,7 @@ fn a_malformed_block_leaves_its_neighbours_readable() {
     }
 }
 
-/// A lookup is led astray by it, which no checksum tells; a check of the table does.
+/// It misleads lookups, and checksums cannot find it; a check of the table does.
 #[test]
 fn verify_finds_a_wrong_hash_index() {
     let (table, _) = written(&options().block_bytes(8 << 10), 40);
@@ -576,7 +575,7 @@ fn verify_finds_a_wrong_hash_index() {
     must_blame(verify_table(&env, &table_path()), "a lying tag");
 }
 
-/// A change at random to what the bytes mean: an entry, a restart, the order; tags mostly follow.
+/// A random change of the meaning: an entry, a restart, the order; fingerprints mostly follow.
 fn bend(parts: &mut Parts, rng: &mut Rng) {
     bend_entries(parts, rng);
     if let Some(tags) = parts.tags.take() {
@@ -635,7 +634,7 @@ fn bend_entries(parts: &mut Parts, rng: &mut Rng) {
     }
 }
 
-/// A change at random to the bytes.
+/// A random change of the bytes.
 fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
     let at = rng.below(block.len());
     match rng.below(6) {
@@ -645,7 +644,7 @@ fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
             block.remove(at);
         }
         3 => {
-            // Where the counts stand.
+            // The offset of the counts.
             let at = block.len() - 1 - rng.below(block.len().min(24));
             block[at] = block[at].wrapping_add(*rng.pick(&[1, 255, 2, 128]));
         }
@@ -653,8 +652,8 @@ fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// The reference for whoever changes how blocks are checked: what the judge refuses is refused in
-/// every way, and what it passes reads as it stands.
+/// The reference for changes of the block check: every read refuses what the judge refuses, and
+/// reads what the judge accepts as it is written.
 #[test]
 fn mutated_blocks_read_consistently_or_fail() {
     let mut sound_ones = 0;
@@ -702,8 +701,8 @@ fn mutated_blocks_read_consistently_or_fail() {
                         if tags.is_none_or(|tags| tags == right_tags(&versions)) {
                             must_find(&db, &versions, &ask, &what);
                         } else {
-                            // A hash index that does not fit its entries misleads lookups, and no
-                            // checksum tells; `verify` does.
+                            // A hash index that does not fit its entries misleads lookups.
+                            // Checksums do not find it; `verify` does.
                             ask.iter().for_each(|key| drop(db.get(key)));
                         }
                     }
@@ -716,7 +715,7 @@ fn mutated_blocks_read_consistently_or_fail() {
     assert!(sound_ones * 20 > trials, "{sound_ones} of {trials} blocks are sound");
 }
 
-/// Where no block of a file of `len` bytes, whose blocks end before `index`, can be.
+/// Handles that cannot be blocks of a file of `len` bytes whose blocks end before `index`.
 fn nowhere(len: u64, index: u64) -> Vec<Handle> {
     let footer = len - 56;
     vec![
@@ -737,7 +736,7 @@ fn nowhere(len: u64, index: u64) -> Vec<Handle> {
     ]
 }
 
-/// Opening blames the table, or, unless it must do so, every walk does.
+/// Opening names the table, or, unless it must, every scan does.
 fn must_fail(file: &[u8], entries: usize, at_open: bool, what: &str) {
     match open(&disk_of(file, entries), &options()) {
         Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
@@ -759,7 +758,7 @@ fn hostile_handles_are_refused_everywhere() {
     let entries = entries_in(&table);
     let good = table.assemble();
     assert_eq!(scan(&open(&disk_of(&good, entries), &options()).unwrap()).unwrap(), map);
-    // The index is read by those who need it, all else by opening.
+    // Reads that need the index read it; opening reads everything else.
     let refuse = |file: Vec<u8>, at_open, what: &str| must_fail(&file, entries, at_open, what);
     let len = good.len() as u64;
     let footer = good.len() - 56;
@@ -781,7 +780,7 @@ fn hostile_handles_are_refused_everywhere() {
         let properties = table.assemble_with(|e| flat_block(&e), forged);
         refuse(properties, true, &format!("{what}: properties"));
     }
-    // One of the other's kind, with a checksum that holds.
+    // A block of the other kind, with a correct checksum.
     let mut file = good[..footer].to_vec();
     put_footer(&mut file, index, metaindex, table.id);
     must_fail(&file, entries, false, "index and metaindex exchanged");
@@ -799,12 +798,12 @@ fn hostile_handles_are_refused_everywhere() {
             flat_block(&entries)
         };
         let file = table.assemble_with(forged, |entries| flat_block(&entries));
-        // The last one leaves blocks out and holds together; what is missing shows at the end.
+        // The last one omits blocks and is consistent; the missing entries are noticed at the end.
         must_fail(&file, entries, false, &format!("index {number}"));
     }
 }
 
-/// Its size is right, its checksums hold, and it is another one.
+/// A table with the right size and correct checksums, but another id.
 #[test]
 fn tables_with_another_id_are_refused() {
     let (table, _) = written(&options(), 20);
@@ -847,8 +846,8 @@ fn compression_bombs_are_refused() {
     must_fail(&table.assemble(), 4, false, "compressed by a method of the future");
 }
 
-/// Filters whose every bit is set, so that only the figures behind the bits can deny a key; with
-/// each figure hostile in turn. Empty for names under which no filter of this layout is kept.
+/// Filters with every bit set, so that only the figures after the bits can deny a key; each figure
+/// is hostile once. Empty for names under which this layout stores no filter.
 fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
     let figures =
         [0..9u8, 30..34, 62..66, 126..131, 200..201, 253..254].into_iter().flatten().chain([255]);
@@ -921,7 +920,7 @@ fn hostile_filters_deny_nothing() {
     }
 }
 
-/// A table says of itself what its reader must not guess.
+/// A table's properties hold what its reader must not guess.
 #[test]
 fn tables_with_impossible_properties_are_refused() {
     let (table, map) = written(&options(), 20);
@@ -961,8 +960,8 @@ fn tables_with_impossible_properties_are_refused() {
     assert!(matches!(&error, Error::UnsupportedFormat { path, .. } if *path == table_path()));
 }
 
-/// What was rescued from a table may have sequences above those that the table and the manifest
-/// speak of: the repaired manifest was below them, and refused. Found by fuzzing.
+/// Rescued entries may have sequences above those that their table and the manifest mention. The
+/// repaired manifest was below them, and refused. Found by fuzzing.
 #[test]
 fn repair_continues_above_every_found_sequence() {
     let (table, _) = written(&options(), 20);
@@ -1017,11 +1016,11 @@ fn unknown_format_versions_are_named() {
     }
 }
 
-/// Numbers at the end of what a counter can hold, in a manifest that holds together.
+/// Numbers at the end of a counter's range, in a consistent manifest.
 #[test]
 fn exhausted_counters_are_refused() {
     let max = (1 << 56) - 1;
-    // Nothing is taken for new that is there under a number from beyond the counter's end.
+    // A file under a number above the counter's end is not taken for a new one.
     let ends = |error: &Error| {
         let message = error.to_string();
         message.contains("used up") || message.contains("already exists")
@@ -1115,8 +1114,8 @@ fn impossible_log_records_are_refused() {
     }
 }
 
-/// A claim of durability is held against every log: one that nobody can have made is damage where
-/// it stands, and a salvage goes on as if it had not been said.
+/// Durability claims are compared with every log. An impossible claim is damage at its offset, and
+/// a salvage ignores it.
 #[test]
 fn impossible_durability_claims_are_damage() {
     let varint = |value| {
@@ -1124,7 +1123,7 @@ fn impossible_durability_claims_are_damage() {
         put_varint(&mut bytes, value);
         bytes
     };
-    // Behind what is durable: log and sequence before, first sequence, manifest; kind.
+    // After the durable sequence: previous log and sequence, first sequence, manifest; kind.
     let start = |synced| [varint(synced), vec![0, 0, 1, 1, 0, 1]].concat();
     let batch = |synced, sequence: u64| {
         let entry = [1, 0, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];

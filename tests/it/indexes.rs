@@ -1,6 +1,6 @@
-//! The data index of a table is read when something needs it: once, and not when a database is
-//! opened. What one costs that is damaged, or cannot be read, is an error of whoever needs it, with
-//! file and offset and each time again; never a wrong answer, and nothing of the rest.
+//! The data index of a table is read once, when a read needs it, and not when a database is opened.
+//! A damaged or unreadable index is an error of each read that needs it, with file and offset. It
+//! never gives a wrong answer, and other tables stay readable.
 
 use crate::support::data::{absent_key, key, value};
 use crate::support::filters::one_of_each_layout;
@@ -52,7 +52,7 @@ fn tables(env: &IndexEnv) -> Vec<PathBuf> {
     live.into_iter().map(|table| table.path).collect()
 }
 
-/// Where the index of a table stands.
+/// The offset of a table's index.
 fn index_offset(file: &[u8]) -> u64 {
     let footer = &file[file.len() - 56..];
     u64::from_le_bytes(footer[16..24].try_into().unwrap())
@@ -127,7 +127,7 @@ fn must_fail_where_indexes_are_needed(
                 Err(error) => blame(Err(error), "absent"),
             }
         }
-        // Filters of windows stand behind the index; what lies between two tables needs none.
+        // Block-based filters are asked after the index; keys between two tables need neither.
         let asks_first = name.starts_with("bloom full") || name.starts_with("bloom partitioned");
         let expected = if asks_first { 270..=KEYS } else { 0..=20 };
         assert!(expected.contains(&denied), "{name}, round {round}: {denied} denied");
@@ -158,13 +158,13 @@ fn verify_and_repair_find_damaged_indexes() {
             must_blame_an_index(look, &memory, Indexes::Damaged, "a look");
         }
     }
-    // The prefixes of blocks say where they begin, so no entry is lost.
+    // Block prefixes tell where blocks begin, so no entry is lost.
     let repaired = small_options().env(shared).repair(HOME).unwrap();
     assert_eq!((repaired.tables_kept, repaired.entries_lost), (0, 0), "{repaired}");
     assert!(repaired.saved_everything() && repaired.entries == KEYS as u64, "{repaired}");
 }
 
-/// What is written is read back, index included, before the manifest names it.
+/// A new table is read back, index included, before the manifest names it.
 #[test]
 fn tables_with_damaged_indexes_are_never_installed() {
     type Job = fn(&Db) -> Result<()>;
@@ -245,7 +245,7 @@ fn an_index_is_read_once() {
         });
         assert_eq!(env.reads(), written + 1);
         let counted = db.stats().since(&before).total();
-        // By a lookup, if one was the first; a walk is not counted.
+        // Counted if a lookup was first; a scan's read is not.
         assert!(counted.index_blocks_read <= 1);
         assert_eq!(counted.index_bytes_read, counted.index_blocks_read * index_bytes);
         db.close().unwrap();

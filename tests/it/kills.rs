@@ -1,12 +1,12 @@
-//! A process that writes is killed, again and again, in the middle of everything: what it had been
-//! told was written is there, what was on its way is there whole or not at all.
+//! A writing process is killed again and again: every acknowledged write is there, and a write in
+//! progress is there whole or not at all.
 //!
-//! The killed process is this test binary running `the_writer_process_to_kill` alone; it writes
-//! down what it begins and what was acknowledged (`support/expected.rs`). The next one goes on in
-//! the same directory, under other options. After some kills a new directory is begun.
+//! The killed process is this test binary running `the_writer_process_to_kill` alone. It records
+//! what it begins and what was acknowledged (`support/expected.rs`). The next process continues in
+//! the same directory with other options. After some kills a new directory is used.
 //!
-//! `SIFTDB_KILLS` sets how many; `SIFTDB_SEED` repeats the options and operations of a run, not its
-//! moments.
+//! `SIFTDB_KILLS` sets how many; `SIFTDB_SEED` repeats the options and operations of a run, not the
+//! moments of its kills.
 
 use crate::support::data::absent_key;
 use crate::support::expected::{
@@ -138,8 +138,8 @@ fn begun(directory: &Path) -> u64 {
 fn run_and_kill(directory: &Path, seed: u64, run: u64, rng: &mut Rng) -> Result<(), String> {
     let before = begun(directory);
     let mut child = start(directory, seed, run);
-    // Many of them while they open what the one before left, the others after so many operations:
-    // on a busy machine a moment may be too short for any.
+    // Some are killed after a short time, while they open the database, the others after a number
+    // of operations: on a busy machine no operation may fit into a short time.
     if rng.chance(25) {
         std::thread::sleep(Duration::from_micros(rng.below(15_000) as u64));
     } else {

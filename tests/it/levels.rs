@@ -1,5 +1,5 @@
-//! Filters by level: bits from one memory budget, no filter on the last level, what stays in
-//! memory and for whom there is room. No compaction runs but those asked for, so all is exact.
+//! Filters by level: bits from one memory budget, no filter on the last level, pinning and its
+//! memory. Only requested compactions run, so all figures are exact.
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::stores::{HOME, as_env, open, small_options};
@@ -43,7 +43,7 @@ fn two_levels_on(env: &MemEnv, options: &Options) -> Db {
     put(&db, 0..1);
     db.compact_range(..).unwrap();
     for table in 0..3 {
-        // From end to end, so that every lookup asks all of them.
+        // Over the whole range, so that every lookup asks all of them.
         put(&db, (0..1000).map(|i| (20 * i + table) * 19_999 / 19_982));
         db.flush().unwrap();
     }
@@ -55,7 +55,7 @@ fn a_divided_budget_beats_even_bits() {
     let budget = 23_000 * 10 / 8;
     let divided = two_levels(&by_hand().filter(Filter::monkey(budget)));
     let memory = filter_bytes(&divided);
-    // Level 1 was written when all of the budget was its own, and is not rewritten for level 0.
+    // Level 1 was written with the whole budget, and is not rewritten for level 0.
     assert!((budget..=budget * 13 / 10).contains(&memory), "{memory} bytes for {budget}");
     let bits = memory as f64 * 8.0 / 23_000.0;
     let even = two_levels(&by_hand().filter(Filter::bloom(bits)));
@@ -73,7 +73,7 @@ fn a_divided_budget_beats_even_bits() {
 #[test]
 fn oversized_filters_are_rewritten_by_moves() {
     let moves = |filter: Filter| {
-        // Tables of some 40 KB: neither small, nor two of them one.
+        // Tables of about 40 KB: not small enough to be merged.
         let options = by_hand().table_bytes(40 << 10).filter(filter);
         let db = open(&MemEnv::new(), &options).unwrap();
         for table in 0..2 {
@@ -119,7 +119,7 @@ fn an_unfiltered_last_level_asks_no_filter() {
     assert!(absent.levels[0].negatives > 3 * 19_000);
 }
 
-/// Tables say of themselves whether they have a filter, so the option may come and go.
+/// Each table records whether it has a filter, so the option may be switched.
 #[test]
 fn last_level_filters_can_be_switched() {
     let env = MemEnv::new();
@@ -207,8 +207,8 @@ fn the_last_level_is_unpinned_first() {
     assert_eq!(blocks, [0, 19_980]);
 }
 
-/// Tables of level 0 that share all keys, some, or none: advice counts as many questions a lookup
-/// as lookups then ask.
+/// Tables of level 0 that share all keys, some, or none: advice expects as many probes a lookup as
+/// lookups then make.
 #[test]
 fn advice_expects_the_probes_of_lookups() {
     for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {

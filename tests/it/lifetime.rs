@@ -1,5 +1,5 @@
-//! How long a database is locked, by whom, and what an error says of it: closing beside readers,
-//! handles left in scope, a `LOCK` that was removed, two openers of a new directory.
+//! How long a database is locked, by which process, and what the error says: closing while others
+//! read, open handles, a removed `LOCK`, two creators of one directory.
 
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, Stops};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use tempfile::tempdir;
 
-/// What an opening says of the directory; `None` if it opens.
+/// The error of an opening; `None` if it succeeds.
 fn holder(env: &MemEnv) -> Option<LockHolder> {
     match open(env, &small_options()) {
         Ok(db) => {
@@ -133,7 +133,7 @@ fn a_lock_error_names_its_process() {
     drop(db);
     assert!(said(directory.path()).contains("iterator, snapshot or call"));
     drop(iter);
-    // `flock` by a program that is not siftdb: who that is, is not known.
+    // `flock` by another program than siftdb: the holder is unknown.
     let foreign = std::fs::File::open(directory.path().join("LOCK")).unwrap();
     foreign.try_lock().unwrap();
     assert!(said(directory.path()).contains("another process"));
@@ -187,7 +187,7 @@ fn a_removed_lock_stops_its_writer() {
     }
 }
 
-/// A session that has written nothing yet does not begin under a lock that is not its own.
+/// A session that has not written yet does not begin to write under a foreign lock.
 #[test]
 fn a_replaced_lock_stops_the_first_write() {
     let env = MemEnv::new();
@@ -199,7 +199,7 @@ fn a_replaced_lock_stops_the_first_write() {
     assert_eq!(files_ending(&env, ".wal").len(), 1, "no log was begun");
 }
 
-/// A look at `LOCK` that fails is no proof: nothing is written without one.
+/// If `LOCK` cannot be read, nothing is written.
 #[test]
 fn an_unreadable_lock_is_not_trusted() {
     use siftdb::env::testing::{Calls, EIO, Fault, FaultKind};
@@ -214,7 +214,7 @@ fn an_unreadable_lock_is_not_trusted() {
     assert!(matches!(db.put("k", "v"), Err(Error::ReadOnly { .. })));
 }
 
-/// All of them find no `LOCK`, one makes it, one has it.
+/// All of them find no `LOCK`; one creates it, and one gets the lock.
 #[test]
 fn one_of_many_creators_wins() {
     const OPENERS: usize = 8;
@@ -236,7 +236,7 @@ fn one_of_many_creators_wins() {
                         Err(Error::Locked { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
-                    // Nobody lets go before all have tried.
+                    // The lock is held until all have tried.
                     together.wait();
                     drop(result);
                 });
@@ -261,7 +261,7 @@ fn a_hundred_writers_share_one_group() {
         db.write_with(batch, &synced).unwrap();
     };
     put(0);
-    // How far a thread is on its way into the line cannot be seen, so it is tried again.
+    // It is not visible how far a thread is on its way into the queue, so the test retries.
     let shared_by_all = (0..100).any(|_| {
         let before = db.stats();
         gate.shut(Stops::Syncs);

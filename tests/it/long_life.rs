@@ -1,5 +1,5 @@
-//! What a long life leaves: few tables however small they come, no space for what nobody reads,
-//! and scans that do not get slower by what was deleted.
+//! Long use leaves few tables however small the flushes, frees the space of unreadable entries, and
+//! keeps scans over deleted entries fast.
 
 use crate::support::data::key;
 use crate::support::reads::all_reads;
@@ -76,7 +76,7 @@ fn short_sessions_leave_few_tables() {
     }
 }
 
-/// What scans pass goes, although the memtable is far from full and nobody asks for anything.
+/// Skipped tombstones are compacted away, although the memtable is far from full.
 #[test]
 fn popped_queue_entries_are_freed() {
     for flushed in [true, false] {

@@ -1,44 +1,44 @@
 //! The integration tests, one binary.
 //!
-//! | module | what it holds the store to |
+//! | module | what it checks |
 //! |---|---|
-//! | `architecture` | imports go downward, files and functions stay small, no dead file |
+//! | `architecture` | imports go downward, files and functions are small, no dead file |
 //! | `model` | random operations against a `BTreeMap`, in every filter layout and encoding |
-//! | `crash` | power lost after each call on a file: a prefix of the writes, synced ones included |
-//! | `arguments` | bad options, arguments and ranges: refused by name, nothing created |
+//! | `crash` | power loss after each call on a file: a prefix of the writes, with all synced ones |
+//! | `arguments` | bad options, arguments and ranges are refused by name, nothing is created |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
-//! | `hostile` | contents that no writer makes, under checksums that hold |
-//! | `indexes` | read when they are needed, once; what a bad one costs |
-//! | `faults` | each call on a file fails: not acknowledged, or there; reads go on |
-//! | `encodings` | sizes and rates for any number of keys of any shape |
-//! | `compatibility` | tables of every filter, asked under the options of every other |
-//! | `filters` | no false negatives, false positives as expected, exact counters |
-//! | `multi_get` | batches answer and count as single lookups, and read less |
-//! | `prefixes` | scans pass tables by, and answer as without filters |
-//! | `read_only` | looking changes no byte, whatever the rights and the state of the logs |
-//! | `recovery` | the three modes: what each drops, refuses, keeps and says |
-//! | `verify` | the check of everything finds and names what is damaged, and nothing else |
-//! | `repair` | what is left opens and is sound, the newest wins, nothing is deleted, crashes are repeated |
-//! | `foreign` | databases of LevelDB and RocksDB are named and not touched; refused openings leave nothing |
-//! | `rescue` | damaged tables are taken apart block by block, what is sound is kept |
-//! | `damage` | random stores repaired after every kind of damage, against what must have survived |
-//! | `packaging` | a package has what its documents name, and nothing that only we run |
-//! | `golden` | documents and formats say what the code does |
-//! | `levels` | filters by level: a budget, none on the last level, what stays in memory |
+//! | `hostile` | contents that no writer makes, under correct checksums |
+//! | `indexes` | data indexes are read once, when needed; damaged ones are errors |
+//! | `faults` | each call on a file fails: the write is not acknowledged, reads continue |
+//! | `encodings` | sizes and rates for any number and pattern of keys |
+//! | `compatibility` | tables of every filter, read under the options of every other |
+//! | `filters` | no false negatives, expected false positives, exact counters |
+//! | `multi_get` | batches answer and count like single lookups, and read less |
+//! | `prefixes` | scans skip tables, and answer as without filters |
+//! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
+//! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
+//! | `verify` | finds and names damage, and nothing else |
+//! | `repair` | a repaired database is sound, the newest version wins, nothing is deleted |
+//! | `foreign` | databases of LevelDB and RocksDB are named and not touched |
+//! | `rescue` | damaged tables are read block by block, sound blocks are kept |
+//! | `damage` | random databases repaired after every kind of damage |
+//! | `packaging` | a package has what its documents name, and no more |
+//! | `golden` | documents and formats agree with the code |
+//! | `levels` | filters by level: a budget, none on the last level, pinning |
 //! | `concurrency` | many threads, background jobs, locks |
-//! | `lifetime` | how long a directory is locked, by whom, and what is said of it |
+//! | `lifetime` | how long a directory is locked, by which process, and the error about it |
 //! | `fork` | what a forked child may do with its parent's handles |
-//! | `resume` | a disk that fills up at any call, and writes when there is room again |
-//! | `kills` | a process killed again and again, everything acknowledged is there |
-//! | `histories` | what four threads saw has an order that explains it |
-//! | `resources` | descriptors, threads, memory and room on the disk, in processes of their own |
-//! | `filter_rebuild` | filters are replaced under readers and writers, and used |
-//! | `cli`, `care_cli`, `filter_cli`, `output_cli`, `demo` | the command, and the demonstration behind it |
-//! | `regressions` | defects that were found, each with its story |
+//! | `resume` | a disk that fills up at any call, and writes after there is space again |
+//! | `kills` | a process is killed again and again; every acknowledged write is there |
+//! | `histories` | the operations of four threads are linearizable |
+//! | `resources` | descriptors, threads, memory and disk space, in separate processes |
+//! | `filter_rebuild` | filters are replaced during reads and writes, and used |
+//! | `cli`, `care_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
+//! | `regressions` | found defects, each with its account |
 //!
-//! A failed random test prints its seed; the same seed runs the same operations again.
+//! A failed random test prints its seed; the same seed repeats the same operations.
 
-// Tests look at files from outside; the library goes through `env`.
+// Tests read files directly; the library goes through `env`.
 #![allow(clippy::disallowed_methods)]
 
 mod architecture;

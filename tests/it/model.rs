@@ -1,8 +1,8 @@
-//! Random operations against a `BTreeMap`: writes, reads with filters on and off, walks from both
-//! ends, snapshots, flushes, compactions, closings, openings under other options, and power cuts.
+//! Random operations against a `BTreeMap`: writes, reads with and without filters, scans from both
+//! ends, snapshots, flushes, compactions, closings, openings with other options, and power cuts.
 //!
-//! One run is decided by its seed and the filter it starts with. The metamorphic test runs the
-//! same operations under every filter and under options far apart, and wants the same answers.
+//! A run is decided by its seed and its first filter. The metamorphic test runs the same operations
+//! under every filter and under very different options, and expects the same answers.
 
 use crate::support::data::{odd_keys, value};
 use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_filters};

@@ -1,5 +1,5 @@
-//! `multi_get` answers what as many single lookups would, counts what they would, and fetches what
-//! neighbours share once.
+//! `multi_get` answers and counts like single lookups, and reads a block that several keys need
+//! once.
 
 use crate::support::data::{absent_key, bytes, key, odd_keys, value};
 use crate::support::filters::{all_filters, layouts, one_of_each_layout};

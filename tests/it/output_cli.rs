@@ -1,5 +1,4 @@
-//! What the command prints: bytes that come back, JSON whose fields are documented, errors as data,
-//! and the small things that people meet first.
+//! The output of the command: bytes that round-trip, JSON with documented fields, errors as data.
 
 use crate::cli::{Place, command, fails, files, json, ok, siftdb, write};
 use proptest::prelude::*;
@@ -111,7 +110,7 @@ fn raw_lines_have_no_escapes() {
     assert_eq!(ok(&["scan", "--raw", &db]), "C:\\new\tD:\\tmp\n");
     assert_eq!(ok(&["scan", &db]), "C:\\\\new\tD:\\\\tmp\n");
     write(&lines, b"C:\\quux\t1\n");
-    assert!(fails(2, &["load", &db, &lines]).contains("--raw takes lines as they are"));
+    assert!(fails(2, &["load", &db, &lines]).contains("--raw reads lines without escapes"));
 }
 
 /// Runs the command on a terminal of its own; `None` where there is no `script` to make one.

@@ -1,5 +1,5 @@
-//! Prefixes in filters change which tables a scan enters and a lookup searches, never what they
-//! answer; the counters say which.
+//! Prefixes in filters change which tables a scan or lookup reads, and never the answer. The
+//! counters say which.
 
 use crate::support::data::bytes;
 use crate::support::filters::{Marks, UpToDash, prefix_rules};

@@ -1,7 +1,8 @@
-//! Opening to read only: the same answers, and not one call that changes a file.
+//! Opening read-only: the same answers, without a call that changes a file.
 //!
-//! A [`FaultEnv`] whose every changing call fails and is counted is the witness in memory; on the
-//! real disk it is the directory's contents, with rights taken away where that means something.
+//! In memory a [`FaultEnv`] lets every changing call fail and counts it. On the real disk the
+//! contents of the directory are compared, and write permission is removed where that has an
+//! effect.
 
 use crate::support::data::{absent_key, key};
 use crate::support::stores::{HOME, as_env, copy_of, files, open, scan, scan_back, small_options};

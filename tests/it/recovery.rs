@@ -1,4 +1,4 @@
-//! The three modes of recovery: what each opens, what it refuses, and what it says it left out.
+//! The three modes of recovery: what each opens, refuses, and reports as dropped.
 
 use crate::support::data::bytes;
 use crate::support::model::Map;
@@ -88,8 +88,8 @@ fn strict_refuses_what_the_default_drops() {
 #[test]
 fn strict_refuses_a_torn_manifest() {
     let (env, ..) = killed();
-    // The recovery of what was killed flushed, so the last edits of this manifest matter to nobody
-    // once the session is over; appended junk is a torn record.
+    // Recovery after the kill flushed, so nothing depends on the last edits of this manifest after
+    // the session. Appended junk is a torn record.
     open(&env, &options()).unwrap().close().unwrap();
     let mut manifests = files_ending(&env, "").into_iter();
     let manifest = manifests.rfind(|path| path.to_string_lossy().contains("MANIFEST")).unwrap();
@@ -267,7 +267,7 @@ fn a_writing_session_clears_the_mark() {
     assert!(matches!(&error, Error::Missing { path, .. } if *path == newest), "{error}");
 }
 
-/// A store that died with far more in its logs than the write buffer of those who open it here.
+/// A killed database whose logs hold far more than the write buffer of the next session.
 fn with_large_logs() -> (MemEnv, Map) {
     let env = MemEnv::with_log();
     let large = options().write_buffer_bytes(1 << 20);

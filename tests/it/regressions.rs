@@ -1,5 +1,5 @@
-//! Defects that were found, each with the smallest store that shows it and the story of what went
-//! wrong. Named after what holds since; never deleted.
+//! Found defects, each with the smallest database that shows it and an account of what went wrong.
+//! Each test is named after the rule that holds now, and is never deleted.
 
 use crate::support::data::bytes;
 use crate::support::stores::{as_env, open, scan_back, small_options};
@@ -8,9 +8,9 @@ use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
 use std::path::Path;
 
-/// The tables of a level were put into the order of their smallest internal keys as plain bytes.
-/// An internal key ends in a trailer, so "a" (then a trailer that begins with 1) stood behind
-/// "a\0b". The binary search over the level then missed keys that were there. Found by the model.
+/// The tables of a level were sorted by their smallest internal keys as plain bytes. An internal
+/// key ends in a trailer, so "a" (then a trailer that begins with 1) was sorted after "a\0b". The
+/// binary search over the level then missed present keys. Found by the model test.
 #[test]
 fn prefix_keys_order_tables_by_user_key() {
     let db = open(&MemEnv::with_log(), &small_options().snappy(false)).unwrap();
@@ -33,8 +33,8 @@ fn prefix_keys_order_tables_by_user_key() {
     assert!(backwards.iter().rev().eq(&keys));
 }
 
-/// A creation that was cut short leaves its manifest behind. The next one tried to create a
-/// manifest of the same name, failed, and so did every opening after it. Found by the crash test.
+/// An interrupted creation leaves its manifest. The next creation tried to create a manifest of the
+/// same name and failed, and so did every later opening. Found by the crash test.
 #[test]
 fn an_unfinished_creation_is_repeated() {
     let env = MemEnv::with_log();
@@ -79,9 +79,9 @@ fn a_flush_may_directly_follow_opening() {
     db.close().unwrap();
 }
 
-/// Every session that writes begins a manifest of its own. After clean closes nobody removed the
-/// one before, so they piled up, each a description of the whole tree. What such a session finds
-/// to be an orphan goes, and nothing that an iterator still reads.
+/// Every writing session begins its own manifest. After clean closes the one before was not
+/// removed, so manifests piled up, each a description of the whole tree. Now a session removes
+/// obsolete files, except those that an iterator still reads.
 #[test]
 fn clean_sessions_leave_no_old_manifests() {
     let env = MemEnv::with_log();

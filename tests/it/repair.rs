@@ -1,6 +1,5 @@
-//! Repair: what is left of a damaged database opens, is sound, and never shows an older value over
-//! a newer one that is there; nothing that could not be used is deleted; interrupted repairs are
-//! repeated.
+//! Repair: a damaged database opens afterwards, is sound, and never shows an older value over a
+//! newer one that is there. Nothing unusable is deleted, and an interrupted repair can be repeated.
 
 use crate::support::data::key;
 use crate::support::reads::all_reads;
@@ -72,7 +71,7 @@ fn store(closed: bool) -> Store {
         }
         match round {
             0 | 2 => db.compact_range(..).unwrap(),
-            // Only a part goes down: now tables below are newer than some above.
+            // Only a part is compacted: now tables below are newer than some above.
             3 => {
                 db.flush().unwrap();
                 db.compact_range(key(200)..).unwrap();
@@ -82,7 +81,7 @@ fn store(closed: bool) -> Store {
         }
     }
     db.sync().unwrap();
-    // What flushes made superfluous goes in the background.
+    // Obsolete files of flushes are removed in the background.
     while files_ending(&store.env, ".wal").len() > 1 {
         std::thread::yield_now();
     }
@@ -94,7 +93,7 @@ fn store(closed: bool) -> Store {
     store
 }
 
-/// Opens what was repaired without tolerating anything and checks that it is sound.
+/// Opens the repaired database in strict mode and checks that it is sound.
 fn sound(env: &MemEnv, what: &str) -> Db {
     let db = open(env, &options().recovery(Recovery::Strict));
     let db = db.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -103,7 +102,7 @@ fn sound(env: &MemEnv, what: &str) -> Db {
     db
 }
 
-/// All that the repaired store holds, whichever way it is read.
+/// All entries of the repaired database, read in every way.
 fn all(env: &MemEnv, what: &str) -> Map {
     all_reads(&sound(env, what), (0..KEYS).map(key), what)
 }
@@ -158,7 +157,7 @@ fn repair_without_manifest_keeps_the_newest_version() {
             assert!(open(&env, &options()).unwrap_err().is_corruption(), "{what}");
             let report = repair(&env).unwrap();
             assert!(report.changed && report.saved_everything(), "{report}");
-            // The manifest beside a lost CURRENT is as good as ever.
+            // The manifest of a lost CURRENT is still valid.
             assert_eq!(report.manifest_used, what.starts_with("CURRENT"), "{report}");
             let db = sound(&env, what);
             assert_eq!(all_reads(&db, (0..KEYS).map(key), what), now, "{what}");
@@ -246,8 +245,8 @@ fn repair_reports_exactly_what_damage_cost() {
     assert!(with_loss > 50 && whole > 3, "{with_loss}, {whole}");
 }
 
-/// A version is believed if the footer's checksum holds for it. Then a newer siftdb wrote the
-/// table, and the repair is its business; else the footer is damaged, which no block needs.
+/// A format version counts if the footer's checksum is correct. Then a newer siftdb wrote the table
+/// and has to repair it. Otherwise the footer is damaged, and no block needs it.
 #[test]
 fn repair_stops_at_another_format_version() {
     let Store { env, .. } = store(true);
@@ -282,8 +281,8 @@ fn repair_stops_at_another_format_version() {
     }
 }
 
-/// As for tables. What follows a log's header has checksums and the log's number, so no write is
-/// lost; without its manifest a database is put together from the tables.
+/// As for tables. The records of a log have checksums and the log's number, so no write is lost.
+/// Without its manifest a database is rebuilt from the tables.
 #[test]
 fn a_flipped_version_costs_its_file_only() {
     let Store { env, now, .. } = store(false);
@@ -330,7 +329,7 @@ fn a_flipped_version_costs_its_file_only() {
     }
 }
 
-/// No number could be given above that of such a table: the repaired manifest named it, and was
+/// There is no file number above that of such a table. The repaired manifest named it, and was
 /// refused. Found by fuzzing.
 #[test]
 fn tables_under_impossible_numbers_are_ignored() {
@@ -349,7 +348,7 @@ fn tables_under_impossible_numbers_are_ignored() {
     assert_eq!(env.read_file(&huge), Some(table));
 }
 
-/// It stayed where it was, and the repaired store was refused for it. Found by fuzzing.
+/// The log stayed in place, and the repaired database was refused because of it. Found by fuzzing.
 #[test]
 fn logs_under_impossible_numbers_are_set_aside() {
     let Store { env, now, .. } = store(true);
@@ -360,7 +359,7 @@ fn logs_under_impossible_numbers_are_set_aside() {
     assert!(env.read_file(&huge).is_none() && is_somewhere(&env, b"no log"));
 }
 
-/// It passed for a torn end, until the next session began an older log. Found by fuzzing.
+/// The log passed for a torn end until the next session began an older log. Found by fuzzing.
 #[test]
 fn empty_logs_under_huge_numbers_move_aside() {
     let Store { env, now, .. } = store(false);
@@ -387,8 +386,7 @@ fn logs_with_impossible_sequences_are_repaired() {
     assert_eq!(sound(&env, "repaired").get("k").unwrap().as_deref(), Some(&b"v"[..]));
 }
 
-/// Its entries came back as the newest of all, whatever the manifest said of their table. Found by
-/// fuzzing.
+/// Such entries came back as the newest of all, against the manifest. Found by fuzzing.
 #[test]
 fn entries_newer_than_their_table_are_dropped() {
     let env = MemEnv::with_log();
@@ -406,7 +404,7 @@ fn entries_newer_than_their_table_are_dropped() {
     assert_eq!(sound(&env, "repaired").get("k").unwrap().as_deref(), Some(&b"new"[..]));
 }
 
-/// FAT and some network file systems know no second names.
+/// FAT and some network file systems have no hard links.
 #[test]
 fn repair_copies_files_without_hard_links() {
     let Store { env: original, ever, .. } = store(true);
@@ -552,12 +550,12 @@ fn a_manifest_prevents_resurrected_keys() {
     db.put("log", "1").unwrap();
     db.close().unwrap();
     drop(db);
-    // The replaced table is still there, and the one in force has no tombstone any more.
+    // The replaced table is still there, and the live one no longer has the tombstone.
     let live = files_ending(&env, ".sst");
     for (path, bytes) in old.iter().filter(|(path, _)| name(path).ends_with(".sst")) {
         env.write_file(path, bytes);
     }
-    // A filter that is damaged is reason for a repair and loses no entry.
+    // A damaged filter needs a repair and loses no entry.
     let mut bytes = env.read_file(&live[0]).unwrap();
     let at = bytes.len() / 3;
     let damaged = (at..bytes.len() - 60).find_map(|at| {
@@ -577,7 +575,7 @@ fn a_manifest_prevents_resurrected_keys() {
 
 #[test]
 fn repair_reads_every_sound_log_record() {
-    // One in the middle; the last one, of which only the end of the log still speaks.
+    // A log in the middle; and the last one, which only the end of its predecessor mentions.
     for (closed, lost) in [(false, 7), (true, 19)] {
         let mut env = MemEnv::with_log();
         let db = open(&env, &options()).unwrap();
@@ -614,7 +612,7 @@ fn batch(number: usize) -> siftdb::WriteBatch {
     batch
 }
 
-/// Damaged stores whose repair can give everything back that `now` has, with what must stay.
+/// Damaged databases whose repair restores all entries of `now`, with the files that must stay.
 fn damaged_stores() -> Vec<(&'static str, MemEnv, Map, Vec<u8>)> {
     let Store { env, now, .. } = store(true);
     let image = files(&env);
@@ -627,7 +625,7 @@ fn damaged_stores() -> Vec<(&'static str, MemEnv, Map, Vec<u8>)> {
     let junk = b"siftdb, or what is left of it".to_vec();
     let without_current = on_disk(&|env| env.remove_file(&home("CURRENT")));
     without_current.write_file(&home("000900.sst"), &junk);
-    // The block's data is sound, its filter is not: placed by the manifest, all comes back.
+    // The data is sound and the filter is not: with the manifest everything is restored.
     let tables = files_ending(&env, ".sst");
     let filter = (0..image[&tables[0]].len()).rev().step_by(3).find_map(|at| {
         let mut bad = image[&tables[0]].clone();
@@ -666,7 +664,7 @@ fn a_crashed_repair_can_be_repeated() {
                 let report = repair(&crashed).unwrap_or_else(|error| panic!("{place}: {error}"));
                 repeated += usize::from(report.changed);
                 assert!(report.missing.is_empty(), "{place}: {report}");
-                // The old one or the new one, at any moment.
+                // The old database or the repaired one, after every call.
                 let has_manifest = what == "with its manifest";
                 assert!(report.manifest_used || !has_manifest, "{place}: {report}");
                 assert_eq!(all(&crashed, &place), now, "{place}, repaired");
@@ -715,14 +713,14 @@ fn repair_refuses_locked_and_foreign_databases() {
     drop(db);
     let invalid = options().block_bytes(0).env(as_env(&env)).repair(HOME);
     assert!(matches!(invalid, Err(Error::InvalidOptions { .. })));
-    // Foreign files beside a database stay where they are.
+    // Foreign files next to a database stay where they are.
     env.write_file(&home("foreign.sst"), b"of someone else");
     env.remove_file(&home("CURRENT"));
     repair(&env).unwrap();
     assert_eq!(env.read_file(&home("foreign.sst")).as_deref(), Some(&b"of someone else"[..]));
 }
 
-/// A disk of its own with the files of a store whose `CURRENT` is damaged.
+/// A separate disk with the files of a database whose `CURRENT` is damaged.
 fn on_real_disk(image: &BTreeMap<PathBuf, Vec<u8>>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (path, bytes) in image {
@@ -762,8 +760,8 @@ fn repair_keeps_existing_lost_names() {
     }
 }
 
-/// Fifty keys of which one was deleted, and that deletion's tombstone is gone; a second table; a
-/// log. Beside them a table that was replaced, with the deleted key.
+/// Fifty keys, of which one was deleted and its tombstone dropped; a second table; a log. A
+/// replaced table with the deleted key is still on the disk.
 fn with_a_replaced_table() -> MemEnv {
     let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
@@ -783,7 +781,7 @@ fn with_a_replaced_table() -> MemEnv {
     copy_of(&files(&env))
 }
 
-/// Each of these made the manifest void, and the replaced table brought its deleted key back.
+/// Each of these invalidated the manifest, and the replaced table resurrected its deleted key.
 #[test]
 fn repair_reports_only_missing_sequences() {
     let image = files(&with_a_replaced_table());
@@ -819,7 +817,7 @@ fn repair_reports_only_missing_sequences() {
 #[test]
 fn repair_names_missing_logs() {
     let env = MemEnv::with_log();
-    // Short sessions: nothing of them is flushed.
+    // Short sessions, in which nothing is flushed.
     for session in 0..3 {
         let db = open(&env, &options().immutable_memtables_max(8)).unwrap();
         (0..5).for_each(|number| db.put(key(5 * session + number), "value").unwrap());
@@ -854,9 +852,9 @@ fn ends_of_edits(env: &MemEnv, manifest: &Path) -> Vec<usize> {
     starts.skip(1).chain([bytes]).collect()
 }
 
-/// A manifest that lost its last edits names tables that a compaction has replaced, or a log that
-/// was flushed; what replaced them is not in it. Such a manifest places nothing wrong, and what it
-/// cannot know takes part.
+/// A manifest that lost its last edits names tables that a compaction has replaced, or a flushed
+/// log, and not their replacements. Its tables are placed correctly, and the repair adds the
+/// others.
 #[test]
 fn a_manifest_without_its_last_edits_costs_nothing() {
     for closed in [true, false] {
@@ -872,7 +870,7 @@ fn a_manifest_without_its_last_edits_costs_nothing() {
             let env = copy_of(&image);
             env.write_file(&manifest, &good[..cut]);
             let report = repair(&env).unwrap_or_else(|error| panic!("{what}: {error}"));
-            // A torn end alone is what a crash leaves.
+            // A crash may leave a torn end, and nothing else.
             let db = match report.changed {
                 true => sound(&env, &what),
                 false => open(&env, &options()).unwrap(),
@@ -910,14 +908,14 @@ fn repair_uses_the_newest_whole_manifest() {
     let report = repair(&whole).unwrap();
     assert!(report.manifest_used && report.tables_kept == 3 && report.saved_everything());
     assert_eq!(scan(&sound(&whole, "newest")).unwrap(), now);
-    // Damaged, it was in force: the older ones know too little.
+    // The damaged manifest was in force; older ones lack edits.
     for broken in [&contents[..20], &contents[..40], &vec![0; contents.len()]] {
         let env = copy(broken);
         let report = repair(&env).unwrap();
         assert!(!report.manifest_used, "{report}");
         assert_eq!(scan(&sound(&env, "older")).unwrap(), now);
     }
-    // Never in force, beside one that knows every table.
+    // A manifest that was never in force, next to one that names every table.
     let env = copy(contents);
     env.write_file(&home("MANIFEST-000900"), &contents[..30]);
     let report = repair(&env).unwrap();
@@ -932,7 +930,7 @@ fn repair_uses_the_newest_whole_manifest() {
     assert_eq!(scan(&sound(&env, "renamed")).unwrap(), now);
 }
 
-/// `CURRENT`, a manifest, a table and a log, each with a folder or a link in its place.
+/// `CURRENT`, a manifest, a table and a log, each replaced by a folder or a link.
 #[test]
 fn repair_moves_folders_and_links_aside() {
     let Store { env, now, .. } = store(true);

@@ -1,5 +1,5 @@
-//! Rescue: damage to a table's frame costs none of its entries, and damage to a block only that
-//! block's; repair makes the rest into a table with index, filter and properties.
+//! Rescue: damage to a table's frame costs none of its entries, and damage to a block costs only
+//! that block's. Repair writes the rest into a table with index, filter and properties.
 
 use crate::support::data::key;
 use crate::support::filters::one_of_each_layout;

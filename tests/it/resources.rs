@@ -1,5 +1,5 @@
-//! What a database takes of the system: descriptors, threads, memory, room on the disk. Each test
-//! runs in a process of its own, so that it counts nobody else's, under limits of its own.
+//! Resources that a database takes: descriptors, threads, memory, disk space. Each test runs in a
+//! process of its own, with its own limits and counts.
 //!
 //! `SIFTDB_SOAK_SECONDS` sets how long memory is watched.
 

@@ -1,5 +1,5 @@
-//! A disk that fills up at any call, and `Db::resume` when there is room again: nothing that was
-//! acknowledged is lost, nothing that was refused comes back after that, at any crash.
+//! A disk that fills up at any call, and `Db::resume` when there is space again: no acknowledged
+//! write is lost, and no refused write appears later, at any crash.
 
 use crate::support::data::bytes;
 use crate::support::rng::Rng;
@@ -22,13 +22,13 @@ fn entries(step: usize) -> [(Vec<u8>, Vec<u8>); 2] {
     [0, 1].map(|side| (format!("{step:04}-{side}").into_bytes(), bytes(step as u64, 1800)))
 }
 
-/// How a write went.
+/// The result of a write.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     step: usize,
     acknowledged: bool,
     synced: bool,
-    /// Calls made when it was over.
+    /// Calls made when it returned.
     call: usize,
 }
 
@@ -38,7 +38,7 @@ struct Session {
     db: Db,
     writes: Vec<Write>,
     step: usize,
-    /// Calls made when the last `resume` returned; refused writes of before are gone.
+    /// Calls made when the last `resume` returned; earlier refused writes are gone.
     resumed: Option<usize>,
     place: String,
 }
@@ -51,7 +51,7 @@ impl Session {
         Session { disk, env, db, writes: Vec::new(), step: 0, resumed: None, place }
     }
 
-    /// Goes on until something fails, or the end.
+    /// Continues until a call fails, or to the end.
     fn play(&mut self) -> siftdb::Result<()> {
         while self.step < STEPS {
             let step = self.step;
@@ -80,7 +80,7 @@ impl Session {
         writes.flat_map(|write| entries(write.step)).collect()
     }
 
-    /// Reads show what was acknowledged and nothing else, whatever state the database is in.
+    /// Reads show the acknowledged writes and nothing else, in every state of the database.
     fn check_reads(&self) {
         assert_eq!(scan(&self.db).unwrap(), self.acknowledged(), "{}", self.place);
         for write in &self.writes {
@@ -107,8 +107,8 @@ impl Session {
         }
     }
 
-    /// What a crash after `call` calls left must be a prefix of the writes with all that was
-    /// promised by then.
+    /// A crash after `call` calls must leave a prefix of the writes with every write that was
+    /// durable by then.
     fn check_crash(&self, call: usize, model: CrashModel, seed: u64) {
         let place = format!("{}, then {model:?} {seed} after {call}", self.place);
         let left = self.disk.replay(call, model, seed);
@@ -149,7 +149,7 @@ impl Session {
         self.check_crash(calls, CrashModel::Kill, 0);
         self.check_crash(calls, CrashModel::Posix, 0);
         for _ in 0..count {
-            // Most of them where it failed and went on.
+            // Most of them at the failure and after it.
             let near = self.resumed.unwrap_or(calls).saturating_sub(20);
             let call = match rng.chance(70) {
                 true => near + rng.below((calls - near).min(40) + 1),
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// Closes, and finds all of it again.
+    /// Closes, reopens, and finds every write.
     fn finish(self, resumed: bool) {
         assert_eq!(self.db.close().is_ok(), resumed, "{}", self.place);
         if resumed {
@@ -223,7 +223,7 @@ fn resume_continues_after_a_full_disk() {
     assert!(resumed > 100 && refused > 10, "{resumed} resumed, {refused} refused");
 }
 
-/// The disk fills up once more while `resume` makes its files.
+/// The disk fills up again while `resume` creates its files.
 #[test]
 fn a_failed_resume_can_be_repeated() {
     let options = small_options().auto_compaction(false);
@@ -239,7 +239,7 @@ fn a_failed_resume_can_be_repeated() {
                 if !session.env.has_fired() {
                     break;
                 }
-                // What a failed removal leaves, the next session sweeps.
+                // The next session removes the remains of a failed removal.
                 failed += usize::from(first.is_err());
                 session.check_reads();
                 session.env.heal();
@@ -287,7 +287,7 @@ fn resume_refuses_other_failures() {
 
 #[test]
 fn a_failed_sync_rules_out_resume() {
-    // One thread meets a full disk, and what was to be synced beside it fails for good.
+    // One thread meets a full disk while a sync in another thread fails for good.
     let mut session = Session::new(&small_options().auto_compaction(false), "both".into());
     let writes = Calls::Named("write_at");
     let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(writes);

@@ -1,4 +1,4 @@
-//! `Db::verify` finds what is damaged, names the file, and says that sound databases are sound.
+//! `Db::verify` finds damage, names the file, and reports sound databases as sound.
 
 use crate::support::data::key;
 use crate::support::filters::{all_filters, layouts};
@@ -78,8 +78,8 @@ fn verify_names_the_file_of_every_flip() {
     // Resident filters and cached blocks are at hand: none of them may answer for the file.
     db.iter().for_each(|entry| drop(entry.unwrap()));
     sound(&db, "before");
-    // What the flush and the compaction left over goes in the background, and is nobody's then: a
-    // log that went between two flips of its bytes failed this test once.
+    // Wait until the background has removed the obsolete files of the flush and the compaction: a
+    // log that disappeared between two flips of its bytes failed this test once.
     let in_use = || (1, db.stats().total().tables as usize);
     let started = Instant::now();
     while (files_ending(&env, ".wal").len(), files_ending(&env, ".sst").len()) != in_use() {

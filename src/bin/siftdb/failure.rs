@@ -120,7 +120,7 @@ impl Failure {
                 let written = match written {
                     None => String::new(),
                     Some(0) => "; nothing was written".into(),
-                    Some(lines) => format!("; {lines} lines before it were written"),
+                    Some(lines) => format!("; lines written before it: {lines}"),
                 };
                 format!("{}: line {line}: {message}{written}", file.display())
             }

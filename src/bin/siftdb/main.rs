@@ -9,7 +9,7 @@
 //! with that text. The field `format` is the version of the objects: within a version fields are
 //! only added. With `--json`, errors are objects on standard error.
 
-// Subcommands first, then what they share: a module uses only what stands below it.
+// Subcommands first, then what they share: a module uses only modules below it.
 mod demo;
 mod delete;
 mod explain;
@@ -21,9 +21,9 @@ mod flush;
 mod compact;
 mod repair;
 mod scan;
-mod sst;
 mod stats;
 mod verify;
+mod sst;
 
 mod args;
 mod bars;

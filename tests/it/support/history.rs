@@ -1,10 +1,10 @@
-//! What was promised when: the batches of several writers, and what a crash may leave of them.
+//! The promises to writers: the batches of several writers, and what a crash may leave of them.
 //!
-//! Time is the length of the disk's log of calls; before a crash it is negative. Of every writer a crash must leave the first so
-//! many batches, of all writers together a prefix of the order in which they were written. Of that
-//! order a test knows what it saw: a batch that was acknowledged before another was handed in
-//! comes first. Every batch writes its number under a key of its writer's own, so that what was
-//! found says which prefix it claims to be; all of it must then agree.
+//! Time is the length of the disk's log of calls; before a crash it is negative. A crash must leave
+//! the first batches of every writer, and of all writers together a prefix of the order of writes.
+//! A test knows part of that order: a batch that was acknowledged before another one was given to
+//! the database comes first. Every batch writes its number under a key of its writer, so the
+//! entries found say which prefix they claim to be, and everything must agree with it.
 
 use super::model::{Entries, Map};
 use siftdb::env::testing::CrashModel;
