@@ -27,6 +27,9 @@ fn request(n: u64, slots: &Arc<Slots<u64>>) -> Request<'_, u64> {
 
 /// Block `n` through its slot, as the table reader goes.
 fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
+    if let Some(slotted) = slots.slot(n as usize).get() {
+        return slotted.into_shared();
+    }
     let found = match cache.fetch(request(n, slots), || Ok((n, BLOCK)), || Ok(Fetched::Uncached(n)))
     {
         Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),

@@ -1,10 +1,11 @@
 //! The block cache: least recently used blocks, counted in bytes, generic over what a block is.
 //!
-//! Asking where a block is takes one call, [`Cache::fetch`]: from its slot, else from the cache,
-//! else from the file. A shard is a mutex over two LRU lists, [`Priority::High`] (filters, indexes)
-//! and [`Priority::Low`] (data). A block that was found in its slot counts as used when it comes up
-//! for eviction. All shards share one budget: the capacity less what is reserved for pinned filters
-//! and indexes, and less what filters take while they are built ([`ConstructionBudget`]).
+//! A reader that finds the slot of a block empty asks where the block is by one call,
+//! [`Cache::fetch`]: it returns the cached block, or has the file read. A shard is a mutex over two
+//! LRU lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). A block that was
+//! found in its slot counts as used when it comes up for eviction. All shards share one budget: the
+//! capacity less what is reserved for pinned filters and indexes, and less what filters take while
+//! they are built ([`ConstructionBudget`]).
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
 //! is dropped and no block is read while a shard is locked; concurrent misses of one block load it
@@ -158,26 +159,11 @@ impl<V> Cache<V> {
         })
     }
 
-    /// The block of `request`: from its slot, else from the cache, else read. `load` makes a value
-    /// to keep and says how many bytes it holds on the heap. `read` makes what this reader uses by
-    /// itself where the cache does not keep the block. At most one of them runs, without a lock;
-    /// neither may call the cache.
-    #[inline]
+    /// The block of `request`, whose slot the reader found empty: from the cache, else read. `load`
+    /// makes a value to keep and says how many bytes it holds on the heap. `read` makes what this
+    /// reader uses by itself where the cache does not keep the block. At most one of them runs,
+    /// without a lock; neither may call the cache.
     pub fn fetch<U>(
-        &self,
-        request: Request<'_, V>,
-        load: impl FnOnce() -> Result<(V, usize)>,
-        read: impl FnOnce() -> Result<Fetched<V, U>>,
-    ) -> Result<Fetched<V, U>> {
-        match request.slot.and_then(SlotRef::get) {
-            Some(slotted) => Ok(Fetched::Slotted(slotted)),
-            None => self.fetch_slowly(request, load, read),
-        }
-    }
-
-    /// Not inlined, so that a block in its slot costs its readers little code.
-    #[inline(never)]
-    fn fetch_slowly<U>(
         &self,
         request: Request<'_, V>,
         load: impl FnOnce() -> Result<(V, usize)>,
@@ -479,9 +465,14 @@ mod tests {
         n: u64,
         bytes: usize,
     ) -> Arc<Cached<u64>> {
-        let (slot, priority) = (Some(slots.slot(n as usize)), priority_of(n));
-        let request = Request { key: key(n), priority, slot, bytes: bytes as u64, fill: true };
-        let value = match cache.fetch(request, || Ok((n, bytes)), || Ok(Fetched::Uncached(n))) {
+        let (slot, priority) = (slots.slot(n as usize), priority_of(n));
+        let request =
+            Request { key: key(n), priority, slot: Some(slot), bytes: bytes as u64, fill: true };
+        let fetched = match slot.get() {
+            Some(slotted) => Ok(Fetched::Slotted(slotted)),
+            None => cache.fetch(request, || Ok((n, bytes)), || Ok(Fetched::Uncached(n))),
+        };
+        let value = match fetched {
             Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),
             Ok(Fetched::Shared(shared)) => shared,
             Ok(Fetched::Uncached(n)) => Cached::uncached(n),

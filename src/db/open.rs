@@ -29,7 +29,7 @@ use crate::env::directory::{lock_to_read, lock_to_write, number_behind, our_file
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
-use crate::memtable::published::Published;
+use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::read_view::ReadView;
 use crate::state::shared::{LogState, Shared};

@@ -87,7 +87,7 @@ pub fn write_tables(
 ) -> Result<JobOutcome> {
     let newest_first = memtables.iter().rev();
     let rewrite = Rewrite {
-        sources: newest_first.flat_map(|memtable| memtable.walks(Direction::Forward)).collect(),
+        sources: newest_first.flat_map(|memtable| memtable.iterators(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
         stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&levels[1..], &levels[0])),

@@ -194,7 +194,7 @@ impl Tree {
             assert!(gathered[first..].is_sorted_by(|a, b| compare_internal(&a.0, &b.0).is_lt()));
         };
         for memtable in &self.memtables {
-            memtable.walks(direction).for_each(|mut walk| gather(&mut walk));
+            memtable.iterators(direction).for_each(|mut walk| gather(&mut walk));
         }
         for handle in self.version.level(0) {
             gather(&mut LevelIter::new(direction, vec![handle.clone()], true));

@@ -1,10 +1,10 @@
-//! The filter of a memtable: a blocked Bloom filter that takes keys while it is asked.
+//! The filter of a memtable: a blocked Bloom filter that takes keys while other threads read it.
 //!
-//! A key has one line of 512 bits, chosen by the high bits of its hash, and in each of the line's
-//! eight words one bit, so that a question costs one cache line and no branch. Bits are only ever
-//! set. All accesses are relaxed: the order between a bit and its entry comes from the published
-//! sequence, see `memtable/memtable.rs`. It is never written to a file, so its bits may change at
-//! will. At 24 bits a key (64 MiB of 200-byte entries) about one absent key in 10,000 passes.
+//! The high bits of a key's hash choose one cache line of 512 bits. The key has one bit in each of
+//! the line's eight words, so a lookup costs one cache line and no branch. Bits are only ever set.
+//! All accesses are relaxed: the published sequence orders a bit and its entry, see
+//! `memtable/memtable.rs`. The filter is never written to a file, so its bits may change between
+//! versions. At 24 bits a key (64 MiB of 200-byte entries) about one absent key in 10,000 passes.
 
 use crate::base::prefetch;
 use crate::base::sync::{AtomicU64, OnceLock, Ordering};
@@ -17,17 +17,17 @@ struct FilterLine([AtomicU64; 8]);
 /// A filter of fixed size, filled by one writer. Without lines it answers "may contain".
 pub struct MemtableFilter {
     lines: usize,
-    /// Made for the first key: most memtables of a database that is only read never have one.
-    made: OnceLock<Box<[FilterLine]>>,
+    /// Allocated for the first key: a database that is only read has memtables without keys.
+    allocated: OnceLock<Box<[FilterLine]>>,
 }
 
 impl MemtableFilter {
     /// An empty filter of that size, rounded down to whole lines; below one line, none.
     pub fn new(bytes: usize) -> Self {
-        MemtableFilter { lines: bytes / size_of::<FilterLine>(), made: OnceLock::new() }
+        MemtableFilter { lines: bytes / size_of::<FilterLine>(), allocated: OnceLock::new() }
     }
 
-    /// Size in memory, once it has a key.
+    /// Bytes of memory, once it has a key.
     pub fn bytes(&self) -> usize {
         self.lines * size_of::<FilterLine>()
     }
@@ -36,7 +36,7 @@ impl MemtableFilter {
     #[inline]
     fn line(&self, hash: u64) -> Option<&FilterLine> {
         let at = ((u128::from(hash) * self.lines as u128) >> 64) as usize;
-        self.made.get()?.get(at)
+        self.allocated.get()?.get(at)
     }
 
     /// The bit of a hash in word `i`: six bits of the hash, mixed, from the 16th upward.
@@ -47,8 +47,8 @@ impl MemtableFilter {
 
     /// Sets the bits of a key's hash. One caller at a time.
     pub fn add(&self, hash: u64) {
-        let make = || std::iter::repeat_with(FilterLine::default).take(self.lines).collect();
-        self.made.get_or_init(make);
+        let allocate = || std::iter::repeat_with(FilterLine::default).take(self.lines).collect();
+        self.allocated.get_or_init(allocate);
         let Some(line) = self.line(hash) else { return };
         for (i, word) in line.0.iter().enumerate() {
             let bits = word.load(Ordering::Relaxed) | Self::bit(hash, i);
@@ -56,7 +56,7 @@ impl MemtableFilter {
         }
     }
 
-    /// Asks the processor for the line of a hash.
+    /// Prefetches the line of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some(line) = self.line(hash) {
@@ -69,7 +69,7 @@ impl MemtableFilter {
     pub fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.line(hash) else { return self.lines == 0 };
         let words = line.0.iter().enumerate();
-        // No early exit: eight loads of one line cost less than one branch guessed wrong.
+        // No early exit: eight loads of one line cost less than one mispredicted branch.
         0 == words.fold(0, |missing, (i, word)| {
             missing | (Self::bit(hash, i) & !word.load(Ordering::Relaxed))
         })

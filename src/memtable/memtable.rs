@@ -1,43 +1,50 @@
-//! The newest writes, sorted in memory: a few skip lists, filled one after the other, and a small
-//! filter over them all.
+//! The newest writes, sorted in memory: skip lists of internal keys, and a filter over them all.
 //!
 //! `write/commit.rs` applies batches, one writer at a time, in ascending order of their sequences;
-//! any number of threads read meanwhile. A writer sets a key's filter bits, inserts the entry, and
-//! only then publishes the sequence (`memtable/published.rs`). A reader loads the published
-//! sequence before it asks the filter, so everything at or below that sequence is visible to it,
-//! and relaxed loads and stores suffice for all else: filter bits, counts, and how many segments
-//! are used. [`Memtable::get`] does not ask the filter; its caller does, to count it.
+//! any number of threads read at the same time. A writer sets a key's filter bits, inserts the
+//! entry, and only then publishes the sequence ([`Published`]). A reader loads the published
+//! sequence before it asks the filter, so it sees everything up to that sequence. Relaxed loads and
+//! stores suffice for the rest: filter bits, counts, and the number of segments in use.
+//! [`Memtable::get`] does not ask the filter of the whole memtable; its caller does, to count it.
 //!
-//! Of two versions of a key, the newer is in the same segment or in a later one: a lookup goes from
-//! the last segment back and ends at the first that has the key. Where there are several, each has
-//! a filter of its own, so that only one list is searched; a walk goes over each by itself.
+//! A [`Segment`] is one skip list. A list that fits in the processor's caches takes an entry in
+//! half the time of one of 64 MiB, so a large memtable has several and fills one after the other.
+//! The newer of two versions of a key is in the same segment or in a later one: a lookup goes from
+//! the last segment back and ends at the first that has the key. Each segment then has a filter of
+//! its own, so only one list is searched. An iterator reads one segment.
 //!
 //! Dropping a memtable takes time in proportion to its entries and belongs in the background.
-//! There are no range tombstones yet; the decoder of batches refuses their kind.
+//! `SkipMap::get` (counts references on hot nodes) and `range()` (leaks in 0.1.3) are not used.
 
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
-use crate::base::key::{Lookup, LookupKey, ValueKind};
-use crate::base::sync::{Arc, AtomicUsize, Ordering};
+use crate::base::key::{
+    Lookup, LookupKey, SequenceNumber, ValueKind, key_head, put_key_with_trailer,
+    split_internal_key,
+};
+use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
 use crate::base::value::Value;
-use crate::base::write_batch::DecodedBatch;
-use crate::filter::hash::KeyHash;
+use crate::base::write_batch::{BatchEntry, DecodedBatch};
+use crate::filter::hash::{KeyHash, xxph3_64};
 use crate::memtable::bloom::MemtableFilter;
-use crate::memtable::segment::{Copies, Segment};
+use crossbeam_epoch as epoch;
+use crossbeam_skiplist::base::{Entry, SkipList};
+use std::borrow::Borrow;
+use std::cmp;
 use std::fmt;
 use std::ops::Bound;
 
-/// What an entry costs beside its key and value: node, tower, its share of the allocator.
+/// What an entry costs besides its key and value: node, tower, its share of the allocator.
 const ENTRY_BYTES: usize = 96;
 
-/// One byte of filter for as many of write buffer; of a segment's own filter, for as many of it.
+/// Bytes of write buffer, or of a segment, for one byte of its filter.
 const FILTER_SHARE: usize = 64;
 
-/// Most segments. Each makes puts faster, by less than the one before, and the start of a scan
-/// slower by one search of a list, as long as the memtable is full.
+/// Most segments. Each further one makes puts faster by less, and the start of a scan slower by one
+/// search.
 const SEGMENTS_MAX: usize = 4;
 
-/// Segments are not smaller than this: the processor's caches hold it.
+/// Segments are at least this large: the processor's caches hold it.
 const SEGMENT_BYTES_MIN: usize = 2 << 20;
 
 /// Most entries that an iterator copies at a time.
@@ -48,10 +55,10 @@ const CHUNK_ENTRIES_FIRST: usize = 4;
 
 /// A memtable.
 pub struct Memtable {
-    /// Filled in order. One of them without a filter, since only with one are several searched in
-    /// the time of one.
+    /// Filled in order. Without filters there is one segment: only filters make searching several
+    /// as cheap as searching one.
     segments: Box<[Segment]>,
-    /// How many of them take or took writes.
+    /// Segments in use: all but the last of them are full.
     used: AtomicUsize,
     segment_bytes: usize,
     filter: MemtableFilter,
@@ -67,7 +74,7 @@ impl fmt::Debug for Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable for a write buffer of that size; `filter`: whether to have a filter.
+    /// An empty memtable for a write buffer of that size, with or without a filter.
     pub fn new(write_buffer_bytes: usize, filter: bool) -> Self {
         let segments = match filter {
             true => (write_buffer_bytes / SEGMENT_BYTES_MIN).clamp(1, SEGMENTS_MAX),
@@ -95,7 +102,7 @@ impl Memtable {
         }
     }
 
-    /// What `batch` adds to [`bytes`](Self::bytes), or a few bytes more.
+    /// What `batch` adds to [`bytes`](Self::bytes), at most a few bytes too many.
     pub fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
         batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
     }
@@ -115,8 +122,7 @@ impl Memtable {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The segment that takes the next batch. A batch stands in one: its writer may read none of
-    /// it before all of it is published.
+    /// The segment for the next batch. A batch goes into one segment, even if it exceeds it.
     fn open_segment(&self) -> &Segment {
         let (used, bytes) = (self.used.load(Ordering::Relaxed), self.bytes());
         if bytes >= used * self.segment_bytes && used < self.segments.len() {
@@ -126,13 +132,13 @@ impl Memtable {
         &self.segments[used - 1]
     }
 
-    /// Those that may have entries, newest first.
+    /// The segments in use, newest first.
     fn filled(&self) -> impl Iterator<Item = &Segment> {
         self.segments[..self.used.load(Ordering::Relaxed)].iter().rev()
     }
 
-    /// The newest version of the key that the lookup's sequence can see. `hash` is the key's, or
-    /// `None` to ask no filter.
+    /// The newest version of the key that the lookup's sequence can see. With `hash`, the filters
+    /// of segments are asked.
     pub fn get(&self, key: &LookupKey, hash: Option<&KeyHash<'_>>) -> Lookup {
         for segment in self.filled() {
             if hash.is_some_and(|hash| !segment.may_contain(hash.xxph3())) {
@@ -146,19 +152,19 @@ impl Memtable {
         Lookup::Absent
     }
 
-    /// False if no version of the key is here at any published sequence; true is a "maybe".
+    /// False if the memtable has no version of the key at any published sequence; true is "maybe".
     #[inline]
     pub fn may_contain(&self, hash: &KeyHash<'_>) -> bool {
         self.filter.may_contain(hash.xxph3())
     }
 
-    /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
+    /// Prefetches the memory that [`may_contain`](Self::may_contain) reads.
     #[inline]
     pub fn prefetch(&self, hash: &KeyHash<'_>) {
         self.filter.prefetch(hash.xxph3());
     }
 
-    /// Bytes of keys and values, the same for each entry, and the filters.
+    /// Bytes of keys and values, a constant for each entry, and the filters.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -168,7 +174,7 @@ impl Memtable {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Those of the entries that delete their key.
+    /// Entries that delete their key.
     pub fn tombstones(&self) -> usize {
         self.tombstones.load(Ordering::Relaxed)
     }
@@ -178,43 +184,45 @@ impl Memtable {
         self.entries() == 0
     }
 
-    /// Walks that have all entries together, one over each segment, newest first, each of which
-    /// keeps the memtable alive. Entries that are inserted meanwhile may come or not; those
-    /// published before this call do.
-    pub fn walks(self: &Arc<Self>, direction: Direction) -> impl Iterator<Item = MemtableIter> {
+    /// One iterator per segment, newest first, that have all entries together. Each keeps the
+    /// memtable alive. They return every entry published before this call; they may return entries
+    /// inserted later.
+    pub fn iterators(self: &Arc<Self>, direction: Direction) -> impl Iterator<Item = MemtableIter> {
         let segments = (0..self.used.load(Ordering::Relaxed)).rev();
         segments.map(move |segment| MemtableIter {
             memtable: Arc::clone(self),
             segment,
             direction,
             copies: Copies::default(),
-            at: 0,
+            position: 0,
             limit: CHUNK_ENTRIES_FIRST,
         })
     }
 }
 
-/// Walks a segment by chunks of entries, copied under one guard each.
+/// Iterates over a segment in chunks of entries.
+// No entry outlives its epoch guard, and an iterator may live long: so each chunk is copied under
+// one guard.
 pub struct MemtableIter {
     memtable: Arc<Memtable>,
     segment: usize,
     direction: Direction,
     copies: Copies,
-    at: usize,
-    /// Entries that `copies` may have; if it has fewer, nothing is behind it.
+    position: usize,
+    /// Entries that `copies` was asked to have. If it has fewer, the segment ends there.
     limit: usize,
 }
 
 impl MemtableIter {
     fn fill(&mut self, bound: Bound<&[u8]>) {
-        self.at = 0;
+        self.position = 0;
         let segment = &self.memtable.segments[self.segment];
         segment.copy(self.direction, bound, self.limit, &mut self.copies);
     }
 
-    /// Copies the entries behind these, which are as many as they might be: more may follow.
+    /// Copies the next chunk, which is twice as long.
     fn refill(&mut self) {
-        let last = self.copies.key(self.at - 1).to_vec();
+        let last = self.copies.key(self.position - 1).to_vec();
         self.limit = CHUNK_ENTRIES_MAX.min(2 * self.limit);
         self.fill(Bound::Excluded(&last));
     }
@@ -232,8 +240,8 @@ impl InternalIterator for MemtableIter {
 
     #[inline]
     fn next(&mut self) -> bool {
-        self.at += 1;
-        if self.at == self.copies.len() && self.at == self.limit {
+        self.position += 1;
+        if self.position == self.copies.len() && self.position == self.limit {
             self.refill();
         }
         self.valid()
@@ -241,25 +249,357 @@ impl InternalIterator for MemtableIter {
 
     #[inline]
     fn valid(&self) -> bool {
-        self.at < self.copies.len()
+        self.position < self.copies.len()
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.copies.key(self.at)
+        self.copies.key(self.position)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.copies.value(self.at)
+        self.copies.value(self.position)
     }
 
     fn value_owned(&self) -> Value {
-        self.copies.value_owned(self.at)
+        self.copies.value_owned(self.position)
     }
 
     fn status(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Bytes of a chunk of values; a larger value has a chunk of its own.
+const VALUE_CHUNK_BYTES: usize = 16 << 10;
+
+/// An internal key, owned by a node or borrowed for a search: what the list compares.
+trait KeyView {
+    /// The first 8 bytes of the user key, zero-padded, big-endian: enough to order most keys.
+    fn prefix(&self) -> u64;
+    fn user_key(&self) -> &[u8];
+    fn trailer(&self) -> u64;
+}
+
+/// User key ascending, then trailer descending.
+#[inline]
+fn compare(a: &(impl KeyView + ?Sized), b: &(impl KeyView + ?Sized)) -> cmp::Ordering {
+    (a.prefix().cmp(&b.prefix()))
+        .then_with(|| a.user_key().cmp(b.user_key()))
+        .then_with(|| b.trailer().cmp(&a.trailer()))
+}
+
+/// An entry's key. Short user keys are in the node itself, which a search touches anyway.
+struct MemKey {
+    prefix: u64,
+    trailer: u64,
+    bytes: KeyBytes,
+}
+
+enum KeyBytes {
+    Inline { len: u8, bytes: [u8; KeyBytes::INLINE] },
+    Heap(Box<[u8]>),
+}
+
+impl KeyBytes {
+    const INLINE: usize = 22;
+}
+
+impl MemKey {
+    fn new(user_key: &[u8], trailer: u64) -> Self {
+        let bytes = if user_key.len() <= KeyBytes::INLINE {
+            let mut bytes = [0; KeyBytes::INLINE];
+            bytes[..user_key.len()].copy_from_slice(user_key);
+            KeyBytes::Inline { len: user_key.len() as u8, bytes }
+        } else {
+            KeyBytes::Heap(Box::from(user_key))
+        };
+        MemKey { prefix: key_head(user_key), trailer, bytes }
+    }
+}
+
+impl KeyView for MemKey {
+    #[inline]
+    fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    #[inline]
+    fn user_key(&self) -> &[u8] {
+        match &self.bytes {
+            KeyBytes::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            KeyBytes::Heap(bytes) => bytes,
+        }
+    }
+
+    #[inline]
+    fn trailer(&self) -> u64 {
+        self.trailer
+    }
+}
+
+/// The skip list wants the order as traits, of its keys and of what it is searched with.
+macro_rules! ordered_by_compare {
+    ($key:ty) => {
+        impl PartialEq for $key {
+            fn eq(&self, other: &Self) -> bool {
+                compare(self, other).is_eq()
+            }
+        }
+
+        impl Eq for $key {}
+
+        impl PartialOrd for $key {
+            fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $key {
+            #[inline]
+            fn cmp(&self, other: &Self) -> cmp::Ordering {
+                compare(self, other)
+            }
+        }
+    };
+}
+
+ordered_by_compare!(MemKey);
+ordered_by_compare!(dyn KeyView + '_);
+
+/// A key to search with, borrowed: lookups of any length allocate nothing.
+struct KeyRef<'a> {
+    prefix: u64,
+    trailer: u64,
+    user_key: &'a [u8],
+}
+
+impl<'a> KeyRef<'a> {
+    fn new(user_key: &'a [u8], trailer: u64) -> Self {
+        KeyRef { prefix: key_head(user_key), trailer, user_key }
+    }
+
+    /// A bound is an internal key; a shorter one sorts before all versions of that user key.
+    fn of_internal(internal_key: &'a [u8]) -> Self {
+        let (user_key, trailer) =
+            split_internal_key(internal_key).unwrap_or((internal_key, u64::MAX));
+        KeyRef::new(user_key, trailer)
+    }
+}
+
+impl KeyView for KeyRef<'_> {
+    #[inline]
+    fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    #[inline]
+    fn user_key(&self) -> &[u8] {
+        self.user_key
+    }
+
+    #[inline]
+    fn trailer(&self) -> u64 {
+        self.trailer
+    }
+}
+
+impl<'a> Borrow<dyn KeyView + 'a> for MemKey {
+    #[inline]
+    fn borrow(&self) -> &(dyn KeyView + 'a) {
+        self
+    }
+}
+
+/// A value in its entry: a part of a chunk.
+#[derive(Clone)]
+struct Stored {
+    chunk: Arc<[u8]>,
+    start: u32,
+    len: u32,
+}
+
+impl Stored {
+    fn bytes(&self) -> &[u8] {
+        let start = self.start as usize;
+        &self.chunk[start..start + self.len as usize]
+    }
+
+    fn value(&self) -> Value {
+        Value::from_chunk(&self.chunk, self.start, self.len)
+    }
+}
+
+/// The values of the next entries of a batch in one chunk, and the number of entries. One
+/// allocation serves several entries; a value that was read keeps its chunk alive and nothing else.
+fn next_chunk<'b>(mut entries: impl Iterator<Item = BatchEntry<'b>>) -> (Arc<[u8]>, usize) {
+    let Some(first) = entries.next() else { return (Arc::from([]), 0) };
+    let mut next = entries.next();
+    if next.is_none() || first.value.len() > VALUE_CHUNK_BYTES {
+        return (Arc::from(first.value), 1);
+    }
+    let (mut values, mut count) = (first.value.to_vec(), 1);
+    while let Some(entry) = next
+        && values.len() + entry.value.len() <= VALUE_CHUNK_BYTES
+    {
+        values.extend_from_slice(entry.value);
+        count += 1;
+        next = entries.next();
+    }
+    (Arc::from(values), count)
+}
+
+/// The entries of a run of writes, in one skip list.
+struct Segment {
+    /// A value, or `None` for a tombstone.
+    entries: SkipList<MemKey, Option<Stored>>,
+    filter: MemtableFilter,
+}
+
+impl Segment {
+    /// An empty segment with a filter of that size; 0 for none.
+    fn new(filter_bytes: usize) -> Self {
+        // The default collector: a memtable makes no garbage, and pinning it costs one access to a
+        // thread-local.
+        let entries = SkipList::new(epoch::default_collector().clone());
+        Segment { entries, filter: MemtableFilter::new(filter_bytes) }
+    }
+
+    fn filter_bytes(&self) -> usize {
+        self.filter.bytes()
+    }
+
+    /// Inserts the entries of `batch`, numbered from its sequence. Passes each with its hash to
+    /// `added` first. One caller at a time.
+    fn apply(&self, batch: &DecodedBatch<'_>, mut added: impl FnMut(u64, &BatchEntry<'_>)) {
+        let guard = &epoch::pin();
+        let (mut entries, mut sequence) = (batch.iter(), batch.sequence);
+        loop {
+            let (chunk, count) = next_chunk(entries.clone());
+            let mut end = 0;
+            for entry in entries.by_ref().take(count) {
+                let hash = xxph3_64(entry.key);
+                added(hash, &entry);
+                self.filter.add(hash);
+                let (start, len) = (end, entry.value.len() as u32);
+                end += len;
+                let stored = || Stored { chunk: Arc::clone(&chunk), start, len };
+                let value = (entry.kind == ValueKind::Put).then(stored);
+                let key = MemKey::new(entry.key, sequence << 8 | entry.kind as u64);
+                self.entries.insert(key, value, guard).release(guard);
+                sequence += 1;
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    /// False if the segment has no version of the key; true is "maybe".
+    #[inline]
+    fn may_contain(&self, xxph3: u64) -> bool {
+        self.filter.may_contain(xxph3)
+    }
+
+    fn get(&self, key: &LookupKey) -> Lookup {
+        let guard = &epoch::pin();
+        let sought = KeyRef::new(key.user_key(), key.trailer());
+        let bound: Bound<&dyn KeyView> = Bound::Included(&sought);
+        match self.entries.lower_bound(bound, guard) {
+            Some(entry) if entry.key().user_key() == sought.user_key => match entry.value() {
+                Some(value) => Lookup::Found(value.value()),
+                None => Lookup::Deleted,
+            },
+            _ => Lookup::Absent,
+        }
+    }
+
+    /// Copies into `copies` the first `count` entries in `direction` from `bound` on, an internal
+    /// key; fewer at the end of the segment.
+    fn copy(&self, direction: Direction, bound: Bound<&[u8]>, count: usize, copies: &mut Copies) {
+        copies.keys.clear();
+        copies.entries.clear();
+        let guard = &epoch::pin();
+        let sought = bound.map(KeyRef::of_internal);
+        let bound: Bound<&dyn KeyView> = sought.as_ref().map(|sought| sought as &dyn KeyView);
+        let mut next = match direction {
+            Direction::Forward => self.entries.lower_bound(bound, guard),
+            Direction::Reverse => self.entries.upper_bound(bound, guard),
+        };
+        while let Some(entry) = next {
+            let key = entry.key();
+            put_key_with_trailer(&mut copies.keys, key.user_key(), key.trailer());
+            copies.entries.push((copies.keys.len(), entry.value().clone()));
+            if copies.entries.len() == count {
+                return;
+            }
+            next = match direction {
+                Direction::Forward => Entry::next(&entry),
+                Direction::Reverse => Entry::prev(&entry),
+            };
+        }
+    }
+}
+
+/// Entries copied out of a segment: the keys in one buffer, the values shared.
+#[derive(Default)]
+struct Copies {
+    keys: Vec<u8>,
+    /// Of each entry, where its internal key ends in `keys`, and its value.
+    entries: Vec<(usize, Option<Stored>)>,
+}
+
+impl Copies {
+    #[inline]
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline]
+    fn key(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.entries[at - 1].0 };
+        &self.keys[start..self.entries[at].0]
+    }
+
+    /// The value of an entry; empty for a tombstone.
+    #[inline]
+    fn value(&self, at: usize) -> &[u8] {
+        self.entries[at].1.as_ref().map_or(&[], Stored::bytes)
+    }
+
+    /// The same, sharing it.
+    fn value_owned(&self, at: usize) -> Value {
+        self.entries[at].1.as_ref().map_or_else(|| Value::from(&[][..]), Stored::value)
+    }
+}
+
+/// The last sequence that reads may see: the one step that makes a write visible.
+///
+/// The leader of a write group sets filter bits and inserts entries, with relaxed stores, then
+/// publishes with Release. A reader loads the published sequence with Acquire, then looks at the
+/// memtable. This pair orders the two; `interleavings/orderings` checks it against the memory
+/// model. It has a cache line of its own, since every writer stores to it and every reader loads
+/// it.
+#[repr(align(128))]
+#[derive(Debug)]
+pub struct Published(AtomicU64);
+
+impl Published {
+    /// Everything up to `sequence` is visible.
+    pub fn new(sequence: SequenceNumber) -> Self {
+        Published(AtomicU64::new(sequence))
+    }
+
+    /// The last sequence that a read may see.
+    #[inline]
+    pub fn visible(&self) -> SequenceNumber {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Makes everything up to `sequence` visible, after it is applied.
+    pub fn publish(&self, sequence: SequenceNumber) {
+        self.0.store(sequence, Ordering::Release);
     }
 }
 
@@ -271,7 +611,6 @@ mod tests {
         SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer,
         split_internal_key, user_key,
     };
-    use crate::base::sync::AtomicU64;
     use crate::base::write_batch::WriteBatch;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -329,7 +668,7 @@ mod tests {
     }
 
     fn walk(memtable: &Arc<Memtable>, direction: Direction) -> MergingIter<MemtableIter> {
-        MergingIter::new(direction, memtable.walks(direction).collect())
+        MergingIter::new(direction, memtable.iterators(direction).collect())
     }
 
     /// As a read does it that asks filters; one that asks none must answer the same.
@@ -529,5 +868,50 @@ mod tests {
             }
             readers.into_iter().for_each(|reader| reader.join().unwrap());
         });
+    }
+
+    proptest! {
+        #[test]
+        fn segments_order_internal_keys(
+            a in proptest::collection::vec(0..2u8, 0..25),
+            b in proptest::collection::vec(0..2u8, 0..25),
+            s in 1..4u64,
+            t in 1..4u64,
+        ) {
+            let (a_bytes, b_bytes) = (LookupKey::new(&a, s), LookupKey::new(&b, t));
+            let expected = compare_internal(a_bytes.internal_key(), b_bytes.internal_key());
+            let mem = |key: &LookupKey| MemKey::new(key.user_key(), key.trailer());
+            prop_assert_eq!(mem(&a_bytes).cmp(&mem(&b_bytes)), expected);
+            let (a, b) = (mem(&a_bytes), KeyRef::of_internal(b_bytes.internal_key()));
+            let (a, b): (&dyn KeyView, &dyn KeyView) = (&a, &b);
+            prop_assert_eq!(a.cmp(b), expected);
+        }
+    }
+
+    #[test]
+    fn values_of_every_size_round_trip() {
+        let full = VALUE_CHUNK_BYTES;
+        let sizes = [0, 1, 31, full - 32, 1, 0, full, full + 1, 5, 3 * full, 40, 0, 41, full - 81];
+        let mut batch = WriteBatch::new();
+        let value = |n: usize| vec![n as u8 + 1; sizes[n]];
+        for n in 0..sizes.len() {
+            batch.put([n as u8], value(n)).delete([n as u8, 0]);
+        }
+        let segment = Segment::new(0);
+        let count = 2 * sizes.len() as u32;
+        segment.apply(&DecodedBatch::trusted(10, count, batch.entries()), |_, _| ());
+        let mut copies = Copies::default();
+        segment.copy(Direction::Forward, Bound::Unbounded, 100, &mut copies);
+        assert_eq!(copies.len(), 2 * sizes.len());
+        for n in 0..sizes.len() {
+            let sequence = 10 + 2 * n as u64;
+            let found = segment.get(&LookupKey::new(&[n as u8], sequence));
+            assert_eq!(found, Lookup::Found(Value::from(&value(n)[..])), "{n}");
+            assert_eq!(segment.get(&LookupKey::new(&[n as u8], sequence - 1)), Lookup::Absent);
+            let deleted = segment.get(&LookupKey::new(&[n as u8, 0], sequence + 1));
+            assert_eq!(deleted, Lookup::Deleted);
+            assert_eq!((copies.value(2 * n), copies.value(2 * n + 1)), (&value(n)[..], &[][..]));
+            assert_eq!(copies.value_owned(2 * n), value(n)[..]);
+        }
     }
 }

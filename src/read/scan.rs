@@ -104,8 +104,8 @@ impl Iter {
     fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
         let memtables = self.view.memtables();
-        let walks = memtables.flat_map(|memtable| memtable.walks(direction));
-        let mut sources: Vec<_> = walks.map(Source::Memtable).collect();
+        let iterators = memtables.flat_map(|memtable| memtable.iterators(direction));
+        let mut sources: Vec<_> = iterators.map(Source::Memtable).collect();
         let mut add_tables = |level, tables| {
             let walk = LevelIter::new(direction, tables, self.fill_cache);
             let walk = walk.counted(&self.shared.counters, level);

@@ -28,7 +28,7 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::log::recovery::RecoveryReport;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
-use crate::memtable::published::Published;
+use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
 use crate::state::read_view::ReadView;

@@ -149,6 +149,25 @@ impl TableFile {
         fill: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef> {
+        match slot.and_then(SlotRef::get) {
+            Some(slotted) => {
+                io.count(kind, false, 0);
+                Ok(BlockRef::Slotted(slotted))
+            }
+            None => self.fetch_through_cache(handle, slot, kind, fill, io),
+        }
+    }
+
+    /// Not inlined: readers that find a block in its slot should not carry this code.
+    #[inline(never)]
+    fn fetch_through_cache(
+        &self,
+        handle: BlockHandle,
+        slot: Option<SlotRef<'_, CachedBlock>>,
+        kind: BlockKind,
+        fill: bool,
+        io: &mut TableIo,
+    ) -> Result<BlockRef> {
         let request = Request {
             key: CacheKey { table: self.table_id, offset: handle.offset },
             priority: if kind == BlockKind::Data { Priority::Low } else { Priority::High },

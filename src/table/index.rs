@@ -226,7 +226,9 @@ impl Index {
             + size_of::<Self>()
     }
 
-    #[inline]
+    /// The first block whose separator is at or above an internal key.
+    // Not inlined, so that `find` is: it is small and returns much.
+    #[inline(never)]
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
         let shared = self.user_key(0).get(..self.common).unwrap_or_default();
         let wanted = match user_key.split_at_checked(self.common) {

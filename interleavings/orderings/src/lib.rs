@@ -34,6 +34,4 @@ pub mod filter {
 pub mod memtable {
     pub mod bloom;
     pub mod memtable;
-    pub mod published;
-    pub mod segment;
 }

@@ -4,7 +4,7 @@ use crate::base::key::{Lookup, LookupKey};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
-use crate::memtable::published::Published;
+use crate::memtable::memtable::Published;
 use std::sync::Arc;
 
 /// The bytes of a segment.

@@ -151,7 +151,7 @@ impl<'a> Rebuild<'a> {
     fn table_of(&self, memtable: &Arc<Memtable>, level: usize) -> Result<Vec<FileMeta>> {
         let context = self.context(level);
         let rewrite = Rewrite {
-            sources: memtable.walks(Direction::Forward).collect(),
+            sources: memtable.iterators(Direction::Forward).collect(),
             entries: memtable.entries() as u64,
             bytes: memtable.bytes() as u64,
             stripes: SnapshotStripes::new(&[], KeysBelow::default()),
