@@ -1,17 +1,16 @@
-//! Walks over a table, in one direction each.
+//! Iterators over a table, in one direction each, with software prefetching for forward scans.
 //!
-//! [`Table::iter`] gives a [`TableIter`]: the index is held for the walk's life, one data block at
-//! a time, and towards its end the next; within a block a step takes no lock and allocates nothing.
-//! Blocks read with `fill_cache` off (compaction) use what the cache has and leave it as it is. The
-//! first failure ends the walk and stays in `status`; a table is never skipped or cut short without
-//! one.
+//! [`Table::iter`] gives a [`TableIter`]. It holds the index for its whole life, one data block at a
+//! time, and towards the end of a block the next one. Within a block a step takes no lock and
+//! allocates nothing. With `fill_cache` off (compaction) it uses cached blocks and leaves the cache
+//! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
+//! table is skipped.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
-use crate::cache::cached::Cached;
-use crate::table::ahead::Ahead;
+use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::block_ref::BlockRef;
@@ -28,18 +27,17 @@ pub struct TableIter {
     is_open: bool,
     /// Holds the index if the table does not.
     held: Option<BlockRef>,
-    /// Number of the current block in the index.
+    /// Position of the current block in the index.
     position: usize,
     block: Option<Arc<Cached<CachedBlock>>>,
     cursor: BlockCursor,
-    ahead: Ahead,
+    prefetcher: Prefetcher,
     failed: Option<Error>,
     io: TableIo,
 }
 
 impl Table {
-    /// A walk over all entries, not yet positioned.
-    #[must_use]
+    /// An iterator over all entries, not yet positioned.
     pub fn iter(self: &Arc<Self>, direction: Direction, fill_cache: bool) -> TableIter {
         TableIter {
             table: Arc::clone(self),
@@ -50,7 +48,7 @@ impl Table {
             position: 0,
             block: None,
             cursor: BlockCursor::new(direction),
-            ahead: Ahead::default(),
+            prefetcher: Prefetcher::default(),
             failed: None,
             io: TableIo::default(),
         }
@@ -58,7 +56,7 @@ impl Table {
 }
 
 impl TableIter {
-    /// The blocks that were touched since the last call.
+    /// The blocks touched since the last call.
     pub fn take_io(&mut self) -> TableIo {
         std::mem::take(&mut self.io)
     }
@@ -78,7 +76,7 @@ impl TableIter {
             (Direction::Forward, None) => 0,
             (Direction::Forward, Some(bound)) => sought(bound),
             (Direction::Reverse, None) => blocks.saturating_sub(1),
-            // The block where the bound would stand, or the last one below it.
+            // The block where the bound would be, or the last one below it.
             (Direction::Reverse, Some(bound)) => sought(bound).min(blocks.saturating_sub(1)),
         };
         if self.position >= blocks {
@@ -86,7 +84,7 @@ impl TableIter {
             return Ok(());
         }
         self.enter_block(bound)?;
-        // Keys may end before the separator does, or begin behind the bound.
+        // The bound may be above the last key of its block, or below the first in reverse.
         if !self.cursor.valid() { self.leave_block() } else { Ok(()) }
     }
 
@@ -110,10 +108,10 @@ impl TableIter {
         }
     }
 
-    /// Enters the block that the walk has come to, which may be at hand.
+    /// Enters the block at `position`, which the prefetcher may hold.
     fn enter_next(&mut self) -> Result<()> {
-        let left = self.block.as_ref().and_then(|cached| cached.data());
-        let Some(cached) = self.ahead.enter(left) else { return self.enter_block(None) };
+        let left = data_of(&self.block);
+        let Some(cached) = self.prefetcher.enter_next(left) else { return self.enter_block(None) };
         if let Some(block) = cached.data() {
             self.io.data_cached += 1;
             self.cursor.seek(block, None);
@@ -122,12 +120,11 @@ impl TableIter {
         Ok(())
     }
 
-    /// Asks for what the walk comes to next.
     #[inline(never)]
-    fn ask_ahead(&mut self) {
-        let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else { return };
+    fn prefetch(&mut self) {
+        let Some(block) = data_of(&self.block) else { return };
         let (index, next) = (self.table.held_index(&self.held), self.position + 1);
-        self.ahead.ask(block, self.cursor.next_at(), || {
+        self.prefetcher.prefetch(block, self.cursor.next_at(), || {
             index.and_then(|index| index.entry(next).map(|entry| index.slot(entry)))
         });
     }
@@ -141,9 +138,9 @@ impl TableIter {
         };
         let cached = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.into_shared();
         let block = cached.data().ok_or_else(|| table.not_data(entry.handle))?;
-        Ahead::ask_for_all(block);
+        Prefetcher::prefetch_front(block);
         self.cursor.seek(block, bound);
-        self.ahead = Ahead::at(block, self.cursor.next_at());
+        self.prefetcher = Prefetcher::starting_at(block, self.cursor.next_at());
         self.block = Some(cached);
         Ok(())
     }
@@ -166,11 +163,11 @@ impl TableIter {
             self.failed = Some(error);
         }
     }
+}
 
-    #[inline]
-    fn data(&self) -> Option<&Block> {
-        self.block.as_ref().and_then(|cached| cached.data())
-    }
+#[inline]
+fn data_of(block: &Option<Arc<Cached<CachedBlock>>>) -> Option<&Block> {
+    block.as_ref().and_then(|cached| cached.data())
 }
 
 impl InternalIterator for TableIter {
@@ -182,14 +179,12 @@ impl InternalIterator for TableIter {
 
     #[inline]
     fn next(&mut self) -> bool {
-        let Some(block) = self.block.as_ref().and_then(|cached| cached.data()) else {
-            return false;
-        };
+        let Some(block) = data_of(&self.block) else { return false };
         if !self.cursor.next(block) {
             return self.next_block();
         }
-        if self.ahead.is_due(self.cursor.next_at()) {
-            self.ask_ahead();
+        if self.prefetcher.is_due(self.cursor.next_at()) {
+            self.prefetch();
         }
         true
     }
@@ -206,12 +201,12 @@ impl InternalIterator for TableIter {
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.data().map_or(&[], |block| self.cursor.value(block))
+        data_of(&self.block).map_or(&[], |block| self.cursor.value(block))
     }
 
     #[inline]
     fn value_owned(&self) -> Value {
-        let (start, len) = self.cursor.value_place();
+        let (start, len) = self.cursor.value_range();
         let value = self.block.as_ref().and_then(|block| Value::from_shared(block, start, len));
         value.unwrap_or_else(|| Value::from(&[][..]))
     }
@@ -220,6 +215,126 @@ impl InternalIterator for TableIter {
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of a block between two calls of [`Prefetcher::prefetch`].
+const STEP_BYTES: usize = 512;
+
+/// Lines are prefetched at least this far before the iterator reads them.
+const LEAD_BYTES: usize = 1024;
+
+/// Most bytes prefetched when an iterator enters a block that it has not prefetched.
+const BEGIN_BYTES_MAX: usize = 8192;
+
+/// Prefetches for a forward iteration over one block and into the next.
+// An iterator would miss the lines of a block one after the other, and on the way into the next
+// block three that depend on each other: the slot's value, the address of its bytes, the bytes. So
+// the lines are prefetched `LEAD_BYTES` ahead. Towards the end of a block, one call prefetches the
+// head of the next block, and a later call, which finds the head in the cache, its first lines. A
+// block that is not in its slot is left to the iterator: nothing is read from the file here.
+#[derive(Default)]
+struct Prefetcher {
+    /// Position in the block of the next call.
+    due_at: usize,
+    /// End of the prefetched bytes; beyond the end of the block, those of the next one.
+    done: usize,
+    /// Whether the head of the next block was prefetched.
+    head_done: bool,
+    next: Option<Arc<Cached<CachedBlock>>>,
+}
+
+impl Prefetcher {
+    /// Prefetches the front of a block in which a search or an iteration begins.
+    fn prefetch_front(block: &Block) {
+        block.prefetch(0..BEGIN_BYTES_MAX);
+    }
+
+    /// The state after that, with the iterator's next entry at `at`.
+    fn starting_at(block: &Block, at: usize) -> Self {
+        let done = BEGIN_BYTES_MAX.min(block.entries_end());
+        Prefetcher { due_at: at + STEP_BYTES, done, ..Prefetcher::default() }
+    }
+
+    /// The next block, if it was found in its slot: the iterator leaves `block` and enters it.
+    fn enter_next(&mut self, block: Option<&Block>) -> Option<Arc<Cached<CachedBlock>>> {
+        let next = self.next.take().filter(|cached| cached.data().is_some())?;
+        let done = self.done.saturating_sub(block.map_or(0, Block::entries_end));
+        *self = Prefetcher { done, ..Prefetcher::default() };
+        Some(next)
+    }
+
+    /// Whether to call `prefetch` when the iterator's next entry is at `at`.
+    #[inline]
+    fn is_due(&self, at: usize) -> bool {
+        at >= self.due_at
+    }
+
+    /// Prefetches what follows. The iterator's next entry is at `at` of `block`; `next` is the slot
+    /// of the block after that.
+    fn prefetch<'s>(
+        &mut self,
+        block: &Block,
+        at: usize,
+        next: impl FnOnce() -> Option<SlotRef<'s, CachedBlock>>,
+    ) {
+        let block_end = block.entries_end();
+        let (start, end) = (self.done.max(at), at + LEAD_BYTES + STEP_BYTES);
+        block.prefetch(start..end);
+        self.due_at = at + STEP_BYTES;
+        self.done = start.max(end.min(block_end));
+        if self.next.is_none() && self.head_done && end > block_end {
+            self.next = next().and_then(SlotRef::get).map(Slotted::into_shared);
+        } else if end + STEP_BYTES > block_end && !self.head_done {
+            self.head_done = true;
+            next().into_iter().for_each(SlotRef::prefetch);
+        }
+        if let Some(next) = data_of(&self.next) {
+            next.prefetch(start.saturating_sub(block_end)..end.saturating_sub(block_end));
+            self.done = start.max(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::cache::cached::Slots;
+    use crate::table::block::block::tests::block;
+
+    #[test]
+    fn cached_next_blocks_are_fetched_early() {
+        let entry = |i: u8| {
+            let mut key = Vec::new();
+            put_internal_key(&mut key, &[i], 1, ValueKind::Put);
+            (key, vec![i; 100])
+        };
+        let block = || block(&(0..40).map(entry).collect(), 16, true);
+        let (first, second) = (block(), Cached::uncached(CachedBlock::Data(block())));
+        let slots = Slots::new(2);
+        for (there, begin) in [(false, 0), (true, 0), (true, 2000), (true, 4000)] {
+            if there {
+                drop(second.insert_into(slots.slot(1)));
+            }
+            let owners = Arc::strong_count(&second);
+            let (mut at, mut calls) = (begin, 0);
+            let mut prefetcher = Prefetcher::starting_at(&first, at);
+            while let Some(entry) = first.entry_at(at) {
+                at = entry.end;
+                if prefetcher.is_due(at) {
+                    prefetcher.prefetch(&first, at, || Some(slots.slot(1)));
+                    calls += 1;
+                }
+                assert!(at > first.entries_end() / 2 || Arc::strong_count(&second) == owners);
+            }
+            assert!(calls <= (first.entries_end() - begin) / STEP_BYTES);
+            let entered = prefetcher.enter_next(Some(&first));
+            // What begins close to the end has no time to prefetch.
+            assert_eq!(entered.is_some(), there && begin < 4000);
+            assert!(entered.is_none_or(|entered| Arc::ptr_eq(&entered, &second)));
+            assert!(prefetcher.enter_next(Some(&first)).is_none(), "entered once");
         }
     }
 }

@@ -60,7 +60,6 @@ pub mod filter;
 pub mod batch_key;
 pub mod fetch;
 pub mod block_ref;
-pub mod ahead;
 pub mod index;
 pub mod properties;
 pub mod block;

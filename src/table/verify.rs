@@ -225,7 +225,7 @@ impl Walk<'_> {
             }
             self.last_key.clear();
             self.last_key.extend_from_slice(key);
-            self.entry(&block, handle, cursor.value_place())?;
+            self.entry(&block, handle, cursor.value_range())?;
             cursor.next(&block);
         }
         Ok(())

@@ -1,18 +1,16 @@
-//! Walking one block in key order, for `iter` and for reading properties.
+//! Iterating over one block in key order.
 //!
-//! A [`BlockCursor`] holds positions and decoded keys, no block: the caller passes the same block
-//! to every call until the next seek. Forward it rebuilds one key in place; in reverse it decodes a
-//! restart interval once, so that each step back costs no more than a pop. Nothing is allocated per
-//! entry. Blocks were checked at load, so there is no error path: where nothing sound stands, the
-//! walk ends.
+//! A [`BlockCursor`] holds positions and decoded keys, and no block: the caller passes the same
+//! block to every call until the next seek. Forward it rebuilds one key in place; in reverse it
+//! decodes a whole restart interval and then steps back through it. Nothing is allocated per entry.
+//! Blocks were checked at load, so there is no error path: at an unsound entry the iteration ends.
 
 use crate::base::iterator::api::Direction;
-use crate::base::key::common_prefix;
-use crate::base::key::{compare_internal, split_internal_key};
+use crate::base::key::{common_prefix, compare_internal, split_internal_key};
 use crate::table::block::block::Block;
 use std::cmp::Ordering;
 
-/// An entry that was decoded ahead: where its key stands in the cursor, its value in the block.
+/// A decoded entry: where its key is in the cursor, and its value in the block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Decoded {
     key_start: usize,
@@ -21,27 +19,26 @@ struct Decoded {
     value_end: usize,
 }
 
-/// A position in a block, going one way. Legal calls: `seek (key | value | next)*`, the latter
+/// A position in a block, in one direction. Legal calls: `seek (key | value | next)*`, the latter
 /// while `valid`, always with the block of the last seek.
 #[derive(Debug)]
 pub struct BlockCursor {
     direction: Direction,
     valid: bool,
     current: Decoded,
-    /// Forward: the key. Reverse: the keys of the current restart interval, one behind the other.
-    /// What stands behind them is what keys before left there.
+    /// Forward: the key. Reverse: the keys of the current restart interval, one after the other.
+    /// After them are the remains of earlier keys.
     keys: Vec<u8>,
     /// Forward: where the next entry begins.
     next: usize,
-    /// Reverse: the entries of the current interval that are still to come, last first from the
-    /// end, and the number of the interval.
+    /// Reverse: the entries of the current interval that are still to come; the next is the last.
     ahead: Vec<Decoded>,
+    /// Reverse: the number of the interval.
     interval: usize,
 }
 
 impl BlockCursor {
     /// A cursor that is not positioned.
-    #[must_use]
     pub fn new(direction: Direction) -> Self {
         BlockCursor {
             direction,
@@ -74,41 +71,36 @@ impl BlockCursor {
 
     /// Positioned at an entry?
     #[inline]
-    #[must_use]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
     /// The key; empty unless valid.
     #[inline]
-    #[must_use]
     pub fn key(&self) -> &[u8] {
         self.keys.get(self.current.key_start..self.current.key_end).unwrap_or_default()
     }
 
-    /// Where the value stands in the block: start and length.
+    /// Where the value is in the block: start and length.
     #[inline]
-    #[must_use]
-    pub fn value_place(&self) -> (usize, usize) {
+    pub fn value_range(&self) -> (usize, usize) {
         (self.current.value_start, self.current.value_end - self.current.value_start)
     }
 
     /// Forward: where the next entry begins.
     #[inline]
-    #[must_use]
     pub fn next_at(&self) -> usize {
         self.next
     }
 
     /// The value.
     #[inline]
-    #[must_use]
     pub fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
         block.slice(self.current.value_start, self.current.value_end)
     }
 
     fn seek_forward(&mut self, block: &Block, bound: Option<&[u8]>) {
-        // Without a bound at the first entry, and the restart array, a cold line, is left alone.
+        // Without a bound at the first entry: no need to touch the restart array, a cold line.
         let Some(bound) = bound else {
             self.next = 0;
             self.decode_next(block);
@@ -116,7 +108,7 @@ impl BlockCursor {
         };
         let interval = block.restarts_below(bound).saturating_sub(1);
         let start = block.restart(interval).unwrap_or(block.entries_end());
-        let (at, shared) = first_not_before(block, start, bound);
+        let (at, shared) = first_at_or_above(block, start, bound);
         self.keys.clear();
         self.keys.extend_from_slice(bound.get(..shared).unwrap_or_default());
         self.next = at;
@@ -162,12 +154,16 @@ impl BlockCursor {
         }
     }
 
-    /// Decodes the current interval once, so that each step back costs no more than a pop.
+    /// Decodes the entries of the current interval, so that each step back only pops one.
     fn decode_interval(&mut self, block: &Block) {
+        // An entry's key is built on that of the entry before. So the keys are laid out one after
+        // the other: each starts as a copy of the one before, and `put_entry` then overwrites what
+        // the two do not share. `previous..key_start` is the key before; for the first it is empty.
         let mut at = block.restart(self.interval).unwrap_or(block.entries_end());
         let end = block.restart(self.interval + 1).unwrap_or(block.entries_end());
         let (mut previous, mut key_start) = (0, 0);
         while at < end {
+            // Room for that copy: `key_start + (key_start - previous)`.
             self.keys.resize(self.keys.len().max(2 * key_start - previous), 0);
             self.keys.copy_within(previous..key_start, key_start);
             let decoded = block.put_entry(&mut self.keys, key_start, at);
@@ -180,15 +176,14 @@ impl BlockCursor {
     }
 }
 
-/// Where the first entry from `start`, a restart point, on stands that is not before the internal
+/// The position of the first entry from the restart point `start` on that is at or above the internal
 /// key `bound`, and how many bytes it shares with the entry before, which are those of the bound.
 /// The end of the entries if there is none.
-///
-/// No key is put together for this. `matched` is the length of the prefix that the entry before has
-/// in common with the bound's user key: an entry that shares more than that with its predecessor is
-/// before the bound for the same reason, any other is compared from `shared` on.
-fn first_not_before(block: &Block, start: usize, bound: &[u8]) -> (usize, usize) {
+fn first_at_or_above(block: &Block, start: usize, bound: &[u8]) -> (usize, usize) {
     let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
+    // No key is built. `matched` is the length of the prefix that the entry before has in common
+    // with the bound's user key. An entry that shares more than that with the entry before is below
+    // the bound for the same reason; any other is compared from `shared` on.
     let (mut at, mut matched) = (start, 0);
     while let Some(entry) = block.entry_at(at) {
         if entry.shared <= matched {
@@ -219,7 +214,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn walk(block: &Block, direction: Direction, bound: Option<&[u8]>) -> Entries {
+    fn iterate(block: &Block, direction: Direction, bound: Option<&[u8]>) -> Entries {
         let mut cursor = BlockCursor::new(direction);
         cursor.seek(block, bound);
         let mut found = Vec::new();
@@ -247,17 +242,17 @@ mod tests {
                 bounds.push(bound);
             }
             for bound in bounds.iter().map(|b| Some(&b[..])).chain([None]) {
-                let at_or_behind = |key: &[u8]| bound.is_none_or(|b| compare_internal(key, b).is_ge());
+                let at_or_above = |key: &[u8]| bound.is_none_or(|b| compare_internal(key, b).is_ge());
                 let before = |key: &[u8]| bound.is_none_or(|b| compare_internal(key, b).is_lt());
-                let ahead: Entries = entries.iter().filter(|e| at_or_behind(&e.0)).cloned().collect();
+                let ahead: Entries = entries.iter().filter(|e| at_or_above(&e.0)).cloned().collect();
                 let behind: Entries =
                     entries.iter().rev().filter(|e| before(&e.0)).cloned().collect();
-                prop_assert_eq!(walk(&block, Direction::Forward, bound), ahead);
-                prop_assert_eq!(walk(&block, Direction::Reverse, bound), behind);
+                prop_assert_eq!(iterate(&block, Direction::Forward, bound), ahead);
+                prop_assert_eq!(iterate(&block, Direction::Reverse, bound), behind);
             }
         }
 
-        /// Past the checksum: whatever the bytes, either refused or read to an end.
+        /// Damage that the checksum does not show: the block is refused or can be read to an end.
         #[test]
         fn damaged_blocks_are_refused_or_readable(
             entries in entries(),
@@ -273,10 +268,10 @@ mod tests {
             let Ok(block) = Block::new(&bytes, BlockKeys::Internal) else { return Ok(()) };
             for (key, _) in &entries {
                 let _ = block.get(&LookupKey::new(user_key(key), 9), xxph3_64(user_key(key)));
-                walk(&block, Direction::Reverse, Some(key));
+                iterate(&block, Direction::Reverse, Some(key));
             }
-            let forward = walk(&block, Direction::Forward, None);
-            let mut reverse = walk(&block, Direction::Reverse, None);
+            let forward = iterate(&block, Direction::Forward, None);
+            let mut reverse = iterate(&block, Direction::Reverse, None);
             reverse.reverse();
             prop_assert!(forward.is_sorted_by(|a, b| compare_internal(&a.0, &b.0).is_lt()));
             prop_assert_eq!(forward, reverse);
