@@ -34,7 +34,6 @@ pub struct BatchKey<'k> {
 
 impl<'k> BatchKey<'k> {
     /// The caller's key number `position`, to be read at `sequence`.
-    #[must_use]
     pub fn new(user_key: &'k [u8], sequence: SequenceNumber, position: usize) -> Self {
         BatchKey {
             lookup: LookupKey::new(user_key, sequence),
@@ -49,14 +48,12 @@ impl<'k> BatchKey<'k> {
 
     /// True while nothing was found, not even a tombstone.
     #[inline]
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.answer == Lookup::Absent
     }
 
     /// True unless the filter excluded the key.
     #[inline]
-    #[must_use]
     pub fn may_be_here(&self) -> bool {
         self.verdict != FilterVerdict::No
     }

@@ -88,7 +88,6 @@ pub struct TableBuilder {
 
 impl TableBuilder {
     /// Starts a table in `file`, which must be new; `path` is for errors.
-    #[must_use]
     pub fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
@@ -148,7 +147,6 @@ impl TableBuilder {
     }
 
     /// Size of the file so far, the block in the making included; index and filter come on top.
-    #[must_use]
     pub fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
         self.out.position() + pending as u64
@@ -161,7 +159,6 @@ impl TableBuilder {
 
     /// About the size of the data index so far. One block holds it and must stay readable
     /// (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
-    #[must_use]
     pub fn index_bytes(&self) -> u64 {
         self.index.estimated_bytes() as u64
     }

@@ -83,7 +83,6 @@ pub struct TableFile {
 
 impl TableFile {
     /// A file of `bytes` bytes whose footer says `table_id`. No I/O.
-    #[must_use]
     pub fn new(handle: FileHandle, table_id: u64, bytes: u64, cache: &Arc<BlockCache>) -> Self {
         TableFile {
             handle,
@@ -95,44 +94,37 @@ impl TableFile {
     }
 
     /// Sets what the table's properties say of its index; needed before one is fetched.
-    #[must_use]
     pub fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
         self.index_key_is_user_key = index_key_is_user_key;
         self
     }
 
     /// Its path, for errors.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.handle.path()
     }
 
     /// The random number that its blocks are tied to.
-    #[must_use]
     pub fn table_id(&self) -> u64 {
         self.table_id
     }
 
     /// Its length.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The cache its blocks go through.
-    #[must_use]
     pub fn cache(&self) -> &Arc<BlockCache> {
         &self.cache
     }
 
     /// Blocks end here: where the footer begins.
-    #[must_use]
     pub fn blocks_end(&self) -> u64 {
         self.bytes.saturating_sub(FOOTER_BYTES as u64)
     }
 
     /// Damage at `offset` of this file.
-    #[must_use]
     pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(self.path(), offset, what)
     }

@@ -75,7 +75,6 @@ pub enum BlockKind {
 
 impl BlockKind {
     /// The kind of a stored byte. Zero is none, so that a run of zeros is no prefix.
-    #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties};
         let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index];
@@ -100,7 +99,6 @@ impl BlockHandle {
     }
 
     /// The handle that fills `bytes` exactly.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let handle = BlockHandle { offset: decoder.varint()?, size: decoder.varint()? };
@@ -108,7 +106,6 @@ impl BlockHandle {
     }
 
     /// The first byte of the block's prefix; `None` where none can stand before it.
-    #[must_use]
     pub fn start(&self) -> Option<u64> {
         self.offset.checked_sub(BLOCK_PREFIX_BYTES as u64)
     }
@@ -116,26 +113,22 @@ impl BlockHandle {
     /// How far the data block begins behind the first one: what block-based filters count. The
     /// first data block is at 0, as in LevelDB.
     #[inline]
-    #[must_use]
     pub fn data_offset(&self) -> u64 {
         self.offset.saturating_sub((HEADER_BYTES + BLOCK_PREFIX_BYTES) as u64)
     }
 
     /// Bytes that the block takes of its file, prefix and trailer included.
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.size.saturating_add((BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES) as u64)
     }
 
     /// The first byte behind the block's trailer; `None` where no file can be that long.
-    #[must_use]
     pub fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)
     }
 
     /// Whether the block, trailer included, lies in the first `limit` bytes and is of a size that
     /// this version writes. Asked before memory is reserved for it.
-    #[must_use]
     pub fn lies_within(&self, limit: u64) -> bool {
         self.size <= BLOCK_BYTES_MAX as u64 && self.end().is_some_and(|end| end <= limit)
     }
@@ -153,7 +146,6 @@ pub enum Compression {
 
 impl Compression {
     /// The compression of a stored type byte.
-    #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Compression::None),
@@ -163,7 +155,6 @@ impl Compression {
     }
 
     /// Its name in properties.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Compression::None => "none",
@@ -202,7 +193,6 @@ impl BlockIdentity {
     }
 
     /// The prefix of a block of `size` stored bytes.
-    #[must_use]
     pub fn prefix(self, size: u32) -> [u8; BLOCK_PREFIX_BYTES] {
         let ([a, b, c, d], [e, f, g]) = (size.to_le_bytes(), self.prefix_check(size));
         [a, b, c, d, self.kind as u8, e, f, g]
@@ -214,7 +204,6 @@ impl BlockIdentity {
     }
 
     /// The trailer of a block whose stored contents are `stored`.
-    #[must_use]
     pub fn trailer(self, stored: &[u8], compression: Compression) -> [u8; BLOCK_TRAILER_BYTES] {
         let [a, b, c, d] = self.checksum(stored, compression as u8).to_le_bytes();
         [compression as u8, a, b, c, d]
@@ -247,7 +236,6 @@ impl BlockIdentity {
 
 /// Kind and stored size of the block whose prefix these bytes are, if they are one: of the block of
 /// this table whose contents begin at `offset`.
-#[must_use]
 pub fn read_prefix(
     bytes: [u8; BLOCK_PREFIX_BYTES],
     table_id: u64,
@@ -269,7 +257,6 @@ pub struct Header {
 
 impl Header {
     /// The header's bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         put_u64(&mut bytes, TABLE_MAGIC);
@@ -340,7 +327,6 @@ pub enum FrameError {
 
 impl FrameError {
     /// The error for the file at `path`, where the header or footer stands at `offset`.
-    #[must_use]
     pub fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {
             FrameError::Damaged(what) => Error::corruption(path, offset, what),

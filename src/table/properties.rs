@@ -129,7 +129,6 @@ impl Properties {
     /// A block-based filter is one small filter for each block or two, of which RocksDB's encodings
     /// round each up to whole cache lines: their bytes are what the table has, without the offset
     /// of each window.
-    #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
         let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;
         let window = self.filter_layout.strip_prefix("block-based:");
@@ -146,7 +145,6 @@ impl Properties {
     }
 
     /// Keys that share one filter, on average, in the full and partitioned layouts.
-    #[must_use]
     pub fn keys_per_filter(&self) -> u64 {
         self.filter_entries / self.filter_partitions.max(1)
     }
@@ -183,13 +181,11 @@ impl Properties {
     }
 
     /// Mean size of a data block as stored, for estimates.
-    #[must_use]
     pub fn mean_block_bytes(&self) -> u64 {
         self.data_bytes.checked_div(self.data_blocks).unwrap_or_default()
     }
 
     /// The properties block.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut copy = self.clone();

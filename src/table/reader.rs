@@ -186,37 +186,31 @@ impl Table {
 
     /// The filter for the version's probe array, if it is resident, of the whole table and of
     /// whole keys.
-    #[must_use]
     pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
         self.filter.pinned_filter()
     }
 
     /// The filter: what it holds, its name and layout.
-    #[must_use]
     pub fn filter(&self) -> &OpenFilter {
         &self.filter
     }
 
     /// Where the filter stands in the file, if there is one.
-    #[must_use]
     pub fn filter_offset(&self) -> u64 {
         self.filter_offset
     }
 
     /// What the table says of itself.
-    #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
     /// [`Properties::expected_fpr`], which takes some time, reckoned once.
-    #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
         *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
 
     /// Mean size of a data block as stored.
-    #[must_use]
     pub fn mean_block_bytes(&self) -> u64 {
         self.properties.mean_block_bytes()
     }
@@ -230,25 +224,21 @@ impl Table {
     }
 
     /// Its id.
-    #[must_use]
     pub fn table_id(&self) -> u64 {
         self.file.table_id()
     }
 
     /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// Its file.
-    #[must_use]
     pub fn file(&self) -> &TableFile {
         &self.file
     }
 
     /// Its footer.
-    #[must_use]
     pub fn footer(&self) -> &Footer {
         &self.footer
     }

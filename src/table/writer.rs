@@ -29,7 +29,6 @@ pub struct TableWriter {
 impl TableWriter {
     /// Starts at the front of `file` with the header, to be written `write_bytes` at a time; `path`
     /// is for errors.
-    #[must_use]
     pub fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
@@ -42,13 +41,11 @@ impl TableWriter {
     }
 
     /// The id that blocks are tied to.
-    #[must_use]
     pub fn table_id(&self) -> u64 {
         self.table_id
     }
 
     /// Where the next byte goes.
-    #[must_use]
     pub fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }

@@ -111,6 +111,7 @@ impl Version {
     ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
+    #[inline]
     pub fn get(
         &self,
         key: &LookupKey,

@@ -34,7 +34,6 @@ pub const HASH_INDEX_FLAG: u32 = 1 << 31;
 
 /// The fingerprint of a key with this XXPH3 hash.
 #[inline]
-#[must_use]
 pub fn fingerprint_of(xxph3: u64) -> u8 {
     (xxph3 >> 24) as u8
 }
@@ -64,7 +63,6 @@ pub struct BlockBuilder {
 
 impl BlockBuilder {
     /// For keys that are any bytes: indexes, properties, metaindex. No hash index.
-    #[must_use]
     pub fn new(restart_interval: usize) -> Self {
         BlockBuilder {
             restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
@@ -84,7 +82,6 @@ impl BlockBuilder {
     }
 
     /// For data blocks, whose keys are internal keys.
-    #[must_use]
     pub fn data(restart_interval: usize, hash_index: bool) -> Self {
         BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
     }
@@ -127,13 +124,11 @@ impl BlockBuilder {
     }
 
     /// Entries added since the last reset.
-    #[must_use]
     pub fn entries(&self) -> usize {
         self.entries
     }
 
     /// Size of the block if it were finished now.
-    #[must_use]
     pub fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
         let trailers = if self.internal_keys { TRAILER_BYTES + 1 } else { 0 };
