@@ -361,7 +361,8 @@ mod tests {
             let slots = Slots::new(PLACES);
             std::thread::scope(|scope| {
                 for writer in 0..2 {
-                    // A value enters and leaves under the lock of its shard: one thread has a place.
+                    // A value enters and leaves under the lock of its shard: one thread has a
+                    // place.
                     let mine = values.iter().enumerate().filter(move |(n, _)| n % 2 == writer);
                     let slots = Arc::clone(&slots);
                     scope.spawn(move || {
@@ -378,7 +379,8 @@ mod tests {
                     scope.spawn(move || {
                         let held: Vec<_> =
                             (0..4 * PLACES).map(|n| slots.slot(n % PLACES).get()).collect();
-                        // The last owner frees the places, perhaps while others hold what was there.
+                        // The last owner frees the places, perhaps while others hold what was
+                        // there.
                         drop(slots);
                         drop(held);
                     });

@@ -2,7 +2,7 @@
 
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Mutex;
-use crate::memtable::published::Published;
+use crate::memtable::memtable::Published;
 use std::collections::BTreeMap;
 
 /// Live snapshots and how many hold each sequence.

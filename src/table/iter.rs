@@ -1,7 +1,7 @@
 //! Iterators over a table, in one direction each, with software prefetching for forward scans.
 //!
-//! [`Table::iter`] gives a [`TableIter`]. It holds the index for its whole life, one data block at a
-//! time, and towards the end of a block the next one. Within a block a step takes no lock and
+//! [`Table::iter`] gives a [`TableIter`]. It holds the index for its whole life, one data block at
+//! a time, and towards the end of a block the next one. Within a block a step takes no lock and
 //! allocates nothing. With `fill_cache` off (compaction) it uses cached blocks and leaves the cache
 //! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
 //! table is skipped.

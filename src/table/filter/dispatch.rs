@@ -2,8 +2,8 @@
 //!
 //! `table/builder.rs` writes with [`FilterBlockBuilder`]: `(start_block add_key*)* start_block
 //! finish`. `table/reader.rs` asks an [`OpenFilter`]: once before the data index
-//! ([`OpenFilter::table_may_contain`], answered by the full and partitioned layouts), and once after
-//! it ([`OpenFilter::block_may_contain`], answered by the block-based layout).
+//! ([`OpenFilter::table_may_contain`], answered by the full and partitioned layouts), and once
+//! after it ([`OpenFilter::block_may_contain`], answered by the block-based layout).
 //!
 //! What a filter can be asked follows from what the table says of itself, never from today's
 //! options: a key's own bits where the filter holds whole keys, else those of its prefix. A table
