@@ -22,8 +22,8 @@ use std::path::Path;
 /// env.create_new(Path::new("/file"))?.write_at(0, b"contents")?;
 /// let mut buffer = [0; 3];
 /// env.open_random(Path::new("/file"))?.read_exact_at(2, &mut buffer)?;
-/// assert_eq!((counting.read_calls(), env.read_bytes()), (1, 3));
-/// assert_eq!((counting.write_calls(), env.write_bytes()), (1, 8));
+/// assert_eq!((env.read_calls(), env.read_bytes()), (1, 3));
+/// assert_eq!((env.write_calls(), env.write_bytes()), (1, 8));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]

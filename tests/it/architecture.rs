@@ -43,6 +43,11 @@ fn peer_benchmarks_stay_within_budget() {
 }
 
 #[test]
+fn experiments_use_only_public_items() {
+    expect_none(&private_items_of_experiments(&sources()));
+}
+
+#[test]
 fn every_file_is_reachable() {
     expect_none(&dead_files(&sources()));
 }
@@ -351,6 +356,32 @@ fn expand(tree: &str) -> Vec<Vec<String>> {
     parts.flat_map(expand).map(|part| [prefix.clone(), part].concat()).collect()
 }
 
+/// Imports of `experiment/` that users cannot make. Only the vocabulary in `base/` is free.
+fn private_items_of_experiments(sources: &BTreeMap<String, Source>) -> Vec<String> {
+    let items = |source: &Source| -> Vec<(usize, Vec<String>)> {
+        let uses = uses(&source.code).into_iter().filter(|(start, ..)| !source.is_test(*start));
+        let expanded = |(start, _, item): (usize, usize, &str)| {
+            let line = source.line_of(start) + 1;
+            expand(item).into_iter().map(move |path| (line, path))
+        };
+        uses.flat_map(expanded).collect()
+    };
+    let roots = ["lib.rs", "env/mod.rs", "filter/mod.rs", "admin/inspect/mod.rs"];
+    let exported = roots.iter().filter_map(|root| sources.get(*root)).flat_map(items);
+    let public: Vec<String> = exported.filter_map(|(_, path)| path.last().cloned()).collect();
+    let mut findings = Vec::new();
+    for (file, source) in sources.iter().filter(|(file, _)| file.starts_with("experiment/")) {
+        for (line, path) in items(source) {
+            let [root, room, .., item] = &path[..] else { continue };
+            let is_free = root != "crate" || room == "experiment" || room == "base";
+            if !is_free && !public.contains(item) {
+                findings.push(format!("src/{file}:{line}: {} is not public", path.join("::")));
+            }
+        }
+    }
+    findings
+}
+
 fn imports(sources: &BTreeMap<String, Source>) -> Vec<String> {
     let mut findings = Vec::new();
     for tree in crates(sources) {
@@ -576,6 +607,15 @@ fn upward_imports_are_found() {
         let findings = imports(&made_up_tree(top, first, second, low));
         assert!(findings.iter().any(|finding| finding.contains(expected)), "{findings:?}");
     }
+}
+
+#[test]
+fn private_items_in_experiments_are_found() {
+    let lib = "pub use db::{Db, Snapshot};\n";
+    let experiment = "use crate::db::handle::Db;\nuse crate::tree::set::VersionSet;\n";
+    let sources = made_up(&[("lib.rs", lib), ("experiment/run.rs", experiment)]);
+    let found = private_items_of_experiments(&sources);
+    assert_eq!(found, ["src/experiment/run.rs:2: crate::tree::set::VersionSet is not public"]);
 }
 
 #[test]
