@@ -97,8 +97,8 @@ impl Options {
     /// as usual.
     ///
     /// Any number of readers, in any number of processes, may have a database open like this, and
-    /// no writer meanwhile: `LOCK` is shared between them. A directory without `LOCK`, such as a
-    /// copy of the other files, is read without.
+    /// no writer at the same time: `LOCK` is shared between them. A directory without `LOCK`, such
+    /// as a copy of the other files, is read without.
     ///
     /// # Errors
     /// As for [`Options::open`]; `Locked` while a writer has the database open.
@@ -382,8 +382,8 @@ impl Db {
     ///
     /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
     /// down to level 1, with the tables of theirs that they share keys with. A table that is
-    /// moved down as it is while this goes on keeps the filter of its old level. What a crash
-    /// leaves undone, another call does. With nothing to do it writes nothing.
+    /// moved down as it is while this goes on keeps the filter of its old level. After a
+    /// crash, another call does the rest. With nothing to do it writes nothing.
     ///
     /// # Errors
     /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.
@@ -523,7 +523,7 @@ impl Db {
         self.0.close()
     }
 
-    /// A handle of its own for what was opened, with its workers.
+    /// A handle for an opened database and its workers.
     pub(super) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
         Db(Arc::new(Handle { shared, workers: Mutex::new(workers) }))
     }

@@ -1,20 +1,19 @@
 //! From a directory to [`Shared`]: create a database, or recover the one that is there.
 //!
-//! 1. Options are validated and the directory is looked at; nothing is written if open is refused.
-//!    A LevelDB or RocksDB database is refused (`foreign`). Where there is no LOCK, CURRENT and the
-//!    manifest are read before it is created, and it is removed again if the opening is refused
-//!    for a later reason, so that a refused opening leaves none.
-//! 2. LOCK is taken before anything is read that counts.
-//! 3. CURRENT names the manifest. Without CURRENT the directory must hold nothing but remnants of
-//!    an interrupted creation: other files of ours are damage, never a new database (I7).
-//! 4. The manifest is replayed and its tables are opened.
-//! 5. The logs are replayed, and written forward where that is needed: see `recover`.
+//! 1. Validate the options and check the directory; a refused opening writes nothing. A LevelDB or
+//!    RocksDB database is refused (`foreign`). If there is no LOCK, CURRENT and the manifest are
+//!    read before LOCK is created. If the opening is refused later, LOCK is removed again.
+//! 2. Take LOCK. Only then read anything that decides.
+//! 3. Read CURRENT, which names the manifest. Without CURRENT the directory may hold only what an
+//!    interrupted creation leaves. Other files of ours are damage, never a new database (I7).
+//! 4. Replay the manifest and open its tables.
+//! 5. Replay the logs, and flush them to tables if needed: see `recover`.
 //!
-//! Creation writes everything before the one rename that makes the database exist, so a crash in
-//! its middle leaves a directory that opens as new.
+//! Creation writes everything before the one rename that makes the database exist. So a crash in
+//! between leaves a directory that opens as a new database.
 //!
-//! [`open_read_only`] takes the same steps but the writing: no call that changes anything is made,
-//! LOCK is shared with other readers, and what the logs hold stays in memory.
+//! [`open_read_only`] does the same, but never writes: LOCK is shared with other readers, and the
+//! entries of the logs stay in memory.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -56,7 +55,7 @@ pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let lock = lock_to_write(&*env, directory)?;
     let opened = open_locked(options, directory, Arc::clone(&lock));
     if opened.is_err() && makes_lock {
-        // It is still locked: an opener that has this file open sees that its name is gone, and
+        // Still locked. A concurrent opener that waits for this file sees that its name is gone and
         // tries again.
         let _ = env.remove(&FileName::Lock.path(directory));
     }
@@ -83,14 +82,17 @@ fn open_locked(
     Ok(shared)
 }
 
-/// The files of the directory and what the manifest in force says; `None` for a new database. An
-/// error is a reason to refuse opening.
+/// The files of the directory and the state of the manifest in force; `None` for a new database.
+///
+/// # Errors
+/// The reason to refuse the opening.
 fn in_force(
     env: &dyn Env,
     directory: &Path,
     options: &Options,
 ) -> Result<(Vec<FileName>, Option<ManifestState>)> {
-    // Before CURRENT: a log or table that is listed was made under a CURRENT, which never goes.
+    // Listed before CURRENT is read. Logs and tables are created only after a CURRENT exists, and it
+    // is never removed; so a log or table that is listed here proves that there is one.
     let files = our_files(env, directory)?;
     let state = match read_current(env, directory)? {
         Some(_) if options.error_if_exists => {
@@ -109,7 +111,7 @@ fn in_force(
     Ok((files, state))
 }
 
-/// Refuses a manifest that has lost its end, as far as that shows without the logs.
+/// Refuses a manifest that has lost its end, as far as that can be told without the logs.
 fn check_manifest(
     directory: &Path,
     files: &[FileName],
@@ -147,7 +149,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
         return Ok(false);
     }
     match in_force(env, directory, options) {
-        // With LOCK there by now, another process may have changed files between two looks.
+        // If LOCK exists by now, another process may have changed files between two reads.
         Err(error) if is_missing()? => Err(error),
         _ => Ok(true),
     }
@@ -163,13 +165,8 @@ pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>>
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
-    let files = our_files(&*env, directory)?;
-    let Some(number) = read_current(&*env, directory)? else {
-        refuse_files_without_current(directory, &files)?;
-        return Err(no_database(directory));
-    };
-    let state = replay(&*env, directory, number)?;
-    check_manifest(directory, &files, &state, &options)?;
+    let (files, state) = in_force(&*env, directory, &options)?;
+    let state = state.ok_or_else(|| no_database(directory))?;
     let shared = build(options, directory, lock, &files, &state)?;
     let shared = Arc::new(Shared { read_only: true, ..shared });
     recover_logs(&shared, &files, &state)?;
@@ -192,7 +189,7 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
         Ok(metadata) if metadata.kind == FileKind::File => {
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
         }
-        // A link is followed here, and only here: the directory may be one.
+        // Only here a symbolic link is followed: the directory may be one.
         Ok(_) if options.create_if_missing => refuse_foreign(env, directory),
         Ok(_) => {
             refuse_foreign(env, directory)?;
@@ -226,7 +223,7 @@ fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> {
         Ok(_) => {}
     }
     match env.create_dir(directory) {
-        // Another process may have been quicker; who owns the database is the lock's business.
+        // Another process may have been quicker; LOCK decides which one owns the database.
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             return Err(Error::io("create_dir", directory, error));
         }
@@ -251,8 +248,8 @@ fn refuse_files_without_current(directory: &Path, files: &[FileName]) -> Result<
     }
 }
 
-/// Makes up for a creation that was cut short: its manifest goes, and the directory's own name
-/// becomes durable, since whoever made the directory may have died before that.
+/// Cleans up after an interrupted creation: removes its manifest, and makes the names of the
+/// directory and its ancestors durable, which that process may not have done.
 fn clear_interrupted_creation(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<()> {
     if files.contains(&FileName::Manifest(FIRST_MANIFEST)) {
         let path = FileName::Manifest(FIRST_MANIFEST).path(directory);
@@ -261,7 +258,7 @@ fn clear_interrupted_creation(env: &dyn Env, directory: &Path, files: &[FileName
     for (distance, ancestor) in directory.ancestors().skip(1).enumerate() {
         let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
         match env.sync_dir(ancestor) {
-            // Further up there may be directories that this user cannot open.
+            // This user may have no right to open ancestors further up.
             Err(error) if distance == 0 => return Err(Error::io("sync_dir", ancestor, error)),
             _ => {}
         }
@@ -357,7 +354,7 @@ fn counters(options: &Options, directory: &Path) -> (Arc<Counters>, u64) {
     (Arc::new(counters), counting_since)
 }
 
-/// No log yet, behind the last sequence that the manifest knows.
+/// No log yet; the next sequence follows the last one that the manifest knows.
 fn log_state(state: &ManifestState) -> LogState {
     LogState {
         last_sequence: state.facts.last_sequence,

@@ -50,11 +50,11 @@ pub fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<
     }
 }
 
-/// Recovers what the logs hold; writes it forward unless it can stay in memory.
+/// Recovers the entries of the logs, in memtables or flushed to tables.
 ///
 /// # Errors
-/// Damage, as the options say, and failures of writing: then nothing old was removed, and what was
-/// written is removed unless the new manifest may be in force.
+/// Damage, as `Options::recovery` says, and failures of writing. Nothing old was removed then, and
+/// new files are removed unless the new manifest may be in force.
 pub fn recover_logs(shared: &Shared, files: &[FileName], state: &ManifestState) -> Result<()> {
     let first_number = shared.numbers.next_file.load(Ordering::Relaxed);
     let mut kept_in_lost = Vec::new();
@@ -113,7 +113,7 @@ fn try_recover(
     if keeps { Ok(()) } else { session::begin_recovered(shared, tables) }
 }
 
-/// What reading the logs gave.
+/// The result of reading the logs.
 struct Recovered<'a> {
     contents: Contents<'a>,
     logs: RecoveredLogs,
@@ -144,7 +144,7 @@ fn read_logs<'a>(
             // Without any log nothing was ever written.
             let clean = found.clean || (logs.is_empty() && state.facts.log_number == 0);
             let clean = clean && state.dropped.is_none();
-            // Sessions too short for a flush must not leave one more memtable each.
+            // Otherwise each session too short for a flush would leave one more memtable.
             let too_many = found.parts.len() >= shared.options.immutable_memtables_max.max(2);
             let mut contents = Contents::new(shared, clean && !too_many);
             let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
@@ -162,7 +162,7 @@ fn read_logs<'a>(
     let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
     let salvaged = salvage(env, directory, &logs, &facts, &mut apply)?;
     if salvaged.dropped.is_empty() && salvaged.missing.is_empty() {
-        // All can be read and does not fit together.
+        // Every record can be read, but the logs do not fit together.
         let (path, what) = (path.to_path_buf(), what.to_string());
         report.dropped.push(DroppedPart { path, offset, what });
     }
@@ -178,9 +178,9 @@ fn read_logs<'a>(
     Ok(Recovered { contents, logs: found, clean: false, report })
 }
 
-/// A log that the manifest needs is missing, and tables are there that the manifest does not name:
-/// perhaps it is the manifest that was cut, and they hold what the log held. Going on would remove
-/// them; a repair does not.
+/// Refuses to salvage if a log that the manifest needs is missing and there are tables that the
+/// manifest does not name. Perhaps the manifest was cut, and these tables hold the entries of that
+/// log. Opening would remove them; a repair keeps them.
 fn refuse_short_manifest(
     shared: &Shared,
     files: &[FileName],

@@ -58,8 +58,8 @@ pub fn write_memtables(
     levels: LevelFiles,
     snapshots: Option<Vec<SequenceNumber>>,
 ) -> Result<Vec<FileMeta>> {
-    // Asked under the lock that registers snapshots, and before the input is read. A snapshot that
-    // comes later is at the published sequence or above it, so it needs no more than these.
+    // Before the input is read: a snapshot that registers later is at the published sequence or
+    // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
     let stripe = shared.counters.stripe();
     let flushes = memtables.len() as u64;
@@ -97,7 +97,7 @@ pub fn write_tables(
     rewrite.run(|_, _| false)
 }
 
-/// Logs the edit that puts `tables` in the place of `flushed`, then lets their logs go.
+/// Logs the edit that replaces `flushed` with `tables`, then removes the logs.
 ///
 /// # Errors
 /// The failure of the manifest: nothing was removed.

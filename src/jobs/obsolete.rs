@@ -1,8 +1,8 @@
 //! Frees memtables and removes files that nothing needs any more.
 //!
-//! Files come here by [`ObsoleteFiles`](crate::tree::handle::ObsoleteFiles): a replaced table after
-//! the drop of its last reader, and what earlier sessions left. Logs of flushed memtables are
-//! removed by the flush itself.
+//! [`ObsoleteFiles`](crate::tree::handle::ObsoleteFiles) lists them: replaced tables after the drop
+//! of their last reader, and files of earlier sessions. A flush removes the logs of its memtables
+//! itself.
 
 use crate::base::filename::FileName;
 use crate::base::sync::Arc;

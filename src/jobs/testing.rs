@@ -1,5 +1,4 @@
-//! A tree without log and manifest, beside a model that forgets nothing: the tests of the jobs run
-//! on it.
+//! A tree without log and manifest, next to a model that keeps every version: for tests of jobs.
 
 use crate::base::error::Result;
 use crate::base::filename::FileName;
@@ -43,7 +42,7 @@ pub fn table_options() -> TableOptions {
     }
 }
 
-/// A database without log and manifest, beside a model that forgets nothing.
+/// A database without log and manifest, next to a model that keeps every version.
 pub struct Tree {
     pub env: Arc<dyn Env>,
     /// The files under `env`.

@@ -3,8 +3,8 @@
 //!
 //! They go to the methods of `Db` that end in `_with`; the others use the defaults. Each setter
 //! takes and gives back the value, and is `const`, so that a program may keep its options in
-//! constants. None of them changes what a read answers or whether a write is atomic: only what it
-//! costs, and what a power loss may take. What holds for a whole database is in `database`.
+//! constants. None of them changes the answer of a read or the atomicity of a write, only their
+//! cost and what a power loss may take. `database` has the settings of a whole database.
 
 use crate::table::reader::TableReadOptions;
 

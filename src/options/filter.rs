@@ -55,7 +55,7 @@ impl Filter {
 
     /// RocksDB's Ribbon filter, which lets as many absent keys through as [`Filter::bloom`] with
     /// these bits a key (0.5 to 100, at most three decimals, since more would give other bytes than
-    /// RocksDB's) and takes 7/10 of its space: 10 stand for 7.1 bits. It costs
+    /// RocksDB's) and takes 7/10 of its space: 10 mean 7.1 bits. It costs
     /// several times as much to build, some more to ask, and 20 bytes of memory a key while it is
     /// built. Filters of less than about 150 keys are Bloom filters, which are smaller then.
     #[must_use]
@@ -163,7 +163,7 @@ impl Filter {
         self
     }
 
-    /// Hold the prefix of each key, too, so that a scan over keys of one prefix passes by the
+    /// Hold the prefix of each key, too, so that a scan over keys of one prefix skips the
     /// tables that have none of them. Costs an entry for each prefix of a table. Not in the
     /// block-based layout.
     #[must_use]
@@ -228,7 +228,7 @@ impl Filter {
         encoding.cloned().map(|encoding| TableFilter { encoding, layout, members })
     }
 
-    /// The filter of a level under a budget that allots it so many thousandths of a bit per key.
+    /// The filter of a level under a budget that allots it `millibits` per key.
     pub(crate) fn with_millibits(&self, level: usize, millibits: u32) -> Option<TableFilter> {
         let filter = self.at_level(level).filter(|_| millibits > 0)?;
         Some(TableFilter { encoding: Encoding::FastLocalBloom { millibits }, ..filter })

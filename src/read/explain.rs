@@ -1,4 +1,4 @@
-//! One lookup in words: [`Explain`], made of the trace that the real read path leaves behind.
+//! [`Explain`]: what one lookup did, from a trace of the real read path.
 //!
 //! `explain` runs `point::get` itself, with a trace, so it can neither drift from the lookup nor
 //! flatter it; it counts in the statistics and warms the cache like any other lookup.
@@ -15,7 +15,7 @@ use crate::state::shared::Shared;
 use crate::table::fetch::TableIo;
 use std::fmt;
 
-/// What one lookup touched, place by place. Print it.
+/// What one lookup touched, memtable by memtable and table by table. Print it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explain {
@@ -25,7 +25,7 @@ pub struct Explain {
     pub sequence: u64,
     /// The value that was found.
     pub value: Option<Value>,
-    /// Places in the order they were asked.
+    /// Memtables and tables in the order they were asked.
     pub steps: Vec<ExplainStep>,
     /// Tables by level that were not asked: their key range does not cover the key, or the answer
     /// was found above them.
@@ -38,7 +38,7 @@ pub struct Explain {
     pub data_blocks_without_filters: u64,
 }
 
-/// One place that was asked.
+/// One memtable or table that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainStep {
@@ -67,7 +67,7 @@ pub enum ExplainPlace {
     },
 }
 
-/// What the filter of a place said.
+/// What the filter of a memtable or table said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainFilter {
@@ -86,7 +86,7 @@ pub enum FilterAnswer {
     /// There is none, or the lookup asks none.
     #[default]
     NotAsked,
-    /// It is damaged, so that the place was searched without it.
+    /// It is damaged, so the search did without it.
     Damaged,
     /// The key is certainly not there.
     No,

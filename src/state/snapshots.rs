@@ -1,4 +1,4 @@
-//! The live snapshots of a database, which tell jobs what they must keep.
+//! The live snapshots of a database: jobs keep the versions that they see.
 
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Mutex;

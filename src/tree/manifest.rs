@@ -6,13 +6,13 @@
 //! when it returns. After one that failed the writer takes no more: then nothing may be removed,
 //! and the next opening writes a new manifest.
 //!
-//! [`replay`] reads one back and checks what the edits say together. A record that a crash cut
+//! [`replay`] reads one back and checks that its edits fit each other. A record that a crash cut
 //! short at the very end is dropped; anything else that does not fit is `Corruption`. A manifest
 //! cut between two records looks whole from here: the logs know how long it was
 //! (`log::wal::recover`).
 //!
 //! `CURRENT` is one line of text: `siftdb 1 MANIFEST-000007 ` and eight hex digits, the masked
-//! CRC-32 of what stands before them.
+//! CRC-32 of the text before them.
 
 use crate::base::checksum::masked;
 use crate::base::error::{Error, Result};
@@ -221,7 +221,7 @@ pub struct ManifestRemains {
     pub named: Vec<FileMeta>,
 }
 
-/// Reads what is left of the manifest at `path`, whose name says `number`; a newer format version
+/// Reads what is left of the manifest at `path` with `number` in its name; a newer format version
 /// is refused.
 ///
 /// # Errors

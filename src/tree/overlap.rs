@@ -74,8 +74,9 @@ pub fn order_conflicts<'t>(
     }
     // Beginnings before ends: tables that touch at one user key share it.
     ends.sort_by_key(|(key, is_end, meta)| (*key, *is_end, meta.number));
-    // A sweep over the keys. The tables around the current key, by their smallest sequence: their
-    // ranges are disjoint, so of all of them only one can reach into the next table's.
+    // A sweep over the keys. `open` has the tables around the current key by their smallest
+    // sequence. Their ranges of sequences are disjoint, so only the last one that begins before the
+    // end of the next table can overlap it.
     let mut open: BTreeMap<u64, &FileMeta> = BTreeMap::new();
     let mut found = Vec::new();
     for (_, is_end, meta) in ends {

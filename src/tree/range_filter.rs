@@ -37,7 +37,7 @@ impl RangeFilter {
         }
     }
 
-    /// True if the filter of `table`, which stands at `level`, proves that it holds no key of the
+    /// True if the filter of `table`, a table of `level`, proves that it holds no key of the
     /// range.
     #[must_use]
     pub fn excludes(&self, level: usize, table: &Table) -> bool {

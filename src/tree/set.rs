@@ -61,7 +61,7 @@ pub struct VersionSet {
     pinning: [FilterPinning; LEVELS],
     current: Arc<Version>,
     manifest: Option<ManifestWriter>,
-    /// A longer manifest is written anew.
+    /// A longer manifest is rewritten.
     manifest_bytes: u64,
     failed: bool,
     /// Tables of edits that failed: the manifest in force may name them or not.

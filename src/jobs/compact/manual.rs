@@ -23,7 +23,7 @@ use crate::tree::overlap::overlap_closure;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 
-/// Which filters [`Db::rebuild_filters`](crate::Db::rebuild_filters) builds anew.
+/// Which filters [`Db::rebuild_filters`](crate::Db::rebuild_filters) rebuilds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterRebuild {
@@ -140,7 +140,7 @@ impl ManualCompaction {
                 || joins_before(index + 1)
         };
         let Some(first) = (open..tables.len()).find(is_due) else { return Vec::new() };
-        // Then the table before is what the last step left over.
+        // If so, the previous table is the small rest of the last step.
         let start = first - usize::from(self.level == self.bottom && joins_before(first));
         let mut inputs = Vec::new();
         let mut bytes = 0;
@@ -229,7 +229,7 @@ mod tests {
             walked("L2: 1[a..c]g1 2[d..f]g2 3[g..i] 4[k..l]g1\nL4: 5[k..l]", included("a", "i")),
             ["L2 1 2 -> L2"]
         );
-        // Moved as it is, then cleaned; what was merged on the way is clean already.
+        // Moved, then cleaned; merged tables are clean already.
         assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1, a move", "L1 1 -> L1"]);
         assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", ALL), ["L0 2 1 -> L1"]);
     }
@@ -241,9 +241,9 @@ mod tests {
         // Only those of the range.
         assert_eq!(walked(drawing, included("d", "g")), Vec::<String>::new());
         assert_eq!(walked("L3: 1[a..b]:50 2[c..d]:51", ALL), Vec::<String>::new());
-        // What comes down joins a small neighbour on its way.
+        // A table that goes down is merged with a small neighbour.
         assert_eq!(walked("L0: 3[x..y]:9\nL1: 1[a..b]:9", ALL), ["L0 3 + L1 1 -> L1"]);
-        // A step takes up what the one before left over.
+        // A step takes the small rest of the step before it.
         let levels = drawn_levels("L3: 1[a..b]:50 2[c..d]:50 3[e..f]:60");
         let mut compaction = ManualCompaction::new(COMPACT, &levels, 100, |_| true);
         let first = compaction.next_task(&levels, &OPTIONS, |_| true);
@@ -304,7 +304,7 @@ mod tests {
     fn level_0_rebuilds_take_every_overlapping_table() {
         let drawing = "L0: 4[x..z] 3[e..g] 2[c..f] 1[a..d]\nL1: 9[f..h] 10[p..q]";
         assert_eq!(rebuilt(drawing, &[4]), ["L0 4 -> L1"]);
-        // What the step wrote is done, although it lies where the walk goes next.
+        // The new table is not rewritten, although the next step comes to its keys.
         assert_eq!(rebuilt(drawing, &[1, 9, 10]), ["L0 3 2 1 + L1 9 -> L1", "L1 10 -> L1"]);
     }
 

@@ -190,7 +190,7 @@ struct OpenTable {
 
 impl<'a> OutputTables<'a> {
     /// No table yet: the first entry creates one. Each records `sequences` as its range if given;
-    /// else the range of what it holds.
+    /// otherwise the range of its entries.
     #[must_use]
     pub fn new(
         context: &'a JobContext<'a>,

@@ -7,7 +7,7 @@
 //! record may have reached the disk (I8).
 //!
 //! [`merge`] reads the inputs with every checksum verified and without filling the cache; otherwise
-//! a damaged block would be written anew with a good checksum. Every table must yield the number of
+//! a damaged block would be rewritten with a good checksum. Every table must yield the number of
 //! entries that the manifest says.
 //!
 //! An output ends when it is full or overlaps too much of the level after the next, but never

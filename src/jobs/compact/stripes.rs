@@ -17,7 +17,7 @@ use crate::base::key::{SequenceNumber, ValueKind};
 use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
 
-/// The key ranges of all tables that are older than what a merge reads.
+/// The key ranges of all tables that are older than the inputs of a job.
 #[derive(Debug, Default)]
 pub struct KeysBelow {
     /// Each sorted by key and disjoint, with the index of the first table not wholly before the
