@@ -91,7 +91,7 @@ fn in_force(
     directory: &Path,
     options: &Options,
 ) -> Result<(Vec<FileName>, Option<ManifestState>)> {
-    // Listed before CURRENT is read. Logs and tables are created only after a CURRENT exists, and it
+    // Listed before CURRENT is read. Logs and tables are created only after a CURRENT exists, which
     // is never removed; so a log or table that is listed here proves that there is one.
     let files = our_files(env, directory)?;
     let state = match read_current(env, directory)? {

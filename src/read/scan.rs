@@ -55,7 +55,7 @@ pub struct Iter {
 
 impl Iter {
     /// An iterator over the database as it is now, or as a snapshot sees it: then by the sequence
-    /// of the snapshot and its share in the directory's lock. The methods that make iterators cannot
+    /// of the snapshot and its share in the directory's lock. Methods that make iterators cannot
     /// fail, so the only item of a refused one is the error: `Closed` if the database is closed.
     pub(crate) fn new(
         shared: &Arc<Shared>,
