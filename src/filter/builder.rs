@@ -131,17 +131,6 @@ impl FilterBuilder {
         }
     }
 
-    /// Memory that the entries take, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        match &self.members {
-            Members::Hashes(hashes) => hashes.list.capacity() * size_of::<u64>(),
-            Members::Keys(keys) => {
-                keys.bytes.capacity() + keys.ends.capacity() * size_of::<usize>()
-            }
-        }
-    }
-
     /// The number of keys after which a partition of `partition_bytes` is full; at least 1.
     #[must_use]
     pub fn keys_per_partition(&self, partition_bytes: usize) -> usize {
@@ -851,7 +840,6 @@ mod tests {
             }
             let rocksdb = encoding.full_name().starts_with("rocksdb.");
             assert_eq!((once.entries(), all.entries()), (2, if rocksdb { 2 } else { 5 }));
-            assert!(once.memory_bytes() > 0);
             // The key before a finished filter is no repeat of the next one's first.
             once.finish(&mut Vec::new()).expect("built");
             once.add_key(b"b");

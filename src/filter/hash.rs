@@ -11,15 +11,15 @@
 //! `get`, however many tables are asked; the others only when a table that needs them is met.
 //! Seeded forms of XXPH3 are left out, since filters use seed 0.
 
-use std::cell::Cell;
+use std::cell::OnceCell;
 
 /// A key and its hashes, computed once per lookup.
 #[derive(Clone, Debug)]
 pub struct KeyHash<'k> {
     key: &'k [u8],
     xxph3: u64,
-    leveldb: Cell<Option<u32>>,
-    legacy: Cell<Option<u32>>,
+    leveldb: OnceCell<u32>,
+    legacy: OnceCell<u32>,
 }
 
 impl<'k> KeyHash<'k> {
@@ -27,13 +27,13 @@ impl<'k> KeyHash<'k> {
     #[inline]
     #[must_use]
     pub fn new(key: &'k [u8]) -> Self {
-        KeyHash { key, xxph3: xxph3_64(key), leveldb: Cell::new(None), legacy: Cell::new(None) }
+        KeyHash { key, xxph3: xxph3_64(key), leveldb: OnceCell::new(), legacy: OnceCell::new() }
     }
 
     /// Stands for a key of which only the hash is known, to ask a filter made of such hashes. The
     /// filter's encoding decides which of the three hashes it is; 32-bit ones were widened.
     pub(crate) fn of_hash(hash: u64) -> Self {
-        let narrow = Cell::new(Some(hash as u32));
+        let narrow = OnceCell::from(hash as u32);
         KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }
     }
 
@@ -55,24 +55,15 @@ impl<'k> KeyHash<'k> {
     #[inline]
     #[must_use]
     pub fn leveldb(&self) -> u32 {
-        computed_once(&self.leveldb, || leveldb_hash(self.key))
+        *self.leveldb.get_or_init(|| leveldb_hash(self.key))
     }
 
     /// `legacy_hash` of the key, computed at the first call.
     #[inline]
     #[must_use]
     pub fn legacy(&self) -> u32 {
-        computed_once(&self.legacy, || legacy_hash(self.key))
+        *self.legacy.get_or_init(|| legacy_hash(self.key))
     }
-}
-
-#[inline]
-fn computed_once(slot: &Cell<Option<u32>>, compute: impl FnOnce() -> u32) -> u32 {
-    slot.get().unwrap_or_else(|| {
-        let hash = compute();
-        slot.set(Some(hash));
-        hash
-    })
 }
 
 /// LevelDB's 32-bit hash with the seed of its Bloom filter.

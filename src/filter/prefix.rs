@@ -171,7 +171,7 @@ impl Prefix {
     #[must_use]
     pub(crate) fn extract<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         match &self.0 {
-            Rule::Custom(extractor) => custom_prefix(&**extractor, key).ok().flatten(),
+            Rule::Custom(extractor) => ask_custom(key, |key| extractor.prefix(key)).ok().flatten(),
             rule => built_in_prefix(rule, key),
         }
     }
@@ -182,8 +182,8 @@ impl Prefix {
     pub(crate) fn extract_checked<'k>(&self, key: &'k [u8]) -> Result<Option<&'k [u8]>, String> {
         let Rule::Custom(extractor) = &self.0 else { return Ok(built_in_prefix(&self.0, key)) };
         let broken = |what: String| format!("prefix extractor {extractor:?} {what}");
-        let prefix = custom_prefix(&**extractor, key).map_err(broken)?;
-        let of_all = custom_prefix_of_all(&**extractor, key).map_err(broken)?;
+        let prefix = ask_custom(key, |key| extractor.prefix(key)).map_err(broken)?;
+        let of_all = ask_custom(key, |key| extractor.prefix_of_all(key)).map_err(broken)?;
         if of_all.is_some() && of_all != prefix {
             let key = key.escape_ascii();
             return Err(broken(format!("has another prefix for all keys from \"{key}\" on")));
@@ -199,7 +199,9 @@ impl Prefix {
             Rule::Fixed(bytes) | Rule::Capped(bytes) => common.get(..*bytes),
             // Later bytes do not move the delimiter.
             rule @ Rule::Delimited { .. } => built_in_prefix(rule, common),
-            Rule::Custom(extractor) => custom_prefix_of_all(&**extractor, common).ok().flatten(),
+            Rule::Custom(extractor) => {
+                ask_custom(common, |common| extractor.prefix_of_all(common)).ok().flatten()
+            }
         }
     }
 
@@ -242,26 +244,12 @@ fn built_in_prefix<'k>(rule: &Rule, key: &'k [u8]) -> Option<&'k [u8]> {
     }
 }
 
-fn custom_prefix<'k>(
-    extractor: &dyn PrefixExtractor,
+/// What a user's rule answers for `key`. The error says how the rule broke its contract.
+fn ask_custom<'k>(
     key: &'k [u8],
+    rule: impl FnOnce(&'k [u8]) -> Option<&'k [u8]>,
 ) -> Result<Option<&'k [u8]>, String> {
-    leading_part(guarded(|| extractor.prefix(key)), key)
-}
-
-fn custom_prefix_of_all<'k>(
-    extractor: &dyn PrefixExtractor,
-    common: &'k [u8],
-) -> Result<Option<&'k [u8]>, String> {
-    leading_part(guarded(|| extractor.prefix_of_all(common)), common)
-}
-
-/// What a user's rule answered for `key`, if it is a leading part of it.
-fn leading_part<'k>(
-    answer: Result<Option<&'k [u8]>, String>,
-    key: &[u8],
-) -> Result<Option<&'k [u8]>, String> {
-    match answer {
+    match guarded(|| rule(key)) {
         Err(panic) => Err(format!("panicked: {panic}")),
         Ok(Some(prefix)) if !key.starts_with(prefix) => {
             let (prefix, key) = (prefix.escape_ascii(), key.escape_ascii());

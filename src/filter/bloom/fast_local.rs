@@ -11,7 +11,7 @@
 //! the bytes depend on the allocator.
 
 use crate::base::prefetch::{self, LINE_BYTES};
-use crate::filter::bloom::simd::{self, PROBE_STEP};
+use crate::filter::bloom::simd;
 
 /// The persisted name in the full and partitioned layouts. It stands for all of RocksDB's
 /// built-in encodings; the trailer tells which.
@@ -94,48 +94,35 @@ pub fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
         return;
     }
     let probes = choose_num_probes(millibits);
-    let body_bytes =
-        calculate_space(hashes.len() as u64, millibits) as usize - ROCKSDB_TRAILER_BYTES;
-    let lines = (body_bytes / LINE_BYTES) as u32;
-    set_bits(
-        hashes,
-        body_bytes,
-        dst,
-        |hash| line_of(hash, lines),
-        |hash| {
-            let mut x = (hash >> 32) as u32;
-            (0..probes).map(move |_| {
-                let bit = (x >> 23) as usize;
-                x = x.wrapping_mul(PROBE_STEP);
-                bit
-            })
-        },
-    );
+    let bytes = calculate_space(hashes.len() as u64, millibits) as usize;
+    set_bits(hashes, bytes - ROCKSDB_TRAILER_BYTES, dst, |hash, lines| {
+        (line_of(hash, lines), simd::bits_in_line((hash >> 32) as u32, probes))
+    });
     dst.extend_from_slice(&[MARKER, 0, probes as u8, 0, 0]);
 }
 
-/// Appends a body of `body_bytes` in lines and sets the bits of every hash in its line.
+/// Appends a body in lines and sets the bits of every hash. `place` says which line a hash has, of
+/// so many, and which bits in the line.
 #[inline]
 pub(super) fn set_bits<B: Iterator<Item = usize>>(
     hashes: &[u64],
     body_bytes: usize,
     dst: &mut Vec<u8>,
-    line_of: impl Fn(u64) -> usize,
-    bits_in_line: impl Fn(u64) -> B,
+    place: impl Fn(u64, u32) -> (usize, B),
 ) {
     /// How many keys ahead a line is prefetched.
     const LOOKAHEAD: usize = 8;
     let start = dst.len();
     dst.resize(start + body_bytes, 0);
     let (lines, _) = dst[start..].as_chunks_mut::<LINE_BYTES>();
+    let count = lines.len() as u32;
     for (i, &hash) in hashes.iter().enumerate() {
         if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
-            prefetch_line(&lines[line_of(ahead)], 0);
+            prefetch_line(&lines[place(ahead, count).0], 0);
         }
-        let line = &mut lines[line_of(hash)];
-        for bit in bits_in_line(hash) {
-            line[bit / 8] |= 1 << (bit % 8);
-        }
+        let (line, bits) = place(hash, count);
+        let line = &mut lines[line];
+        bits.for_each(|bit| line[bit / 8] |= 1 << (bit % 8));
     }
 }
 
@@ -257,11 +244,8 @@ impl LineBits {
     fn find(&mut self, probes: u32) {
         self.probes = probes;
         self.bits = [0; LINE_BYTES / 8];
-        let mut x = (self.hash >> 32) as u32;
-        for _ in 0..probes {
-            // Of the top 9 bits, 3 name the word and 6 the bit in it.
-            self.bits[(x >> 29) as usize] |= 1 << (x >> 23 & 63);
-            x = x.wrapping_mul(PROBE_STEP);
+        for bit in simd::bits_in_line((self.hash >> 32) as u32, probes) {
+            self.bits[bit / 64] |= 1 << (bit % 64);
         }
     }
 }

@@ -60,10 +60,11 @@ pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     let probes = leveldb::probes(bits_per_key);
     let bytes = calculate_space(hashes.len() as u64, bits_per_key) as usize;
     let body_bytes = bytes - ROCKSDB_TRAILER_BYTES;
+    fast_local::set_bits(hashes, body_bytes, dst, |hash, lines| {
+        let hash = hash as u32;
+        ((hash % lines) as usize, bits_in_line(hash, probes, LINE_BYTES as u64))
+    });
     let lines = (body_bytes / LINE_BYTES) as u32;
-    let line_of = |hash: u64| (hash as u32 % lines) as usize;
-    let bits = |hash: u64| bits_in_line(hash as u32, probes, LINE_BYTES as u64);
-    fast_local::set_bits(hashes, body_bytes, dst, line_of, bits);
     dst.push(probes as u8);
     dst.extend_from_slice(&lines.to_le_bytes());
 }

@@ -29,15 +29,19 @@ pub fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
 /// The same, one bit at a time.
 #[inline]
 #[must_use]
-pub fn probe_line_scalar(line: &[u8; LINE_BYTES], mut hash: u32, probes: u32) -> bool {
-    for _ in 0..probes {
+pub fn probe_line_scalar(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
+    bits_in_line(hash, probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
+}
+
+/// The bits that `hash` has in its line, of 512.
+#[inline]
+pub fn bits_in_line(mut hash: u32, probes: u32) -> impl Iterator<Item = usize> {
+    (0..probes).map(move |_| {
+        // The top 9 bits: a multiplication mixes upwards, so they are the best of the product.
         let bit = (hash >> 23) as usize;
-        if line[bit / 8] & 1 << (bit % 8) == 0 {
-            return false;
-        }
         hash = hash.wrapping_mul(PROBE_STEP);
-    }
-    true
+        bit
+    })
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -116,7 +116,6 @@ pub struct OpenFilter {
     memory: Option<Reservation<CachedBlock>>,
 }
 
-#[derive(Debug)]
 enum Layout {
     /// No filter, or none whose policy is known.
     None,

@@ -18,7 +18,7 @@ use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{FilterReader, FilterView, PreparedFilter};
+use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask};
 use crate::table::block::builder::BlockBuilder;
@@ -159,18 +159,21 @@ impl PartitionedBuilder {
 }
 
 /// Reads a partitioned filter.
-#[derive(Debug)]
 pub struct PartitionedReader {
     /// The top-level index.
     pub source: FilterSource,
     index: Option<Index>,
-    pinned: PinnedPartitions,
+    /// The pinned partitions, by position in the index; none if they come through the cache. A
+    /// lookup in them touches no lock and no cache.
+    partitions: Vec<Option<PreparedFilter>>,
+    /// For the pinned partitions.
+    memory: Option<Reservation<CachedBlock>>,
 }
 
 impl PartitionedReader {
     /// Reads the top-level index at each use, until it is pinned.
     pub fn new(source: FilterSource) -> Self {
-        PartitionedReader { source, index: None, pinned: PinnedPartitions::default() }
+        PartitionedReader { source, index: None, partitions: Vec::new(), memory: None }
     }
 
     /// Loads the top-level index to stay; if that fails it is fetched at each use.
@@ -180,12 +183,43 @@ impl PartitionedReader {
             self.source.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
     }
 
-    /// Loads the partitions to stay, if the index is pinned and the cache has room for them.
+    /// Loads the partitions to stay, if the index is pinned, names them in one run and the cache has
+    /// room for them. Otherwise they come through the cache.
     pub fn pin_partitions(&mut self, file: &TableFile) {
-        if let Some(blocks) = &self.index {
-            let reader = &self.source.reader;
-            self.pinned = PinnedPartitions::load(blocks, reader, file).unwrap_or_default();
+        if let Some((partitions, memory)) = self.load_partitions(file) {
+            (self.partitions, self.memory) = (partitions, Some(memory));
         }
+    }
+
+    fn load_partitions(
+        &self,
+        file: &TableFile,
+    ) -> Option<(Vec<Option<PreparedFilter>>, Reservation<CachedBlock>)> {
+        let handles: Vec<_> = self.index.as_ref()?.handles().collect();
+        let (first, last) = (handles.first()?, handles.last()?);
+        // A damaged index can name any blocks in ascending order. Only partitions in one run, as a
+        // writer leaves them, are worth one read of everything from the first to the last.
+        let mut pairs = handles.iter().zip(handles.iter().skip(1));
+        if !pairs.all(|(one, next)| one.end() == next.start()) {
+            return None;
+        }
+        let bytes = last.end()?.checked_sub(first.offset)?;
+        let extra = (handles.len() as u64).saturating_mul(BYTES_PER_PARTITION);
+        let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
+        let mut stored = vec![0; usize::try_from(bytes).ok()?];
+        file.read_bytes(first.offset, &mut stored).ok()?;
+        // Each partition is checked by itself. A damaged one is left out: a lookup then reads it,
+        // fails and says "not consulted", as it would without pinning.
+        let prepare = |handle: &BlockHandle| {
+            let start = (handle.offset - first.offset) as usize;
+            let stored = stored.get(start..start + handle.size as usize + BLOCK_TRAILER_BYTES)?;
+            let (table_id, offset) = (file.table_id(), handle.offset);
+            let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
+            let (filter, Compression::None) = identity.check(stored).ok()? else { return None };
+            let reader = self.source.reader.clone();
+            (!filter.is_empty()).then(|| PreparedFilter::new(reader, Arc::from(filter)))
+        };
+        Some((handles.iter().map(prepare).collect(), memory))
     }
 
     /// Memory that the index takes.
@@ -283,7 +317,7 @@ impl PartitionedReader {
         io: &mut TableIo,
         ask: impl FnOnce(FilterView<'_>) -> R,
     ) -> Option<R> {
-        if let Some(filter) = self.pinned.get(partition.handle) {
+        if let Some(Some(filter)) = self.partitions.get(partition.position) {
             return Some(ask(filter.view()));
         }
         if partition.handle.size == 0 {
@@ -302,77 +336,15 @@ fn partition_of(blocks: &Index, key: &LookupKey) -> Option<IndexEntry> {
     blocks.find(key).or_else(|| blocks.entry(blocks.len().checked_sub(1)?))
 }
 
-/// The partitions of a table that stay in memory, by their offsets in the file.
-///
-/// They are loaded after everything else of the table, in one read from the first to the end of
-/// the last; each is then checked by itself. A damaged one is left out, so a lookup reads it, fails
-/// and says "not consulted", as it would without pinning. Lookups touch no lock and no cache.
-#[derive(Default)]
-struct PinnedPartitions {
-    offsets: Vec<u64>,
-    filters: Vec<PreparedFilter>,
-    _memory: Option<Reservation<CachedBlock>>,
-}
-
-/// Memory of a pinned partition besides its bytes: offset, filter, reference counts and the
-/// allocator's share.
-const BYTES_PER_PARTITION: usize = size_of::<u64>() + size_of::<PreparedFilter>() + 32;
-
-impl PinnedPartitions {
-    /// The partitions that `index` names. `None` if they are not in one run, the cache refuses the
-    /// memory, or the read fails: partitions then come through the cache.
-    fn load(index: &Index, reader: &FilterReader, file: &TableFile) -> Option<Self> {
-        let handles: Vec<_> = index.handles().collect();
-        let (first, last) = (handles.first()?, handles.last()?);
-        // A damaged index can name anything. Only partitions in one run, as a writer leaves them,
-        // are worth one read of everything in between.
-        let mut pairs = handles.iter().zip(handles.iter().skip(1));
-        let in_one_run = pairs.all(|(one, next)| one.end() == next.start());
-        let bytes = last.end()?.checked_sub(first.offset)?;
-        if !in_one_run || last.end()? > file.blocks_end() {
-            return None;
-        }
-        let extra = (handles.len() as u64).saturating_mul(BYTES_PER_PARTITION as u64);
-        let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
-        let mut stored = vec![0; usize::try_from(bytes).ok()?];
-        file.read_bytes(first.offset, &mut stored).ok()?;
-        let mut pinned = PinnedPartitions { _memory: Some(memory), ..Self::default() };
-        for handle in &handles {
-            let start = (handle.offset - first.offset) as usize;
-            let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
-            let stored = stored.get(start..end)?;
-            let (table_id, offset) = (file.table_id(), handle.offset);
-            let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
-            if let Ok((filter, Compression::None)) = identity.check(stored)
-                && !filter.is_empty()
-            {
-                pinned.offsets.push(handle.offset);
-                pinned.filters.push(PreparedFilter::new(reader.clone(), Arc::from(filter)));
-            }
-        }
-        Some(pinned)
-    }
-
-    /// The partition at `handle`, if it is pinned.
-    #[inline]
-    fn get(&self, handle: BlockHandle) -> Option<&PreparedFilter> {
-        let position = self.offsets.partition_point(|&offset| offset < handle.offset);
-        let found = self.offsets.get(position) == Some(&handle.offset);
-        if found { self.filters.get(position) } else { None }
-    }
-}
-
-impl std::fmt::Debug for PinnedPartitions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} partitions", self.filters.len())
-    }
-}
+/// Memory of a pinned partition besides its bytes: the filter's own fields, reference counts and
+/// the allocator's share.
+const BYTES_PER_PARTITION: u64 = size_of::<Option<PreparedFilter>>() as u64 + 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
-    use crate::filter::encoding::{Encoding, FilterVerdict};
+    use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict};
     use crate::filter::prefix::Prefix;
     use crate::filter::vectors;
     use crate::table::filter::testing::Sink;
