@@ -39,9 +39,8 @@
 //! *door* ends at the filter, about 99 times in 100.
 //!
 //! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
-//! opens it and looks up keys, `multi_get` looks up many at once, `filter::open` asks its filter,
-//! `builder` writes it; `filter` knows where filter bits live; `fetch` is the only way to a block;
-//! below are the blocks themselves.
+//! opens it and looks up keys, `multi_get` looks up many at once, `builder` writes it; `filter`
+//! writes and asks its filter; `fetch` is the only way to a block; below are the blocks themselves.
 
 #[cfg(test)]
 mod walk_tests;

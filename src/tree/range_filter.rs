@@ -3,8 +3,8 @@
 //! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes. `level_iter`
 //! asks it when it comes to a table, so a scan that ends early asks few. A "no" means that no key
 //! of the range is in the table, old versions and tombstones included (I18). So a skipped table
-//! changes nothing in the result, in either direction. `table::filter::open` says why one question
-//! is enough.
+//! changes nothing in the result, in either direction. `table::filter::dispatch` says why one
+//! question is enough.
 //!
 //! Answers are counted by level, and with them the filter blocks that they touched.
 

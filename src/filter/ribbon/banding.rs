@@ -1,45 +1,45 @@
 //! Solves the equations of a Ribbon filter's keys.
 //!
-//! A key's hash and the seed make a [`Row`]: 128 coefficients, of which the first is 1, from slot
-//! `start` on, and a result of 32 bits, one for each column. A filter is a solution: the parity of
-//! coefficients and solution, column by column, is the result of every key; of another key it is
-//! so by chance, with one half for each column.
+//! A key's hash and the seed make an [`Equation`]: 128 coefficients from slot `start` on, the first
+//! of them 1, and a result of 32 bits, one for each column. A filter is a solution of all
+//! equations: for every key, the parity of its coefficients and the solution, column by column, is
+//! the key's result. For another key it is so by chance, one half for each column.
 //!
-//! [`Banding::solve`] brings the rows into triangular form on the fly, at most one to a slot, and
-//! tries up to 256 seeds; [`Banding::write_solution`] fills the segments from the last slot down
-//! (slots without a row are 0). Called by `filter/ribbon/ribbon.rs`; queries use [`RowMaker`] too.
+//! Source: Dillinger and Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021;
+//! `StandardHasher` and `StandardBanding` in RocksDB's `util/ribbon_impl.h`, `BandingAdd` and
+//! `InterleavedBackSubst` in its `util/ribbon_alg.h`.
 
 use crate::base::prefetch;
 use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, SEGMENT_BYTES};
 
-/// Rows ahead whose slot is asked for while one is added.
+/// How many equations ahead a slot is prefetched.
 const LOOKAHEAD: usize = 8;
 
 /// A key's equation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct Equation {
     /// The slot of the first coefficient.
     pub start: u32,
     /// Bit `i` belongs to slot `start + i`; bit 0 is set.
     pub coefficients: u128,
-    /// Bit `i` is what column `i` has to give.
+    /// Bit `i` is the parity that column `i` must have.
     pub result: u32,
 }
 
-/// Makes rows of hashes, for one seed and number of slots.
+/// Makes equations of hashes, for one seed and number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowMaker {
+pub struct EquationMaker {
     seed: u32,
     starts: u32,
 }
 
-impl RowMaker {
+impl EquationMaker {
     /// For the seed that a trailer names and a number of slots, at least 128.
     #[must_use]
     pub fn new(ordinal_seed: u8, slots: u32) -> Self {
         let mixed = u64::from(ordinal_seed).wrapping_mul(0xc782_19a2_3eea_dd03) as u32;
         let seed = mixed ^ (mixed & 0xf0f0_f0f0) >> 4;
-        RowMaker { seed, starts: slots - (BLOCK_SLOTS - 1) }
+        EquationMaker { seed, starts: slots - (BLOCK_SLOTS - 1) }
     }
 
     #[inline]
@@ -52,21 +52,21 @@ impl RowMaker {
         ((u128::from(seeded) * u128::from(self.starts)) >> 64) as u32
     }
 
-    /// Where the row of a hash starts.
+    /// The first slot of the equation of a hash.
     #[inline]
     #[must_use]
     pub fn start(self, hash: u64) -> u32 {
         self.start_of(self.seeded(hash))
     }
 
-    /// The row of a hash.
+    /// The equation of a hash.
     #[inline]
     #[must_use]
-    pub fn row(self, hash: u64) -> Row {
+    pub fn equation(self, hash: u64) -> Equation {
         let seeded = self.seeded(hash);
         let a = seeded.wrapping_mul(0xc28f_8282_2b65_0bed);
         let coefficients = u128::from(a) << 64 | u128::from(a ^ 0xc367_844a_6e52_731d) | 1;
-        Row { start: self.start_of(seeded), coefficients, result: a.swap_bytes() as u32 }
+        Equation { start: self.start_of(seeded), coefficients, result: a.swap_bytes() as u32 }
     }
 }
 
@@ -77,10 +77,10 @@ pub fn parity(bits: u128) -> u32 {
     ((bits >> 64) as u64 ^ bits as u64).count_ones() & 1
 }
 
-/// Rows in triangular form: the one of a slot has its first coefficient there.
+/// Equations in echelon form: the equation at a slot has its first coefficient there.
 #[derive(Debug)]
 pub struct Banding {
-    /// 0 where a slot has no row.
+    /// 0 where a slot has no equation.
     coefficients: Vec<u128>,
     results: Vec<u32>,
 }
@@ -92,15 +92,15 @@ impl Banding {
         slots as usize * (size_of::<u128>() + size_of::<u32>())
     }
 
-    /// Takes the rows of all hashes, in their order, with the first seed from `first_seed` on that
-    /// works. `None` if none of 256 does.
+    /// Takes the equations of all hashes, in their order, with the first seed from `first_seed` on
+    /// that has a solution. `None` if none of 256 seeds has one.
     #[must_use]
     pub fn solve(hashes: &[u64], slots: u32, first_seed: u8) -> Option<(u8, Self)> {
         let mut banding =
             Banding { coefficients: vec![0; slots as usize], results: vec![0; slots as usize] };
         for tried in 0..=u8::MAX {
             let seed = first_seed.wrapping_add(tried);
-            if banding.add_all(hashes, RowMaker::new(seed, slots)) {
+            if banding.add_all(hashes, EquationMaker::new(seed, slots)) {
                 return Some((seed, banding));
             }
             banding.coefficients.fill(0);
@@ -109,20 +109,20 @@ impl Banding {
         None
     }
 
-    fn add_all(&mut self, hashes: &[u64], rows: RowMaker) -> bool {
+    fn add_all(&mut self, hashes: &[u64], equations: EquationMaker) -> bool {
         hashes.iter().enumerate().all(|(i, &hash)| {
             if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
-                let start = rows.start(ahead) as usize;
+                let start = equations.start(ahead) as usize;
                 prefetch::prefetch_line(&self.coefficients[start]);
                 prefetch::prefetch_line(&self.results[start]);
             }
-            self.add(rows.row(hash))
+            self.add(equations.equation(hash))
         })
     }
 
-    /// False if the row contradicts those before it.
-    fn add(&mut self, row: Row) -> bool {
-        let Row { start, mut coefficients, mut result } = row;
+    /// False if the equation contradicts those before it.
+    fn add(&mut self, equation: Equation) -> bool {
+        let Equation { start, mut coefficients, mut result } = equation;
         let mut slot = start as usize;
         loop {
             let other = self.coefficients[slot];
@@ -131,10 +131,14 @@ impl Banding {
                 self.results[slot] = result;
                 return true;
             }
+            // The slot is taken: subtract its equation (in GF(2), xor). The first coefficient
+            // becomes 0, so the rest moves on to its new first slot. It never grows beyond 128
+            // slots, because both equations start at this slot. That makes elimination cheap.
             coefficients ^= other;
             result ^= self.results[slot];
             if coefficients == 0 {
-                // Follows from the others, such as the row of a hash that came before.
+                // 0 = 0: the equation follows from the others, for example for a repeated hash.
+                // 0 = 1: it contradicts them, and this seed has no solution.
                 return result == 0;
             }
             let zeros = coefficients.trailing_zeros();
@@ -143,10 +147,13 @@ impl Banding {
         }
     }
 
-    /// Writes the solution to the segments of `body`, which `columns` has the places of.
+    /// Writes the solution to `body`, in the interleaved layout that `columns` describes.
     pub fn write_solution(&self, columns: Columns, body: &mut [u8]) {
         let (segments, _) = body.as_chunks_mut::<SEGMENT_BYTES>();
-        // By column: the solution of the slot last reached and the 127 behind it, lowest first.
+        // Back substitution: from the last slot down, the bit of a slot follows from its equation
+        // and the 127 bits after it, which are solved by then. Each column is a system of its own.
+        // `solved` holds for each column the last 128 solved bits, the lowest slot in bit 0.
+        // A slot without an equation is free: its bit becomes 0, as both of its words are 0.
         let mut solved = [0u128; 32];
         for block in (0..self.results.len() / BLOCK_SLOTS as usize).rev() {
             let slots = block * BLOCK_SLOTS as usize..(block + 1) * BLOCK_SLOTS as usize;
@@ -154,6 +161,8 @@ impl Banding {
             for (column, segment) in segments[first..first + count].iter_mut().enumerate() {
                 let mut bits = solved[column];
                 for slot in slots.clone().rev() {
+                    // Bit 0 is 0 now, so the parity is that of the bits after the slot, and the
+                    // slot's own bit is what they lack of the result.
                     bits <<= 1;
                     let rest = parity(bits & self.coefficients[slot]);
                     bits |= u128::from(rest ^ self.results[slot] >> column & 1);
@@ -178,23 +187,23 @@ mod tests {
             let hash = vectors::hex_u64(entry, "hash64");
             let ordinal = vectors::number(entry, "ordinal_seed") as u8;
             let starts = vectors::number(entry, "num_starts") as u32;
-            let rows = RowMaker::new(ordinal, starts + BLOCK_SLOTS - 1);
-            assert_eq!(u64::from(rows.seed), vectors::number(entry, "raw_seed"));
-            assert_eq!(rows.seeded(hash), vectors::hex_u64(entry, "seeded_hash"));
-            let row = rows.row(hash);
-            assert_eq!(row.start, rows.start(hash));
-            assert_eq!(u64::from(row.start), vectors::number(entry, "start"));
+            let equations = EquationMaker::new(ordinal, starts + BLOCK_SLOTS - 1);
+            assert_eq!(u64::from(equations.seed), vectors::number(entry, "raw_seed"));
+            assert_eq!(equations.seeded(hash), vectors::hex_u64(entry, "seeded_hash"));
+            let equation = equations.equation(hash);
+            assert_eq!(equation.start, equations.start(hash));
+            assert_eq!(u64::from(equation.start), vectors::number(entry, "start"));
             let coefficients = entry["coeff_row"].as_str().expect("hex");
-            assert_eq!(row.coefficients, u128::from_str_radix(coefficients, 16).expect("hex"));
-            assert_eq!(u64::from(row.result), vectors::number(entry, "result_row"));
+            assert_eq!(equation.coefficients, u128::from_str_radix(coefficients, 16).expect("hex"));
+            assert_eq!(u64::from(equation.result), vectors::number(entry, "result_row"));
         }
     }
 
     #[test]
     fn golden_row() {
-        let row = RowMaker::new(37, 384).row(0x910a_2dec_8902_5cc1);
+        let equation = EquationMaker::new(37, 384).equation(0x910a_2dec_8902_5cc1);
         let coefficients = 0x76e6_bfe8_64e6_3fe8_b581_3ba2_0ab4_4cf5;
-        assert_eq!(row, Row { start: 238, coefficients, result: 3_904_890_486 });
+        assert_eq!(equation, Equation { start: 238, coefficients, result: 3_904_890_486 });
     }
 
     #[test]
@@ -216,11 +225,11 @@ mod tests {
     fn banding_accepts_repeats_and_refuses_contradictions() {
         let hash = xxph3_64(b"key");
         assert!(Banding::solve(&[hash; 1_000], 256, 0).is_some());
-        let rows = RowMaker::new(0, 256);
+        let equations = EquationMaker::new(0, 256);
         let mut banding = Banding { coefficients: vec![0; 256], results: vec![0; 256] };
-        let row = rows.row(hash);
-        assert!(banding.add(row) && banding.add(row));
-        assert!(!banding.add(Row { result: row.result ^ 1, ..row }));
+        let equation = equations.equation(hash);
+        assert!(banding.add(equation) && banding.add(equation));
+        assert!(!banding.add(Equation { result: equation.result ^ 1, ..equation }));
         // More keys than slots.
         let hashes: Vec<u64> = (0..400).map(|i| xxph3_64(&vectors::key8(i))).collect();
         assert!(Banding::solve(&hashes, 256, 0).is_none());

@@ -1,19 +1,20 @@
-//! RocksDB's Standard128 Ribbon: as many false positives as FastLocalBloom in 7/10 of the space.
+//! RocksDB's Standard128 Ribbon filter: FastLocalBloom's rate in 7/10 of the space.
 //!
-//! Bytes: `segments * 16 ‖ fe seed blocks: u24`. The filter is a solution of one linear equation
-//! for each key (`filter/ribbon/banding.rs`); asking it is a parity over 128 bits for each column,
-//! in one run of bytes (`filter/ribbon/space.rs`). It costs more to build, about 20 bytes of
-//! memory a key meanwhile, and more to ask. Bits per key mean those of the Bloom filter with the
-//! same rate of false positives: 10 stand for 7.1 bits of space.
+//! Bytes: `segments * 16 ‖ fe seed blocks: u24`. The filter is the solution of one linear equation
+//! for each key (`banding.rs`); a lookup takes one parity over 128 bits for each column, in one run
+//! of bytes (`space.rs`). Building takes more time than Bloom and about 20 bytes of memory a key;
+//! asking takes more time too. Bits per key mean those of a Bloom filter with the same rate of
+//! false positives: 10 stand for 7.1 bits of space.
 //!
-//! The bytes equal RocksDB's for the same keys. FastLocalBloom's stand in their place where a
-//! Bloom filter is smaller (below 1024 slots), for more than 950 million keys, where no seed of
-//! 256 has a solution, and where the caller refuses the memory; the trailer tells which
-//! (`filter/encoding.rs`). No keys, no bytes.
+//! Source: `Standard128RibbonBitsBuilder` in RocksDB's `filter_policy.cc`,
+//! `SerializableInterleavedSolution` in its `util/ribbon_impl.h`. The bytes equal RocksDB's for the
+//! same keys. As in RocksDB a FastLocalBloom filter is written instead where it is smaller (below
+//! 1024 slots), for more than 950 million keys, where none of 256 seeds has a solution, and where
+//! the caller refuses the memory. No keys, no bytes.
 
 use crate::base::prefetch;
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
-use crate::filter::ribbon::banding::{Banding, RowMaker, parity};
+use crate::filter::ribbon::banding::{Banding, EquationMaker, parity};
 use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding.
@@ -23,12 +24,12 @@ pub const BLOCK_BASED_NAME: &str = "siftdb.Ribbon";
 /// First byte of the trailer.
 pub const MARKER: u8 = 0xfe;
 
-/// Bytes that a prefetch asks for at once.
+/// Bytes that one prefetch loads.
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Appends the filter of the keys with these hashes, a Bloom filter where no Ribbon filter can be
-/// or pays; nothing for no keys. `reserve` is asked at most once, for the bytes of memory that
-/// solving takes until this returns.
+/// Appends the filter of the keys with these hashes: Ribbon, or Bloom in the cases above. Nothing
+/// for no keys. `reserve` is asked at most once, for the memory that solving takes until this
+/// returns.
 pub fn create_filter(
     hashes: &[u64],
     millibits: u32,
@@ -50,16 +51,17 @@ pub fn create_filter(
     dst.extend_from_slice(&[MARKER, seed, low, middle, high]);
 }
 
-/// The parsed trailer of a filter of this encoding.
+/// The parsed trailer of a Ribbon filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RibbonTrailer {
-    rows: RowMaker,
+    equations: EquationMaker,
     columns: Columns,
 }
 
-/// Where in a filter the answer for one hash stands.
+/// The bytes of a filter that answer for one hash.
 struct Run {
-    /// Offset of the segments of the block that the key's row starts in, and of those of the next.
+    /// Offset of the segments of the block that the key's equation starts in, and of the next
+    /// block's.
     here: usize,
     next: usize,
     /// Bytes of a block's segments.
@@ -69,15 +71,15 @@ struct Run {
 }
 
 impl RibbonTrailer {
-    /// Reads the trailer; `None` if this is no filter of this encoding or has below two blocks.
-    /// As in RocksDB any length will do; blocks without segments match everything.
+    /// Reads the trailer; `None` if it is not one of this encoding or has fewer than two blocks. As
+    /// in RocksDB any length is accepted; blocks without segments match everything.
     #[must_use]
     pub fn parse(filter: &[u8]) -> Option<Self> {
         let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, seed, low, middle, high] = *trailer else { return None };
         let blocks = u32::from_le_bytes([low, middle, high, 0]);
         (blocks >= 2).then(|| RibbonTrailer {
-            rows: RowMaker::new(seed, blocks * BLOCK_SLOTS),
+            equations: EquationMaker::new(seed, blocks * BLOCK_SLOTS),
             columns: Columns::new(blocks, body.len()),
         })
     }
@@ -87,29 +89,31 @@ impl RibbonTrailer {
         let (first, columns) = self.columns.of(start / BLOCK_SLOTS);
         let slot = start % BLOCK_SLOTS;
         let (here, bytes) = (first * SEGMENT_BYTES, columns * SEGMENT_BYTES);
-        // A row that starts at a block's first slot ends with the block, which may be the last.
+        // An equation that starts at a block's first slot ends with the block. The block may be the
+        // last one, so there may be no next one to read.
         Run { here, next: if slot == 0 { here } else { here + bytes }, bytes, slot }
     }
 
     /// False only if no key with this hash was among those that `filter` was built from. `filter`
-    /// is what was parsed; any other answers "may match" where it is too short.
+    /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
     pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
-        let row = self.rows.row(hash);
-        let Run { here, next, bytes, slot } = self.run(row.start);
+        let equation = self.equations.equation(hash);
+        let Run { here, next, bytes, slot } = self.run(equation.start);
         let (Some(here), Some(next)) =
             (filter.get(here..here + bytes), filter.get(next..next + bytes))
         else {
             return true;
         };
-        let in_here = row.coefficients << slot;
-        // Two shifts, since one of 128 is none.
-        let in_next = row.coefficients >> 1 >> (BLOCK_SLOTS - 1 - slot);
+        let in_here = equation.coefficients << slot;
+        // The coefficients that fall into the next block. Two shifts: for slot 0 the sum is 128,
+        // and a single shift by 128 would overflow.
+        let in_next = equation.coefficients >> 1 >> (BLOCK_SLOTS - 1 - slot);
         let (here, _) = here.as_chunks::<SEGMENT_BYTES>();
         let (next, _) = next.as_chunks::<SEGMENT_BYTES>();
-        let mut result = row.result;
-        // Every second absent key is found out by the first column.
+        let mut result = equation.result;
+        // One column at a time: the first one already denies every second absent key.
         here.iter().zip(next).all(|(here, next)| {
             let bits = u128::from_le_bytes(*here) & in_here ^ u128::from_le_bytes(*next) & in_next;
             let agrees = parity(bits) == result & 1;
@@ -118,10 +122,10 @@ impl RibbonTrailer {
         })
     }
 
-    /// Asks for the bytes that [`may_match`](Self::may_match) will read.
+    /// Prefetches the bytes that [`may_match`](Self::may_match) will read.
     #[inline]
     pub fn prefetch(self, filter: &[u8], hash: u64) {
-        let Run { here, next, bytes, .. } = self.run(self.rows.start(hash));
+        let Run { here, next, bytes, .. } = self.run(self.equations.start(hash));
         let end = (next + bytes).max(here + 1);
         for offset in (here..end).step_by(CACHE_LINE_BYTES) {
             prefetch::prefetch(filter, offset);

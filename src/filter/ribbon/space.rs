@@ -1,14 +1,17 @@
-//! How large a Ribbon filter is and where its bits stand: slots for keys, columns for a rate.
+//! How large a Ribbon filter is and where its bits are: slots for keys, columns for a rate.
 //!
-//! A filter has a few more *slots* than keys, in *blocks* of 128, and for each slot one bit in
-//! each of its *columns*. A column halves the share of absent keys that pass. Shares between two
-//! powers of two are met by blocks of two kinds: those before `upper_start` have one column less
-//! than the others. One column of one block is a *segment* of 16 bytes; the segments of a block
-//! stand one behind the other, in the order of columns, and so do the blocks.
+//! A filter has a few more *slots* than keys, in *blocks* of 128, and for each slot one bit in each
+//! of its *columns*. Each column halves the share of absent keys that pass. For shares between two
+//! powers of two there are two kinds of blocks: those before `upper_start` have one column less.
 //!
-//! Everything here decides bytes of files and equals RocksDB, the floating-point arithmetic
-//! included. Used by `filter/ribbon/ribbon.rs` and, for the places of segments,
-//! `ribbon_banding.rs`.
+//! The solution is interleaved: one column of one block is a *segment* of 16 bytes, and the
+//! segments of a block follow each other in the order of columns. A lookup so reads the columns of
+//! one or two neighbouring blocks, which are in one run of bytes.
+//!
+//! Source: `BandingConfigHelper` in RocksDB's `util/ribbon_config.cc`,
+//! `SerializableInterleavedSolution` in its `util/ribbon_impl.h`, `Standard128RibbonBitsBuilder` in
+//! its `filter_policy.cc`. Everything here decides bytes of files and equals RocksDB, the
+//! floating-point arithmetic included.
 
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 
@@ -21,14 +24,14 @@ pub const SEGMENT_BYTES: usize = 16;
 /// Bits of a key's result.
 const COLUMNS_MAX: u64 = 32;
 
-/// More keys than that get a Bloom filter.
+/// Filters of more keys are Bloom filters.
 const ENTRIES_MAX: u32 = 950_000_000;
 
 /// Filters with fewer slots are compared with a Bloom filter, which may be smaller.
 const SLOTS_OF_SMALL_FILTERS: u32 = 1_024;
 
-/// How many keys find a solution in 2^i slots 19 times out of 20, measured by RocksDB's authors;
-/// 0 for numbers of slots that are not used.
+/// The number of keys for which 2^i slots have a solution with 19 of 20 seeds, as RocksDB's authors
+/// measured; 0 for numbers of slots that are not used.
 const KEYS_IN_SLOTS: [f64; 18] = [
     0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 248.851, 499.532, 1_001.26, 2_003.97, 4_005.59,
     8_000.39, 15_966.6, 31_828.1, 63_447.3, 126_506.0,
@@ -37,19 +40,19 @@ const KEYS_IN_SLOTS: [f64; 18] = [
 /// Slots per key grow by this with every doubling beyond the measured numbers.
 const SLOTS_PER_KEY_STEP: f64 = 0.003_8;
 
-/// What a filter of some number of keys takes.
+/// The space of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Whole blocks, at least two.
     pub slots: u32,
-    /// Bytes in front of the trailer.
+    /// Bytes before the trailer.
     pub body_bytes: usize,
 }
 
 impl Plan {
-    /// The space of a filter of `entries` keys. The upper half of the first hash decides between
-    /// rounding up and down. `None` where a Bloom filter is written instead: for no keys (and no
-    /// bytes), too many, or so few that it is smaller.
+    /// The space of a filter of `entries` keys. `None` where there is no Ribbon filter: for no
+    /// keys, too many, or so few that a Bloom filter is smaller. The high half of the first hash
+    /// decides between rounding up and down.
     #[must_use]
     pub fn new(entries: usize, first_hash: u64, millibits: u32) -> Option<Self> {
         let entries = u32::try_from(entries).ok()?;
@@ -67,14 +70,14 @@ impl Plan {
     }
 }
 
-/// One absent key in how many may pass: what FastLocalBloom of this size promises.
+/// One absent key in this many passes: the rate of FastLocalBloom at these millibits.
 fn one_in(millibits: u32) -> f64 {
     let probes = fast_local::choose_num_probes(millibits);
     1.0 / fast_local::expected_fpr(f64::from(millibits) / 1_000.0, probes)
 }
 
-/// Bytes of the filter of `entries` keys, trailer included, with no bias in rounding; of the Bloom
-/// filter where that is written.
+/// Bytes of the filter of `entries` keys, trailer included and rounded without bias; of the Bloom
+/// filter where there is no Ribbon filter.
 #[must_use]
 pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     let keys = usize::try_from(entries).unwrap_or(usize::MAX);
@@ -84,7 +87,7 @@ pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     }
 }
 
-/// Columns of the blocks that have more of them.
+/// Columns of the blocks from `upper_start` on.
 #[must_use]
 pub fn columns(millibits: u32) -> u32 {
     let one_in = one_in(millibits);
@@ -115,7 +118,7 @@ fn slots_per_key(log2_slots: f64) -> f64 {
     at_last - LAST as f64 * SLOTS_PER_KEY_STEP + log2_slots * SLOTS_PER_KEY_STEP
 }
 
-/// How many keys fit into 2^`log2_slots` slots.
+/// The number of keys that fit into 2^`log2_slots` slots.
 fn keys_in(log2_slots: u32) -> f64 {
     match KEYS_IN_SLOTS.get(log2_slots as usize) {
         Some(&keys) => keys,
@@ -123,7 +126,7 @@ fn keys_in(log2_slots: u32) -> f64 {
     }
 }
 
-/// Slots for so many keys, between powers of two by interpolation; not yet whole blocks.
+/// Slots for this many keys, interpolated between powers of two; not yet whole blocks.
 fn slots_for(entries: u32) -> u32 {
     if entries == 0 {
         return 0;
@@ -141,7 +144,7 @@ fn slots_for(entries: u32) -> u32 {
     ((keys - lower) / (upper - lower) * slots + slots + 0.999_999_999) as u32
 }
 
-/// How many keys are put into so many slots, whole blocks; the inverse of [`slots_for`].
+/// The number of keys for this many slots of whole blocks; the inverse of [`slots_for`].
 fn keys_for(slots: u32) -> u32 {
     if slots < 2 * BLOCK_SLOTS {
         return 0;
@@ -155,13 +158,12 @@ fn keys_for(slots: u32) -> u32 {
     (portion * keys_in(floor + 1) + (1.0 - portion) * keys_in(floor)) as u32
 }
 
-/// Up to whole blocks, at least two: with one all keys would begin at the same slot.
+/// Rounds up to whole blocks, at least two: in a single one all keys would start at slot 0.
 fn whole_blocks(slots: u32) -> u32 {
     slots.next_multiple_of(BLOCK_SLOTS).max(2 * BLOCK_SLOTS)
 }
 
-/// Bytes of all segments for a rate of one in `one_in`. `rounding` is where between two whole
-/// blocks the number of blocks with the lower number of columns is rounded.
+/// Bytes of all segments for a rate of one in `one_in`.
 fn body_bytes(slots: u32, one_in: f64, rounding: u32) -> u64 {
     let blocks = u64::from(slots / BLOCK_SLOTS);
     if one_in > f64::from(u32::MAX) {
@@ -171,14 +173,17 @@ fn body_bytes(slots: u32, one_in: f64, rounding: u32) -> u64 {
     let lower_fpr = ((1u64 << columns) as f64).recip();
     let upper_fpr = lower_fpr / 2.0;
     let lower_portion = (1.0 / one_in - upper_fpr) / (lower_fpr - upper_fpr);
+    // The number of blocks with fewer columns is no whole number. RocksDB rounds it by a hash, so
+    // that the mean rate of many filters is the one that was asked for.
     let bias = (f64::from(rounding) + 0.5) / (1u64 << 32) as f64;
     let starts = f64::from(slots - (BLOCK_SLOTS - 1));
     let upper_start = ((lower_portion * starts + bias) / f64::from(BLOCK_SLOTS)) as u64;
     (blocks * u64::from(columns) + blocks.saturating_sub(upper_start)) * SEGMENT_BYTES as u64
 }
 
-/// How many keys a filter of `bytes` is for, the Bloom filter in its place included. Partitions
-/// are cut by it, so it equals RocksDB's estimate, which is exact but for the rounding of blocks.
+/// The number of keys that a filter of `bytes` has room for, a Bloom filter in its place included.
+/// Partitions are cut by this number, so it equals RocksDB's estimate, which is exact except for
+/// the rounding of blocks.
 #[must_use]
 pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
     let body = bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) & !(SEGMENT_BYTES as u64 - 1);
@@ -194,7 +199,7 @@ pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
     if most >= f64::from(slots_for(ENTRIES_MAX)) {
         return u64::from(ENTRIES_MAX);
     }
-    // An upper limit, from which a step or two lead to what fits.
+    // An upper limit; the number that fits is a step or two below.
     let mut slots = whole_blocks(most as u32);
     while slots > 0 && body_bytes(slots, one_in, 0) > body {
         slots -= BLOCK_SLOTS;
@@ -209,7 +214,7 @@ pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
     entries.min(u64::from(ENTRIES_MAX))
 }
 
-/// Where the segments of each block stand.
+/// Which segments each block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// Columns of the blocks from `upper_start` on; one less before.
@@ -226,15 +231,16 @@ impl Columns {
         if upper > COLUMNS_MAX {
             return Columns { upper: COLUMNS_MAX as u32, upper_start: 0 };
         }
-        // Below `blocks`: rounding up added less than one segment a block.
+        // Less than `blocks`: rounding up added less than one segment to each block.
         let upper_start = upper * u64::from(blocks) - segments.min(upper * u64::from(blocks));
         Columns { upper: upper as u32, upper_start: upper_start as u32 }
     }
 
-    /// The first segment of a block, and how many columns it has.
+    /// The first segment of a block, and its number of columns.
     #[inline]
     #[must_use]
     pub fn of(self, block: u32) -> (usize, usize) {
+        // As if all blocks before it had `upper` columns, less one for each that has fewer.
         let first = block as usize * self.upper as usize - block.min(self.upper_start) as usize;
         let columns = self.upper - u32::from(block < self.upper_start);
         (first, columns as usize)
