@@ -183,8 +183,8 @@ impl PartitionedReader {
             self.source.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
     }
 
-    /// Loads the partitions to stay, if the index is pinned and names them in one run, and the cache
-    /// has room for them. Otherwise they come through the cache.
+    /// Loads the partitions to stay, if the index is pinned and names them in one run, and the
+    /// cache has room for them. Otherwise they come through the cache.
     pub fn pin_partitions(&mut self, file: &TableFile) {
         if let Some((partitions, memory)) = self.load_partitions(file) {
             (self.partitions, self.memory) = (partitions, Some(memory));
