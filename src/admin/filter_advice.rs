@@ -1,19 +1,18 @@
-//! What a memory budget for filters buys in a database as it is: the same bits everywhere, or
-//! divided over the levels.
+//! Advice on a memory budget for filters: the same bits at all levels, or divided over the levels.
 //!
-//! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is taken to
-//! ask the tables of level 0 whose fences hold it, as many as the report says on average, and one
-//! table of each deeper level that has any, where gaps between tables make it fewer. Its false
-//! positives are the sum of their rates. The division is that of `Filter::monkey`
-//! (`filter/allocation.rs`), at FastLocalBloom's rates. Layouts go by memory: full, from the upper
-//! levels down, while the filters may stay resident, and partitioned from there on.
+//! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is assumed to
+//! search as many tables of level 0 as the report says on average, and at most one table of each
+//! deeper level. Its false positives are the sum of the rates of these tables. The budget is
+//! divided as by `Filter::monkey` (`filter/allocation.rs`), at the rates of FastLocalBloom. From
+//! the top level down, the layout is full while the filters fit into pinned memory, and partitioned
+//! below.
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
 use crate::filter::allocation::millibits_by_run;
 use crate::filter::encoding::Encoding;
 use crate::table::filter::layout::FilterLayout;
 
-/// The finest part of a table that the division tells apart.
+/// The parts into which the division splits a table.
 const PARTS: u64 = 8;
 
 /// Filters for a memory budget; from [`FilterReport::advice`].
@@ -26,51 +25,51 @@ pub struct FilterAdvice {
     pub levels: Vec<LevelAdvice>,
 }
 
-/// What one level has, and what it would get.
+/// The filters of one level now, and after the advice.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LevelAdvice {
     /// The level.
     pub level: usize,
-    /// How many tables of the level a lookup asks, on average: at level 0 those whose range holds
-    /// the key, deeper down one.
+    /// How many tables of the level a lookup searches on average: at level 0 those whose range
+    /// contains the key, at deeper levels one.
     pub asked: f64,
-    /// Keys of its filters; entries where there is no filter.
+    /// Keys of its filters; entries of tables without a filter.
     pub keys: u64,
     /// Bytes of its filters now.
     pub bytes_now: u64,
-    /// Expected false positives of an absent lookup here now, a table without a filter counting as
-    /// one; `None` where a policy does not say.
+    /// Expected false positives of a lookup of an absent key at this level now. A table without a
+    /// filter counts as one. `None` if a policy does not know its rate.
     pub fpr_now: Option<f64>,
     /// The same bits per key at all levels; 0 is no filter.
     pub bits_even: f64,
-    /// Expected false positives with these.
+    /// Expected false positives with `bits_even`.
     pub fpr_even: f64,
     /// Bits per key of the divided budget; 0 is no filter.
     pub bits_divided: f64,
-    /// Expected false positives with these.
+    /// Expected false positives with `bits_divided`.
     pub fpr_divided: f64,
-    /// Bytes of the filters with these.
+    /// Bytes of the filters with `bits_divided`.
     pub bytes_divided: u64,
-    /// The layout for these.
+    /// The layout with `bits_divided`.
     pub layout: FilterLayout,
 }
 
 impl FilterAdvice {
-    /// Expected false positives of a lookup of an absent key now; `None` where a policy does not
-    /// say.
+    /// Expected false positives of a lookup of an absent key now; `None` if a policy does not know
+    /// its rate.
     #[must_use]
     pub fn fpr_now(&self) -> Option<f64> {
         self.levels.iter().try_fold(0.0, |sum, level| Some(sum + level.fpr_now?))
     }
 
-    /// The same with the same bits at all levels.
+    /// Expected false positives with the same bits at all levels.
     #[must_use]
     pub fn fpr_even(&self) -> f64 {
         self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_even)
     }
 
-    /// The same with the budget divided over the levels.
+    /// Expected false positives with the budget divided over the levels.
     #[must_use]
     pub fn fpr_divided(&self) -> f64 {
         self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_divided)
@@ -78,7 +77,7 @@ impl FilterAdvice {
 }
 
 impl FilterReport {
-    /// What `budget_bytes` of filters would do for the tables of today.
+    /// What filters of `budget_bytes` would achieve for the current tables.
     #[must_use]
     pub fn advice(&self, budget_bytes: u64) -> FilterAdvice {
         let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..self.wanted.len())
@@ -95,7 +94,7 @@ impl FilterReport {
         let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
             let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
             let asked = asked(&tables);
-            // The tables of level 0 get the same, since options know levels only.
+            // Options are set by level, so all tables of level 0 get the same bits.
             let bits = runs.iter().zip(&mut divided);
             let bits: u128 = bits.map(|(keys, bits)| u128::from(*keys) * u128::from(bits)).sum();
             let divided = whole_filter(bits / u128::from(runs.iter().sum::<u64>().max(1)));
@@ -128,9 +127,9 @@ fn asked(tables: &[&FilterFacts]) -> f64 {
     tables.iter().map(|table| table.asked_share).sum()
 }
 
-/// Keys of each run of a level of whose tables a lookup asks so many. The division knows only runs
-/// that every lookup asks, so the keys, [`PARTS`] times, are shared out among that many runs times
-/// as many: so 1.75 tables are 14 runs where one is 8.
+/// The keys of each run of a level, if a lookup searches `asked` of its tables. The division
+/// assumes that every lookup searches every run. So one table counts as [`PARTS`] runs, 1.75 tables
+/// count as 14 runs, and [`PARTS`] times the keys are spread over them.
 fn runs(tables: &[&FilterFacts], asked: f64) -> Vec<u64> {
     let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
     let runs = ((PARTS as f64 * asked).round() as u64).max(1);
@@ -141,7 +140,7 @@ fn keys_of(table: &FilterFacts) -> u64 {
     if table.keys > 0 { table.keys } else { table.entries }
 }
 
-/// False positives of FastLocalBloom with so many thousandths of a bit per key; 0 is no filter.
+/// The false-positive rate of FastLocalBloom by thousandths of a bit per key; 0 is no filter.
 fn false_positive_rate(millibits: u32) -> f64 {
     let rate = || Encoding::FastLocalBloom { millibits }.expected_fpr();
     Some(millibits).filter(|millibits| *millibits > 0).and_then(|_| rate()).unwrap_or(1.0)
@@ -151,7 +150,7 @@ fn even_millibits(keys: u64, budget_bytes: u64) -> u32 {
     whole_filter(u128::from(budget_bytes) * 8_000 / u128::from(keys.max(1)))
 }
 
-/// Less than one bit a key is no filter.
+/// A filter with less than one bit per key is left out.
 fn whole_filter(millibits: u128) -> u32 {
     match millibits {
         0..1_000 => 0,

@@ -1,9 +1,9 @@
-//! What may be wrong with filters, and what to do about it: read from a report, never guessed.
+//! Finds problems with filters in a report, and says what to do about them.
 //!
-//! [`FilterReport::findings`] is a pure function of the report. Rates are judged only after a
-//! thousand lookups, and only where the whole 95 % interval lies clearly above what was expected:
-//! a finding that comes and goes teaches people to look away. A filter that does better than
-//! expected (few keys, rounded up to a line) is no finding.
+//! [`FilterReport::findings`] is a pure function of the report. It judges rates only after a
+//! thousand lookups, and only if the whole 95 % interval is clearly above the expected rate,
+//! because flaky warnings get ignored. A filter that does better than expected (few keys, rounded
+//! up to a line) is not a finding.
 
 use crate::admin::filter_report::{FilterDamage, FilterFacts, FilterReport, WantedFilter};
 use crate::base::stats::report::LevelStats;
@@ -11,19 +11,19 @@ use crate::base::stats::text::bytes;
 use crate::filter::encoding::Encoding;
 use std::fmt;
 
-/// Lookups before anything is said of them.
+/// Lookups before rates are judged.
 const LOOKUPS_MIN: u64 = 1_000;
 
-/// A rate is above another when it is more than this many times as high.
+/// A rate counts as higher than another if it is more than this many times as high.
 const MARGIN: f64 = 1.2;
 
-/// From this share of lookups that find their key on, a filter has nothing to save.
+/// If this share of lookups finds its key, a filter saves nearly nothing.
 const FOUND_SHARE: f64 = 0.95;
 
-/// Keys of one filter from which on a hash of 32 bits is too short to go unmentioned.
+/// Keys of one filter above which a hash of 32 bits raises the rate noticeably.
 const SHORT_HASH_KEYS: u64 = 3_000_000;
 
-/// Something about the filters that someone should look at; prints as what it is and what to do.
+/// A problem with filters; prints as what it is and what to do.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FilterFinding {
@@ -34,27 +34,27 @@ pub enum FilterFinding {
         /// How many.
         tables: u64,
     },
-    /// Filters of a policy, or a rule of prefixes, that nobody brought are not asked.
+    /// Filters are not asked, because their policy or prefix extractor is not registered.
     UnknownPolicy {
         /// Their level.
         level: usize,
         /// How many tables.
         tables: u64,
-        /// The name they persist.
+        /// The name of the policy in the tables.
         policy: String,
     },
-    /// Filters let clearly more through than those that the options ask for.
+    /// Filters have a clearly higher rate than those that the options ask for.
     Weaker {
         /// Their level.
         level: usize,
         /// How many tables.
         tables: u64,
-        /// The highest rate to expect of them.
+        /// Their highest expected rate.
         expected_fpr: f64,
-        /// The rate of what the options ask for.
+        /// The expected rate of the filter in the options.
         wanted_fpr: f64,
     },
-    /// The observed rate is above what to expect of the tables of today.
+    /// The observed rate is above the expected rate of the current tables.
     AboveExpected {
         /// The level.
         level: usize,
@@ -62,10 +62,10 @@ pub enum FilterFinding {
         observed_fpr: f64,
         /// The lower end of its 95 % interval.
         low: f64,
-        /// The highest rate that a table of the level may be expected to have.
+        /// The highest expected rate of a table of the level.
         expected_fpr: f64,
     },
-    /// One filter holds so many keys that hashes of 32 bits meet.
+    /// One filter has so many keys that hashes of 32 bits collide.
     ShortHash {
         /// The level.
         level: usize,
@@ -75,12 +75,12 @@ pub enum FilterFinding {
         encoding: String,
         /// Keys of one filter.
         keys: u64,
-        /// The rate to expect with so many keys.
+        /// The expected rate with that many keys.
         expected_fpr: f64,
-        /// The rate if no hashes met.
+        /// The rate without collisions.
         few_keys_fpr: f64,
     },
-    /// Filters are damaged, so lookups do without them; no answer is wrong.
+    /// Filters are damaged, so lookups do not use them; answers stay right.
     Damaged {
         /// Their level.
         level: usize,
@@ -88,12 +88,12 @@ pub enum FilterFinding {
         tables: u64,
         /// Number of the first table's file.
         table: u64,
-        /// What is wrong with that one.
+        /// The damage of the filter of that table.
         damage: FilterDamage,
         /// Searches of the level's tables that asked no filter, since counting began.
         not_consulted: u64,
     },
-    /// Filters could not be read, in a report that did not look for damage itself.
+    /// Filters could not be read, in a report that did not check them for damage.
     Unreadable {
         /// How many times, since counting began.
         errors: u64,
@@ -105,11 +105,11 @@ pub enum FilterFinding {
         /// Bytes of the cache.
         cache_bytes: u64,
     },
-    /// Filters that are read whole are larger than what may stay in memory.
+    /// Filters that are read whole are larger than the memory in which they may be pinned.
     LargerThanResident {
         /// Bytes of the filters in the full and block-based layouts.
         filter_bytes: u64,
-        /// Bytes that may stay.
+        /// Bytes that may be pinned.
         resident_bytes_max: u64,
     },
     /// Nearly every lookup that asks the filters of a level finds its key there.
@@ -126,7 +126,7 @@ pub enum FilterFinding {
 }
 
 impl FilterFinding {
-    /// One word for programs.
+    /// A name of the problem for programs.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -144,12 +144,12 @@ impl FilterFinding {
     }
 }
 
-/// What to do about more false positives than are expected.
+/// What to do about a rate above the expected one.
 const COUNT_AFRESH: &str = "if tables were rewritten since counting began, count afresh (--probe, \
     Options::reset_stats); else the same few absent keys are asked for again and again, which \
     more bits may cure";
 
-/// Why filters of an unknown policy are not asked, and what to do.
+/// Why filters of an unknown policy are not asked, and what to do about it.
 const UNKNOWN_POLICY: &str = "which, or whose rule of prefixes, is not known here, so they are not \
     asked; open with it (Options::register_filter_policy, register_prefix) or rebuild the filters";
 
@@ -157,11 +157,11 @@ const UNKNOWN_POLICY: &str = "which, or whose rule of prefixes, is not known her
 const WHICH_DAMAGED: &str = "Db::check_filters or `siftdb filter stats` names the tables if they \
     are damaged now, and rebuilding the filters mends them";
 
-/// What follows from filters larger than the cache, and what to do.
+/// What filters larger than the cache cause, and what to do about it.
 const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cache_bytes, or take \
     fewer bits, or no filter at the last level";
 
-/// What follows from filters beyond their share of the cache, and what to do.
+/// What filters beyond their share of the cache cause, and what to do about it.
 const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
     block_cache_bytes or filter_resident_share, or rebuild them partitioned";
 
@@ -245,13 +245,14 @@ fn percent(rate: f64) -> String {
     format!("{:.3} %", 100.0 * rate)
 }
 
-/// Whether a table has what is wanted, or more bits of it: rates vary with the number of keys.
+/// Whether a table has the wanted encoding with at least the wanted bits. Its rate may still be
+/// higher, because rates vary with the number of keys.
 fn has_wanted_bits(table: &FilterFacts, wanted: &WantedFilter) -> bool {
     table.encoding == wanted.encoding && table.asked_bits_per_key >= wanted.bits_per_key
 }
 
 impl FilterReport {
-    /// What someone should look at, level by level, then what concerns all of them.
+    /// The problems of each level, then those of all levels together.
     #[must_use]
     pub fn findings(&self) -> Vec<FilterFinding> {
         let mut findings = Vec::new();
@@ -280,13 +281,13 @@ impl FilterReport {
         })
     }
 
-    /// Once filters were read, what is damaged is known, and the count is history.
+    /// A report that read all filters knows the damaged ones, so it ignores the counter.
     fn unreadable(&self) -> Option<FilterFinding> {
         let errors = self.stats.filter_errors;
         (errors > 0 && !self.were_read).then_some(FilterFinding::Unreadable { errors })
     }
 
-    /// What is seen of the filters themselves: missing, unknown, weak.
+    /// Problems of the filters themselves: missing, unknown, weak.
     fn kinds(&self, level: usize, findings: &mut Vec<FilterFinding>) {
         let wanted = self.wanted.get(level).and_then(Option::as_ref);
         let count = |is: &dyn Fn(&FilterFacts) -> bool| {
@@ -320,7 +321,7 @@ impl FilterReport {
     fn above_expected(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
         let observed_fpr = counts.observed_fpr()?;
         let (low, _) = counts.observed_fpr_interval()?;
-        // With a policy among them that says nothing, nothing is known.
+        // If one policy does not know its rate, the expected rate of the level is unknown.
         let asked = self.level(level).filter(|table| table.is_asked);
         let expected: Option<Vec<f64>> = asked.map(|table| table.expected_fpr).collect();
         let expected_fpr = expected?.into_iter().reduce(f64::max)?;
@@ -328,7 +329,7 @@ impl FilterReport {
             .then_some(FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr })
     }
 
-    /// The table of the level that loses most by a short hash.
+    /// The table of the level with the most keys in one filter, if its hash is too short.
     fn short_hash(&self, level: usize) -> Option<FilterFinding> {
         let large = self.level(level).filter(|table| table.keys_per_filter > SHORT_HASH_KEYS);
         let lost = large.filter_map(|table| {

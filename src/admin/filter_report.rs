@@ -1,12 +1,12 @@
-//! What `Db::filter_report` answers: the filter of every table, and what the options ask for.
+//! The report of `Db::filter_report`: the filter of every table, and the filters in the options.
 //!
-//! Facts come from the tables' properties, counters from `stats`. Filters are read only to
-//! [check](crate::Db::check_filters) them for damage, and data indexes where level 0 overlaps.
-//! What may be wrong with them is said by `filter_doctor.rs`, from this report alone, so that it
-//! can be asked about any report, also one of counters [since](FilterReport::since) another moment.
+//! Facts come from the properties of the tables, counters from `stats`. Filters are read only by
+//! [`check_filters`](crate::Db::check_filters), which looks for damage; data indexes are read if
+//! tables of level 0 overlap. `filter_doctor.rs` finds problems in a report alone, so it also works
+//! on a report of the counters [since](FilterReport::since) another one.
 //!
-//! Counters are kept by level, not by table: a table comes and goes with compactions, and lookups
-//! of years would go with it. So a level whose tables have several kinds of filter has one bill.
+//! Counters are kept by level, not by table, because a compaction would lose those of its tables.
+//! So the counters of a level sum up all kinds of filters in it.
 
 use crate::admin::asked_share::shares_of_level_0;
 use crate::admin::stats_report;
@@ -24,15 +24,15 @@ use crate::tree::version::Version;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FilterReport {
-    /// The tables, level by level in the order of a search.
+    /// The tables, level by level in search order.
     pub tables: Vec<FilterFacts>,
-    /// One entry a level: what the options ask for in tables written now; `None` for no filter.
+    /// For each level, the filter that a table would get now; `None` for no filter.
     pub wanted: Vec<Option<WantedFilter>>,
     /// The counters, and the memory of the cache.
     pub stats: Stats,
-    /// Bytes of the cache's budget that filters and indexes may keep for good.
+    /// Bytes of the cache's budget in which filters and indexes may be pinned.
     pub resident_bytes_max: u64,
-    /// Whether every filter was read to find damage: a report of
+    /// Whether every filter was read to find damage, as by
     /// [`Db::check_filters`](crate::Db::check_filters).
     pub were_read: bool,
 }
@@ -47,8 +47,8 @@ pub struct FilterFacts {
     pub table: u64,
     /// Entries of the table, old versions and tombstones included.
     pub entries: u64,
-    /// The share of lookups that ask this table, if they go where the stored keys are: at level 0
-    /// of those between its first and last key, deeper down of those that the level gets.
+    /// The share of lookups that search this table, if looked-up keys are distributed like stored
+    /// ones: of all lookups at level 0, of the lookups in this level at deeper levels.
     pub asked_share: f64,
     /// The policy's name as persisted; empty without a filter.
     pub policy: String,
@@ -56,24 +56,24 @@ pub struct FilterFacts {
     pub encoding: String,
     /// The layout; empty without a filter.
     pub layout: String,
-    /// Bits per key that were asked for; `None` without a filter, or where the policy decides.
+    /// Bits per key in the options; `None` without a filter, or if the policy decides.
     pub asked_bits_per_key: Option<f64>,
     /// Keys that the filter was built from.
     pub keys: u64,
-    /// Keys that share one filter, on average: fewer than `keys` where it is partitioned.
+    /// Keys in one filter on average: fewer than `keys` if the filter is partitioned.
     pub keys_per_filter: u64,
     /// Bytes of the filter, all partitions and their index included.
     pub bytes: u64,
-    /// False-positive rate to expect; `None` without a filter, or where the policy decides.
+    /// The expected false-positive rate; `None` without a filter, or if the policy decides.
     pub expected_fpr: Option<f64>,
-    /// Whether lookups ask it. False without a filter, and for a policy, or a rule of prefixes,
-    /// that nobody brought.
+    /// Whether lookups ask the filter. False without a filter, and if its policy or prefix
+    /// extractor is not registered.
     pub is_asked: bool,
-    /// Whether it is another one than the options ask for at this level. Bits that come from a
-    /// budget (`Filter::monkey`) may be a quarter off.
+    /// Whether the filter differs from the one in the options for this level. Bits from a budget
+    /// (`Filter::monkey`) may differ by a quarter.
     pub differs: bool,
-    /// What is wrong with its bytes, as far as they were read; lookups do without it, or without
-    /// the damaged partition.
+    /// Damage in the filter, if it was read and is damaged. Lookups do not use the filter then, or
+    /// not the damaged partition.
     pub damage: Option<FilterDamage>,
 }
 
@@ -81,13 +81,13 @@ pub struct FilterFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilterDamage {
-    /// Where in the table's file, in bytes from its start.
+    /// The place in the file of the table, in bytes from its start.
     pub offset: u64,
     /// What is wrong there.
     pub what: String,
 }
 
-/// What the options ask for at one level.
+/// The filter in the options for one level.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WantedFilter {
@@ -95,9 +95,9 @@ pub struct WantedFilter {
     pub encoding: String,
     /// The layout.
     pub layout: String,
-    /// Bits per key; `None` where the policy decides.
+    /// Bits per key; `None` if the policy decides.
     pub bits_per_key: Option<f64>,
-    /// False-positive rate to expect; `None` where the policy decides.
+    /// The expected false-positive rate; `None` if the policy decides.
     pub expected_fpr: Option<f64>,
 }
 
@@ -105,9 +105,10 @@ pub struct WantedFilter {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FilterGroup {
-    /// What they share: policy, encoding, layout and bits; the rest is of the first of them.
+    /// Policy, encoding, layout and bits, which all tables share. The other fields are those of the
+    /// first table.
     pub like: FilterFacts,
-    /// How many tables.
+    /// The number of tables.
     pub tables: u64,
     /// How many of them have a damaged filter.
     pub damaged: u64,
@@ -117,7 +118,7 @@ pub struct FilterGroup {
     pub keys: u64,
     /// Bytes of their filters.
     pub bytes: u64,
-    /// The rate to expect, weighted by keys; `None` without a filter, or where the policy decides.
+    /// The expected rate, weighted by keys; `None` without a filter, or if the policy decides.
     pub expected_fpr: Option<f64>,
 }
 
@@ -136,7 +137,7 @@ impl FilterReport {
         FilterReport { stats: self.stats.since(earlier), ..self.clone() }
     }
 
-    /// The tables of `level` by kind of filter, in the order in which they are first met.
+    /// The tables of `level` by kind of filter, in order of first occurrence.
     #[must_use]
     pub fn groups(&self, level: usize) -> Vec<FilterGroup> {
         let mut groups: Vec<FilterGroup> = Vec::new();
@@ -182,7 +183,7 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 #[must_use]
 pub fn filter_report(shared: &Shared) -> FilterReport {
     if !shared.process.is_current() {
-        // Rates are reckoned once, and a thread that a forked child does not have may be at it.
+        // A rate is computed once under a lock, which a thread of the parent process may hold.
         return FilterReport::default();
     }
     report_of(shared, &shared.view.load().version)
@@ -191,7 +192,7 @@ pub fn filter_report(shared: &Shared) -> FilterReport {
 /// The report for `Db::check_filters`.
 ///
 /// # Errors
-/// `Closed`, `Forked`; a table cannot be opened or read for another reason than damage.
+/// `Closed`; `Forked`; a table cannot be read for a reason other than damage.
 pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
     shared.check_open()?;
     shared.process.check()?;
@@ -224,7 +225,7 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
     match table.filter().check(table.file()) {
         Ok(()) => Ok(None),
         Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
-        // What the disk does not give back is as good as gone.
+        // Bytes that the disk cannot read count as damaged.
         Err(Error::Io { op: "read", source, .. }) => {
             Ok(Some(FilterDamage { offset: table.filter_offset(), what: source.to_string() }))
         }
@@ -232,7 +233,7 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
     }
 }
 
-/// All that is known without reading.
+/// The report, without reading filters.
 fn report_of(shared: &Shared, version: &Version) -> FilterReport {
     let wanted = wanted_filters(shared, version);
     let mut tables = Vec::new();
@@ -269,10 +270,10 @@ pub fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
     numbers
 }
 
-/// The filter that a table of some level would get today.
+/// The filter that a table of one level would get now.
 struct Wanted {
     filter: Option<TableFilter>,
-    /// Bits come from a budget: they move a little with every flush and compaction.
+    /// Bits come from a budget, so they change a little with every flush and compaction.
     is_of_budget: bool,
 }
 

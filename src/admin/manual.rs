@@ -1,7 +1,7 @@
-//! What a caller asks for by hand: a flush, the compaction of a range, new filters.
+//! Maintenance on request: a flush, the compaction of a range, a rebuild of filters.
 //!
-//! A flush is done by its worker, and the caller waits. A compaction runs on the caller's thread
-//! while no other one runs.
+//! The flush worker does a flush while the caller waits. A compaction runs on the thread of the
+//! caller while no other compaction runs.
 
 use crate::admin::filter_report::{damaged_tables, differing_tables};
 use crate::base::error::{Error, Result};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 /// Flushes all memtables and waits.
 ///
 /// # Errors
-/// The failure of a write or flush; `Closed` if the database is closed meanwhile.
+/// The failure of a write or flush; `Closed` if the database is closed during the flush.
 pub fn flush(shared: &Shared) -> Result<()> {
     commit::switch(shared)?;
     let full: Vec<Arc<Memtable>> =
@@ -32,7 +32,7 @@ pub fn flush(shared: &Shared) -> Result<()> {
         waiting.iter().any(|other| full.iter().any(|one| Arc::ptr_eq(one, &other.memtable)))
     };
     if !full.is_empty() {
-        // What a clean opening left in memtables, with nothing written since.
+        // A clean opening may leave full memtables, and nothing was written since.
         session::activate(shared)?;
     }
     let mut jobs = shared.jobs.lock();
@@ -48,7 +48,7 @@ pub fn flush(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Compacts a range by hand: waits its turn, then runs on the caller's thread.
+/// Compacts a range: waits until no compaction runs, then runs on the caller's thread.
 ///
 /// # Errors
 /// The failure of the flush or of a compaction.
@@ -82,14 +82,14 @@ fn next_step(
     }
 }
 
-/// Rewrites the tables whose filter is to be another one; answers how many there were.
+/// Rewrites the tables whose filter has to change; returns how many there were.
 ///
 /// # Errors
-/// The failure of a compaction; `Closed` if the database is closed meanwhile.
+/// The failure of a compaction; `Closed` if the database is closed during the rebuild.
 pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
     shared.process.check()?;
     shared.check_writable()?;
-    // Read once: a number is never given to another table.
+    // Checked once: a number is never reused, so the list stays right.
     let damaged = match which {
         FilterRebuild::Differing => damaged_tables(&Arc::clone(&shared.view.load().version))?,
         FilterRebuild::All => Vec::new(),

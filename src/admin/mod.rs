@@ -1,9 +1,8 @@
-//! What an administrator does with a database: check it, repair it, look into its files and judge
-//! its filters.
+//! Administration of a database.
 //!
-//! `verify` reads and compares everything; `repair` makes a sound database from a damaged one;
-//! `manual` flushes, compacts and rebuilds on request; the `filter_*` files report on filters, name
-//! problems and divide memory budgets; `inspect` prints any file as text.
+//! `verify` checks everything; `repair` makes a sound database from a damaged one. `manual`
+//! flushes, compacts and rebuilds filters on request. The `filter_*` files report on filters, find
+//! problems and divide memory budgets. `inspect` prints any file as text.
 
 pub mod repair;
 pub mod verify;

@@ -1,12 +1,11 @@
-//! What `Db::stats` answers: the counters, and what is held at this moment.
+//! The report of `Db::stats`: the counters, and what the database holds now.
 //!
-//! Called by `Db::stats` alone. Counters come from `base::stats::counters`; tables, bytes and
-//! filters of each level from the version in force; memory from the memtables and the cache. Each
-//! part is right by itself, but writes and lookups go on meanwhile: the parts are not of one
-//! instant.
+//! Counters come from `base::stats::counters`; tables, bytes and filters of each level from the
+//! current version; memory from the memtables and the cache. Each part is right by itself, but
+//! writes and lookups go on at the same time, so the parts are not of one moment.
 //!
-//! The expected rate of false positives of a level is that of its tables, weighted by entries.
-//! Nothing is read from files and no lock is held beyond what the parts take.
+//! The expected false-positive rate of a level is the mean of its tables, weighted by entries.
+//! Nothing is read from files, and no lock is held across the parts.
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counters;
@@ -17,7 +16,7 @@ use crate::state::shared::Shared;
 #[must_use]
 pub fn stats(shared: &Shared) -> Stats {
     if !shared.process.is_current() {
-        // A thread that a forked child does not have may hold the locks that this takes.
+        // A thread of the parent process may hold the locks that the report takes.
         return Stats::from_counters(&Counters::new());
     }
     let mut stats = Stats::from_counters(&shared.counters);
@@ -44,10 +43,10 @@ pub fn stats(shared: &Shared) -> Stats {
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();
-    stats.cache_turned_away = shared.cache.rejected();
+    stats.cache_rejected = shared.cache.rejected();
     stats.resident_bytes = shared.cache.reserved_bytes();
     stats.construction_bytes = shared.cache.construction_bytes();
-    stats.pinned_bytes = shared.cache.evicted_bytes_in_use();
+    stats.evicted_bytes_in_use = shared.cache.evicted_bytes_in_use();
     stats.snapshots = shared.snapshots.len() as u64;
     stats.since_unix_seconds = shared.counting_since;
     stats

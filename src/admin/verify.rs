@@ -1,15 +1,15 @@
-//! `Db::verify`: reads everything that the database is made of and holds it together.
+//! `Db::verify`: reads all files of the database and checks that they are sound and agree.
 //!
-//! 1. The manifest in force is read again and must name the tables of the current version.
-//! 2. The levels are held against each other: in a sorted level no two tables share a key, and
-//!    in level 0 tables that share keys follow one another in time.
-//! 3. Each log of this session, and each that it took over, must hold nothing but whole records
-//!    as far as it was written. (Read-only, opening itself has judged all logs.)
-//! 4. Each table is opened anew, so that nothing comes from memory, and goes through
-//!    `table::verify`; then what it holds must be what the manifest says of it.
+//! 1. The manifest in force must name the tables of the current version.
+//! 2. In a sorted level, no two tables share a key. In level 0, tables that share keys follow each
+//!    other in time.
+//! 3. Each log that is in use must contain only whole records, as far as it was written. (A
+//!    read-only opening has checked all logs already.)
+//! 4. Each table is opened again, so that nothing comes from memory, and checked by
+//!    `table::verify`. Its contents must agree with the manifest.
 //!
-//! Damage does not end the check: it is collected, at most one piece for each file. Locks are held
-//! for the manifest only; reads and writes go on meanwhile.
+//! Damage does not end the check; the report collects it, at most one piece for each file. Only the
+//! check of the manifest holds a lock, so reads and writes go on at the same time.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -27,21 +27,21 @@ use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
 use std::fmt;
 
-/// How far [`Db::verify`](crate::Db::verify) is.
+/// The progress of [`Db::verify`](crate::Db::verify).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// Tables that are checked.
+    /// Tables checked.
     pub tables_done: u64,
     /// All tables.
     pub tables: u64,
-    /// Bytes of the tables that are checked, and of the data read in the one at hand.
+    /// Bytes of the checked tables, and of the data read in the current one.
     pub bytes_done: u64,
     /// Bytes of all tables.
     pub bytes: u64,
 }
 
-/// What [`Db::verify`](crate::Db::verify) read and found.
+/// The result of [`Db::verify`](crate::Db::verify).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -49,18 +49,18 @@ pub struct VerifyReport {
     pub tables: u64,
     /// Bytes of their files.
     pub table_bytes: u64,
-    /// Entries in those that are in order.
+    /// Entries in sound tables.
     pub entries: u64,
-    /// Data blocks in those that are in order.
+    /// Data blocks in sound tables.
     pub data_blocks: u64,
-    /// Keys that passed their filter; 0 where there are no filters, or only such of policies that
-    /// the options do not name.
+    /// Keys that their filter contains, as it must. 0 without filters, or if the policies are not
+    /// registered.
     pub filter_probes: u64,
     /// Logs read.
     pub logs: u64,
     /// Records in them.
     pub log_records: u64,
-    /// Everything that is not as it should be. Each names a file; empty if all is in order.
+    /// All damage; each error names a file. Empty if everything is sound.
     pub damage: Vec<Error>,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for VerifyReport {
 /// Checks everything.
 ///
 /// # Errors
-/// `Closed`. Whatever else goes wrong is in the report.
+/// `Closed`; `Forked`. Every other error is in the report.
 pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
     shared.process.check()?;
     let _lock = shared.hold()?;
@@ -137,12 +137,12 @@ pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Res
     Ok(report)
 }
 
-/// The manifest on disk must say what the version is; answers that version.
+/// Compares the manifest on disk with the current version; returns that version.
 fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
     let versions = shared.versions.lock();
     let version = Arc::clone(versions.current());
     if shared.background_error.is_set() {
-        // A record that failed may stand there or not.
+        // The manifest may or may not have the record whose write failed.
         return version;
     }
     let (env, directory) = (&*shared.env, &shared.directory);
@@ -162,7 +162,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
             });
             if !same {
                 let path = FileName::Manifest(state.facts.number).path(directory);
-                let what = "the manifest does not name the tables that are in use";
+                let what = "the manifest does not name exactly the tables that are in use";
                 report.damage.push(Error::corruption(path, state.facts.bytes, what));
             }
         }
@@ -171,7 +171,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
     version
 }
 
-/// Tables that share keys must be in an order that finds the newest version first.
+/// Checks that tables that share keys are searched newest version first.
 fn check_levels(shared: &Shared, version: &Version, report: &mut VerifyReport) {
     for level in 0..LEVELS {
         let tables = version.level(level).iter().map(|handle| &*handle.meta);
@@ -195,20 +195,14 @@ fn check_table(
     };
     let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
     let (table, counts) = check.run(&path, expect, progress)?;
-    let found = table.properties();
-    let same = found.entries == meta.entries
-        && found.smallest_key == meta.smallest
-        && found.largest_key == meta.largest
-        && found.smallest_sequence == meta.smallest_sequence
-        && found.largest_sequence == meta.largest_sequence;
-    if !same {
-        let what = "entries, keys or sequences are not those that the manifest says";
+    if !FileMeta::of_table(meta.number, &table).agrees_with(meta) {
+        let what = "entries, keys or sequences differ from those in the manifest";
         return Err(Error::corruption(path, 0, what));
     }
     Ok(counts)
 }
 
-/// A log and how much of it was written; all of it if that is not known.
+/// A log, and how many bytes of it were written; `None` if that is not known.
 struct WrittenLog {
     number: u64,
     bytes: Option<u64>,
@@ -237,7 +231,7 @@ fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Re
     let Some(mut reader) = file.open(&*shared.env, written)? else {
         let view = shared.view.load();
         let numbers = view.immutables.iter().map(|full| full.log_number);
-        // A flush may have let it go meanwhile.
+        // A flush may have removed it since the list was made.
         let needed = numbers.chain([view.active_log]).any(|number| number == log.number);
         return match needed {
             true => Err(missing_log(&shared.directory, log.number, "its writes are in no table")),
@@ -245,7 +239,7 @@ fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Re
         };
     };
     if let Some(written) = log.bytes.filter(|written| reader.file_bytes() < *written) {
-        let what = format!("the log ends here, {written} bytes were written");
+        let what = format!("the log ends here, but {written} bytes were written");
         return Err(Error::corruption(path, reader.file_bytes(), what));
     }
     report.logs += 1;

@@ -18,7 +18,7 @@ pub type SequenceNumber = u64;
 pub const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
 /// Bytes of sequence and kind after the user key.
-pub const TRAILER_BYTES: usize = 8;
+pub const INTERNAL_KEY_TRAILER_BYTES: usize = 8;
 
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = 65_535;
@@ -88,7 +88,7 @@ pub fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
 #[inline]
 #[must_use]
 pub fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
-    let (user_key, trailer) = internal_key.split_last_chunk::<TRAILER_BYTES>()?;
+    let (user_key, trailer) = internal_key.split_last_chunk::<INTERNAL_KEY_TRAILER_BYTES>()?;
     Some((user_key, u64::from_le_bytes(*trailer)))
 }
 
@@ -184,7 +184,7 @@ impl LookupKey {
         // 0xff is above every kind, and larger trailers sort first, so this sorts before all
         // entries of the same sequence.
         let trailer = (sequence << 8 | 0xff).to_le_bytes();
-        let len = user_key.len() + TRAILER_BYTES;
+        let len = user_key.len() + INTERNAL_KEY_TRAILER_BYTES;
         let mut inline = [0; Self::INLINE];
         let mut heap = None;
         if len <= Self::INLINE {
@@ -214,7 +214,7 @@ impl LookupKey {
     #[must_use]
     pub fn user_key(&self) -> &[u8] {
         let key = self.internal_key();
-        &key[..key.len() - TRAILER_BYTES]
+        &key[..key.len() - INTERNAL_KEY_TRAILER_BYTES]
     }
 
     /// The trailer to seek with; every visible version has a smaller one.

@@ -24,7 +24,7 @@ use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
-use crate::env::directory::{lock_to_read, lock_to_write, number_behind, our_files};
+use crate::env::directory::{lock_to_read, lock_to_write, number_after, our_files};
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
@@ -272,7 +272,7 @@ const FIRST_MANIFEST: u64 = 1;
 /// Numbers are never used again, not even those of files that no manifest names.
 fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
     let is_new = state.facts.number == 0;
-    if is_new { FIRST_MANIFEST } else { state.next_file_number.max(number_behind(files)) }
+    if is_new { FIRST_MANIFEST } else { state.next_file_number.max(number_after(files)) }
 }
 
 fn build(

@@ -10,7 +10,7 @@
 
 use crate::base::sync::Arc;
 use crate::env::api::{DirectoryEntry, Env, FileLock, LockMode, RandomFile, WritableFile};
-use crate::env::handle::forget_descriptors;
+use crate::env::handle::evict_descriptors;
 use crate::env::layer::EnvLayer;
 use std::io;
 use std::path::Path;
@@ -45,7 +45,7 @@ impl DescriptorRetryEnv {
                             .raw_os_error()
                             .is_some_and(|code| NO_DESCRIPTOR.contains(&code)) =>
                 {
-                    if !forget_descriptors(self) {
+                    if !evict_descriptors(self) {
                         last_tries -= 1;
                         std::thread::yield_now();
                     }

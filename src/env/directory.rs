@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// File numbers from here on are ignored in file names and damaged files. siftdb never gets there,
 /// and using such a number could leave no higher ones for new files.
-pub const BELIEVED_MAX: u64 = FILE_NUMBER_MAX / 2;
+pub const TRUSTED_NUMBER_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// The folder for files that could not be used.
 const LOST: &str = "lost";
@@ -60,9 +60,9 @@ pub fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
 /// The number after the highest one in `files`. Numbers are never reused, not even those of files
 /// that no manifest names.
 #[must_use]
-pub fn number_behind(files: &[FileName]) -> u64 {
+pub fn number_after(files: &[FileName]) -> u64 {
     let taken = files.iter().filter_map(|name| name.number());
-    taken.filter(|number| *number < BELIEVED_MAX).max().map_or(0, |last| last + 1)
+    taken.filter(|number| *number < TRUSTED_NUMBER_MAX).max().map_or(0, |last| last + 1)
 }
 
 /// Keeps each file in the folder `lost`, under its own name or, if that is taken, with a number

@@ -9,7 +9,7 @@
 //! `max_open_files` plus one for each reading thread are open. If a file cannot be opened, only
 //! that read fails; the next read tries again.
 //!
-//! Descriptors belong to the process. When the process has none left, [`forget_descriptors`] makes
+//! Descriptors belong to the process. When the process has none left, [`evict_descriptors`] makes
 //! every pool close half of its descriptors, and `descriptor_retry` tries again. The limit of the
 //! database that met the shortage is halved too. The limit grows back after a while, by one for
 //! every few files opened. If growth leads to another shortage, that while is doubled.
@@ -37,13 +37,13 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_
 /// Closes half of the descriptors of every pool in this process, and halves the limit of the pool
 /// that opens its files through `env`. False if no pool held a descriptor. A descriptor that a
 /// thread reads with closes when that read ends.
-pub fn forget_descriptors(env: &dyn Env) -> bool {
+pub fn evict_descriptors(env: &dyn Env) -> bool {
     let pools: Vec<_> = POOLS.lock().iter().filter_map(Weak::upgrade).collect();
     // The address identifies the pool: every database wraps the Env of its options in one of its
     // own.
     let is_short = |pool: &Arc<FilePool>| std::ptr::addr_eq(Arc::as_ptr(&pool.env), env);
     // `count`, because `any` would stop at the first pool.
-    pools.iter().filter(|pool| pool.forget_half(is_short(pool))).count() > 0
+    pools.iter().filter(|pool| pool.evict_half(is_short(pool))).count() > 0
 }
 
 /// The cached descriptors of one database.
@@ -74,7 +74,7 @@ struct OpenFiles {
 impl OpenFiles {
     /// Evicts half of the descriptors, and with `shrink` halves the limit too. Returns the evicted
     /// descriptors, so that the caller closes them after it releases the lock.
-    fn forget_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<dyn RandomFile>> {
+    fn evict_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<dyn RandomFile>> {
         let kept = self.files.len() / 2;
         let mut forgotten = Vec::new();
         while self.files.len() > kept {
@@ -141,9 +141,9 @@ impl FilePool {
 
     /// Closes half of the descriptors, at least one; `shrink` halves the limit too. False if there
     /// were none.
-    fn forget_half(&self, shrink: bool) -> bool {
+    fn evict_half(&self, shrink: bool) -> bool {
         // Closing a file may take time, so the descriptors drop after the lock is released.
-        let forgotten = self.open.lock().forget_half(shrink, Instant::now());
+        let forgotten = self.open.lock().evict_half(shrink, Instant::now());
         !forgotten.is_empty()
     }
 
@@ -294,10 +294,10 @@ mod tests {
         };
         read(&handles, 1);
         read(&other_handles, 1);
-        assert!(forget_descriptors(&*short.env));
+        assert!(evict_descriptors(&*short.env));
         assert_eq!((short.open_files(), short.limit()), (4, 4), "met the shortage");
         assert_eq!((other.open_files(), other.limit()), (4, 8), "only helps out");
-        assert!(forget_descriptors(&*short.env));
+        assert!(evict_descriptors(&*short.env));
         assert_eq!((short.open_files(), short.limit()), (2, 2));
         read(&other_handles, 1);
         assert_eq!(other.open_files(), 8, "its limit is its own");
@@ -314,7 +314,7 @@ mod tests {
         read(&handles, 4);
         assert_eq!(short.limit(), 8, "and never more");
         // The next one came of growing.
-        assert!(forget_descriptors(&*short.env));
+        assert!(evict_descriptors(&*short.env));
         back_in_time(PATIENCE.0);
         read(&handles, 4);
         assert_eq!(short.limit(), 4, "it waits longer");

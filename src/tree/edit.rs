@@ -21,6 +21,7 @@ use crate::base::key::{
 use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
+use crate::table::reader::Table;
 
 /// The order of keys, by the name that manifests carry.
 pub const COMPARATOR: &str = "siftdb.bytewise";
@@ -204,6 +205,29 @@ impl VersionEdit {
 }
 
 impl FileMeta {
+    /// The description of `table`, in file `number`.
+    #[must_use]
+    pub fn of_table(number: u64, table: &Table) -> Self {
+        let properties = table.properties();
+        FileMeta {
+            number,
+            table_id: table.table_id(),
+            bytes: table.file().bytes(),
+            smallest: properties.smallest_key.clone(),
+            largest: properties.largest_key.clone(),
+            entries: properties.entries,
+            garbage: properties.tombstones,
+            smallest_sequence: properties.smallest_sequence,
+            largest_sequence: properties.largest_sequence,
+        }
+    }
+
+    /// True if both describe the same table. The table itself does not know all of its `garbage`.
+    #[must_use]
+    pub fn agrees_with(&self, other: &FileMeta) -> bool {
+        FileMeta { garbage: other.garbage, ..self.clone() } == *other
+    }
+
     /// True if half of the table are tombstones and covered versions.
     #[must_use]
     pub fn is_mostly_garbage(&self) -> bool {

@@ -1,13 +1,11 @@
-//! One way in for every kind of file that can be printed: `siftdb sst dump` and golden tests call
-//! [`dump()`].
+//! [`dump()`] and [`dump_records`]: print any file of a database.
 //!
-//! A file whose name is one of siftdb's is taken for what the name says, so that a damaged header
-//! is reported and not guessed around; any other name is judged by contents: tables by the magic
-//! number at their end, logs, manifests and CURRENT by how they begin.
+//! A file whose name siftdb writes is read as the kind that the name says, so that a damaged header
+//! is reported. Any other file is recognized by its contents: tables by the magic number at their
+//! end; logs, manifests and CURRENT by their first bytes.
 //!
-//! Invariants: any bytes are an answer or an error, never a panic; what could be printed before
-//! the first damage has been printed. LOCK is empty and STATS is for `siftdb stats`: neither is
-//! printed.
+//! Invariants: no contents cause a panic; everything before the first damage is printed. LOCK is
+//! empty, and `siftdb stats` prints STATS, so neither is printed here.
 
 use crate::admin::inspect::records::{dump_manifest, dump_wal};
 use crate::admin::inspect::tables::dump_table;
@@ -42,8 +40,8 @@ pub fn dump(
     dumped.map_err(|error| foreign_or(&**env, path, error))
 }
 
-/// As [`dump()`], with each record as data instead of text: blocks and entries of a table, batches
-/// and entries of a log, edits of a manifest, the line of `CURRENT`. Values come whole.
+/// As [`dump()`], but calls `sink` with each record as data: blocks and entries of a table, batches
+/// and entries of a log, edits of a manifest, the line of `CURRENT`. Values are not cut.
 ///
 /// # Errors
 /// As for [`dump()`].
@@ -82,7 +80,7 @@ fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> R
     printer.record("current", &[("manifest", number.into())], line)
 }
 
-/// For files that were renamed: by the magic numbers.
+/// Prints a file that was renamed, by its magic number.
 fn by_contents(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -113,7 +111,7 @@ fn by_contents(
         }
     }
     let what = format!(
-        "{}: neither table, write-ahead log, manifest nor CURRENT (counters: `siftdb stats`)",
+        "{}: not a table, write-ahead log, manifest or CURRENT (`siftdb stats` prints counters)",
         path.display()
     );
     Err(Error::InvalidArgument { what })

@@ -1,13 +1,12 @@
-//! The tables that a database directory answers from, by what its manifest says.
+//! The live tables of a database directory: those that its manifest names.
 //!
-//! `siftdb sst verify DIR` calls [`live_tables`] and then [`verify_live_table`] for each. Only what
-//! CURRENT and its manifest name counts: a table that is missing is damage, and a file that merely
-//! ends in `.sst` is not looked at. Size and table id are held against the manifest, so a table
-//! that was exchanged for another good one is found as well.
+//! `siftdb sst verify DIR` calls [`live_tables`], then [`verify_live_table`] for each table. A
+//! missing table is damage; other files that end in `.sst` are ignored. Size and table id are
+//! compared with the manifest, so a table that was swapped with another one is noticed.
 //!
-//! Nothing is locked or written. The database may be in use: a manifest or table that goes while
-//! it is looked at has a successor, so CURRENT is asked again before anything is called missing.
-//! Logs are not looked at; what they hold is no table yet.
+//! Nothing is locked or written, and the database may be in use. A manifest or table that was
+//! removed while it was read has a successor, so CURRENT is read again before a file counts as
+//! missing. Only [`unchecked_logs`] reads logs.
 
 use crate::admin::inspect::tables::verify_expected;
 use crate::admin::inspect::text::TableFacts;
@@ -29,24 +28,24 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveTable {
-    /// Where it has to be.
+    /// Its path.
     pub path: PathBuf,
     /// Its level.
     pub level: usize,
-    /// The length that it has to have.
+    /// Its length, as the manifest says.
     pub bytes: u64,
-    /// The id that it has to carry.
+    /// Its table id, as the manifest says.
     pub table_id: u64,
-    /// The manifest that says so.
+    /// The number of that manifest.
     pub manifest: u64,
 }
 
-/// The tables of the database in `directory`, level by level in the order of a search; `None` if
-/// no database is there.
+/// The tables of the database in `directory`, level by level in search order; `None` if there is no
+/// database.
 ///
 /// # Errors
-/// `Io`; `Corruption` of CURRENT or the manifest, also when CURRENT is missing beside other files
-/// of a database; `UnsupportedFormat`.
+/// `Io`; `Corruption` of CURRENT or the manifest; `Missing` if there are files of a database
+/// without CURRENT; `UnsupportedFormat`.
 pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<LiveTable>>> {
     refuse_foreign(&**env, directory)?;
     let Some(state) = manifest_in_force(&**env, directory)? else {
@@ -65,8 +64,8 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
     Ok(Some(tables.map(live).collect()))
 }
 
-/// Checks the whole of `table`, as `verify_table` does, and that it is the one that the manifest
-/// means. `None` if a running database has put others in its place meanwhile.
+/// Checks all of `table`, as `verify_table` does, and that it is the table that the manifest names.
+/// `None` if a running database replaced it in the meantime.
 ///
 /// # Errors
 /// As for `verify_table`; a missing table is `Missing`.
@@ -86,23 +85,23 @@ pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option
     }
 }
 
-/// What [`live_tables`] and [`verify_live_table`] do not see of a database.
+/// What [`live_tables`] and [`verify_live_table`] do not check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UncheckedLogs {
-    /// A program has the database open to write, so tables and logs may come and go.
+    /// A program has the database open for writing, so tables and logs may change.
     pub in_use: bool,
-    /// Logs that hold entries which may be in no table.
+    /// Logs with entries that are in no table.
     pub logs: u64,
-    /// These entries, as far as they can be read.
+    /// The number of these entries, as far as they can be read.
     pub entries: u64,
 }
 
-/// What of the database in `directory` is in no table: the entries of the logs that opening would
-/// read, and whether a program is about to write more.
+/// The entries of the database in `directory` that are only in logs, and whether a program has the
+/// database open for writing.
 ///
 /// # Errors
-/// As for [`live_tables`], and `Io` of a log. Damage in logs is not looked for.
+/// As for [`live_tables`]; `Io` of a log. Damage in logs is ignored.
 pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedLogs> {
     let mut unchecked =
         UncheckedLogs { in_use: is_in_use(&**env, directory), ..Default::default() };
@@ -113,7 +112,7 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
         _ => None,
     });
     for number in logs {
-        // A flush let it go: its entries are in a table by now.
+        // A missing log was flushed: its entries are in a table now.
         let opened = LogFile::new(directory, number).open(&**env, u64::MAX)?;
         let Some(mut reader) = opened else { continue };
         let entries = entries_of_log(&mut reader, state.facts.flushed_through)?;
@@ -123,7 +122,7 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
     Ok(unchecked)
 }
 
-/// Entries behind `flushed_through`, which no table has.
+/// The number of entries above `flushed_through`, which are in no table.
 fn entries_of_log(reader: &mut RecordReader, flushed_through: u64) -> Result<u64> {
     let mut entries = 0;
     visit(reader, &mut |_, _, item| {
@@ -136,10 +135,10 @@ fn entries_of_log(reader: &mut RecordReader, flushed_through: u64) -> Result<u64
     Ok(entries)
 }
 
-/// Whether a writer holds LOCK. The try takes the lock of a reader for a moment, if it can be had.
+/// Whether a writer holds LOCK. This takes the lock of a reader for a moment, if it is free.
 fn is_in_use(env: &dyn Env, directory: &Path) -> bool {
     let lock = FileName::Lock.path(directory);
-    // Trying would create the file.
+    // Locking would create a missing file.
     let is_held = || match env.lock(&lock, LockMode::Shared) {
         Err(error) => error.kind() == ErrorKind::WouldBlock,
         Ok(_) => false,
@@ -154,7 +153,7 @@ fn manifest_in_force(env: &dyn Env, directory: &Path) -> Result<Option<ManifestS
             Ok(state) => return Ok(Some(state)),
             Err(error) => {
                 current = read_current(env, directory)?;
-                // Unless another is in force by now: this one was replaced while it was read.
+                // A manifest that was replaced while it was read is not damaged.
                 if current == Some(number) {
                     return Err(error);
                 }
@@ -164,8 +163,8 @@ fn manifest_in_force(env: &dyn Env, directory: &Path) -> Result<Option<ManifestS
     Ok(None)
 }
 
-/// Without CURRENT, logs, tables and manifests are what is left of a database, not none. (The
-/// first manifest alone is left by a creation that was cut short: no database yet.)
+/// Refuses a directory with logs, tables or manifests but without CURRENT, which is a damaged
+/// database. (An interrupted creation may leave the first manifest alone: that is no database.)
 fn refuse_remnants(env: &dyn Env, directory: &Path) -> Result<()> {
     let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
     let ours = listed.iter().filter_map(|file| parse(&file.name));
@@ -175,7 +174,7 @@ fn refuse_remnants(env: &dyn Env, directory: &Path) -> Result<()> {
         FileName::Current | FileName::Lock | FileName::Stats | FileName::Temporary(_) => false,
     });
     remnant.map_or(Ok(()), |name| {
-        let what = format!("{name} is there, so a database was");
+        let what = format!("{name} shows that there was a database");
         Err(Error::missing(FileName::Current.path(directory), what))
     })
 }

@@ -1,12 +1,11 @@
-//! Any siftdb file as text: what `siftdb sst` prints, and what golden tests compare.
+//! Prints any siftdb file as text: for `siftdb sst`, golden tests and docs/format.md.
 //!
-//! Works on a single file, without the rest of its database and without its lock, and on any
-//! bytes: what cannot be read is said, or is an error that names file and offset. Whether the
-//! files of a database fit together is asked only by [`live_tables`] and [`verify_live_table`],
-//! for tables.
+//! A single file is enough, without its database and its lock, and it may have any contents: damage
+//! is printed, or is an error that names file and offset. Only [`live_tables`] and
+//! [`verify_live_table`] check whether the tables of a database agree with its manifest.
 //!
-//! [`dump()`] goes by the file's name where it is one of siftdb's, else by how the file begins or
-//! ends. Keys and values are printed as Rust's byte-string escapes.
+//! [`dump()`] recognizes a file by its name, if siftdb gives such names, or by its first and last
+//! bytes. Keys and values are printed with Rust's byte-string escapes.
 
 #[cfg(test)]
 mod format_tests;

@@ -1,12 +1,11 @@
-//! Write-ahead logs and manifests: every record, and every place where one should be and is not.
+//! Prints write-ahead logs and manifests: every record and every bad place.
 //!
-//! Files are read a piece at a time. A line begins with the bytes that the record
-//! takes up (`start..end`), then says what it is; entries of a batch follow, indented. A manifest
-//! ends with what its edits come to.
+//! A line begins with the bytes of the record (`start..end`), then says what it is; the entries of
+//! a batch follow, indented. The text of a manifest ends with the state after all edits.
 //!
-//! Invariants: reading goes on behind damage as far as the framing allows, and the first damage is
-//! the error at the end. Torn is not damaged: a crash may leave it. What recovery would make of a
-//! log depends on the other logs and the manifest, and is not decided here.
+//! Invariants: reading goes on after damage as far as the framing allows, and the first damage is
+//! the error at the end. A torn place is no damage, because a crash can cause it. Whether recovery
+//! would accept a log depends on the other logs and the manifest, and is not decided here.
 
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
 use crate::base::error::Result;
@@ -41,7 +40,7 @@ fn print_header(
 ) -> Result<()> {
     let state = match reader.header(file)? {
         HeaderState::Good => "header ok".into(),
-        HeaderState::Torn => "header torn: a crash kept it from being written".into(),
+        HeaderState::Torn => "header torn: a crash interrupted writing it".into(),
         HeaderState::Bad(bad) => reason(&bad),
     };
     let record = match file {
@@ -57,7 +56,7 @@ fn print_header(
     printer.record(record, &fields, line)
 }
 
-/// The fields of a place where no record is.
+/// The fields of a bad place.
 fn damage_fields<'a>(
     offset: u64,
     state: &'a str,
@@ -73,11 +72,10 @@ fn reason(bad: &Undecodable) -> String {
     }
 }
 
-/// Prints the log at `path`. What is damaged is printed as such; whether recovery would accept it
-/// depends on the other logs and the manifest.
+/// Prints the log at `path`, damage included.
 ///
 /// # Errors
-/// Of the output; and the first damage, once all is printed.
+/// Those of the output; and the first damage, after everything is printed.
 pub fn dump_wal(
     env: &dyn Env,
     path: &Path,
@@ -101,7 +99,7 @@ pub fn dump_wal(
             }
             _ => {}
         }
-        // The limit ends the text, but damage behind it is still the error at the end.
+        // The limit ends the text, but damage after it is still the error at the end.
         is_cut |= left == 0;
         if printed.is_ok() && left > 0 {
             printed = print_item(start, end, &item, options, &mut left, printer);
@@ -201,10 +199,10 @@ fn print_batch(
     Ok(())
 }
 
-/// Prints the manifest at `path`, edit by edit, and what they come to.
+/// Prints the manifest at `path`, edit by edit, and the state after all edits.
 ///
 /// # Errors
-/// Of the output; and what replaying it says, once all is printed.
+/// Those of the output; and those of a replay, after everything is printed.
 pub fn dump_manifest(
     env: &dyn Env,
     path: &Path,

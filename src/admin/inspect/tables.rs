@@ -1,12 +1,11 @@
-//! Tables: what stands where, every entry, every filter.
+//! Prints tables: layout, entries and filters; and makes their [`TableFacts`].
 //!
-//! `dump` and `live` call this, and so does everyone who wants [`TableFacts`]. A table is opened
-//! the way the engine opens it, with a cache that keeps nothing, so what is printed is what a
-//! lookup would see; its blocks are then read in the order of the index.
+//! A table is opened as the engine opens it, with a cache that keeps nothing, so the text shows
+//! what a lookup would see. Blocks are read in the order of the index.
 //!
-//! Invariants: a filter that cannot be read is said in its line and the rest is printed, since it
-//! costs reads and never answers; any other damage ends the text with an error. Custom filter
-//! policies are unknown here: their filters are named, never asked.
+//! Invariants: damage of a filter is printed in its line and the rest follows, because it never
+//! makes an answer wrong. Any other damage ends the text with an error. Filters of custom policies
+//! are named and never asked.
 
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, TableFacts, quoted};
 use crate::base::coding::get_u32;
@@ -32,12 +31,13 @@ fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
     TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() }
 }
 
-/// Opens a file that the caller takes for a table.
+/// Opens a file that should be a table.
 fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Table> {
     check(env).open(path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
 }
 
-/// Damage is a matter of tables: a file with our magic number at neither end is none.
+/// Replaces damage by `UnsupportedFormat` if the file has the magic number at neither end: then it
+/// is no table.
 fn or_no_table(env: &dyn Env, path: &Path, error: Error) -> Error {
     let has_magic = || -> std::io::Result<bool> {
         let file = env.open_random(path)?;
@@ -56,7 +56,7 @@ fn or_no_table(env: &dyn Env, path: &Path, error: Error) -> Error {
     }
 }
 
-/// What the table at `path` says of itself; footer, metaindex, properties and index are read.
+/// The facts of the table at `path`; reads footer, metaindex, properties and index.
 ///
 /// # Errors
 /// `Io`, `Corruption` or `UnsupportedFormat`.
@@ -72,7 +72,7 @@ pub fn verify_table(env: &Arc<dyn Env>, path: &Path) -> Result<TableFacts> {
     verify_expected(env, path, Expect::default()).map_err(|error| or_no_table(&**env, path, error))
 }
 
-/// [`verify_table`] for a table of which something is known.
+/// [`verify_table`] for a table with a known id and length.
 pub(crate) fn verify_expected(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -102,7 +102,7 @@ fn facts_of(table: &Table) -> TableFacts {
     }
 }
 
-/// Prints what stands where in the table at `path`.
+/// Prints the layout of the table at `path`.
 ///
 /// # Errors
 /// As for [`table_facts`], and of the output.
@@ -148,8 +148,8 @@ fn data_index(table: &Table) -> Result<Index> {
     table.file().read_index(table.footer().index, BlockKind::Index, &mut TableIo::default())
 }
 
-/// `from..to`, prefix and trailer of the block included. A damaged prefix is said: it costs a
-/// rescue, never an answer.
+/// `from..to`, prefix and trailer of the block included. A damaged prefix is printed, not refused:
+/// only salvage reads it.
 fn place(table: &Table, handle: BlockHandle, kind: BlockKind) -> Result<String> {
     let (start, end) = (handle.start().unwrap_or(0), handle.end().unwrap_or(u64::MAX));
     match table.file().check_prefix(handle, kind) {
@@ -256,7 +256,7 @@ fn print_filter(
         let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
-    // A damaged filter costs reads, never answers: it is said and the rest is printed.
+    // A damaged filter never makes an answer wrong: print the damage and go on.
     let damage = match filter.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),
@@ -302,8 +302,8 @@ fn print_windows(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) 
     ))
 }
 
-/// The logarithm of the window and where each window's filter begins, the end of the last included:
-/// see `table/filter/block_based.rs`.
+/// The logarithm of the window size, the start of each window's filter, and the end of the last
+/// one; see `table/filter/block_based.rs`.
 fn window_offsets(contents: &[u8]) -> Option<(u8, Vec<u32>)> {
     let (&base_lg, front) = contents.split_last()?;
     let array = get_u32(front, front.len().checked_sub(4)?)? as usize;
@@ -311,7 +311,7 @@ fn window_offsets(contents: &[u8]) -> Option<(u8, Vec<u32>)> {
     Some((base_lg, offsets.collect::<Option<Vec<u32>>>()?))
 }
 
-/// A separator's user key: of an index, the bytes as stored may be an internal key.
+/// The user key of a separator, which is stored as a user key or an internal key.
 fn separator_of<'k>(table: &Table, stored: &'k [u8]) -> &'k [u8] {
     if table.properties().index_key_is_user_key { stored } else { user_key(stored) }
 }

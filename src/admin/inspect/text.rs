@@ -1,9 +1,8 @@
-//! What the parts of `inspect` share: options, facts, and how bytes are written.
+//! Options, table facts and the printer that all of `inspect` uses.
 //!
-//! [`DumpOptions`] and [`TableFacts`] are the public part; both may grow fields. `dump`, `tables`
-//! and `records` print through a [`Printer`], so that a failed output is told apart from a failed
-//! file. Keys and values are Rust's byte-string escapes in quotes: every byte has one spelling, in
-//! ASCII, so no key can break a line or a terminal.
+//! `dump`, `tables` and `records` print through a [`Printer`], which tells errors of the output
+//! from errors of the file. Keys and values are printed in quotes with Rust's byte-string escapes:
+//! in ASCII, so that no key can break a line or a terminal.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::ValueKind;
@@ -15,11 +14,11 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DumpOptions {
-    /// Of a table, only the data block of this number, counted from 0. Default: all.
+    /// Print only this data block of a table, counted from 0. Default: all.
     pub block: Option<usize>,
-    /// Entries at most. Default: all.
+    /// The most entries to print. Default: all.
     pub entries_max: u64,
-    /// Bytes of each value at most. Default: 64.
+    /// The most bytes of each value to print. Default: 64.
     pub value_bytes_max: usize,
 }
 
@@ -29,13 +28,13 @@ impl Default for DumpOptions {
     }
 }
 
-/// What a table says of itself. Sizes are as stored, block trailers included.
+/// The properties of a table. Sizes are as stored, block trailers included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableFacts {
     /// Length of the file.
     pub bytes: u64,
-    /// The random number that ties its blocks and the manifest together.
+    /// The random number that its blocks and the manifest contain.
     pub table_id: u64,
     /// Entries, tombstones included.
     pub entries: u64,
@@ -49,11 +48,11 @@ pub struct TableFacts {
     pub index_bytes: u64,
     /// Bytes of the filter, all partitions and their index included.
     pub filter_bytes: u64,
-    /// Partitions of the filter; 0 in the other layouts.
+    /// Partitions of the filter; 0 in other layouts.
     pub filter_partitions: u64,
-    /// The filter policy as persisted; empty without a filter.
+    /// The name of the filter policy in the table; empty without a filter.
     pub filter_policy: String,
-    /// The encoding of the filter by its label; empty without a filter.
+    /// The label of the filter's encoding; empty without a filter.
     pub filter_encoding: String,
     /// The layout of the filter; empty without a filter.
     pub filter_layout: String,
@@ -63,11 +62,11 @@ pub struct TableFacts {
     pub largest_sequence: u64,
 }
 
-/// A piece of a dumped file as data: what [`dump_records`](crate::inspect::dump_records)
-/// hands out.
+/// A part of a dumped file as data; [`dump_records`](crate::inspect::dump_records) calls its sink
+/// with each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRecord<'a> {
-    /// What it is: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
+    /// The kind of record: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
     /// `manifest`, `edit`, `removed`, `added`, `state` or `current`.
     pub kind: &'static str,
     /// Its fields by name.
@@ -82,7 +81,7 @@ pub enum DumpValue<'a> {
     Number(Option<u64>),
     /// A key or value.
     Bytes(&'a [u8]),
-    /// Words.
+    /// Text.
     Text(&'a str),
 }
 
@@ -92,7 +91,7 @@ impl From<u64> for DumpValue<'_> {
     }
 }
 
-/// What is called with each record.
+/// The function that gets each record.
 pub type RecordSink<'a> = &'a mut dyn FnMut(&DumpRecord<'_>) -> io::Result<()>;
 
 enum Sink<'a> {
@@ -100,8 +99,8 @@ enum Sink<'a> {
     Records(RecordSink<'a>),
 }
 
-/// Where a dump goes, as text or as records. A failed write is an `Io` error with the operation
-/// `print`.
+/// Prints a dump as text, or hands it out as records. A failed write is an `Io` error with the
+/// operation `print`.
 pub struct Printer<'a> {
     sink: Sink<'a>,
 }
@@ -117,7 +116,7 @@ impl<'a> Printer<'a> {
         Printer { sink: Sink::Records(sink) }
     }
 
-    /// Prints one line that is in no record.
+    /// Prints one line of text that belongs to no record.
     pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
         match &mut self.sink {
             Sink::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
@@ -125,7 +124,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Hands out a record, or prints the line that says the same.
+    /// Hands out a record, or prints `line`, which says the same.
     pub fn record(
         &mut self,
         kind: &'static str,
@@ -138,7 +137,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// One entry, or the deletion of its key.
+    /// Prints one entry, or a deletion.
     pub fn entry(
         &mut self,
         key: &[u8],
@@ -170,11 +169,11 @@ fn printed(outcome: io::Result<()>) -> Result<()> {
     outcome.map_err(|error| Error::io("print", Path::new("output"), error))
 }
 
-/// Bytes in quotes and escaped, cut after `bytes_max`.
+/// Prints bytes in quotes, escaped, and cut after `bytes_max`.
 pub struct Quoted<'a> {
-    /// What to print.
+    /// The bytes.
     pub bytes: &'a [u8],
-    /// How much of it.
+    /// How many of them to print.
     pub bytes_max: usize,
 }
 

@@ -1,24 +1,23 @@
-//! Which manifest says where tables belong, which logs count, and what of both is missing.
+//! Chooses the manifest and the logs that a repair trusts, and finds what is missing.
 //!
-//! A manifest is believed if it is whole and no log says that it was longer or another one in
-//! force. The one that `CURRENT` names comes first. If that is not to be had, the newest one is
-//! taken, by the number in its header: a manifest is a snapshot of all that the one before it said,
-//! and gets its number and its snapshot while nobody can add to the older one, which is never added
-//! to again. So the newest is right whether it came into force or not. One that is not whole was
-//! never in force, or is damaged. An older one then counts only if it knows every table that is
-//! there: if the damaged one was in force, it had tables that the older one does not know, or says
-//! the same.
+//! A manifest is trusted if it is whole, and no log says that it was longer or that a newer one was
+//! in force. The manifest that `CURRENT` names is tried first, then the newest one, by the number
+//! in its header. A manifest begins with a snapshot of the one before, which never changes after
+//! that, so the newest manifest is right even if it never came into force. A manifest that is not
+//! whole was never in force, or is damaged. Then an older one is trusted only if it mentions every
+//! table that exists. If the damaged one was in force, either it had tables that the older one does
+//! not mention, or both say the same.
 //!
-//! Tables and logs that the manifest needs may be missing. Then it still places what is there. But
-//! perhaps its last edits are missing instead, and tables that they named hold what the missing
-//! files held: so tables of later numbers that no edit mentions take part ([`History::newer`]).
-//! Where nothing is missing, such tables are what an interrupted job left.
+//! Tables and logs that the manifest needs may be missing. The manifest then still places the other
+//! tables. But its last edits may be missing instead, and tables that these edits named may hold
+//! the entries of the missing files. So tables with higher numbers that no edit mentions take part
+//! too ([`History::newer`]). If nothing is missing, an interrupted job left such tables.
 
 use crate::admin::repair::inventory::{Inventory, TableState, part_of};
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::env::api::Env;
-use crate::env::directory::BELIEVED_MAX;
+use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::recover;
@@ -28,34 +27,34 @@ use crate::tree::manifest::{ManifestRemains, ManifestState, read_current, replay
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What manifest and logs say.
+/// The manifest and the logs that the repair uses.
 #[derive(Debug, Default)]
 pub struct History {
-    /// The manifest that is believed, if there is one.
+    /// The trusted manifest, if there is one.
     pub manifest: Option<ManifestState>,
-    /// CURRENT names it.
+    /// CURRENT names that manifest.
     pub by_current: bool,
-    /// The logs that may hold writes that are in no table.
+    /// The logs that may have writes that are in no table.
     pub logs: Vec<u64>,
-    /// What to hold those logs against.
+    /// What the manifest says about these logs.
     pub facts: ManifestFacts,
-    /// They read back as after any crash.
+    /// Opening would recover these logs without an error.
     pub logs_are_sound: bool,
-    /// Files are missing that the manifest needs, or it ends before it needs any.
+    /// Files that the manifest needs are missing, or the manifest ends before it names any.
     pub misses_files: bool,
-    /// Files of tables that the manifest may have known but for edits that are missing.
+    /// Numbers of tables that missing edits of the manifest may have named.
     pub newer: Vec<u64>,
-    /// Without a manifest: tables that the remains of one name and that are not there.
+    /// Without a manifest: missing tables that the readable part of a manifest names.
     pub named_and_missing: Vec<FileMeta>,
-    /// What of CURRENT, manifests and logs could not be used.
+    /// The parts of CURRENT and of manifests that could not be used.
     pub dropped: Vec<DroppedPart>,
 }
 
 impl History {
-    /// Looks for the manifest, reads the logs.
+    /// Chooses the manifest and reads the logs.
     ///
     /// # Errors
-    /// Files of an unknown format, and such that the system does not let be opened.
+    /// A file of an unknown format; a file that cannot be opened.
     pub fn find(env: &dyn Env, directory: &Path, found: &Inventory) -> Result<Self> {
         let mut history = History { dropped: found.dropped.clone(), ..History::default() };
         let current = match current_of(env, directory, found) {
@@ -77,14 +76,14 @@ impl History {
             std::cmp::Reverse((by_current, manifest.number, *name))
         });
         for (name, remains) in candidates {
-            // Opening looks for it under its own name.
+            // CURRENT counts only if the file has the number of the manifest in its name.
             let by_current =
                 current == Some(remains.number) && *name == FileName::Manifest(remains.number);
             let is_newest = Some(remains.number) == newest;
             if !by_current && !fits(found, remains, is_newest) {
                 continue;
             }
-            match history.believe(env, directory, found, *name, remains) {
+            match history.trust(env, directory, found, *name, remains) {
                 Ok(()) => {
                     history.by_current = by_current;
                     return Ok(history);
@@ -92,33 +91,31 @@ impl History {
                 Err(error) => history.dropped.push(part_of(error)?),
             }
         }
-        history.do_without(env, directory, found)?;
+        history.use_every_file(env, directory, found)?;
         Ok(history)
     }
 
-    /// True if there is nothing that a repair could do.
+    /// True if the database needs no repair.
     #[must_use]
     pub fn is_sound(&self, found: &Inventory) -> bool {
         let Some(state) = self.manifest.as_ref().filter(|_| self.by_current) else { return false };
         let sound = |meta: &FileMeta| {
             let file = found.tables.iter().find(|table| table.number == meta.number);
             file.is_some_and(|file| match &file.state {
-                TableState::Sound(found) => {
-                    FileMeta { garbage: meta.garbage, ..found.clone() } == *meta
-                }
+                TableState::Sound(found) => found.agrees_with(meta),
                 _ => false,
             })
         };
-        // A log under a number that nobody gave is newer than all to come, whatever it holds: after
-        // the next session it would be damage.
-        let given = self.logs.iter().all(|log| *log < BELIEVED_MAX);
+        // A log with a number that siftdb never assigns would count as newer than every later log,
+        // which would be damage in the next session.
+        let given = self.logs.iter().all(|log| *log < TRUSTED_NUMBER_MAX);
         let logs_are_sound = self.logs_are_sound && given;
         logs_are_sound && self.newer.is_empty() && state.levels.iter().flatten().all(sound)
     }
 
-    /// Takes a manifest for the one that counts, and reads the logs that it needs. An error that is
-    /// damage says why it is not to be believed.
-    fn believe(
+    /// Trusts a manifest and reads the logs that it needs. An error that is damage says why the
+    /// manifest cannot be trusted.
+    fn trust(
         &mut self,
         env: &dyn Env,
         directory: &Path,
@@ -134,9 +131,9 @@ impl History {
             Err(error) if !error.is_corruption() => return Err(error),
             Ok(_) if facts.clean_close.is_none() => true,
             recovered => {
-                // What fails here, too, is what the logs say of the manifest.
+                // If a log says that the manifest is older or shorter than it was, this fails.
                 let salvaged = salvage(env, directory, &logs, &facts, &mut |_, _| Ok(()))?;
-                // After a clean close no crash can have left anything to drop, in no log.
+                // After a clean close, no crash can have torn a log.
                 recovered.is_ok() && salvaged.dropped.is_empty()
             }
         };
@@ -153,13 +150,13 @@ impl History {
         Ok(())
     }
 
-    /// Everything that is found counts.
-    fn do_without(&mut self, env: &dyn Env, directory: &Path, found: &Inventory) -> Result<()> {
-        // No manifest is ahead of this one, and none is too short.
+    /// Goes on without a manifest: every file that was found is used.
+    fn use_every_file(&mut self, env: &dyn Env, directory: &Path, found: &Inventory) -> Result<()> {
+        // These values pass every check against a manifest.
         let number = u64::MAX;
         self.facts = ManifestFacts { number, bytes: u64::MAX, ..ManifestFacts::default() };
         self.logs = found.all_logs();
-        // For the errors: the steps after this one write.
+        // Only for its errors, because the steps after this one write.
         salvage(env, directory, &self.logs, &self.facts, &mut |_, _| Ok(()))?;
         let newest = found.manifests.iter().max_by_key(|(name, manifest)| (manifest.number, *name));
         let named = newest.into_iter().flat_map(|(_, manifest)| &manifest.named);
@@ -176,18 +173,18 @@ impl History {
 /// The number in CURRENT.
 fn current_of(env: &dyn Env, directory: &Path, found: &Inventory) -> Result<u64> {
     let current = FileName::Current.path(directory);
-    if found.no_files.contains(&FileName::Current) {
-        return Err(Error::corruption(current, 0, "it is no ordinary file"));
+    if found.not_files.contains(&FileName::Current) {
+        return Err(Error::corruption(current, 0, "not an ordinary file"));
     }
     let missing = || Error::missing(current, "other files of a database are there");
     read_current(env, directory)?.ok_or_else(missing)
 }
 
-/// Whether a manifest that CURRENT does not name can be the one that counts.
+/// Whether a manifest that CURRENT does not name can be trusted.
 fn fits(found: &Inventory, manifest: &ManifestRemains, is_newest: bool) -> bool {
     let ids = ids_of(found);
     let knows = |id: &u64| manifest.mentioned.contains(id);
-    // One of another database would know no table that is here.
+    // The manifest of another database would mention no table of this one.
     let related = ids.is_empty() || manifest.mentioned.is_empty() || ids.iter().any(knows);
     if is_newest { related } else { ids.iter().all(knows) }
 }
@@ -196,7 +193,7 @@ fn ids_of(found: &Inventory) -> HashSet<u64> {
     found.tables.iter().filter_map(|table| table.table_id).collect()
 }
 
-/// True if files that the manifest needs are not there, or none of those it was written for.
+/// True if files that the manifest needs are missing, or if it ends before it names any file.
 fn misses_files(
     found: &Inventory,
     state: &ManifestState,
@@ -205,7 +202,7 @@ fn misses_files(
 ) -> bool {
     let ids = ids_of(found);
     let misses_table = state.levels.iter().flatten().any(|meta| !ids.contains(&meta.table_id));
-    // Tables come from logs: one that knows neither ends before the first log was made.
+    // Tables come from logs, so a manifest that names neither ends before the first log.
     let knows_nothing = state.facts.log_number == 0 && logs.is_empty();
     misses_table || facts.missing_from(logs).is_some() || knows_nothing
 }

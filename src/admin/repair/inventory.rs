@@ -1,48 +1,48 @@
-//! What is in a directory, and what each file is worth. Reads everything, changes nothing.
+//! Finds the files in a directory and checks each of them. Changes nothing.
 //!
-//! Which manifest is believed, and which files it and the logs miss, is the matter of `history`.
+//! `history` then chooses the manifest and finds missing files.
 //!
-//! Files of an unknown format are no damage: they end the inventory with an error, since a newer
-//! siftdb can read them. So does a file that cannot be opened or listed.
+//! A file of an unknown format ends the inventory with an error, because a newer siftdb may be able
+//! to read it. So does a file that cannot be opened.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
 use crate::base::key::SequenceNumber;
 use crate::env::api::{Env, FileKind};
-use crate::env::directory::BELIEVED_MAX;
+use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::log::recovery::DroppedPart;
 use crate::options::database::Options;
-use crate::table::reader::{Expect, Table};
+use crate::table::reader::Expect;
 use crate::table::salvage::table_id_of;
 use crate::table::verify::TableCheck;
 use crate::tree::edit::FileMeta;
 use crate::tree::manifest::{ManifestRemains, remains};
 use std::path::Path;
 
-/// What a table file is worth.
+/// The state of a table file.
 #[derive(Clone, Debug)]
 pub enum TableState {
-    /// Every byte is as it should be.
+    /// Every byte is sound.
     Sound(FileMeta),
-    /// It opens, and something in it is wrong.
+    /// It opens, but a part of it is damaged.
     Damaged(FileMeta, Error),
     /// It does not open.
     Unusable(Error),
 }
 
-/// A file under the name of a table.
+/// A file with the name of a table.
 #[derive(Clone, Debug)]
 pub struct TableFound {
     /// The number in its name.
     pub number: u64,
-    /// The id of its table; `None` if neither header nor footer says it.
+    /// The id of its table; `None` if neither header nor footer can be read.
     pub table_id: Option<u64>,
-    /// What it is worth.
+    /// Its state.
     pub state: TableState,
 }
 
 impl TableFound {
-    /// Its description, if it opens.
+    /// Its description, if the table opens.
     #[must_use]
     pub fn meta(&self) -> Option<&FileMeta> {
         match &self.state {
@@ -55,34 +55,34 @@ impl TableFound {
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// All names that are ours, but LOCK and STATS, and files other than logs whose number no
-    /// siftdb gives.
+    /// All files of siftdb, except LOCK, STATS, and files (other than logs) with a number that
+    /// siftdb never assigns.
     pub files: Vec<FileName>,
-    /// Those that are no ordinary files.
-    pub no_files: Vec<FileName>,
+    /// Names that belong to something other than an ordinary file.
+    pub not_files: Vec<FileName>,
     /// All table files, by number.
     pub tables: Vec<TableFound>,
-    /// What is left of each manifest, with the name of its file.
+    /// The readable part of each manifest, with the name of its file.
     pub manifests: Vec<(FileName, ManifestRemains)>,
-    /// Above every file number that was ever given, as far as anything says.
+    /// Above every file number that a manifest knows.
     pub next_file_number: u64,
-    /// The largest sequence that a manifest or table speaks of.
+    /// The largest sequence in the manifests and tables.
     pub last_sequence: SequenceNumber,
     /// Manifests that cannot be read.
     pub dropped: Vec<DroppedPart>,
 }
 
 impl Inventory {
-    /// Looks at everything.
+    /// Reads and checks all files.
     ///
     /// # Errors
-    /// Files of an unknown format, and such that the system does not let be opened.
+    /// A file of an unknown format; a file that cannot be opened.
     pub fn take(options: &Options, directory: &Path) -> Result<Self> {
         let env = &options.env;
         let mut found = Inventory::default();
         found.list(&**env, directory)?;
         for name in found.files.clone() {
-            if found.no_files.contains(&name) {
+            if found.not_files.contains(&name) {
                 continue;
             }
             match name {
@@ -99,7 +99,7 @@ impl Inventory {
             }
         }
         for (_, manifest) in &found.manifests {
-            let file = Some(manifest.next_file_number).filter(|file| *file < BELIEVED_MAX);
+            let file = Some(manifest.next_file_number).filter(|file| *file < TRUSTED_NUMBER_MAX);
             found.next_file_number = found.next_file_number.max(file.unwrap_or(0));
             found.last_sequence = found.last_sequence.max(manifest.last_sequence);
         }
@@ -107,7 +107,7 @@ impl Inventory {
         Ok(found)
     }
 
-    /// The largest sequence that a table speaks of.
+    /// The largest sequence in the tables.
     #[must_use]
     pub fn last_in_tables(&self) -> SequenceNumber {
         let metas = self.tables.iter().filter_map(TableFound::meta);
@@ -118,15 +118,15 @@ impl Inventory {
         let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
         for entry in entries {
             let Some(name) = parse(&entry.name) else { continue };
-            // A log counts whatever its number: the next opening would read it.
-            let believed = name.number().is_none_or(|number| number < BELIEVED_MAX)
+            // A log counts whatever its number is, because the next opening would read it.
+            let believed = name.number().is_none_or(|number| number < TRUSTED_NUMBER_MAX)
                 || matches!(name, FileName::Wal(_));
             if !believed || matches!(name, FileName::Lock | FileName::Stats) {
                 continue;
             }
             self.files.push(name);
             if entry.kind != FileKind::File {
-                self.no_files.push(name);
+                self.not_files.push(name);
             }
         }
         self.files.sort_unstable();
@@ -136,18 +136,18 @@ impl Inventory {
     /// The numbers of all logs, in order.
     #[must_use]
     pub fn all_logs(&self) -> Vec<u64> {
-        let files = self.files.iter().filter(|name| !self.no_files.contains(name));
+        let files = self.files.iter().filter(|name| !self.not_files.contains(name));
         let wal = |name: &FileName| match name {
             FileName::Wal(number) => Some(*number),
             _ => None,
         };
-        // In the order of their names, which is that of their numbers.
+        // `files` is sorted, so the numbers are too.
         files.filter_map(wal).collect()
     }
 
-    /// The file that has the table of this id: a sound one if there are several, and then the one
-    /// under the number that it should have. A file that does not say its id is taken for what its
-    /// name says.
+    /// The file with the table of this id. Of several files, a sound one is preferred, then one
+    /// that opens, then the one with the right number. A file whose id cannot be read is identified
+    /// by its name.
     #[must_use]
     pub fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
         let is_it = |table: &&TableFound| match table.table_id {
@@ -169,29 +169,27 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
         custom_policies: options.custom_policies(),
         custom_prefixes: options.custom_prefixes(),
     };
-    let error = match check().run(&path, Expect::default(), &mut |_| {}) {
+    let (state, table_id) = match check().run(&path, Expect::default(), &mut |_| {}) {
         Ok((table, _)) => {
-            let table_id = Some(table.table_id());
-            let state = TableState::Sound(meta_of(number, &table));
-            return Ok(TableFound { number, table_id, state });
-        }
-        Err(error) => unreadable(error)?,
-    };
-    match check().open(&path, Expect::default()) {
-        Ok(table) => {
-            let table_id = Some(table.table_id());
-            let state = TableState::Damaged(meta_of(number, &table), error);
-            Ok(TableFound { number, table_id, state })
+            (TableState::Sound(FileMeta::of_table(number, &table)), Some(table.table_id()))
         }
         Err(error) => {
-            let state = TableState::Unusable(unreadable(error)?);
-            let table_id = table_id_of(&options.env, &path)?;
-            Ok(TableFound { number, table_id, state })
+            let error = unreadable(error)?;
+            match check().open(&path, Expect::default()) {
+                Ok(table) => {
+                    let meta = FileMeta::of_table(number, &table);
+                    (TableState::Damaged(meta, error), Some(table.table_id()))
+                }
+                Err(error) => {
+                    (TableState::Unusable(unreadable(error)?), table_id_of(&options.env, &path)?)
+                }
+            }
         }
-    }
+    };
+    Ok(TableFound { number, table_id, state })
 }
 
-/// Passes on what is no damage. A read that the disk refuses is: the place is gone.
+/// Returns `error` as damage, or fails with it if it is none. A failed read counts as damage.
 fn unreadable(error: Error) -> Result<Error> {
     match &error {
         Error::Corruption { .. } | Error::Missing { .. } | Error::Io { op: "read", .. } => {
@@ -201,27 +199,10 @@ fn unreadable(error: Error) -> Result<Error> {
     }
 }
 
-/// What a table says of itself, as a manifest would.
-#[must_use]
-pub fn meta_of(number: u64, table: &Table) -> FileMeta {
-    let properties = table.properties();
-    FileMeta {
-        number,
-        table_id: table.table_id(),
-        bytes: table.file().bytes(),
-        smallest: properties.smallest_key.clone(),
-        largest: properties.largest_key.clone(),
-        entries: properties.entries,
-        garbage: properties.tombstones,
-        smallest_sequence: properties.smallest_sequence,
-        largest_sequence: properties.largest_sequence,
-    }
-}
-
-/// Damage as a part that was not used; passes on what is no damage.
+/// Converts damage to a dropped part; fails with any other error.
 ///
 /// # Errors
-/// `error`, where it is no damage.
+/// `error`, if it is no damage.
 pub fn part_of(error: Error) -> Result<DroppedPart> {
     match error {
         Error::Corruption { path, offset, what, .. } => Ok(DroppedPart { path, offset, what }),

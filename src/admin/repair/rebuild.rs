@@ -1,9 +1,9 @@
-//! New, sound tables: from what is left of a damaged one, from logs, from tables that overlap.
+//! Writes sound tables from damaged tables, from logs and from overlapping tables.
 //!
-//! Each step answers the descriptions of tables that are durable with their names, and none of
-//! them removes or changes what it reads. A step that fails leaves no file of its own. What an
-//! earlier step wrote stays until the repair ends, or until the next one finds it and takes it for
-//! what it is: another copy of the same entries, with the same sequences.
+//! Each step returns the descriptions of tables that are durable with their names, and changes none
+//! of the files that it reads. A step that fails removes its own files. Tables of earlier steps
+//! stay until the repair ends. If the repair is interrupted, the next one treats them as copies of
+//! the same entries, with the same sequences.
 
 use crate::base::error::Result;
 use crate::base::filename::FileName;
@@ -28,13 +28,13 @@ use crate::tree::level_iter::LevelIter;
 use crate::tree::runs::SortedRuns;
 use std::path::Path;
 
-/// Where tables are written, and how.
+/// Writes tables into the directory of a repair.
 pub struct Rebuild<'a> {
     options: &'a Options,
     directory: &'a Path,
     /// The counter of file numbers.
     pub next_file_number: AtomicU64,
-    /// Entries that each level will hold: what filters are sized by.
+    /// Entries that each level will have, for the size of filters.
     runs: SortedRuns,
     tables: TableContext,
     never: AtomicBool,
@@ -43,14 +43,14 @@ pub struct Rebuild<'a> {
 /// Tables of one sorted level.
 #[derive(Debug, Default)]
 pub struct Merged {
-    /// Those that stay as they are.
+    /// Tables that stay unchanged.
     pub kept: Vec<FileMeta>,
-    /// Those that replace all others.
+    /// Tables that replace all others.
     pub written: Vec<FileMeta>,
 }
 
 impl<'a> Rebuild<'a> {
-    /// `entries` by level are an upper bound of what will be there.
+    /// `levels` has at least the entries that each level will have.
     #[must_use]
     pub fn new(
         options: &'a Options,
@@ -91,12 +91,12 @@ impl<'a> Rebuild<'a> {
         Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
     }
 
-    /// What is sound of damaged table `number`, for `level`; and what is not. A block with a
-    /// sequence that is not expected is not sound: the table would not be as old as its place says.
-    /// At level 0 the expected sequences stay the recorded range of the new table.
+    /// Writes the sound entries of the damaged table `number` for `level`, and says what was lost.
+    /// A block with an unexpected sequence is not sound, because the table would be older or newer
+    /// than its place says. At level 0 the new table records the range of the expected sequences.
     ///
     /// # Errors
-    /// The new table cannot be written, or nothing says which table the file is.
+    /// The new table cannot be written, or the file does not say which table it is.
     pub fn rescue(
         &self,
         number: u64,
@@ -104,13 +104,13 @@ impl<'a> Rebuild<'a> {
         level: usize,
     ) -> Result<(Vec<FileMeta>, Salvaged)> {
         let context = self.context(level);
-        // At level 0 the range is the table's age, whatever is left of its entries.
+        // At level 0 the range is the age of the table, so it must not shrink with the entries.
         let recorded = (level == 0).then(|| expected.sequences.clone());
         let mut outputs = OutputTables::new(&context, recorded);
         let mut last_key = Vec::new();
         let path = FileName::Table(number).path(self.directory);
         let salvaged = salvage_table(&self.options.env, &path, expected, &mut |key, value| {
-            // Never between two versions of a key.
+            // A cut between two versions of a key would make the tables overlap.
             if outputs.index_is_full() && user_key(key) != &last_key[..] {
                 outputs.cut()?;
             }
@@ -121,7 +121,7 @@ impl<'a> Rebuild<'a> {
         Ok((outputs.finish(salvaged.entries)?, salvaged))
     }
 
-    /// Tables of all that can be read from `logs`, oldest first, each newer than the one before.
+    /// Writes all entries that can be read from `logs` to tables, oldest first.
     ///
     /// # Errors
     /// A log cannot be read at all, or a table cannot be written.
@@ -161,11 +161,11 @@ impl<'a> Rebuild<'a> {
         rewrite.run(|_, _| false).map(|outcome| outcome.tables)
     }
 
-    /// Tables in any order, and of any age, as tables of one sorted level. Those that share user
-    /// keys with others are written anew, in the order of internal keys: so the newest version of
-    /// a key is the one with the highest sequence, whichever table it came from, and of several
-    /// copies of one entry one remains. A tombstone goes with what it hides, since every version
-    /// of its key is in the same merge.
+    /// Makes tables of one sorted level from tables in any order and of any age. Tables that share
+    /// user keys are merged by internal key, so the version with the highest sequence is the newest
+    /// one, whichever table it came from. One of several copies of an entry remains. A tombstone
+    /// and the versions that it hides are dropped together, because all versions of a key are in
+    /// one merge.
     ///
     /// # Errors
     /// A table cannot be read or written. Nothing is removed.
@@ -213,7 +213,8 @@ impl<'a> Rebuild<'a> {
         let obsolete = Arc::new(ObsoleteFiles::default());
         let entries = group.iter().map(|meta| meta.entries).sum();
         let bytes = group.iter().map(|meta| meta.bytes).sum();
-        // Few walks instead of one for each table: a run is a set of tables that share no keys.
+        // A run is a list of tables that share no keys: one iterator for each run is cheaper to
+        // merge than one for each table.
         let mut runs: Vec<Vec<Arc<TableHandle>>> = Vec::new();
         for meta in group {
             let table = Arc::new(self.open(&meta)?);

@@ -1,4 +1,4 @@
-//! What a repair tells its caller.
+//! The report of a repair.
 
 use crate::base::key::SequenceNumber;
 use crate::log::recovery::DroppedPart;
@@ -6,62 +6,60 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// A file that is not part of the database any more and stands in the folder `lost`.
+/// A file that is no longer part of the database and is kept in the folder `lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetAside {
-    /// Where it is now.
+    /// Its path now.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Entries that are lost: of a place in a table that cannot be read, of a whole table, or of a log
-/// that is missing.
+/// Lost entries: of a part of a table that cannot be read, of a whole table, or of a missing log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostEntries {
-    /// The table or log, by its path before the repair, also if it was not there.
+    /// The path of the table or log before the repair, even if the file was missing.
     pub path: PathBuf,
-    /// All of them have keys at or above this one; `None` if that is not known.
+    /// The smallest key that a lost entry may have; `None` if that is not known.
     pub from: Option<Vec<u8>>,
-    /// All of them have keys at or below this one; `None` if that is not known.
+    /// The largest key that a lost entry may have; `None` if that is not known.
     pub to: Option<Vec<u8>>,
-    /// What is wrong with the file there, or that it is missing and what says so.
+    /// What is wrong with the file, or why it must exist if it is missing.
     pub what: String,
 }
 
-/// What [`Db::repair`](crate::Db::repair) kept, set aside and could not save.
+/// The result of [`Db::repair`](crate::Db::repair).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Something was written. False for a database in which nothing was damaged: no file of it
-    /// was touched.
+    /// Something was written. False if nothing was damaged: no file was touched then.
     pub changed: bool,
-    /// A manifest told which tables there are. If not, everything that was found took part, and
-    /// deleted keys may have come back.
+    /// A manifest said which tables belong to the database. If false, every table that was found
+    /// took part, and deleted keys may have come back.
     pub manifest_used: bool,
-    /// Tables that stay as they were.
+    /// Tables that were kept unchanged.
     pub tables_kept: u64,
-    /// Tables written anew.
+    /// Tables that were written.
     pub tables_written: u64,
-    /// Entries in all tables now: versions and tombstones counted.
+    /// Entries in all tables now, old versions and tombstones included.
     pub entries: u64,
-    /// Entries that damaged and missing tables had, beyond those that were read; tables whose count
-    /// is not known are not in it.
+    /// Entries of damaged and missing tables that could not be read, as far as their number is
+    /// known.
     pub entries_lost: u64,
-    /// Writes that were read from logs.
+    /// Entries that were read from logs.
     pub log_entries: u64,
-    /// Where entries were lost, missing tables and logs included: an older version of such a key
-    /// may show, or a deleted key.
+    /// Where entries were lost, missing tables and logs included. Reads of such keys may return an
+    /// older version, or a deleted key.
     pub lost: Vec<LostEntries>,
-    /// What of the logs, the manifest and CURRENT could not be used.
+    /// The parts of logs, manifests and CURRENT that could not be used.
     pub dropped: Vec<DroppedPart>,
-    /// Sequence numbers of writes that should have been in the logs and could not be read.
+    /// Sequence numbers of logged writes that could not be read.
     pub missing: Vec<RangeInclusive<SequenceNumber>>,
-    /// Files in the folder `lost`. Remove them when nobody wants them any more.
+    /// Files that were moved to the folder `lost`. Remove them when you no longer need them.
     pub set_aside: Vec<SetAside>,
-    /// New writes are numbered from behind this.
+    /// The last sequence; new writes get higher ones.
     pub last_sequence: SequenceNumber,
 }
 

@@ -1,17 +1,17 @@
 //! The steps of a repair, and what is durable between them.
 //!
-//! 1. LOCK is taken; everything is read (`inventory`). A sound database is left as it is.
-//! 2. New tables are written (`rebuild`) under numbers that nothing ever had, and synced.
-//! 3. Every file that will not be part of the database, and whose contents were not taken over
-//!    whole, gets a second name in `lost`.
+//! 1. LOCK is locked and everything is read (`inventory`). A sound database is not changed.
+//! 2. New tables are written (`rebuild`) under new file numbers, and synced.
+//! 3. Every file that will not be part of the database gets a second name in `lost`, unless all of
+//!    its contents are in the new tables.
 //! 4. A new log and a new manifest are written and synced, then CURRENT is replaced.
-//! 5. What the new manifest does not name is removed: it has its copy in `lost`, or all of it is in
-//!    the new tables.
+//! 5. Files that the new manifest does not name are removed: each of them has its second name in
+//!    `lost`, or all of its contents are in the new tables.
 //!
-//! A crash before step 4 leaves all that was there before, and perhaps new tables and second names
-//! beside it: another repair takes the tables for copies of what they are copies of, and opening,
-//! if that was possible before, for orphans. A crash after it leaves the repaired database and
-//! files that the next opening sweeps.
+//! A crash before step 4 leaves all old files, and perhaps new tables and second names. Another
+//! repair then treats the new tables as copies of the old entries. If the database could be opened
+//! before, opening treats them as obsolete files. A crash after step 4 leaves the repaired
+//! database, and files that the next opening removes.
 
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::{Inventory, TableFound, TableState};
@@ -23,7 +23,7 @@ use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Ordering;
 use crate::env::descriptor_retry::DescriptorRetryEnv;
-use crate::env::directory::{keep_in_lost, lock_to_write, number_behind, our_files};
+use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
@@ -36,10 +36,10 @@ use std::io::{Error as IoError, ErrorKind};
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
-/// Of a table that is there and gives no entry.
+/// Why a table is lost that exists.
 const UNREADABLE: &str = "nothing of the table can be read";
 
-/// The tables of the database to be, and what became of the files there are.
+/// The tables of the repaired database, and what happened to the old files.
 #[derive(Debug, Default)]
 struct Outcome {
     levels: [Vec<FileMeta>; LEVELS],
@@ -79,7 +79,7 @@ pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
             ..RepairReport::default()
         });
     }
-    let first = found.next_file_number.max(number_behind(&found.files));
+    let first = found.next_file_number.max(number_after(&found.files));
     let mut outcome = Outcome { last_sequence: found.last_sequence, ..Outcome::default() };
     outcome.report.dropped.clone_from(&history.dropped);
     let next = match &history.manifest {
@@ -88,7 +88,7 @@ pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
         }
         _ => outcome.by_sequence(options, directory, &found, &history, first)?,
     };
-    // What a table said of itself may have been less than what was found in it.
+    // The properties of a damaged table may name a lower sequence than its entries have.
     let tables = outcome.levels.iter().flatten().map(|meta| meta.largest_sequence);
     outcome.last_sequence = tables.fold(outcome.last_sequence, u64::max);
     outcome.set_aside(options, directory, &found, &history)?;
@@ -97,7 +97,7 @@ pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
 }
 
 impl Outcome {
-    /// Every table where the manifest has it; of damaged ones, what is sound.
+    /// Keeps every table where the manifest has it; replaces damaged tables by their sound entries.
     fn in_place(
         &mut self,
         options: &Options,
@@ -112,12 +112,12 @@ impl Outcome {
         let mut used = Vec::new();
         for (level, metas) in state.levels.iter().enumerate() {
             for meta in metas {
-                // By its id: the files of two tables may have been exchanged.
+                // Found by its id, because the files of two tables may have been swapped.
                 let Some(file) = found.table_of(meta.table_id, meta.number) else {
                     self.lose_named(directory, found, meta);
                     continue;
                 };
-                // At level 0 they say which table is newer.
+                // At level 0 the sequences say which table is newer.
                 let sequences = match level {
                     0 => meta.smallest_sequence..=meta.largest_sequence,
                     _ => 0..=SEQUENCE_MAX,
@@ -128,14 +128,14 @@ impl Outcome {
             }
         }
         self.leave_others(directory, found, history, &used);
-        // Newer than every table, and each newer than the one before.
+        // Entries in logs are newer than every table.
         let tables = self.tables_of_logs(&rebuild, directory, history, &[], 0)?;
         self.levels[0].extend(tables);
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
     }
 
-    /// All that can be read, merged into one sorted level: of all tables, or of those that the
-    /// manifest names or may have named.
+    /// Merges all readable entries into one sorted level: those of all tables, or of the tables
+    /// that the manifest names or may have named.
     fn by_sequence(
         &mut self,
         options: &Options,
@@ -162,14 +162,14 @@ impl Outcome {
         let mut tables = Vec::new();
         for file in &files {
             let named = match (file.meta(), &history.manifest) {
-                // Nothing but the manifest can describe it.
+                // The table cannot be opened, so only the manifest describes it.
                 (None, Some(state)) => state.levels.iter().flatten().find(|meta| {
                     let file_of = found.table_of(meta.table_id, meta.number);
                     file_of.is_some_and(|found| found.number == file.number)
                 }),
                 _ => None,
             };
-            // Merged with all others, so that their sequences alone decide.
+            // All tables are merged, so any sequence may be in any table.
             tables.extend(self.take(
                 &rebuild,
                 directory,
@@ -179,11 +179,11 @@ impl Outcome {
                 level,
             )?);
         }
-        // What a table was made of the logs for is not missing there.
+        // Sequences that are in tables are not missing in the logs.
         let newer = files.iter().filter(|file| history.newer.contains(&file.number));
         let covered: Vec<_> = match &history.manifest {
             Some(_) => newer.filter_map(|file| file.meta()).map(sequences_of).collect(),
-            // What could be saved of a table says more than one that does not open.
+            // Salvaged entries may have higher sequences than the properties say.
             None => {
                 let saved = tables.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
                 vec![0..=saved.max(found.last_in_tables())]
@@ -197,7 +197,7 @@ impl Outcome {
         Ok(rebuild.next_file_number.load(Ordering::Relaxed))
     }
 
-    /// The tables that the manifest names, and those that it may have named.
+    /// The tables that the manifest names, and those that its missing edits may have named.
     fn named_or_newer<'f>(
         &mut self,
         directory: &Path,
@@ -217,7 +217,7 @@ impl Outcome {
         files
     }
 
-    /// Every table whose id is known; of several copies of one that is sound, one.
+    /// Every table whose id is known; of several copies of a table, only one sound copy.
     fn every_table<'f>(
         &mut self,
         directory: &Path,
@@ -250,19 +250,21 @@ impl Outcome {
     ) {
         let known_through = history.manifest.as_ref().map_or(u64::MAX, |state| state.facts.number);
         for table in found.tables.iter().filter(|table| !used.contains(&table.number)) {
-            // Perhaps one that an edit which is missing named.
+            // A missing edit may have named this table.
             if history.misses_files && table.table_id.is_none() && table.number > known_through {
                 self.lose_table(directory, table.number, None, UNREADABLE);
             }
             let why = match &table.state {
                 TableState::Unusable(error) => error.to_string(),
-                _ => "the manifest does not name this table, or a copy of it is in use".into(),
+                _ => {
+                    "the manifest does not name this table, or a copy of the table is in use".into()
+                }
             };
             self.aside.push((FileName::Table(table.number), why));
         }
     }
 
-    /// A table as it is, or what is sound of it. `named` is what the manifest says of it.
+    /// Takes a table unchanged, or its sound entries. `named` is what the manifest says about it.
     fn take(
         &mut self,
         rebuild: &Rebuild<'_>,
@@ -276,7 +278,8 @@ impl Outcome {
             [meta.smallest_sequence, meta.largest_sequence].iter().all(|s| sequences.contains(s))
         };
         let path = FileName::Table(file.number).path(directory);
-        let misplaced = Error::corruption(path, 0, "it is older or newer than the manifest says");
+        let misplaced =
+            Error::corruption(path, 0, "the table is older or newer than the manifest says");
         let error = match &file.state {
             TableState::Sound(meta) if fits(meta) => return Ok(vec![meta.clone()]),
             TableState::Sound(_) => &misplaced,
@@ -291,7 +294,7 @@ impl Outcome {
         let name = FileName::Table(file.number);
         let (tables, salvaged) = match rebuild.rescue(file.number, &expected, level) {
             Err(error @ Error::Corruption { .. }) => {
-                // It is another table, or nothing says which.
+                // The file has another table, or does not say which.
                 self.lose_table(directory, file.number, meta, UNREADABLE);
                 self.aside.push((name, error.to_string()));
                 return Ok(Vec::new());
@@ -311,18 +314,18 @@ impl Outcome {
         Ok(tables)
     }
 
-    /// A table that a manifest names and that cannot be read, or is not there.
+    /// Reports a table that a manifest names and that is missing or cannot be read.
     fn lose_named(&mut self, directory: &Path, found: &Inventory, meta: &FileMeta) {
         let name = FileName::Table(meta.number);
         let what = match found.files.contains(&name) {
-            _ if found.no_files.contains(&name) => "no ordinary file is there",
+            _ if found.not_files.contains(&name) => "not an ordinary file",
             true => UNREADABLE,
-            false => "the table is missing, and a manifest names it",
+            false => "the table is missing, but a manifest names it",
         };
         self.lose_table(directory, meta.number, Some(meta), what);
     }
 
-    /// Nothing of a table can be had.
+    /// Reports a table of which nothing can be read.
     fn lose_table(&mut self, directory: &Path, number: u64, meta: Option<&FileMeta>, what: &str) {
         self.report.entries_lost += meta.map_or(0, |meta| meta.entries);
         self.report.lost.push(LostEntries {
@@ -333,7 +336,8 @@ impl Outcome {
         });
     }
 
-    /// Tables of what the logs hold. Sequences in `covered` are not missed: tables hold them.
+    /// Writes the entries of the logs to tables. Sequences in `covered` are in other tables, so
+    /// they are not missing.
     fn tables_of_logs(
         &mut self,
         rebuild: &Rebuild<'_>,
@@ -347,14 +351,14 @@ impl Outcome {
         self.last_sequence = self.last_sequence.max(logs.highest_sequence);
         let missing = logs.missing.into_iter().flat_map(|gap| without(gap, covered));
         let missing: Vec<_> = missing.collect();
-        // Without a manifest a log may be gone because all of it was flushed.
+        // Without a manifest, a missing log may have been flushed and removed.
         let is_lost = history.manifest.is_some() || !missing.is_empty();
         let mut dropped = logs.dropped;
         for (number, why) in logs.missing_logs {
             let path = FileName::Wal(number).path(directory);
             dropped.retain(|part| part.path != path);
             if is_lost {
-                let what = format!("the log is missing, and {why}");
+                let what = format!("the log is missing, but {why}");
                 self.report.lost.push(LostEntries { path, from: None, to: None, what });
             }
         }
@@ -369,7 +373,7 @@ impl Outcome {
         Ok(tables)
     }
 
-    /// Second names in `lost` for what was not taken over whole.
+    /// Gives a second name in `lost` to every file whose contents are not all in the new tables.
     fn set_aside(
         &mut self,
         options: &Options,
@@ -379,20 +383,22 @@ impl Outcome {
     ) -> Result<()> {
         for name in &found.files {
             let why = match name {
-                _ if found.no_files.contains(name) => "it is no ordinary file",
-                FileName::Current if !history.by_current => "what it names was not usable",
+                _ if found.not_files.contains(name) => "not an ordinary file",
+                FileName::Current if !history.by_current => {
+                    "it named a manifest that could not be used"
+                }
                 FileName::Manifest(number)
                     if history
                         .manifest
                         .as_ref()
                         .is_none_or(|state| state.facts.number != *number) =>
                 {
-                    "it was not in force, or not usable"
+                    "it was not in force, or could not be used"
                 }
                 FileName::Wal(number) if !history.logs.contains(number) => {
-                    "its writes are in tables, by the manifest"
+                    "its writes are in tables, as the manifest says"
                 }
-                FileName::Temporary(_) => "it was on its way to be renamed",
+                FileName::Temporary(_) => "it was not renamed to its final name",
                 _ => continue,
             };
             self.aside.push((*name, why.into()));
@@ -405,7 +411,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// Log, manifest, CURRENT, under the numbers from `next` on.
+    /// Writes log, manifest and CURRENT, with file numbers from `next` on.
     fn put_in_force(&self, options: &Options, directory: &Path, next: u64) -> Result<()> {
         let env = &*options.env;
         let last = self.last_sequence;
@@ -419,7 +425,7 @@ impl Outcome {
             manifest_synced_bytes: 0,
         };
         let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
-        // Before CURRENT names what needs it: not even its beginning may be torn then.
+        // The manifest needs this log, so its start record must be durable first.
         wal.sync()?;
         let levels = self.levels.iter().enumerate();
         let snapshot = VersionEdit {
@@ -430,7 +436,7 @@ impl Outcome {
             last_sequence: Some(last),
             synced_through: Some(last),
             session_log: Some(log),
-            // The log is synced and takes no write.
+            // The log is synced and gets no more writes.
             clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
             deleted: Vec::new(),
             added: levels
@@ -441,7 +447,8 @@ impl Outcome {
         set_current(env, directory, manifest, temporary)
     }
 
-    /// Removes what the new manifest does not name: old files, and new tables that were merged.
+    /// Removes the files that the new manifest does not name: old ones, and new tables that were
+    /// merged into others.
     fn clear(
         mut self,
         options: &Options,
@@ -457,7 +464,7 @@ impl Outcome {
                 FileName::Manifest(_) | FileName::Wal(_) | FileName::Temporary(_) => false,
             };
             if !stays {
-                // What cannot be removed is an orphan, which the next opening sweeps.
+                // A file that cannot be removed is obsolete, and the next opening removes it.
                 let _ = options.env.remove(&name.path(directory));
             }
         }
@@ -479,7 +486,7 @@ fn sequences_of(meta: &FileMeta) -> RangeInclusive<SequenceNumber> {
     meta.smallest_sequence..=meta.largest_sequence
 }
 
-/// What of `gap` is in none of `covered`.
+/// The parts of `gap` that are in none of `covered`.
 fn without(
     gap: RangeInclusive<SequenceNumber>,
     covered: &[RangeInclusive<SequenceNumber>],
@@ -499,7 +506,7 @@ fn without(
     left
 }
 
-/// The first sorted level that has room for this much.
+/// The first sorted level whose target size is at least `bytes`.
 fn level_for(options: &Options, bytes: u64) -> usize {
     let targets = options.compaction_options();
     (1..LEVELS - 1).find(|level| targets.target_bytes(*level) >= bytes).unwrap_or(LEVELS - 1)

@@ -81,13 +81,13 @@ pub struct Stats {
     /// Blocks that were not cached because each is larger than a quarter of the capacity.
     pub cache_uncached: u64,
     /// Data blocks that were not cached because the cache was full and they were not read lately.
-    pub cache_turned_away: u64,
+    pub cache_rejected: u64,
     /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
     pub resident_bytes: u64,
     /// Bytes of filters that are being built, charged to the same budget.
     pub construction_bytes: u64,
     /// Bytes of blocks that were evicted from the cache and that a value or iterator still uses.
-    pub pinned_bytes: u64,
+    pub evicted_bytes_in_use: u64,
     /// Live snapshots.
     pub snapshots: u64,
     /// When counting began, in seconds since 1970; 0 if unknown.

@@ -67,7 +67,7 @@ impl fmt::Display for Stats {
         let [memtables, cache, capacity] =
             [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
         let [resident, construction, pinned] =
-            [self.resident_bytes, self.construction_bytes, self.pinned_bytes].map(bytes);
+            [self.resident_bytes, self.construction_bytes, self.evicted_bytes_in_use].map(bytes);
         write!(
             f,
             "memory: memtables {memtables}, cache {cache} of {capacity}, resident filters and \

@@ -36,10 +36,10 @@ commands, such as `siftdb get`, count nothing.
   memtable_stalls, memtable_stall_nanos     writes stopped since memtables wait for their flush
   filter_errors           filters that could not be used
   cache_capacity_bytes, cache_bytes   block cache: capacity and use
-  cache_uncached, cache_turned_away   blocks served without being kept
+  cache_uncached, cache_rejected   blocks served without being kept
   resident_bytes          filters and indexes that live in their tables
   construction_bytes      filters that are being built
-  pinned_bytes            evicted bytes that a value or iterator still holds
+  evicted_bytes_in_use            evicted bytes that a value or iterator still holds
   snapshots               snapshots alive
   since_unix_seconds      when counting began; 0 if not known
   levels, total           for each level, level 0 first, and for all together:
@@ -107,8 +107,8 @@ fn stats_json(stats: &Figures) -> Value {
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
-        cache_capacity_bytes, cache_bytes, cache_uncached, cache_turned_away,
-        resident_bytes, construction_bytes, pinned_bytes, snapshots, since_unix_seconds,
+        cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,
+        resident_bytes, construction_bytes, evicted_bytes_in_use, snapshots, since_unix_seconds,
     );
     let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
     object.insert("levels".into(), json!(levels));

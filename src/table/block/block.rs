@@ -13,7 +13,8 @@
 
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::key::{
-    KEY_BYTES_MAX, LookupKey, TRAILER_BYTES, common_prefix, split_internal_key, unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, common_prefix, split_internal_key,
+    unpack_trailer,
 };
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX, fingerprint_of};
@@ -87,11 +88,11 @@ pub struct Found {
 
 impl Trailers {
     /// Bytes of base and width at the end of a data block.
-    const ENCODED_BYTES: usize = TRAILER_BYTES + 1;
+    const ENCODED_BYTES: usize = INTERNAL_KEY_TRAILER_BYTES + 1;
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let width = NonZeroU8::new(*bytes.get(TRAILER_BYTES)?)?;
-        let sound = usize::from(width.get()) <= TRAILER_BYTES;
+        let width = NonZeroU8::new(*bytes.get(INTERNAL_KEY_TRAILER_BYTES)?)?;
+        let sound = usize::from(width.get()) <= INTERNAL_KEY_TRAILER_BYTES;
         Some(Trailers { base: get_u64(bytes, 0)?, width }).filter(|_| sound)
     }
 
@@ -153,7 +154,7 @@ impl Block {
         // `memcpy`. More is written than the key has; the next key overwrites it.
         const HEADER_BYTES: usize = 3;
         const READ_BYTES: usize = HEADER_BYTES + WRITTEN_BYTES;
-        const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + TRAILER_BYTES;
+        const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
         let trailers = self.trailers?;
         let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
         let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
@@ -170,9 +171,10 @@ impl Block {
         }
         let trailer = trailers.get(read, HEADER_BYTES + own_len)?;
         written[..SHORT_KEY_BYTES].copy_from_slice(&read[HEADER_BYTES..][..SHORT_KEY_BYTES]);
-        written[own_len..own_len + TRAILER_BYTES].copy_from_slice(&trailer.to_le_bytes());
+        written[own_len..own_len + INTERNAL_KEY_TRAILER_BYTES]
+            .copy_from_slice(&trailer.to_le_bytes());
         let entry = Entry { shared, key_start, key_end, value_start, end };
-        Some((entry, shared + own_len + TRAILER_BYTES))
+        Some((entry, shared + own_len + INTERNAL_KEY_TRAILER_BYTES))
     }
 
     #[inline(never)]
@@ -181,13 +183,13 @@ impl Block {
         let own = self.own_key(&entry);
         let own_start = start + entry.shared;
         let own_end = own_start + own.len();
-        let needed = own_end + SHORT_KEY_BYTES + TRAILER_BYTES;
+        let needed = own_end + SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
         if keys.len() < needed {
             keys.resize(2 * needed, 0);
         }
         keys.get_mut(own_start..own_end)?.copy_from_slice(own);
         let Some(trailer) = self.trailer(&entry) else { return Some((entry, own_end)) };
-        let key_end = own_end + TRAILER_BYTES;
+        let key_end = own_end + INTERNAL_KEY_TRAILER_BYTES;
         keys.get_mut(own_end..key_end)?.copy_from_slice(&trailer.to_le_bytes());
         Some((entry, key_end))
     }

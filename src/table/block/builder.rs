@@ -19,7 +19,7 @@
 
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
 use crate::base::key::common_prefix;
-use crate::base::key::{TRAILER_BYTES, split_internal_key};
+use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, split_internal_key};
 use crate::filter::hash::xxph3_64;
 
 /// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger
@@ -131,8 +131,8 @@ impl BlockBuilder {
     /// Size of the block if it were finished now.
     pub fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
-        let trailers = if self.internal_keys { TRAILER_BYTES + 1 } else { 0 };
-        let narrowed = self.trailers.len() * (TRAILER_BYTES - self.trailer_width());
+        let trailers = if self.internal_keys { INTERNAL_KEY_TRAILER_BYTES + 1 } else { 0 };
+        let narrowed = self.trailers.len() * (INTERNAL_KEY_TRAILER_BYTES - self.trailer_width());
         self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
     }
 
@@ -179,12 +179,12 @@ impl BlockBuilder {
 
     /// Puts `width` bytes in the place of each trailer, which moves all that stands behind it.
     fn narrow_trailers(&mut self, width: usize) {
-        let saved = TRAILER_BYTES - width;
+        let saved = INTERNAL_KEY_TRAILER_BYTES - width;
         let (mut from, mut to) = (0, 0);
         for &at in &self.trailers {
             self.buffer.copy_within(from..at, to);
             to += at - from;
-            from = at + TRAILER_BYTES;
+            from = at + INTERNAL_KEY_TRAILER_BYTES;
             let trailer = get_u64(&self.buffer, at).unwrap_or_default();
             let above = (trailer - self.smallest_trailer).to_le_bytes();
             self.buffer[to..to + width].copy_from_slice(&above[..width]);
