@@ -164,18 +164,18 @@ impl Inventory {
 
 fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableFound> {
     let path = FileName::Table(number).path(directory);
-    let check = || TableCheck {
+    let check = TableCheck {
         env: &options.env,
         custom_policies: options.custom_policies(),
         custom_prefixes: options.custom_prefixes(),
     };
-    let (state, table_id) = match check().run(&path, Expect::default(), &mut |_| {}) {
+    let (state, table_id) = match check.run(&path, Expect::default(), &mut |_| {}) {
         Ok((table, _)) => {
             (TableState::Sound(FileMeta::of_table(number, &table)), Some(table.table_id()))
         }
         Err(error) => {
             let error = unreadable(error)?;
-            match check().open(&path, Expect::default()) {
+            match check.open(&path, Expect::default()) {
                 Ok(table) => {
                     let meta = FileMeta::of_table(number, &table);
                     (TableState::Damaged(meta, error), Some(table.table_id()))

@@ -1,4 +1,4 @@
-//! Environments for tests: [`fault`] makes calls of another Env fail; [`crash`] computes what a
+//! Environments for tests: `fault` makes calls of another Env fail; `crash` computes what a
 //! crash leaves of a disk in memory.
 
 pub(crate) mod crash;
