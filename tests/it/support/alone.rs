@@ -1,15 +1,15 @@
-//! Tests that need a process of their own: with limits of the system, or to count what it holds.
+//! Tests that need a process of their own, for limits of the system or to count open files.
 
 use std::process::Command;
 
-/// Set in the process of its own.
+/// This environment variable is set in the new process.
 const ALONE: &str = "SIFTDB_TEST_ALONE";
 
-/// What a test prints before figures that are to be seen.
+/// A test prints this before lines that must be shown.
 pub const FIGURES: &str = "# ";
 
-/// Runs `body` in a process that was made for it: this binary running the test `name` only, started
-/// by a shell behind `prelude`, which may also replace the shell.
+/// Runs `body` in a new process: this binary, running only the test `name`. A shell starts it after
+/// the command `prelude`, which may also replace the shell.
 pub fn alone(name: &str, prelude: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return body();
@@ -25,7 +25,7 @@ pub fn alone(name: &str, prelude: &str, body: impl FnOnce()) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}{errors}", output.status);
     assert!(said.contains("1 passed"), "{name} is no test: {said}");
-    // The harness has begun the line before.
+    // The test harness has written the start of the line.
     for (_, figures) in said.lines().filter_map(|line| line.split_once(FIGURES)) {
         println!("{name}: {figures}");
     }

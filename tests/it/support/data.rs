@@ -1,9 +1,9 @@
-//! Keys and values of the shapes that have broken stores before.
+//! Keys and values with shapes that broke stores before.
 
 use super::rng::Rng;
 
 /// A set of distinct keys: empty, NUL, 0xff, long shared prefixes, numbers in both byte orders,
-/// and plain words. About `count`, in no order.
+/// and plain words. About `count` keys, in no order.
 pub fn odd_keys(count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = vec![
         b"".to_vec(),
@@ -37,7 +37,7 @@ pub fn key(number: usize) -> Vec<u8> {
     format!("key-{number:08}").into_bytes()
 }
 
-/// A key that sorts among those of [`key`] and is none of them.
+/// A key that sorts between those of [`key`] and is none of them.
 pub fn absent_key(number: usize) -> Vec<u8> {
     format!("key-{number:08}x").into_bytes()
 }
@@ -50,7 +50,7 @@ pub fn value(number: u64, rng: &mut Rng) -> Vec<u8> {
     bytes(number, size)
 }
 
-/// `size` bytes that only `number` has (from 8 on), half of them compressible.
+/// `size` bytes, half of them compressible; from 8 bytes on, different for each `number`.
 pub fn bytes(number: u64, size: usize) -> Vec<u8> {
     let mut rng = Rng::new(number);
     let mut bytes: Vec<u8> =

@@ -1,13 +1,14 @@
-//! What writers that are killed do, what they note of it, and what must be there afterwards.
+//! The operations of writers that are killed, their notes, and what must survive.
 //!
-//! Operation `n` of writer `w` follows from the seed, so nothing need be written down but how far
-//! a writer got: in a file of its own, 16 bytes an operation, the moment before it was handed in
-//! and the moment after it was acknowledged. Notes are with the system when the process dies, as
-//! acknowledged writes must be.
+//! Operation `n` of writer `w` follows from the seed, so a writer only notes its progress, in a
+//! file of its own. For each operation it writes 16 bytes: the time before the call, and the time
+//! after the acknowledgement. When the process dies, the system has the notes, as it must have all
+//! acknowledged writes.
 //!
-//! Each writer has keys of its own; of those everything acknowledged is there, the one operation
-//! that was on its way is there whole or not at all, and nothing else. Keys that writers share are
-//! written in batches only, and hold one of the writes that no other certainly followed.
+//! Each writer has keys of its own. Of those, every acknowledged operation must survive, the one
+//! operation that was running survives whole or not at all, and there is nothing else. Writers
+//! write to shared keys in batches only. A shared key has the value of a write that no other write
+//! certainly followed.
 
 use super::data::bytes;
 use super::model::Map;
@@ -17,20 +18,20 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Writers at a time.
+/// Writers at the same time.
 pub const WRITERS: usize = 4;
 
 /// Keys of each writer, and of all together.
 const OWN_KEYS: usize = 120;
 const SHARED_KEYS: usize = 12;
 
-/// Bytes that a writer notes of an operation.
+/// Bytes that a writer notes for each operation.
 pub const NOTE_BYTES: u64 = 16;
 
-/// A moment: the run of the process above, a counter of its own below.
+/// A time: the run of the process in the high bits, a counter in the low ones.
 pub type Moment = u64;
 
-/// The first moment of a run.
+/// The first time of a run.
 pub fn first_moment(run: u64) -> Moment {
     (run + 1) << 40
 }
@@ -59,7 +60,7 @@ fn tag_key(writer: usize) -> Vec<u8> {
     format!("w{writer}/~").into_bytes()
 }
 
-/// What a writer does in one call.
+/// One call of a writer.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -88,12 +89,12 @@ pub fn operation(seed: u64, writer: usize, number: u64) -> Operation {
     Operation { entries, batch, sync: rng.chance(2) }
 }
 
-/// The notes of one writer, as it writes them.
+/// Writes the notes of one writer.
 pub struct Notes(File);
 
 impl Notes {
-    /// Goes on behind what is there; answers the number of the next operation, too. One that was
-    /// on its way when its process was killed is not repeated.
+    /// Continues the notes; also returns the number of the next operation. An operation that was
+    /// running when its process was killed is not repeated.
     pub fn open(directory: &Path, writer: usize) -> (Self, u64) {
         let path = directory.join(format!("writer-{writer}"));
         let file = File::options().create(true).truncate(false).write(true).open(path).unwrap();
@@ -110,7 +111,7 @@ impl Notes {
     }
 }
 
-/// The notes from operation `first` on: begun, and acknowledged unless that is 0.
+/// The notes from operation `first` on: when each began, and when it was acknowledged, or 0.
 fn read_notes(directory: &Path, writer: usize, first: u64) -> Vec<(Moment, Moment)> {
     let notes = std::fs::read(directory.join(format!("writer-{writer}"))).unwrap_or_default();
     let new = notes.get((first * NOTE_BYTES) as usize..).unwrap_or_default();
@@ -130,23 +131,23 @@ struct SharedWrite {
     value: Option<Vec<u8>>,
 }
 
-/// What must be there.
+/// What must survive.
 #[derive(Debug)]
 pub struct Expected {
     pub seed: u64,
-    /// The first operation of each writer that was not yet looked at.
+    /// The first operation of each writer that is not checked yet.
     next: [u64; WRITERS],
     own: [Map; WRITERS],
     shared: BTreeMap<Vec<u8>, Vec<SharedWrite>>,
     pub counts: Counts,
 }
 
-/// What was seen.
+/// Figures of the checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub acknowledged: u64,
     pub synced: u64,
-    /// On their way when the process was killed: those that are there, and those that are not.
+    /// Operations that were running when the process was killed: surviving ones, and lost ones.
     pub kept: u64,
     pub lost: u64,
 }
@@ -172,7 +173,7 @@ impl Expected {
         }
     }
 
-    /// Holds all that was `found` after run `run` was killed against the notes.
+    /// Compares everything `found` after run `run` was killed with the notes.
     pub fn judge(&mut self, directory: &Path, run: u64, found: &Map) -> Result<(), String> {
         let mut rest = found.clone();
         for writer in 0..WRITERS {
@@ -207,7 +208,7 @@ impl Expected {
         self.judge_shared(&rest)
     }
 
-    /// Applies what was acknowledged since; answers number and beginning of what was not.
+    /// Applies acknowledged operations; returns number and begin of the one that was not.
     fn take_notes(
         &mut self,
         directory: &Path,
@@ -250,7 +251,7 @@ impl Expected {
                 write.acknowledged >= last_begun && write.value.as_ref() == value
             };
             match writes.iter().find(|write| fits(write)).cloned() {
-                // From now on it is known which was the last.
+                // From now on the last write is known.
                 Some(last) => *writes = vec![last],
                 None => {
                     let tag = value.map(|value| tag_of(value));
@@ -272,7 +273,7 @@ fn apply(map: &mut Map, operation: &Operation) {
     }
 }
 
-/// Which operation of which writer wrote a value.
+/// The writer and the operation that wrote a value.
 fn tag_of(value: &[u8]) -> String {
     let tag = u64::from_le_bytes(value[..8].try_into().unwrap());
     format!("operation {} of writer {}", tag >> 8, tag & 0xff)

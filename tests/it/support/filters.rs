@@ -1,4 +1,4 @@
-//! Every filter there is: no filter, and five encodings in three layouts each.
+//! All filters: no filter, and five encodings in three layouts each.
 
 use siftdb::filter::{FilterPolicy, PrefixExtractor};
 use siftdb::{Filter, FilterLayout, Prefix};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 pub struct NamedFilter {
     pub name: String,
     pub filter: Filter,
-    /// `None`, or the false-positive rate that must not be exceeded.
+    /// The highest allowed false-positive rate; `None` for no limit.
     pub fpr_max: Option<f64>,
 }
 
-/// The layouts, with windows and partitions small enough that little data fills several.
+/// The layouts, with windows and partitions so small that little data fills several.
 pub fn layouts() -> [(&'static str, FilterLayout); 3] {
     [
         ("block-based", FilterLayout::BlockBased { window_bytes: 2048 }),
@@ -31,7 +31,7 @@ pub fn all_filters() -> Vec<NamedFilter> {
             filters.push(NamedFilter {
                 name: format!("{encoding} {layout_name}"),
                 filter: filter.layout(layout),
-                // At 10 bits a key the built-in ones let about 1 % through, Marks 2 %.
+                // At 10 bits per key, built-in filters have a rate of about 1 %, Marks of 2 %.
                 fpr_max: Some(if encoding == "marks" { 0.03 } else { 0.016 }),
             });
         }
@@ -39,7 +39,7 @@ pub fn all_filters() -> Vec<NamedFilter> {
     filters
 }
 
-/// Filters that hold prefixes: every rule, each in one of the layouts, beside whole keys and alone.
+/// Filters with prefixes: every extractor, each in one of the layouts, with and without whole keys.
 pub fn prefix_filters() -> Vec<NamedFilter> {
     let layouts = layouts().into_iter().filter(|(name, _)| *name != "block-based");
     let choices = layouts.flat_map(|layout| [(layout, true), (layout, false)]).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ pub fn prefix_filters() -> Vec<NamedFilter> {
     filters.collect()
 }
 
-/// Every kind of rule.
+/// Every kind of prefix extractor.
 pub fn prefix_rules() -> Vec<Prefix> {
     vec![
         Prefix::fixed(1),
@@ -64,7 +64,7 @@ pub fn prefix_rules() -> Vec<Prefix> {
     ]
 }
 
-/// A rule of the tests' own: the part up to the first dash.
+/// A custom prefix extractor: the part up to the first dash.
 #[derive(Debug)]
 pub struct UpToDash;
 
@@ -99,8 +99,8 @@ fn encodings() -> [(&'static str, Filter); 5] {
     ]
 }
 
-/// A policy of the tests' own: a sorted list of 32-bit marks of the keys, and a "maybe" for one
-/// absent key in 50, so that false positives occur.
+/// A custom policy: a sorted list of 32-bit hashes of the keys. It says "maybe" for one absent key
+/// in 50, so that there are false positives.
 #[derive(Debug)]
 pub struct Marks;
 

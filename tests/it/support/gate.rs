@@ -1,11 +1,11 @@
-//! A file system with a gate: reads, or syncs, stop at it until the test lets them through.
+//! An Env with a gate: reads or syncs block at it until the test opens it.
 
 use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What stops at a shut gate.
+/// The calls that block at a shut gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stops {
     /// Reads of files.
@@ -20,23 +20,23 @@ struct State {
     waiting: usize,
 }
 
-/// The gate; clones are the same one.
+/// The gate. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 impl Gate {
-    /// Whatever comes from now on stops.
+    /// From now on these calls block.
     pub fn shut(&self, what: Stops) {
         self.0.0.lock().unwrap().shut = Some(what);
     }
 
-    /// Returns when a call stands at the gate.
+    /// Waits until a call blocks at the gate.
     pub fn wait_for_a_call(&self) {
         let (state, changed) = &*self.0;
         drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting == 0).unwrap());
     }
 
-    /// Lets all through.
+    /// Lets all calls through.
     pub fn open(&self) {
         let (state, changed) = &*self.0;
         state.lock().unwrap().shut = None;

@@ -1,28 +1,28 @@
 //! The promises to writers: the batches of several writers, and what a crash may leave of them.
 //!
-//! Time is the length of the disk's log of calls; before a crash it is negative. A crash must leave
-//! the first batches of every writer, and of all writers together a prefix of the order of writes.
-//! A test knows part of that order: a batch that was acknowledged before another one was given to
-//! the database comes first. Every batch writes its number under a key of its writer, so the
-//! entries found say which prefix they claim to be, and everything must agree with it.
+//! Time is the length of the disk's log of calls; before an earlier crash it is negative. A crash
+//! must leave a prefix of the batches of every writer, and of the order of all writes. A test knows
+//! part of that order: a batch that was acknowledged before another one was written comes first.
+//! Every batch writes its number under a key of its writer. So the entries after a crash say which
+//! prefix they are, and everything else must agree with that.
 
 use super::model::{Entries, Map};
 use siftdb::env::testing::CrashModel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Writers that a history tells apart.
+/// The number of writers.
 pub const WRITERS: usize = 4;
 
-/// A length of the log of calls.
+/// A time: a length of the log of calls.
 pub type Moment = i64;
 
 const NEVER: Moment = Moment::MAX;
 
-/// How many batches of each writer are there.
+/// How many batches of each writer a state has.
 pub type Prefix = [usize; WRITERS];
 
-/// What is wrong with a state: the kind, for counting, and the details.
+/// What is wrong with a state: a kind to count by, and details.
 #[derive(Debug)]
 pub struct Violation {
     pub kind: &'static str,
@@ -35,7 +35,7 @@ impl Violation {
     }
 }
 
-/// The number of a batch, and what it writes to a key.
+/// The number of a batch, and the value that it writes to a key.
 type Write = (usize, Option<Vec<u8>>);
 
 #[derive(Clone, Debug)]
@@ -44,21 +44,21 @@ struct Batch {
     /// [`NEVER`] as long as it was not.
     acknowledged: Moment,
     synced: bool,
-    /// What its writer has written to each key until then.
+    /// What its writer had written to each key by then.
     written: Arc<BTreeMap<Vec<u8>, Write>>,
 }
 
-/// All that was handed in and promised.
+/// All batches and promises.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     writers: [Vec<Batch>; WRITERS],
-    /// What was acknowledged up to the first moment is durable from the second on.
+    /// Pairs of times: writes acknowledged by the first are durable from the second on.
     barriers: Vec<(Moment, Moment)>,
 }
 
 impl History {
-    /// Writer `writer` hands in these entries. Answers the number of the batch and all that must
-    /// be in it.
+    /// Notes that `writer` writes these entries. Returns the number of the batch and all of its
+    /// entries.
     pub fn begin(&mut self, writer: usize, mut entries: Entries, now: Moment) -> (usize, Entries) {
         let batches = &mut self.writers[writer];
         let number = batches.len() + 1;
@@ -74,20 +74,20 @@ impl History {
         (number, entries)
     }
 
-    /// That batch was acknowledged.
+    /// Notes that the batch was acknowledged.
     pub fn acknowledge(&mut self, writer: usize, number: usize, now: Moment, synced: bool) {
         let batch = &mut self.writers[writer][number - 1];
         batch.acknowledged = now;
         batch.synced = synced;
     }
 
-    /// What was acknowledged before `begun` is durable from `now` on: a sync, a flush, a close, or
-    /// an opening, which makes durable what it recovered.
+    /// Notes that writes acknowledged before `begun` are durable from `now` on, after a sync, a
+    /// flush, a close or an opening.
     pub fn durable(&mut self, begun: Moment, now: Moment) {
         self.barriers.push((begun, now));
     }
 
-    /// What must be there after a crash at `call`.
+    /// The batches that must survive a crash at `call`.
     pub fn least(&self, call: Moment, crash_model: CrashModel) -> Prefix {
         let barrier =
             self.barriers.iter().filter(|(_, done)| *done <= call).map(|(begun, _)| begun);
@@ -99,7 +99,7 @@ impl History {
         })
     }
 
-    /// Everything acknowledged.
+    /// All acknowledged batches.
     pub fn acknowledged(&self) -> Prefix {
         self.of_each_writer(|batch| batch.acknowledged < NEVER)
     }
@@ -140,7 +140,7 @@ impl History {
         Ok(())
     }
 
-    /// Which prefix `found` is, if it is one.
+    /// The prefix that `found` is, or why it is none.
     pub fn prefix_of(&self, found: &Map) -> Result<Prefix, Violation> {
         let mut prefix = Prefix::default();
         for (writer, count) in prefix.iter_mut().enumerate() {
@@ -176,8 +176,8 @@ impl History {
         Ok(prefix)
     }
 
-    /// The history that goes on from a crash at `call` that left `prefix`; of that, `durable` can
-    /// be lost no more. Time begins anew.
+    /// The history after a crash at `call` that left `prefix`, of which `durable` can no longer be
+    /// lost. Time starts again at 0.
     pub fn after_crash(&self, call: Moment, prefix: &Prefix, durable: &Prefix) -> History {
         let mut writers = self.writers.clone();
         for (writer, batches) in writers.iter_mut().enumerate() {

@@ -1,5 +1,4 @@
-//! A file system on which the data indexes of all tables are damaged, or cannot be read, for as
-//! long as that is wanted.
+//! An Env on which a test can make the data indexes of all tables slow, damaged or unreadable.
 
 use siftdb::env::{Env, EnvLayer, RandomFile};
 use std::io;
@@ -8,19 +7,20 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What reading an index gives.
+/// The result of reading an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexes {
     Sound,
-    /// The same, after a while.
+    /// The read takes some time.
     Slow,
     /// A bit is flipped.
     Damaged,
-    /// The device answers an error.
+    /// The read fails.
     Unreadable,
 }
 
-/// Passes every call on. An index is known by its place: its trailer ends where the footer begins.
+/// Forwards every call. An index is recognized by its place: its trailer ends where the footer
+/// begins.
 #[derive(Clone, Debug)]
 pub struct IndexEnv {
     inner: Arc<dyn Env>,
@@ -36,7 +36,7 @@ impl IndexEnv {
         self.state.lock().unwrap().0 = indexes;
     }
 
-    /// Indexes that were read so far, or would have been.
+    /// How often an index was read, failed reads included.
     pub fn reads(&self) -> u64 {
         self.state.lock().unwrap().1
     }

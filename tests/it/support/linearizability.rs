@@ -1,15 +1,15 @@
-//! Whether what several threads saw could have happened one operation after the other.
+//! Checks whether the operations of several threads are linearizable.
 //!
-//! The search of Wing and Gong: of the operations that nothing unplaced ended before, one is placed
-//! next if its answer fits the state; where none fits, the last placement is taken back. Lowe's
-//! addition makes it fast: a set of placed operations together with the state it led to is
-//! tried once. A history is linearizable if every operation finds a place between its begin and
-//! its end. (Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
-//! linearizability", 2017.)
+//! This is the search of Wing and Gong. It places an operation next if no unplaced operation ended
+//! before it began, and if its answer fits the state. If none fits, it takes back the last
+//! placement. Lowe's addition makes the search fast: it tries each set of placed operations with
+//! its state only once. A history is linearizable if every operation can be placed between its
+//! begin and its end. (Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe,
+//! "Testing for linearizability", 2017.)
 //!
 //! An operation writes some keys in one step or reads some in one moment; get, put, delete, batch,
-//! scan and snapshot are all of that form. Every put has a number of its own. What fails is made
-//! small before it is shown: whatever can go without making the rest possible does.
+//! scan and snapshot are all of that form. Every put has a number of its own. A history that fails
+//! is made smaller before it is printed, by leaving out operations while the rest still fails.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -17,28 +17,28 @@ use std::fmt::{self, Write};
 /// Keys of a history, by number.
 pub const KEYS: usize = 6;
 
-/// Operations that a history may have.
+/// The most operations of a history.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// What a key holds: the number of its put, or nothing.
+/// The value of a key: the number of its put, or nothing.
 pub type Held = Option<u32>;
 
 /// The whole store.
 pub type State = [Held; KEYS];
 
-/// Keys by number, with what was written to them or read.
+/// Keys by number, each with the value written or read.
 pub type Entries = Vec<(usize, Held)>;
 
 /// What an operation did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// All in one step; of several writes to one key the last counts.
+    /// Writes in one step; of several writes to one key the last counts.
     Write(Entries),
-    /// All of one moment. May name a key twice, and then fits only if both say the same.
+    /// Reads at one moment. A key may occur twice, and then both values must be equal.
     Read(Entries),
 }
 
-/// An operation, and when: counted in begins and ends of all operations.
+/// An operation with its time, counted in begins and ends of all operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// For display.
@@ -85,7 +85,7 @@ impl History {
         let all = self.operations.len();
         let mut placed = Placed::default();
         let mut state = self.before;
-        // What was placed, in order, and the state before it.
+        // The placed operations, in order, each with the state before it.
         let mut stack: Vec<(usize, State)> = Vec::new();
         let mut tried: HashSet<(Placed, State)> = HashSet::new();
         let mut from = 0;
@@ -107,7 +107,7 @@ impl History {
         true
     }
 
-    /// The first operation from `from` on that may be placed next and fits, and the state behind it.
+    /// The first operation from `from` on that may be placed next and fits, and the state after it.
     fn next_candidate(
         &self,
         placed: &Placed,
@@ -122,7 +122,7 @@ impl History {
         candidates.find_map(|(place, operation)| Some((place, after(&operation.action, state)?)))
     }
 
-    /// The smallest history found by leaving things out that still has no order.
+    /// Leaves out operations and keys while no order is possible; returns what is left.
     pub fn minimized(&self) -> History {
         let mut history = self.clone();
         loop {
@@ -143,8 +143,8 @@ impl History {
         self.operations.iter().map(entries).sum()
     }
 
-    /// Leaves out an operation, or some of the keys it read, if no order becomes possible by that.
-    /// Both are sound: any order of the whole would be one of the rest, too.
+    /// Leaves out an operation, or some keys of a read, if still no order is possible. Both are
+    /// sound: an order of the whole history would be an order of the rest.
     fn shrink_at(&mut self, place: usize) {
         let Some(operation) = self.operations.get(place) else { return };
         let entries = match &operation.action {
@@ -174,7 +174,7 @@ impl History {
         }
     }
 
-    /// Whether anything read may come from this entry of a write.
+    /// Whether a read may have returned this entry of a write.
     fn is_read(&self, writer: usize, entry: &(usize, Held)) -> bool {
         let others = self.operations.iter().enumerate().filter(|(place, _)| *place != writer);
         others.into_iter().any(|(_, operation)| match &operation.action {
@@ -184,7 +184,7 @@ impl History {
     }
 }
 
-/// The state behind an action; `None` if it read something else.
+/// The state after an action; `None` if the action read something else.
 fn after(action: &Action, state: &State) -> Option<State> {
     match action {
         Action::Read(entries) => {

@@ -1,6 +1,6 @@
-//! What the integration tests share: numbers by chance, keys and values, every filter there is,
-//! options that make many levels of little data, a model to compare with, a judge of what several
-//! threads saw, and files with checksums that hold over any contents.
+//! What integration tests share: random numbers, keys and values, all filters, options that make
+//! many levels of little data, a model of the store, a linearizability check, and files with forged
+//! contents and valid checksums.
 
 pub mod alone;
 pub mod data;

@@ -1,22 +1,22 @@
-//! The store that siftdb is compared with: a `BTreeMap`, and what was written to it in order.
+//! The model that siftdb is compared with: a `BTreeMap`, and the order of its writes.
 
 use siftdb::WriteBatch;
 use std::collections::BTreeMap;
 
-/// Keys and values as they should be.
+/// The expected keys and values.
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The entries of one batch; `None` is a deletion.
 pub type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// What should be in the database, and every state that a power cut may bring back.
+/// The expected contents, and every state that a power cut may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// What should be there now.
+    /// The expected contents now.
     pub map: Map,
-    /// What is certainly there after a power cut.
+    /// The least that survives a power cut.
     durable: Map,
-    /// Batches since then, in order.
+    /// The later batches, in order.
     unsynced: Vec<Entries>,
 }
 
@@ -25,23 +25,24 @@ impl Model {
         Model::default()
     }
 
-    /// A batch was acknowledged.
+    /// Notes an acknowledged batch.
     pub fn write(&mut self, entries: Entries) {
         apply(&mut self.map, &entries);
         self.unsynced.push(entries);
     }
 
-    /// Everything so far would survive a power cut.
+    /// Notes that everything so far survives a power cut.
     pub fn synced(&mut self) {
         self.durable.clone_from(&self.map);
         self.unsynced.clear();
     }
 
-    /// What a power cut left. Goes on from there, or says why it is no prefix of the writes.
+    /// Continues from the contents that a power cut left, or says why they are no prefix of the
+    /// writes.
     pub fn recover(&mut self, found: &Map) -> Result<(), String> {
         let mut state = self.durable.clone();
         let mut prefix = 0;
-        // The longest prefix that fits: writes that change nothing fit several.
+        // Takes the longest prefix that fits, because a write that changes nothing fits several.
         let mut fits = (state == *found).then_some(prefix);
         for entries in &self.unsynced {
             apply(&mut state, entries);

@@ -1,12 +1,12 @@
-//! Everything that a store holds, read in every way there is: all ways must say the same.
+//! Reads everything in a store by every kind of read, and checks that all of them agree.
 
 use super::stores::{scan, scan_back};
 use siftdb::{Db, ReadOptions};
 use std::collections::BTreeMap;
 
-/// What `db` holds, after every way of reading gave it alike: scans in both directions, `get` and
-/// `multi_get` with and without filters, for each key of `keys` and each key that a scan found;
-/// and `verify` calls the store sound. `what` says in a failure which store it was.
+/// The contents of `db`. Scans in both directions, and `get` and `multi_get` with and without
+/// filters, must agree on each key of `keys` and each key that a scan found; `verify` must find the
+/// store sound. `what` names the store in a failure.
 pub fn all_reads(
     db: &Db,
     keys: impl IntoIterator<Item = impl AsRef<[u8]>>,

@@ -1,5 +1,5 @@
-//! A file system on which other threads get their turn: it yields the processor in the middle of
-//! writes, syncs, openings and removals, where the engine holds its locks.
+//! An Env that yields to other threads in writes, syncs, openings and removals, while the engine
+//! holds its locks: for more interleavings of threads.
 
 use super::rng::Rng;
 use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes every call on, with pauses.
+/// Forwards every call, and yields in some of them.
 #[derive(Clone, Debug)]
 pub struct RestlessEnv {
     inner: Arc<dyn Env>,
@@ -20,7 +20,7 @@ pub struct RestlessEnv {
 struct Pauses(AtomicU64);
 
 impl Pauses {
-    /// Gives the processor away none to three times.
+    /// Yields up to three times.
     fn pause(&self) {
         let draw = Rng::new(self.0.fetch_add(1, Ordering::Relaxed)).next();
         (0..draw % 4).for_each(|_| std::thread::yield_now());

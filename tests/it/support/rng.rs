@@ -1,6 +1,6 @@
-//! Numbers as if by chance; the same ones for the same seed, on every machine (splitmix64).
+//! Pseudo-random numbers (splitmix64): the same ones for the same seed, on every machine.
 
-/// A generator. Not secure, and small enough to be read.
+/// A small generator, not for cryptography.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -19,7 +19,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `limit`.
+    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }

@@ -1,7 +1,7 @@
-//! A store on a disk that can lose power, what its writers do, and what is looked at after a crash.
+//! A store on a disk that can lose power, the work of its writers, and the checks after a crash.
 //!
-//! A [`Run`] writes down what it hands in and what is acknowledged; [`Run::recover`] opens what a
-//! crash of its disk left, compares, goes on from there, and answers the run of that.
+//! A [`Run`] records what it writes and what is acknowledged. [`Run::recover`] opens the disk that
+//! a crash left, compares it with the record, and returns a run that continues from there.
 
 use super::data::bytes;
 use super::history::{History, Moment, Prefix, Violation, WRITERS};
@@ -14,16 +14,16 @@ use siftdb::{Db, FilterRebuild, Options, ReadOptions, Result, WriteOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The models of a crash.
+/// All crash models.
 pub const MODELS: [CrashModel; 3] = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix];
 
-/// Keys that are written to.
+/// The keys that writers use.
 pub const KEYS: usize = 30;
 
-/// A disk, its log of calls, and what was promised when.
+/// A disk, its log of calls, and the promises to writers with their times.
 pub struct Run {
     pub disk: MemEnv,
-    /// Leads to the disk, perhaps through failures.
+    /// The Env of the database: the disk, or a layer on it that fails.
     pub env: Arc<dyn Env>,
     pub options: Options,
     pub history: Mutex<History>,
@@ -55,7 +55,7 @@ impl Run {
         self.durably(|| self.options.clone().env(Arc::clone(&self.env)).open(HOME))
     }
 
-    /// Does something that makes durable what was acknowledged before.
+    /// Runs something that makes all acknowledged writes durable.
     pub fn durably<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let begun = self.now();
         let done = act()?;
@@ -81,7 +81,7 @@ impl Run {
         result
     }
 
-    /// A few batches of one writer.
+    /// Writes a few batches of one writer.
     pub fn burst(&self, db: &Db, writer: usize, sizes: &[usize], seed: u64) -> Result<()> {
         let mut rng = Rng::new(seed);
         for _ in 0..1 + rng.below(5) {
@@ -96,7 +96,7 @@ impl Run {
         Ok(())
     }
 
-    /// Several writers at once, and something else beside them.
+    /// Runs several writers and another activity at the same time.
     pub fn crowd(&self, db: &Db, sizes: &[usize], rng: &mut Rng) -> Result<()> {
         let seeds: Vec<u64> = (0..WRITERS).map(|_| rng.next()).collect();
         std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ impl Run {
         })
     }
 
-    /// A flush, a compaction, rebuilt filters or a sync.
+    /// Runs a flush, a compaction, a rebuild of filters or a sync.
     pub fn maintain(&self, db: &Db, rng: &mut Rng) -> Result<()> {
         match rng.below(5) {
             0 | 1 => self.durably(|| db.flush()),
@@ -118,9 +118,9 @@ impl Run {
         }
     }
 
-    /// Opens `left`, which a crash after `call` calls left, compares it with what was promised,
-    /// writes to it, ends in some way and opens it again. Answers what was there, and the run that
-    /// went on from it.
+    /// Opens `left`, the disk that a crash after `call` calls left, and compares it with the
+    /// promises. Then writes to it, closes or crashes it, and opens it again. Returns what the
+    /// crash left, and the run that continued.
     pub fn recover(
         &self,
         left: MemEnv,
@@ -135,13 +135,13 @@ impl Run {
         let call = call as Moment;
         history.judge(&prefix, call, model)?;
         let durable = match model {
-            // The system lives, and a power cut may still take what was not synced.
+            // Only the process died, so a later power cut may still take unsynced writes.
             CrashModel::Kill => history.least(call, CrashModel::Posix),
             CrashModel::Journal | CrashModel::Posix => prefix,
         };
         let mut next = history.after_crash(call, &prefix, &durable);
         drop(history);
-        // What opening recovered is durable once it is open.
+        // Opening makes everything durable that it recovered.
         next.durable(0, after.now());
         *after.history.lock().unwrap() = next;
         after.go_on(db, rng)?;

@@ -1,10 +1,10 @@
-//! Files whose checksums hold over contents that no writer made: what a defect, or somebody, with
-//! the power to write checksums could leave.
+//! Files with valid checksums and contents that siftdb never writes, as a defect or an attacker
+//! could leave them.
 //!
-//! Tables are taken apart into blocks and put together again from any blocks; [`seal`] repairs
-//! the checksums of whatever file it is given, as far as it can be read; [`store_of`] is the
-//! database of one such table. The formats are stated here anew from docs/format.md, so that
-//! nothing of the engine judges itself. The package `fuzz` includes this file.
+//! Tables are split into blocks and assembled from any blocks. [`seal`] repairs the checksums of
+//! any file, as far as it can be read. [`store_of`] makes a database of one such table. This file
+//! implements docs/format.md a second time, so that the tests do not use the code that they test.
+//! The package `fuzz` includes this file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 pub const HEADER: usize = 28;
 /// Bytes before every block.
 pub const PREFIX: usize = 8;
-/// Bytes behind every block.
+/// Bytes after every block.
 pub const TRAILER: usize = 5;
 /// Bytes at the end of a table.
 const FOOTER: usize = 56;
-/// Bytes that no fragment of a record crosses the end of.
+/// Bytes of a page; no fragment crosses the end of one.
 const PAGE: usize = 32 << 10;
 /// Bytes before the payload of a fragment.
 const FRAGMENT_HEADER: usize = 11;
@@ -41,7 +41,7 @@ pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
     dst.push(value as u8);
 }
 
-/// The varint at the front and the rest.
+/// The first varint, and the rest.
 pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u128;
     for (at, &byte) in bytes.iter().take(10).enumerate() {
@@ -61,7 +61,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Offset and size.
+/// A block handle: offset and size.
 pub type Handle = (u64, u64);
 
 pub fn handle_bytes((offset, size): Handle) -> Vec<u8> {
@@ -77,13 +77,13 @@ fn handle_of(bytes: &[u8]) -> Option<Handle> {
     rest.is_empty().then_some((offset, size))
 }
 
-/// An entry of a block as it stands there: bytes shared, own bytes of the key, value.
+/// An encoded entry of a block: shared bytes, own bytes of the key, value.
 pub type RawEntry = (u64, Vec<u8>, Vec<u8>);
 
 /// Keys and values.
 pub type KeyValues = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Entries one behind the other, and where each begins.
+/// The encoded entries, and the start of each.
 pub fn entry_bytes(entries: &[RawEntry]) -> (Vec<u8>, Vec<u32>) {
     let (mut bytes, mut places) = (Vec::new(), Vec::new());
     for (shared, key, value) in entries {
@@ -159,7 +159,7 @@ pub fn entries_of(block: &[u8]) -> KeyValues {
     entries
 }
 
-/// A block and how it is stored: 0 raw, 1 Snappy.
+/// A block, and its compression: 0 none, 1 Snappy.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     pub kind: u8,
@@ -172,7 +172,7 @@ impl Stored {
     }
 }
 
-/// What a block is, as its prefix says it.
+/// The kind of a block, as in its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Data = 1,
@@ -183,7 +183,7 @@ pub enum Role {
     Index = 6,
 }
 
-/// What the block is that the metaindex has under this name.
+/// The kind of block that the metaindex has under this name.
 pub fn role_of(name: &[u8]) -> Role {
     match name {
         b"siftdb.properties" => Role::Properties,
@@ -192,7 +192,7 @@ pub fn role_of(name: &[u8]) -> Role {
     }
 }
 
-/// A block that the metaindex names, with those that it names in turn: partitions of a filter.
+/// A block that the metaindex names, with the blocks that it names itself: partitions of a filter.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub name: Vec<u8>,
@@ -210,7 +210,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of a file that siftdb wrote; `None` for any other.
+    /// The blocks of a file that siftdb wrote; `None` for another file.
     pub fn take_apart(file: &[u8]) -> Option<Table> {
         let footer = file.len().checked_sub(FOOTER)?;
         let word = |i: usize| u64_at(file, footer + 8 * i);
@@ -234,12 +234,12 @@ impl Table {
         Some(Table { id: word(4)?, data: listed((word(2)?, word(3)?))?, named })
     }
 
-    /// The file, with checksums that hold.
+    /// The file, with valid checksums.
     pub fn assemble(&self) -> Vec<u8> {
         self.assemble_with(|index| flat_block(&index), |metaindex| flat_block(&metaindex))
     }
 
-    /// The same with an index and a metaindex made from what they would name.
+    /// The same, with an index and a metaindex that name these blocks.
     pub fn assemble_with(
         &self,
         index: impl Fn(KeyValues) -> Vec<u8>,
@@ -279,7 +279,7 @@ fn header(id: u64) -> [u8; HEADER] {
     header
 }
 
-/// What the checksums of a block cover beside its contents and its type.
+/// What the checksum of a block covers besides contents and compression.
 fn identity(size: usize, role: Role, id: u64, offset: u64) -> Vec<u8> {
     let (size, id, offset) = ((size as u32).to_le_bytes(), id.to_le_bytes(), offset.to_le_bytes());
     [&[role as u8], &size[..], &id, &offset].concat()
@@ -324,17 +324,17 @@ fn seal_footer(file: &mut [u8]) {
     footer[40..44].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The table's id as its footer has it.
+/// The table id in the footer.
 pub fn table_id(file: &[u8]) -> u64 {
     file.len().checked_sub(24).and_then(|at| u64_at(file, at)).unwrap_or(0)
 }
 
-/// Repairs the checksums of every block that a reader would come to, and their prefixes. Where
-/// blocks overlap, one of them stays wrong.
+/// Repairs checksums and prefixes of every block that a reader would reach. If blocks overlap, one
+/// of them stays wrong.
 fn seal_table(file: &mut [u8]) {
     let Some(footer) = file.len().checked_sub(FOOTER) else { return };
     let id = table_id(file);
-    // Against files in which many handles name the same bytes.
+    // The limit is for files in which many handles name the same bytes.
     let mut budget = 64 * file.len();
     if let Some(front) = file[..footer].first_chunk_mut() {
         *front = header(id);
@@ -401,7 +401,7 @@ fn seal_records(file: &mut [u8]) {
     }
 }
 
-/// Repairs what checksums the file of this name has.
+/// Repairs the checksums of a file with this name.
 pub fn seal(name: &str, file: &mut Vec<u8>) {
     if name.ends_with(".sst") {
         seal_table(file);
@@ -462,17 +462,17 @@ pub fn internal_key(user: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
     [user, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
 }
 
-/// A table as a manifest is to name it; it is said to reach over all keys.
+/// A table in a forged manifest; its range covers all keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
     pub level: u64,
     pub number: u64,
-    /// How many it is said to have.
+    /// The number of entries in the manifest.
     pub entries: u64,
     pub file: &'a [u8],
 }
 
-/// What the edit of a forged manifest says beside its tables.
+/// The fields of the edit in a forged manifest, besides tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     pub first_log: u64,
@@ -500,7 +500,7 @@ fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
     dst.extend_from_slice(value);
 }
 
-/// A manifest whose one edit says this and names these tables.
+/// A manifest of one edit with these fields and tables.
 pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     let mut edit = Vec::new();
     put_field(&mut edit, 1, b"siftdb.bytewise");
@@ -524,11 +524,11 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     record_file(b"siftdbMF", number, &[edit])
 }
 
-/// A payload without `synced_through`, and kind: 2 is a batch, 3 an end. What an end names as the
-/// last sequence is durable, and nothing before it.
+/// A payload without `synced_through`, and its kind: 2 is a batch, 3 an end. The last sequence in
+/// an end is durable.
 pub type LogRecord = (Vec<u8>, u8);
 
-/// A log that follows a manifest 1, and these records behind its first.
+/// A log under manifest 1, with these records after its start.
 pub fn log(number: u32, records: &[LogRecord]) -> Vec<u8> {
     let start = vec![0, 0, 0, 1, 1, 0, 1];
     let synced_through = |body: &[u8], kind| if kind == 3 { body[0] } else { 0 };
@@ -551,8 +551,8 @@ pub fn directory_of(
     files.map(|(name, bytes)| (home.join(name), bytes.clone())).collect()
 }
 
-/// The files of a database, cleanly closed, whose only table is this one, at level 1, and said to
-/// have so many entries.
+/// The files of a cleanly closed database with this table at level 1. The manifest says that it has
+/// `entries` entries.
 pub fn store_of(home: &Path, table: &[u8], entries: u64) -> BTreeMap<PathBuf, Vec<u8>> {
     let listed = Listed { level: 1, number: 2, entries, file: table };
     let manifest = manifest(1, Said::default(), &[listed]);

@@ -1,5 +1,5 @@
-//! Databases in memory with options that make several levels of a few hundred kilobytes, and ways
-//! to look at all of one.
+//! Databases in memory with options that make several levels of a few hundred kilobytes, and
+//! functions that read all of such a database.
 
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, Options, Result};
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the tests' databases are on their disk in memory.
+/// The path of the databases on their disks in memory.
 pub const HOME: &str = "/db";
 
-/// Everything small: blocks, tables, levels, write buffer, cache. All that reads and writes of a
-/// large database meet comes up with little data.
+/// Small blocks, tables, levels, write buffer and cache, so that little data causes everything that
+/// happens in a large database.
 pub fn small_options() -> Options {
     Options::new()
         .write_buffer_bytes(64 << 10)
@@ -24,7 +24,7 @@ pub fn small_options() -> Options {
         .max_open_files(8)
 }
 
-/// A disk with its log of calls.
+/// `env`, to be shared with a database.
 pub fn as_env(env: &MemEnv) -> Arc<dyn Env> {
     Arc::new(env.clone())
 }
@@ -34,18 +34,18 @@ pub fn open(env: &MemEnv, options: &Options) -> Result<Db> {
     options.clone().env(as_env(env)).open(HOME)
 }
 
-/// All there is, forwards.
+/// All entries, in a forward scan.
 pub fn scan(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     db.iter().map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
 }
 
-/// All there is, backwards, in the order of the walk.
+/// All entries, in the order of a reverse scan.
 pub fn scan_back(db: &Db) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let entries = db.iter().rev();
     entries.map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
 }
 
-/// The files of the database and what they hold; locks are no contents.
+/// The contents of all files of the database but LOCK.
 pub fn files(env: &MemEnv) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = env.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
     paths.map(|path| (path.clone(), env.read_file(&path).unwrap())).collect()
