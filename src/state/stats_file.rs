@@ -13,11 +13,12 @@ use crate::base::filename::FileName;
 use crate::env::api::Env;
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"siftstat";
+/// The first bytes of the file.
+pub const MAGIC: &[u8; 8] = b"siftstat";
 const VERSION: u32 = 1;
 
 /// More than any version of this file ever holds.
-const BYTES_MAX: u64 = 64 << 10;
+pub const BYTES_MAX: u64 = 64 << 10;
 
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ fn encode(stats: &SavedStats) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<SavedStats> {
+/// The contents of the file; `None` if they are damaged or of another version.
+pub fn decode(bytes: &[u8]) -> Option<SavedStats> {
     let (body, stored) = bytes.split_last_chunk::<4>()?;
     if masked(body) != u32::from_le_bytes(*stored) {
         return None;

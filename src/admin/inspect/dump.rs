@@ -5,7 +5,7 @@
 //! end; logs, manifests and CURRENT by their first bytes.
 //!
 //! Invariants: no contents cause a panic; everything before the first damage is printed. LOCK is
-//! empty, and `siftdb stats` prints STATS, so neither is printed here.
+//! empty, so it is the one file that is not printed.
 
 use crate::admin::inspect::records::{dump_manifest, dump_wal};
 use crate::admin::inspect::tables::dump_table;
@@ -15,6 +15,7 @@ use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, read_file};
 use crate::env::foreign::foreign_or;
 use crate::log::record::format::RecordFile;
+use crate::state::stats_file;
 use crate::table::format::TABLE_MAGIC;
 use crate::tree::manifest::decode_current;
 use std::io::Write;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 const CURRENT_BYTES_MAX: u64 = 256;
 
 /// Prints the file at `path`: a table with layout and entries, a write-ahead log with its batches,
-/// a manifest with its edits, or `CURRENT`.
+/// a manifest with its edits, `CURRENT`, or `STATS`.
 ///
 /// # Errors
 /// `Io`; `Corruption` and `UnsupportedFormat`, after what could be printed; `InvalidArgument` for
@@ -41,7 +42,8 @@ pub fn dump(
 }
 
 /// As [`dump()`], but calls `sink` with each record as data: blocks and entries of a table, batches
-/// and entries of a log, edits of a manifest, the line of `CURRENT`. Values are not cut.
+/// and entries of a log, edits of a manifest, the line of `CURRENT`, counters of `STATS`. Values
+/// are not cut.
 ///
 /// # Errors
 /// As for [`dump()`].
@@ -67,7 +69,8 @@ fn dump_ours(
         Some(FileName::Wal(number)) => dump_wal(&**env, path, Some(number), options, printer),
         Some(FileName::Manifest(number)) => dump_manifest(&**env, path, Some(number), printer),
         Some(FileName::Current) => dump_current(env, path, printer),
-        Some(FileName::Lock | FileName::Stats | FileName::Temporary(_)) | None => {
+        Some(FileName::Stats) => dump_stats(env, path, printer),
+        Some(FileName::Lock | FileName::Temporary(_)) | None => {
             by_contents(env, path, options, printer)
         }
     }
@@ -78,6 +81,24 @@ fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> R
     let number = decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))?;
     let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
     printer.record("current", &[("manifest", number.into())], line)
+}
+
+/// Prints STATS: the counters by their position in the file. `siftdb stats` prints them by name.
+fn dump_stats(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
+    let bytes = read_file(&**env, path, stats_file::BYTES_MAX)?;
+    let Some(stats) = stats_file::decode(&bytes) else {
+        let what = "damaged or of another version; the next opening counts from zero";
+        return Err(Error::corruption(path, 0, what));
+    };
+    let (since, count) = (stats.since_unix_seconds, stats.totals.len() as u64);
+    let fields = [("since_unix_seconds", since.into()), ("counters", count.into())];
+    let line = format_args!("{count} counters since {since} s after 1970, checksum ok");
+    printer.record("statistics", &fields, line)?;
+    for (number, &total) in (0u64..).zip(&stats.totals) {
+        let fields = [("number", number.into()), ("total", total.into())];
+        printer.record("counter", &fields, format_args!("  counter {number}: {total}"))?;
+    }
+    Ok(())
 }
 
 /// Prints a file that was renamed, by its magic number.
@@ -106,14 +127,15 @@ fn by_contents(
         if first == RecordFile::Manifest.magic() {
             return dump_manifest(&**env, path, None, printer);
         }
+        if first == *stats_file::MAGIC {
+            return dump_stats(env, path, printer);
+        }
         if first.starts_with(b"siftdb ") {
             return dump_current(env, path, printer);
         }
     }
-    let what = format!(
-        "{}: not a table, write-ahead log, manifest or CURRENT (`siftdb stats` prints counters)",
-        path.display()
-    );
+    let what =
+        format!("{}: not a table, write-ahead log, manifest, CURRENT or STATS", path.display());
     Err(Error::InvalidArgument { what })
 }
 
@@ -128,6 +150,7 @@ mod tests {
     use crate::log::wal::consistency::CleanClose;
     use crate::log::wal::format::WalStart;
     use crate::log::wal::writer::WalWriter;
+    use crate::state::stats_file::SavedStats;
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
@@ -170,7 +193,7 @@ mod tests {
         path
     }
 
-    fn records(env: &MemEnv) -> [&'static Path; 3] {
+    fn records(env: &MemEnv) -> [&'static Path; 4] {
         let root = Path::new("/");
         let snapshot = VersionEdit {
             comparator: Some(COMPARATOR.into()),
@@ -188,7 +211,9 @@ mod tests {
         let mut batch = crate::base::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
         wal.append(0, 1, 2, &[batch.entries()]).unwrap();
-        [Path::new("/MANIFEST-000004"), Path::new("/CURRENT"), Path::new("/000003.wal")]
+        let saved = SavedStats { since_unix_seconds: 9, totals: vec![5, 3] };
+        stats_file::save(env, root, 6, &saved);
+        ["/MANIFEST-000004", "/CURRENT", "/000003.wal", "/STATS"].map(Path::new)
     }
 
     fn dumped(env: &MemEnv, path: &Path) -> (String, Result<()>) {
@@ -238,13 +263,19 @@ mod tests {
     #[test]
     fn logs_and_manifests_print_record_by_record() {
         let env = MemEnv::new();
-        let [manifest, current, wal] = records(&env);
+        let [manifest, current, wal, stats] = records(&env);
         let (text, outcome) = dumped(&env, manifest);
         outcome.unwrap();
         assert!(text.contains("edit 1: order siftdb.bytewise; logs from 3"), "{text}");
         assert!(text.contains("edit 2: closed at sequence 2, log 3 at byte 78"), "{text}");
         assert!(text.contains("in all: tables none; logs from 3; next file 9"), "{text}");
         assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
+        let (text, outcome) = dumped(&env, stats);
+        outcome.unwrap();
+        assert!(
+            text.starts_with("2 counters since 9 s") && text.contains("counter 1: 3\n"),
+            "{text}"
+        );
         let (text, outcome) = dumped(&env, wal);
         outcome.unwrap();
         assert!(text.contains("  \"a\\n\" @1 = \"1\"\n  \"b\" @2 deleted\n"), "{text}");

@@ -68,6 +68,7 @@ fn examples() -> Vec<(&'static str, Example)> {
         ("mark of a clean close", Example::Bytes(clean_close())),
         ("CURRENT", Example::Text(line)),
         ("STATS", Example::Bytes(contents(&stats, FileName::Stats))),
+        ("STATS as printed", printed(&stats, FileName::Stats)),
     ]);
     examples
 }

@@ -67,7 +67,7 @@ pub struct TableFacts {
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRecord<'a> {
     /// The kind of record: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
-    /// `manifest`, `edit`, `removed`, `added`, `state` or `current`.
+    /// `manifest`, `edit`, `removed`, `added`, `state`, `current`, `statistics` or `counter`.
     pub kind: &'static str,
     /// Its fields by name.
     pub fields: &'a [(&'static str, DumpValue<'a>)],
