@@ -878,7 +878,7 @@ mod tests {
         let close = CleanClose { log: 6, log_bytes, last_sequence };
         let facts = ManifestFacts { clean_close: Some(close), ..facts };
         let error = recover_in(&env, &[3, 4, 6], &facts).unwrap_err();
-        assert!(error.to_string().contains("where the last close ended"), "{error}");
+        assert!(error.to_string().contains("a record after the end"), "{error}");
         // So is a log that nobody had opened then.
         let mut log9 = create(&env, 9, &start_of(13, 6, 14));
         put(&mut log9, 13, 15, 1, 1);
