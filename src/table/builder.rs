@@ -4,11 +4,10 @@
 //! error, as is an empty table. After an error the builder is dropped and its file removed by the
 //! caller. Flush and compaction call it; the sync of the directory is theirs.
 //!
-//! Memory is one block, the index and the filter's keys, besides a write buffer. The
-//! filter is told of every key through `key::filter_key`, and after each data block, the last one
-//! too, where the file then ends. The separator of a block waits for the first key of the next, so
-//! that it can be the shortest string between them. For a given table id the bytes are determined
-//! by the entries and the options.
+//! Memory is one block, the index and the filter's keys, besides a write buffer. The filter gets
+//! every key through `key::filter_key`, and the end of each data block. The separator of a block
+//! waits for the first key of the next, so that it can be the shortest string between them. Table
+//! id, entries and options determine the bytes.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
@@ -30,19 +29,19 @@ use crate::table::writer::TableWriter;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// How a table is written. Tables say themselves how they are to be read.
+/// How a table is written. Each table records what a reader needs to know.
 #[derive(Clone, Debug)]
 pub struct TableOptions {
     /// Size at which a data block is closed. Larger ones compress better and need less index;
     /// each lookup reads a whole one.
     pub block_bytes: usize,
-    /// Entries between restart points. More save space and cost lookups a longer walk.
+    /// Entries between restart points. More of them save space and make lookups slower.
     pub restart_interval: usize,
     /// Adds a hash index to each data block: a byte an entry for one binary search less.
     pub hash_index: bool,
     /// Compression of data blocks.
     pub compression: Compression,
-    /// The filter, if there is to be one.
+    /// The filter; `None` for none.
     pub filter: Option<TableFilter>,
     /// What checks the filter passes, and what its memory is charged to until it is written.
     pub construction: Construction,
@@ -50,7 +49,7 @@ pub struct TableOptions {
     pub write_bytes: usize,
 }
 
-/// What was written.
+/// The table that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSummary {
     /// Length of the file.
@@ -80,7 +79,7 @@ pub struct TableBuilder {
     compressed: Vec<u8>,
     filter: Option<FilterBlockBuilder>,
     index: IndexBuilder,
-    /// A block whose separator waits for the next key.
+    /// The last block: its separator waits for the next key.
     unseparated: Option<BlockHandle>,
     last_key: Vec<u8>,
     properties: Properties,
@@ -122,14 +121,14 @@ impl TableBuilder {
         self.properties.largest_sequence = *sequences.end();
     }
 
-    /// Adds an entry; its key must be above all before.
+    /// Adds an entry. Its key must be above all earlier ones.
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.check(internal_key, value)?;
         if let Some(handle) = self.unseparated.take() {
             self.index.push(&self.last_key, Some(internal_key), handle);
         }
         if value.len() > self.options.block_bytes && self.data.entries() > 0 {
-            // A large value gets a block of its own: neighbours should not have to read it.
+            // A large value gets a block of its own: lookups of its neighbours should not read it.
             self.write_data_block()?;
             if let Some(handle) = self.unseparated.take() {
                 self.index.push(&self.last_key, Some(internal_key), handle);
@@ -146,13 +145,13 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Size of the file so far, the block in the making included; index and filter come on top.
+    /// Size of the file so far with the unfinished block; index and filter come on top.
     pub fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
         self.out.position() + pending as u64
     }
 
-    /// Bytes of the data blocks so far, which is how far the next one begins behind the first.
+    /// Bytes of the data blocks so far: the distance from the first to the next one.
     fn data_bytes(&self) -> u64 {
         self.out.position() - HEADER_BYTES as u64
     }
@@ -163,7 +162,7 @@ impl TableBuilder {
         self.index.estimated_bytes() as u64
     }
 
-    /// Writes what is left (filter, properties, metaindex, index, footer) and syncs the file.
+    /// Writes the rest (filter, properties, metaindex, index, footer) and syncs the file.
     pub fn finish(mut self) -> Result<TableSummary> {
         if self.properties.entries == 0 {
             return Err(Error::InvalidArgument { what: "a table without entries".into() });

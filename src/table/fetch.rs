@@ -82,7 +82,7 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// A file of `bytes` bytes whose footer says `table_id`. No I/O.
+    /// A file of `bytes` bytes with this table id. No I/O.
     pub fn new(handle: FileHandle, table_id: u64, bytes: u64, cache: &Arc<BlockCache>) -> Self {
         TableFile {
             handle,
@@ -93,7 +93,7 @@ impl TableFile {
         }
     }
 
-    /// Sets what the table's properties say of its index; needed before one is fetched.
+    /// Sets the kind of index keys, which the properties say. Needed before an index is fetched.
     pub fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
         self.index_key_is_user_key = index_key_is_user_key;
         self
@@ -119,12 +119,12 @@ impl TableFile {
         &self.cache
     }
 
-    /// Blocks end here: where the footer begins.
+    /// The end of the blocks, where the footer begins.
     pub fn blocks_end(&self) -> u64 {
         self.bytes.saturating_sub(FOOTER_BYTES as u64)
     }
 
-    /// Damage at `offset` of this file.
+    /// The error for damage at `offset` of this file.
     pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(self.path(), offset, what)
     }
@@ -205,8 +205,8 @@ impl TableFile {
         Ok(BlockRef::Uncached(block))
     }
 
-    /// The contents of the block at `handle`, checked and decompressed, past the cache: for what
-    /// its reader keeps (resident filters and indexes, properties, metaindex) and for `verify`.
+    /// The contents of the block at `handle`, checked and decompressed, without the cache: for
+    /// pinned filters and for `verify`.
     pub fn read_raw(
         &self,
         handle: BlockHandle,
@@ -218,15 +218,15 @@ impl TableFile {
         Ok(contents)
     }
 
-    /// The same for a filter, which is large: it is read to where its reader keeps it, and not
-    /// copied there. The trailer, which is not kept, is a read of its own.
+    /// The same for a filter. A filter is large, so it is read into its final memory and not
+    /// copied. Its trailer takes a second read.
     pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
         self.read_bytes(offset + size, &mut trailer)?;
         let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
-        // Nobody else has it yet, so this copies nothing.
+        // This is the only reference, so `make_mut` copies nothing.
         self.read_bytes(offset, Arc::make_mut(&mut filter))?;
         match self.identity(handle, BlockKind::Filter).check_parts(&filter, trailer) {
             Ok(Compression::None) => {}
@@ -237,7 +237,7 @@ impl TableFile {
         Ok(filter)
     }
 
-    /// The index at `handle`, past the cache.
+    /// The index at `handle`, without the cache.
     pub fn read_index(
         &self,
         handle: BlockHandle,
@@ -248,14 +248,14 @@ impl TableFile {
         self.decode_index(contents, handle)
     }
 
-    /// The metaindex or properties block at `handle`, past the cache.
+    /// The metaindex or properties block at `handle`, without the cache.
     pub fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
         let read = self.read(handle, kind)?;
         self.decode_block(&read, BlockKeys::Bytes, handle)
     }
 
-    /// Holds the header against the id in the footer. Lookups do without: for `verify` and
-    /// `inspect`.
+    /// Compares the header with the id in the footer. For `verify` and `inspect`; lookups do not
+    /// read the header.
     pub fn check_header(&self) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
         self.read_bytes(0, &mut bytes)?;
@@ -268,8 +268,7 @@ impl TableFile {
         Err(self.corruption(0, what))
     }
 
-    /// Holds the prefix before the block at `handle` against what the handle says. Lookups do
-    /// without, too.
+    /// Compares the prefix of the block at `handle` with the handle. For the same callers.
     pub fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
         let Some(start) = handle.start() else {
             return Err(self.corruption(handle.offset, "a block before the first"));
@@ -291,7 +290,7 @@ impl TableFile {
         BlockIdentity { table_id: self.table_id, offset: handle.offset, kind }
     }
 
-    /// Refuses a forked child, before it waits.
+    /// Refuses a forked child, which must not wait for threads of its parent.
     ///
     /// # Errors
     /// `Forked`.
@@ -299,7 +298,7 @@ impl TableFile {
         self.handle.check_process()
     }
 
-    /// Bytes of the file as they are.
+    /// Reads bytes of the file.
     pub fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle.read_exact_at(offset, buffer)
     }

@@ -3,20 +3,20 @@
 //! ```text
 //! header  := magic: u64  version: u32  keyspace: u32  table id: u64  crc: u32          28 bytes
 //! prefix  := size: u32  kind: u8  check: u24                       8 bytes before every block
-//! trailer := type: u8 (0 raw, 1 Snappy)  crc: u32                  5 bytes behind every block
+//! trailer := type: u8 (0 raw, 1 Snappy)  crc: u32                  5 bytes after every block
 //! handle  := offset: varint  size: varint         of the contents, without prefix and trailer
 //! footer  := metaindex offset, size, index offset, size: 4 x u64  table id: u64
 //!            crc: u32  version: u32  magic: u64                     56 bytes, the file's last
 //! ```
 //!
 //! The trailer's masked CRC-32 covers the block as stored, its type, kind and size, the table id
-//! and the block's offset, so that a sound block of another table, place or role does not pass. A
-//! reader knows kind and size from whoever names the block, so it reads no prefix. The prefix is
-//! for those who have nothing else to go by: its check, the low 24 bits of the masked CRC-32 of
-//! size, kind, table id and offset, tells a prefix from any other bytes without reading the block.
+//! and the block's offset, so that a sound block of another table, offset or kind does not pass. A
+//! reader knows kind and size from the handle, so it reads no prefix. The prefix is for a repair
+//! without an index: its check, the low 24 bits of the masked CRC-32 of size, kind, table id and
+//! offset, distinguishes a prefix from other bytes without reading the block.
 //!
-//! Header and footer each have a checksum over all of themselves but it. Every version must keep to
-//! that, since a version is believed only if the checksum holds. Nothing here reads files.
+//! Header and footer each end with a checksum over their other bytes. Every version must keep that,
+//! since a version number is believed only if the checksum holds. Nothing here reads files.
 
 use crate::base::checksum::Checksum;
 use crate::base::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
@@ -30,11 +30,11 @@ pub const HEADER_BYTES: usize = 28;
 /// Bytes before every block: its size and kind, and their check.
 pub const BLOCK_PREFIX_BYTES: usize = 8;
 
-/// Bytes behind every block: its type and its checksum.
+/// Bytes after every block: its type and its checksum.
 pub const BLOCK_TRAILER_BYTES: usize = 5;
 
 /// Largest block, stored or decompressed: one entry at the limits of key and value, and room for
-/// the structure around it. Whoever needs a larger index or filter has to make smaller tables.
+/// the structure around it. A table whose index or filter would be larger must be split.
 pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX + (64 << 10);
 
 /// Size of the footer.
@@ -43,7 +43,7 @@ pub const FOOTER_BYTES: usize = 56;
 /// First and last eight bytes of every table: "siftdbST" in ASCII.
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
 
-/// The number of the only keyspace that there is.
+/// The number of the only keyspace.
 const KEYSPACE: u32 = 0;
 
 /// The version of the table format that this module reads and writes.
@@ -74,7 +74,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// The kind of a stored byte. Zero is none, so that a run of zeros is no prefix.
+    /// The kind of a stored byte. Zero is no kind, so that a run of zeros is no prefix.
     pub fn from_byte(byte: u8) -> Option<Self> {
         use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties};
         let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index];
@@ -82,10 +82,10 @@ impl BlockKind {
     }
 }
 
-/// Where a block stands in its file.
+/// Where a block is in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockHandle {
-    /// First byte of its contents; the prefix stands before it.
+    /// First byte of its contents; the prefix is before it.
     pub offset: u64,
     /// Length of the contents as stored.
     pub size: u64,
@@ -105,13 +105,13 @@ impl BlockHandle {
         decoder.is_empty().then_some(handle)
     }
 
-    /// The first byte of the block's prefix; `None` where none can stand before it.
+    /// The first byte of the block's prefix; `None` if the offset leaves no room for it.
     pub fn start(&self) -> Option<u64> {
         self.offset.checked_sub(BLOCK_PREFIX_BYTES as u64)
     }
 
-    /// How far the data block begins behind the first one: what block-based filters count. The
-    /// first data block is at 0, as in LevelDB.
+    /// The distance from the first data block to this one: the offset that block-based filters use.
+    /// The first data block is at 0, as in LevelDB.
     #[inline]
     pub fn data_offset(&self) -> u64 {
         self.offset.saturating_sub((HEADER_BYTES + BLOCK_PREFIX_BYTES) as u64)
@@ -122,7 +122,7 @@ impl BlockHandle {
         self.size.saturating_add((BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES) as u64)
     }
 
-    /// The first byte behind the block's trailer; `None` where no file can be that long.
+    /// The first byte after the block's trailer; `None` if no file can be that long.
     pub fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)
     }
@@ -163,7 +163,7 @@ impl Compression {
     }
 }
 
-/// The place and role of a block, which its checksums tie it to.
+/// The table, offset and kind of a block, which its checksums cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockIdentity {
     /// The table's id.
@@ -175,7 +175,7 @@ pub struct BlockIdentity {
 }
 
 impl BlockIdentity {
-    /// What checksums cover beside the contents, behind one byte of the caller's.
+    /// The bytes that checksums cover besides the contents, after one byte of the caller's.
     fn bytes(self, first: u8, size: u32) -> [u8; 22] {
         let mut bytes = [0; 22];
         bytes[0] = first;
@@ -209,8 +209,8 @@ impl BlockIdentity {
         [compression as u8, a, b, c, d]
     }
 
-    /// Splits a block as read from its place into stored contents and compression, once its
-    /// checksum holds. The error says what is wrong.
+    /// Splits a block as read into stored contents and compression, if its checksum holds. The
+    /// error says what is wrong.
     pub fn check(self, stored_with_trailer: &[u8]) -> Result<(&[u8], Compression), String> {
         let Some((stored, trailer)) = stored_with_trailer.split_last_chunk() else {
             return Err("block shorter than its trailer".into());
@@ -234,8 +234,8 @@ impl BlockIdentity {
     }
 }
 
-/// Kind and stored size of the block whose prefix these bytes are, if they are one: of the block of
-/// this table whose contents begin at `offset`.
+/// Kind and stored size by the prefix of the block whose contents begin at `offset`; `None` if
+/// these bytes are no prefix of this table at this offset.
 pub fn read_prefix(
     bytes: [u8; BLOCK_PREFIX_BYTES],
     table_id: u64,
@@ -248,7 +248,7 @@ pub fn read_prefix(
     (holds && size as usize <= BLOCK_BYTES_MAX).then_some((kind, size))
 }
 
-/// The beginning of a table: enough to read its blocks one behind the other.
+/// The beginning of a table: enough to read its blocks one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The random number that ties the table's blocks, its footer and the manifest together.
@@ -305,7 +305,7 @@ fn check_version(version: u32) -> Result<(), FrameError> {
     )))
 }
 
-/// The end of a table: where everything else is found from.
+/// The end of a table: all other blocks are found from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// The random number that ties the table's blocks, its footer and the manifest together.
@@ -319,14 +319,14 @@ pub struct Footer {
 /// Why a header or footer was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// Not one, or a damaged one.
+    /// No header or footer, or a damaged one.
     Damaged(String),
-    /// That of another version.
+    /// Of another version.
     Unsupported(String),
 }
 
 impl FrameError {
-    /// The error for the file at `path`, where the header or footer stands at `offset`.
+    /// The error for the file at `path`, whose header or footer is at `offset`.
     pub fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {
             FrameError::Damaged(what) => Error::corruption(path, offset, what),
@@ -413,35 +413,35 @@ mod tests {
         assert_eq!(BlockHandle::default().start(), None);
     }
 
-    const PLACE: BlockIdentity =
+    const IDENTITY: BlockIdentity =
         BlockIdentity { table_id: 7, offset: 100, kind: BlockKind::Filter };
 
     #[test]
     fn blocks_of_other_tables_or_offsets_fail() {
         let mut block = b"contents".to_vec();
-        block.extend_from_slice(&PLACE.trailer(b"contents", Compression::None));
-        assert_eq!(PLACE.check(&block), Ok((&b"contents"[..], Compression::None)));
+        block.extend_from_slice(&IDENTITY.trailer(b"contents", Compression::None));
+        assert_eq!(IDENTITY.check(&block), Ok((&b"contents"[..], Compression::None)));
         for other in [
-            BlockIdentity { table_id: 8, ..PLACE },
-            BlockIdentity { offset: 101, ..PLACE },
-            BlockIdentity { kind: BlockKind::Data, ..PLACE },
+            BlockIdentity { table_id: 8, ..IDENTITY },
+            BlockIdentity { offset: 101, ..IDENTITY },
+            BlockIdentity { kind: BlockKind::Data, ..IDENTITY },
         ] {
             assert!(other.check(&block).is_err(), "{other:?}");
         }
         for i in 0..block.len() {
             let mut flipped = block.clone();
             flipped[i] ^= 1;
-            assert!(PLACE.check(&flipped).is_err(), "byte {i}");
-            assert!(PLACE.check(&block[..i]).is_err(), "cut at {i}");
+            assert!(IDENTITY.check(&flipped).is_err(), "byte {i}");
+            assert!(IDENTITY.check(&block[..i]).is_err(), "cut at {i}");
         }
-        let unknown = PLACE.checksum(b"", 9).to_le_bytes();
+        let unknown = IDENTITY.checksum(b"", 9).to_le_bytes();
         let block = [&[9][..], &unknown].concat();
-        assert_eq!(PLACE.check(&block), Err("unknown block type 9".into()));
+        assert_eq!(IDENTITY.check(&block), Err("unknown block type 9".into()));
     }
 
     #[test]
     fn checksum_prefixes_hold_at_their_offset_only() {
-        let prefix = PLACE.prefix(4096);
+        let prefix = IDENTITY.prefix(4096);
         assert_eq!(read_prefix(prefix, 7, 100), Some((BlockKind::Filter, 4096)));
         assert_eq!(read_prefix(prefix, 8, 100), None);
         assert_eq!(read_prefix(prefix, 7, 101), None);
@@ -451,7 +451,7 @@ mod tests {
             assert_eq!(read_prefix(flipped, 7, 100), None, "bit {bit}");
         }
         assert_eq!(read_prefix([0; 8], 7, 100), None);
-        assert_eq!(read_prefix(PLACE.prefix(u32::MAX), 7, 100), None, "larger than any block");
+        assert_eq!(read_prefix(IDENTITY.prefix(u32::MAX), 7, 100), None, "larger than any block");
     }
 
     #[test]

@@ -9,13 +9,13 @@
 //!           their restart points     ons and
 //!                                    their index
 //! before every block: its size (4), its kind (1), and a check of both (3)
-//! behind every block: its type (1), and a masked CRC-32 (4) of contents, type, kind, size,
+//! after every block: its type (1), and a masked CRC-32 (4) of contents, type, kind, size,
 //! table id and offset
 //! ```
 //!
 //! An example, byte for byte that of the golden test in `builder`: a table of *deck*, *dock* and
 //! *duck* (values v1, v2, v3; sequences 3, 2, 1), with data blocks closed at 20 bytes, so that each
-//! entry fills one. Behind the header stands the first block, of 27 bytes:
+//! entry fills one. After the header comes the first block, of 27 bytes:
 //!
 //! ```text
 //! 1b 00 00 00  01  a5 03 6e    27 bytes of data: the block's prefix, not counted in its size
@@ -30,17 +30,19 @@
 //! 00  09 e6 40 f1              raw; checksum: the block's trailer, not counted in its size
 //! ```
 //!
-//! The contents of the first block begin at 36, of the next at 76 and 116. At 156 stand 9 bytes of
+//! The contents of the first block begin at 36, of the next at 76 and 116. At 156 are 9 bytes of
 //! filter, 64 bits and the number of probes. Had the entries shared one block, *dock* would read
 //! `01 03 02 "ock" …`: one byte shared with *deck*. The index holds `df → (36, 27)`,
 //! `dp → (76, 27)`, `duck → (116, 27)`: the shortest strings between neighbours, as user keys,
-//! since no key lies in two blocks. A lookup of *dock* asks the
+//! since no key is in two blocks. A lookup of *dock* asks the
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!
-//! Reading from the top: `verify` and `salvage` read all of a table, `iter` walks it, `reader`
-//! opens it and looks up keys, `multi_get` looks up many at once, `builder` writes it; `filter`
-//! writes and asks its filter; `fetch` is the only way to a block; below are the blocks themselves.
+//! `builder` and `writer` write a table. `reader` opens it and looks up keys, `multi_get` many at
+//! once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has the layouts of
+//! filters, `properties` what a reader must know. `fetch` is the only way to a block, `block_ref` a
+//! block that a reader got, `index` names blocks, `block` has the blocks themselves, `format` the
+//! rest.
 
 #[cfg(test)]
 mod walk_tests;

@@ -1,21 +1,20 @@
-//! What a table says of itself: counts, sizes, ranges, and how to read its filter.
+//! The properties of a table: counts, sizes, ranges, and how to read its filter.
 //!
-//! A block of `name -> value`, names sorted, values varints or text, written by `builder` and found
-//! through the metaindex. A reader must not guess: which policy, layout and keys a filter was made
-//! with stands here. Unknown names are passed over, so that later versions may add some; a property
-//! that changes what the data means (`range_deletes`) makes this version refuse the table.
+//! A block of `name -> value`, names sorted, values varints or text. `builder` writes it; the
+//! metaindex names it. It records the policy, layout and keys of the filter, so a reader need not
+//! guess. Unknown names are ignored, so later versions may add some. A property that changes what
+//! the data means (`range_deletes`) makes this version refuse the table.
 
 use crate::base::coding::{get_varint, put_varint};
-use crate::base::iterator::api::Direction;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
 use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
 use crate::filter::encoding::Encoding;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
-use crate::table::block::cursor::BlockCursor;
+use crate::table::block::cursor::for_each_entry;
 use crate::table::format::Compression;
 
-/// What is known of one table. Sizes of blocks are as stored, trailers included.
+/// The properties of one table. Sizes of blocks are as stored, trailers included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Entries, tombstones included.
@@ -36,7 +35,7 @@ pub struct Properties {
     pub index_bytes: u64,
     /// Whether index separators are user keys, not internal keys.
     pub index_key_is_user_key: bool,
-    /// How data blocks are compressed where that pays.
+    /// How data blocks are compressed if that makes them smaller.
     pub compression: Compression,
     /// Name of the filter policy as persisted; empty without a filter.
     pub filter_policy: String,
@@ -59,10 +58,10 @@ pub struct Properties {
     pub prefix_filtering: bool,
     /// Id of their rule, parameters included; empty without prefixes, and then not written.
     pub prefix_extractor: String,
-    /// Smallest sequence number; smaller than any of a table that lost entries when it was written
-    /// anew at level 0, where the range is the table's age.
+    /// Smallest sequence number. A table of level 0 that was rewritten keeps its range, since that
+    /// is its age: the range may then be wider than its entries.
     pub smallest_sequence: SequenceNumber,
-    /// Largest sequence number; larger than any, as above.
+    /// Largest sequence number, with the same exception.
     pub largest_sequence: SequenceNumber,
     /// First internal key.
     pub smallest_key: Vec<u8>,
@@ -101,10 +100,10 @@ impl Default for Properties {
     }
 }
 
-/// The one property that the first tables do not have.
+/// The only property that the oldest tables do not have.
 const ENCODING: &str = "filter_encoding";
 
-/// A property that can be read and written; one table of them serves both directions.
+/// A reference to a property: one list of them serves reading and writing.
 enum Field<'p> {
     Number(&'p mut u64),
     Flag(&'p mut bool),
@@ -123,7 +122,7 @@ impl Field<'_> {
 }
 
 impl Properties {
-    /// The false-positive rate to expect of the filter; `None` without one, or of a user's policy.
+    /// The expected false-positive rate of the filter; `None` without one, or for a user's policy.
     ///
     /// An estimate from the keys and bytes of one filter, which `filter/estimates.rs` knows to use.
     /// A block-based filter is one small filter for each block or two, of which RocksDB's encodings
@@ -212,19 +211,15 @@ impl Properties {
     pub fn decode(block: &Block) -> Result<Self, String> {
         let mut properties = Properties::default();
         let mut seen = 0;
-        let mut cursor = BlockCursor::new(Direction::Forward);
-        cursor.seek(block, None);
-        while cursor.valid() {
-            let value = cursor.value(block);
-            for (name, field) in properties.fields() {
-                if name.as_bytes() == cursor.key() {
-                    seen += usize::from(field.is_required(name));
-                    read_field(field, value)
-                        .ok_or_else(|| format!("property {name} with a malformed value"))?;
-                }
-            }
-            cursor.next(block);
-        }
+        for_each_entry(block, |key, value| {
+            let mut fields = properties.fields().into_iter();
+            let Some((name, field)) = fields.find(|(name, _)| name.as_bytes() == key) else {
+                return Ok(());
+            };
+            seen += usize::from(field.is_required(name));
+            read_field(field, value)
+                .ok_or_else(|| format!("property {name} with a malformed value"))
+        })?;
         let expected = properties.fields();
         let expected = expected.iter().filter(|(name, field)| field.is_required(name)).count();
         if seen < expected {
@@ -241,8 +236,8 @@ impl Properties {
     }
 }
 
-/// The label of the encoding in tables that do not say: when they were written, each name stood
-/// for the first encoding that has it.
+/// The label of the encoding of tables that do not record it: when they were written, each name
+/// meant the first encoding that has it.
 fn encoding_by_name(policy: &str) -> &'static str {
     let built_in = Encoding::built_in(10_000).into_iter();
     let named = |encoding: &Encoding| {
@@ -280,7 +275,9 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::iterator::api::Direction;
     use crate::table::block::block::BlockKeys;
+    use crate::table::block::cursor::BlockCursor;
 
     fn sample() -> Properties {
         Properties {

@@ -11,7 +11,6 @@
 //! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
 
 use crate::base::error::{Error, Result};
-use crate::base::iterator::api::Direction;
 use crate::base::key::{Lookup, LookupKey};
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
@@ -20,7 +19,7 @@ use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
-use crate::table::block::cursor::BlockCursor;
+use crate::table::block::cursor::for_each_entry;
 use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
@@ -47,7 +46,7 @@ pub struct TableContext {
     pub pinning: FilterPinning,
 }
 
-/// What the manifest knows of a file. A field that is `None` is not checked.
+/// What the manifest records of a file. A field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expect {
     /// The table's id.
@@ -121,7 +120,7 @@ impl Table {
         })
     }
 
-    /// What the table knows of a key, and what its filter said. "Maybe" with `Absent` is a false
+    /// What the table has of a key, and what its filter said. "Maybe" with `Absent` is a false
     /// positive, unless the key has versions here that the lookup's sequence cannot see.
     pub fn get(
         &self,
@@ -179,7 +178,7 @@ impl Table {
                 let data_offset = entry.handle.data_offset();
                 Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
             }
-            // Above every block: the index alone is sure.
+            // Above every block: the index alone excludes the key.
             None => Ok(FilterVerdict::No),
         }
     }
@@ -195,17 +194,17 @@ impl Table {
         &self.filter
     }
 
-    /// Where the filter stands in the file, if there is one.
+    /// Where the filter is in the file; 0 without one.
     pub fn filter_offset(&self) -> u64 {
         self.filter_offset
     }
 
-    /// What the table says of itself.
+    /// The properties block.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// [`Properties::expected_fpr`], which takes some time, reckoned once.
+    /// [`Properties::expected_fpr`], computed once.
     pub fn expected_fpr(&self) -> Option<f64> {
         *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
@@ -215,7 +214,7 @@ impl Table {
         self.properties.mean_block_bytes()
     }
 
-    /// Names and handles of filter and properties, read anew.
+    /// Names and handles of filter and properties, read from the file.
     ///
     /// # Errors
     /// The metaindex cannot be read, or is damaged.
@@ -243,8 +242,8 @@ impl Table {
         &self.footer
     }
 
-    /// Reads the data index now, unless it is there: so that damage in it is found before anything
-    /// relies on the table, and no lookup waits for it.
+    /// Reads the data index now, unless it is in memory. So damage in it is found before the table
+    /// is used, and no lookup waits for it.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
@@ -287,7 +286,7 @@ impl Table {
         self.file.fetch(entry.handle, slot, BlockKind::Data, fill_cache, io)
     }
 
-    /// The index led to a block that holds no entries of a table, or one of an unknown kind.
+    /// The error for an index that names a block without entries of a table, or of an unknown kind.
     #[cold]
     pub fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
@@ -357,17 +356,15 @@ fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
 fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
     let block = file.read_meta(handle, BlockKind::Metaindex)?;
     let mut entries = Vec::new();
-    let mut cursor = BlockCursor::new(Direction::Forward);
-    cursor.seek(&block, None);
-    while cursor.valid() {
-        let name = String::from_utf8_lossy(cursor.key()).into_owned();
-        let Some(target) = BlockHandle::decode(cursor.value(&block)) else {
+    for_each_entry(&block, |name, value| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let Some(target) = BlockHandle::decode(value) else {
             let what = format!("metaindex with a malformed handle of \"{name}\"");
             return Err(file.corruption(handle.offset, what));
         };
         entries.push((name, target));
-        cursor.next(&block);
-    }
+        Ok(())
+    })?;
     Ok(entries)
 }
 

@@ -1,18 +1,17 @@
-//! Reads what is sound of a damaged table, block by block, and names what is not.
+//! Reads the sound blocks of a damaged table, and names the others.
 //!
 //! For repairs only: every other reader stops at the first damage. [`salvage`] needs no footer, no
-//! index and no properties: it begins behind the header, and the prefix of each block says how
-//! long the block is and what it is. Behind a damaged prefix it searches for the next bytes that
-//! are the prefix of a block of this table at just that place. Each byte is read a fixed number of
-//! times, whatever the file holds.
+//! index and no properties. It begins after the header; the prefix of each block has the length and
+//! the kind of the block. After a damaged prefix it searches for the next bytes that are the prefix
+//! of a block of this table at exactly that offset. Each byte is read a fixed number of times,
+//! whatever the file holds.
 //!
-//! A data block counts as sound if its checksum and structure hold, its keys ascend from those of
-//! the block before, and its sequences are those that the caller expects; so what comes out is in
-//! order and of its table's age. A block of another place is refused by its checksum. Filter, index
-//! and properties are not needed: whoever writes the entries anew makes others.
+//! A data block is sound if its checksum and structure hold, its keys ascend from those of the
+//! block before, and its sequences are in the range that the caller expects. So the entries come in
+//! order and have the age of their table. The checksum refuses a block of another offset. Filter,
+//! index and properties are not salvaged: the repair writes new ones.
 
 use crate::base::error::{Error, Result};
-use crate::base::iterator::api::Direction;
 use crate::base::key::{
     SequenceNumber, compare_internal, split_internal_key, unpack_trailer, user_key,
 };
@@ -22,7 +21,7 @@ use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::block::block::Block;
 use crate::table::block::block::BlockKeys;
-use crate::table::block::cursor::BlockCursor;
+use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, FrameError, HEADER_BYTES,
@@ -35,18 +34,18 @@ use std::path::Path;
 
 /// Bytes of one read of a search for the next block.
 const SEARCH_BYTES: u64 = 64 << 10;
-/// The same where the disk refuses to read so many.
+/// The same where the disk refuses the larger read.
 const SECTOR_BYTES: u64 = 4 << 10;
 
-/// What is known of a damaged table beside its own bytes.
+/// What a repair knows of a damaged table besides its bytes.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Its id, by the manifest. Without it the header has to say it, or the footer.
+    /// Its id, by the manifest. If `None`, the header or the footer must have it.
     pub table_id: Option<u64>,
     /// The sequences that its entries may have; a block with another is not sound.
     pub sequences: RangeInclusive<SequenceNumber>,
-    /// How many entries it has, by the manifest. Without it the properties say it, if they are
-    /// sound. Where all of them are found, damage elsewhere is no loss.
+    /// How many entries it has, by the manifest. If `None`, sound properties say it. If all entries
+    /// are found, damage elsewhere is no loss.
     pub entries: Option<u64>,
 }
 
@@ -55,32 +54,31 @@ pub struct Expected {
 pub struct Salvaged {
     /// Entries that were kept.
     pub entries: u64,
-    /// How many it should have had, as far as anything says.
+    /// How many it should have, if that is known.
     pub expected_entries: Option<u64>,
     /// Where entries were lost, or may have been. Empty if every entry was kept.
     pub lost: Vec<LostBlock>,
 }
 
-/// A place of a table whose entries cannot be read: a data block, or several.
+/// A part of a table whose entries cannot be read: one data block, or several.
 #[derive(Clone, Debug)]
 pub struct LostBlock {
-    /// Every key in it is at or above this user key; `None` if nothing before it could be read.
+    /// Every key in it is at or above this user key; `None` if no block before it could be read.
     pub from: Option<Vec<u8>>,
-    /// Every key in it is at or below this user key; `None` if nothing behind it could be read.
+    /// Every key in it is at or below this user key; `None` if no block after it could be read.
     pub to: Option<Vec<u8>>,
     /// What is wrong.
     pub error: Error,
 }
 
-/// Takes an entry: its internal key and its value.
+/// Takes an entry: internal key and value.
 pub type Keep<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
-/// Gives each entry of each sound data block of the table at `path` to `keep`, in order.
+/// Passes each entry of each sound data block of the table at `path` to `keep`, in order.
 ///
 /// # Errors
-/// `Corruption` if the table's id is not to be found, or is not the expected one: then nothing of
-/// the file can be believed. `UnsupportedFormat`; `Io` if the file cannot be opened; what `keep`
-/// answers.
+/// `Corruption` if the table's id is not found or not the expected one: then no block of the file
+/// can be trusted. `UnsupportedFormat`; `Io` if the file cannot be opened; the errors of `keep`.
 pub fn salvage(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -91,7 +89,7 @@ pub fn salvage(
     let handle = FileHandle::new(&pool, path.to_path_buf());
     let bytes = handle.len()?;
     let table_id = find_id(&handle, bytes, expected.table_id)?;
-    // As if a footer stood behind the file's end: there may be none in it.
+    // As if a footer followed the end of the file, which may have lost its own.
     let with_footer = bytes.saturating_add(FOOTER_BYTES as u64);
     let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0));
     let mut rescue = Rescue {
@@ -108,7 +106,7 @@ pub fn salvage(
     Ok(rescue.finish())
 }
 
-/// The id of the table at `path` by its header, else by its footer; `None` if neither says it.
+/// The id of the table at `path` by its header, else by its footer; `None` if both are damaged.
 ///
 /// # Errors
 /// `UnsupportedFormat`; `Io` if the file cannot be opened.
@@ -159,7 +157,8 @@ fn id_in_footer(handle: &FileHandle, bytes: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Passes on what is no damage. A read that the disk refuses is: the place is gone.
+/// Sorts errors: returns damage, which includes a read that the disk refuses, and fails with
+/// others.
 fn unreadable(error: Error) -> Result<Error> {
     match error {
         Error::Corruption { .. } | Error::Io { op: "read", .. } => Ok(error),
@@ -167,7 +166,7 @@ fn unreadable(error: Error) -> Result<Error> {
     }
 }
 
-/// A loss; whether there were entries is certain if a data block stood there.
+/// A loss. It is certain that entries were lost if a data block was there.
 struct Loss {
     block: LostBlock,
     is_certain: bool,
@@ -175,14 +174,14 @@ struct Loss {
 
 struct Rescue<'a> {
     file: TableFile,
-    /// Of the file as it is.
+    /// Length of the file.
     bytes: u64,
     expected: Expected,
     keep: Keep<'a>,
-    /// Of what was kept.
+    /// The last key that was kept.
     last_key: Vec<u8>,
     entries: u64,
-    /// A block that stands behind all data blocks was met.
+    /// True after the first block that is no data block: all data blocks come before.
     data_ended: bool,
     losses: Vec<Loss>,
 }
@@ -206,7 +205,7 @@ impl Rescue<'_> {
             match kind {
                 BlockKind::Data => self.data_block(handle)?,
                 BlockKind::Properties => self.properties(handle)?,
-                // The last block: what stands behind it is footer, or nobody's.
+                // The last block of a table; the footer follows.
                 BlockKind::Index => return Ok(()),
                 BlockKind::Filter | BlockKind::FilterIndex | BlockKind::Metaindex => {}
             }
@@ -217,7 +216,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// The block whose prefix stands at `position`, if one does. It may reach beyond the file.
+    /// The block whose prefix is at `position`, if one is. It may reach beyond the file.
     fn block_at(&self, position: u64) -> Result<Option<(BlockHandle, BlockKind)>> {
         let mut prefix = [0; BLOCK_PREFIX_BYTES];
         let offset = position.saturating_add(BLOCK_PREFIX_BYTES as u64);
@@ -231,8 +230,8 @@ impl Rescue<'_> {
         Ok(read.map(|(kind, size)| (BlockHandle { offset, size: size.into() }, kind)))
     }
 
-    /// Where the next prefix stands, from `position` on. It takes a few instructions a byte, since
-    /// hardly any eight bytes have a kind where a prefix has it and a size that fits the file.
+    /// The offset of the next prefix, from `position` on. This takes a few instructions per byte,
+    /// since few bytes look like a kind and a size that fits the file.
     fn search(&self, mut position: u64) -> Result<Option<u64>> {
         let mut window = Vec::new();
         let mut step = SEARCH_BYTES;
@@ -255,7 +254,7 @@ impl Rescue<'_> {
                     return Ok(Some(at));
                 }
             }
-            // The last bytes may be the front of a prefix.
+            // A prefix may begin in the last bytes.
             position += (window.len() - (BLOCK_PREFIX_BYTES - 1)) as u64;
             step = SEARCH_BYTES;
         }
@@ -271,17 +270,14 @@ impl Rescue<'_> {
                 return Ok(());
             }
         };
-        let mut cursor = BlockCursor::new(Direction::Forward);
-        cursor.seek(&block, None);
-        self.close_losses(user_key(cursor.key()));
-        while cursor.valid() {
-            (self.keep)(cursor.key(), cursor.value(&block))?;
+        for_each_entry(&block, |key, value| {
+            self.close_losses(user_key(key));
+            (self.keep)(key, value)?;
             self.entries += 1;
             self.last_key.clear();
-            self.last_key.extend_from_slice(cursor.key());
-            cursor.next(&block);
-        }
-        Ok(())
+            self.last_key.extend_from_slice(key);
+            Ok(())
+        })
     }
 
     fn sound_block(&self, handle: BlockHandle) -> Result<Block> {
@@ -289,32 +285,28 @@ impl Rescue<'_> {
         let contents = self.file.read_raw(handle, BlockKind::Data, io)?;
         let wrong = |what: &str| self.file.corruption(handle.offset, what);
         let block = Block::new(&contents, BlockKeys::Internal).map_err(|what| wrong(&what))?;
-        let mut cursor = BlockCursor::new(Direction::Forward);
-        cursor.seek(&block, None);
-        if !cursor.valid() {
+        if block.entries_end() == 0 {
             return Err(wrong("a data block without entries"));
         }
         let mut before = self.last_key.clone();
-        while cursor.valid() {
-            let key = cursor.key();
+        for_each_entry(&block, |key, _| {
             if !before.is_empty() && compare_internal(&before, key) != Ordering::Less {
                 return Err(wrong("keys out of order"));
             }
-            match split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)) {
-                None => return Err(wrong("an entry of an unknown kind")),
-                Some((sequence, _)) if !self.expected.sequences.contains(&sequence) => {
-                    return Err(wrong("an entry older or newer than its table"));
-                }
-                Some(_) => {}
-            }
             before.clear();
             before.extend_from_slice(key);
-            cursor.next(&block);
-        }
+            match split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)) {
+                None => Err(wrong("an entry of an unknown kind")),
+                Some((sequence, _)) if !self.expected.sequences.contains(&sequence) => {
+                    Err(wrong("an entry older or newer than its table"))
+                }
+                Some(_) => Ok(()),
+            }
+        })?;
         Ok(block)
     }
 
-    /// Learns from sound properties how many entries there should be.
+    /// Takes the expected number of entries from sound properties.
     fn properties(&mut self, handle: BlockHandle) -> Result<()> {
         let read = self.file.read_meta(handle, BlockKind::Properties);
         let properties = match read {
@@ -327,7 +319,7 @@ impl Rescue<'_> {
     }
 
     fn lose(&mut self, error: Error, is_certain: bool) {
-        // Behind the data there are no entries to lose.
+        // After the data blocks there are no entries to lose.
         if self.data_ended {
             return;
         }
@@ -336,18 +328,18 @@ impl Rescue<'_> {
         self.losses.push(Loss { block, is_certain });
     }
 
-    /// What was lost so far stood before this key.
+    /// Bounds the losses so far: their keys are below this one.
     fn close_losses(&mut self, key: &[u8]) {
         for loss in self.losses.iter_mut().rev().take_while(|loss| loss.block.to.is_none()) {
             loss.block.to = Some(key.to_vec());
-            // Data blocks stand in one run, so there was one between two of them.
+            // Data blocks are contiguous, so a data block was between these two.
             loss.is_certain = true;
         }
     }
 
     fn finish(mut self) -> Salvaged {
         if !self.data_ended {
-            let what = "the table ends here, without anything behind its data";
+            let what = "the table ends here, without any block after its data";
             let is_told = self.losses.last().is_some_and(|loss| loss.block.to.is_none());
             if !is_told {
                 self.lose(self.file.corruption(self.bytes, what), false);

@@ -1,4 +1,4 @@
-//! Reads a whole table and holds everything it says against everything else.
+//! Verifies a table: reads all of it and compares all its parts.
 //!
 //! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens
 //! the file anew and, with [`Table::verify`], reads past every cache and checks: every block's
@@ -34,10 +34,10 @@ use crate::table::reader::{Expect, Table, TableContext};
 use std::cmp::Ordering;
 use std::path::Path;
 
-/// For what index and filter take beside their bytes.
+/// Memory for index and filter on top of their bytes.
 const ROOM_BYTES: u64 = 1 << 20;
 
-/// What a complete check has seen.
+/// Counts of a complete check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyCounts {
     /// Entries read.
@@ -46,23 +46,23 @@ pub struct VerifyCounts {
     pub data_blocks: u64,
     /// Bytes of those, as stored.
     pub data_bytes: u64,
-    /// Keys that the filter was asked for; 0 without a filter that this database knows.
+    /// Keys that the filter was asked for; 0 without a filter, or with one of an unknown policy.
     pub filter_probes: u64,
 }
 
-/// What a check needs to know beside the file.
+/// The settings of a check.
 pub struct TableCheck<'a> {
     /// The file system.
     pub env: &'a Arc<dyn Env>,
-    /// Filter policies of the user's, to ask filters that name them.
+    /// The user's filter policies, for filters that name them.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
-    /// Prefix extractors of the user's.
+    /// The user's prefix extractors.
     pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
 }
 
 impl TableCheck<'_> {
-    /// Opens the table at `path` anew and checks all of it; answers the table, too. Its index and
-    /// filter are read once and held as long as it is, whatever their size.
+    /// Opens the table at `path` and checks all of it. Returns the table, too. Its index and filter
+    /// are read once and held as long as the table, whatever their size.
     ///
     /// # Errors
     /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
@@ -74,8 +74,8 @@ impl TableCheck<'_> {
     ) -> Result<(Table, VerifyCounts)> {
         let sizes = self.open_with(path, expect, 0)?;
         let properties = sizes.properties();
-        // In memory, offsets and prefixes stand beside index blocks; no file's word is taken for
-        // more than the file holds.
+        // In memory, heads and offsets come on top of an index block. Sizes that the file claims
+        // are limited by the length of the file.
         let claimed = properties.filter_bytes.saturating_add(properties.index_bytes);
         let bytes = claimed.min(sizes.file().bytes()).saturating_mul(4);
         let table = self.open_with(path, expect, bytes.saturating_add(ROOM_BYTES))?;
@@ -83,7 +83,7 @@ impl TableCheck<'_> {
         Ok((table, counts))
     }
 
-    /// Only opens the table and reads its index, and keeps nothing of it in memory.
+    /// Opens the table and reads its index, and pins nothing in memory.
     ///
     /// # Errors
     /// As for [`TableCheck::run`].
@@ -106,14 +106,14 @@ impl TableCheck<'_> {
 }
 
 impl Table {
-    /// Checks the whole table; `progress` is told the bytes of each data block as it is done.
+    /// Checks the whole table. Passes the bytes of each data block to `progress` when it is done.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
         let index = self.file().read_index(
             self.footer().index,
             BlockKind::Index,
             &mut TableIo::default(),
         )?;
-        let mut walk = Walk {
+        let mut check = DataCheck {
             table: self,
             index: &index,
             found: Properties::default(),
@@ -124,29 +124,29 @@ impl Table {
         self.file().check_header()?;
         let mut position = HEADER_BYTES as u64;
         for (i, handle) in index.handles().enumerate() {
-            position = self.check_place(position, handle, BlockKind::Data)?;
-            walk.block(i, handle)?;
-            walk.report.data_blocks += 1;
-            walk.report.data_bytes += handle.stored_bytes();
+            position = self.check_position(position, handle, BlockKind::Data)?;
+            check.block(i, handle)?;
+            check.report.data_blocks += 1;
+            check.report.data_bytes += handle.stored_bytes();
             progress(handle.stored_bytes());
         }
-        walk.compare_properties()?;
-        if walk.io.filter_errors > 0 {
-            // Every entry is in order, so a new filter is all that the table needs.
+        check.compare_properties()?;
+        if check.io.filter_errors > 0 {
+            // All entries are sound, so the table only needs a new filter.
             self.filter().check(self.file())?;
             let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
             return Err(error.of_filter());
         }
         self.check_rest(position)?;
-        Ok(walk.report)
+        Ok(check.report)
     }
 
-    /// Reads all blocks behind the data, so that no byte of the file is without a meaning.
+    /// Reads all blocks after the data, so that every byte of the file is checked.
     fn check_rest(&self, mut position: u64) -> Result<()> {
-        for (handle, kind) in self.blocks_behind_data()? {
+        for (handle, kind) in self.blocks_after_data()? {
             let is_filter = matches!(kind, BlockKind::Filter | BlockKind::FilterIndex);
             let remedy = |error: Error| if is_filter { error.of_filter() } else { error };
-            position = self.check_place(position, handle, kind).map_err(remedy)?;
+            position = self.check_position(position, handle, kind).map_err(remedy)?;
             self.file().read_raw(handle, kind, &mut TableIo::default()).map_err(remedy)?;
         }
         let end = self.file().blocks_end();
@@ -157,8 +157,8 @@ impl Table {
         Err(self.file().corruption(position, what))
     }
 
-    /// Every block that is no data block, in the order of writing.
-    fn blocks_behind_data(&self) -> Result<Vec<(BlockHandle, BlockKind)>> {
+    /// Every other block, in the order of writing.
+    fn blocks_after_data(&self) -> Result<Vec<(BlockHandle, BlockKind)>> {
         let mut blocks = Vec::new();
         let mut properties = None;
         for (name, handle) in self.metaindex()? {
@@ -180,8 +180,8 @@ impl Table {
         Ok(blocks)
     }
 
-    /// Where the block ends, if it begins at `position` and its prefix says what its handle does.
-    fn check_place(&self, position: u64, handle: BlockHandle, kind: BlockKind) -> Result<u64> {
+    /// Where the block ends, if it begins at `position` and its prefix agrees with its handle.
+    fn check_position(&self, position: u64, handle: BlockHandle, kind: BlockKind) -> Result<u64> {
         if handle.start() != Some(position) {
             let what = format!("the block at {} should begin here", handle.offset);
             return Err(self.file().corruption(position, what));
@@ -191,17 +191,18 @@ impl Table {
     }
 }
 
-struct Walk<'t> {
+/// The check of the data blocks, one after the other.
+struct DataCheck<'t> {
     table: &'t Table,
     index: &'t Index,
-    /// Filled as the walk goes, to be held against the table's own.
+    /// Counted while reading, to be compared with the table's own.
     found: Properties,
     last_key: Vec<u8>,
     report: VerifyCounts,
     io: TableIo,
 }
 
-impl Walk<'_> {
+impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
         let file = self.table.file();
         let contents = file.read_raw(handle, BlockKind::Data, &mut self.io)?;
@@ -267,7 +268,7 @@ impl Walk<'_> {
             self.table.filter().prefix_may_match(file, &key, &mut self.io),
         ];
         if verdicts.contains(&FilterVerdict::No) {
-            // No filter looks damaged here, so only a rebuild of all finds this one.
+            // The filter looks sound, so only a rebuild of all filters replaces it.
             let what = "the filter denies a key that the table holds (rebuild with --all)";
             return Err(file.corruption(self.table.filter_offset(), what).of_filter());
         }
@@ -301,7 +302,7 @@ impl Walk<'_> {
                 return Err(self.table.file().corruption(end, what));
             }
         }
-        // A table that lost entries when it was written anew keeps the range it had.
+        // A rewritten table keeps its range, which may be wider than its entries.
         let (has, says) = (&found, own);
         if has.smallest_sequence < says.smallest_sequence
             || has.largest_sequence > says.largest_sequence

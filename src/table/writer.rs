@@ -1,10 +1,10 @@
-//! The file of a table that is being written, behind a write buffer.
+//! The file of a table that is being written, with a write buffer.
 //!
 //! The file begins with its header. `builder` and, through [`BlockSink`], the filter's builder
-//! append blocks; each gets its prefix and its trailer here. The file is written a number of bytes
-//! at a time, each at a multiple of that. The page cache keeps what one write brings in large
-//! folios, as far as it can: more at a time makes later reads faster and writing itself slower.
-//! After an error the file is of no use and the caller removes it.
+//! append blocks; each gets its prefix and its trailer here. All writes but the last have the same
+//! size and are aligned to it. The page cache keeps the bytes of one write in large folios if it
+//! can: larger writes make later reads faster and writing itself slower. After an error the caller
+//! removes the file.
 
 use crate::base::error::{Error, Result};
 use crate::env::api::WritableFile;
@@ -20,15 +20,15 @@ pub struct TableWriter {
     path: PathBuf,
     table_id: u64,
     buffer: Vec<u8>,
-    /// Bytes of one write.
+    /// Size of one write.
     write_bytes: usize,
-    /// Bytes that the file has; the buffer's come behind them.
+    /// Bytes in the file; those of the buffer follow.
     written: u64,
 }
 
 impl TableWriter {
-    /// Starts at the front of `file` with the header, to be written `write_bytes` at a time; `path`
-    /// is for errors.
+    /// Begins a new `file` with the header. It is written `write_bytes` at a time; `path` is for
+    /// errors.
     pub fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
@@ -50,7 +50,7 @@ impl TableWriter {
         self.written + self.buffer.len() as u64
     }
 
-    /// Writes a block between its prefix and its trailer.
+    /// Writes a block with its prefix and its trailer.
     pub fn write_block(
         &mut self,
         stored: &[u8],
@@ -63,10 +63,10 @@ impl TableWriter {
         }
         let offset = self.position() + BLOCK_PREFIX_BYTES as u64;
         let handle = BlockHandle { offset, size: stored.len() as u64 };
-        let place = BlockIdentity { table_id: self.table_id, offset, kind };
-        self.put(&place.prefix(stored.len() as u32))?;
+        let identity = BlockIdentity { table_id: self.table_id, offset, kind };
+        self.put(&identity.prefix(stored.len() as u32))?;
         self.put(stored)?;
-        self.put(&place.trailer(stored, compression))?;
+        self.put(&identity.trailer(stored, compression))?;
         Ok(handle)
     }
 
@@ -144,13 +144,13 @@ mod tests {
         let mut end = HEADER_BYTES as u64;
         for (block, handle) in blocks.iter().zip(handles) {
             let BlockHandle { offset, size } = handle;
-            assert_eq!(handle.start(), Some(end), "one behind the other");
+            assert_eq!(handle.start(), Some(end), "one after the other");
             end = handle.end().unwrap();
             let prefix = bytes[..offset as usize].last_chunk().unwrap();
             assert_eq!(read_prefix(*prefix, 7, offset), Some((kind, size as u32)));
             let stored = &bytes[offset as usize..end as usize];
-            let place = BlockIdentity { table_id: 7, offset, kind };
-            assert_eq!(place.check(stored), Ok((&block[..], Compression::None)));
+            let identity = BlockIdentity { table_id: 7, offset, kind };
+            assert_eq!(identity.check(stored), Ok((&block[..], Compression::None)));
         }
         assert_eq!(end, bytes.len() as u64);
     }

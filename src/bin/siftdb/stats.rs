@@ -39,7 +39,7 @@ commands, such as `siftdb get`, count nothing.
   cache_uncached, cache_rejected   blocks served without being kept
   resident_bytes          filters and indexes that live in their tables
   construction_bytes      filters that are being built
-  evicted_bytes_in_use            evicted bytes that a value or iterator still holds
+  evicted_bytes_in_use    evicted bytes that a value or iterator still holds
   snapshots               snapshots alive
   since_unix_seconds      when counting began; 0 if not known
   levels, total           for each level, level 0 first, and for all together:

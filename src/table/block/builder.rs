@@ -6,27 +6,25 @@
 //!            key[shared..]: non_shared bytes  [trailer - base: width bytes]  value
 //! restart := offset of an entry with shared = 0: u32       every `restart_interval` entries
 //! count   := number of restarts; the top bit says that a hash index precedes it
-//! fingerprint := u8: eight bits of the hash of the entry's user key, in the order of the entries
+//! fingerprint := u8: eight bits of the hash of an entry's user key, in the order of the entries
 //! ```
 //!
-//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order.
-//! The keys of a data block are internal keys: the user key stands as `key`, sequence and kind
-//! behind it as what they are above the block's smallest, in as few bytes as the largest needs.
-//! There, `shared` never grows from a restart point to the next: what an entry shares are bytes of
-//! the restart entry's user key, and a reader that knows where an entry begins needs no other than
-//! these two to know its key.
-//! The block's own trailer (type, checksum) is not written here: see `format`.
+//! Legal calls: `(add+ finish reset)*`, keys strictly ascending by the caller's order. The keys of
+//! a data block are internal keys. The user key is `key`. Its trailer (sequence and kind) follows
+//! as the difference to the block's smallest trailer, in as few bytes as the largest needs. In a
+//! data block, `shared` never grows from one restart point to the next. So an entry shares only
+//! bytes of its restart entry's user key, and a reader needs these two entries to know a key. The
+//! block's own trailer (type, checksum) is written by `format`.
 
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
-use crate::base::key::common_prefix;
-use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, split_internal_key};
+use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, common_prefix, split_internal_key};
 use crate::filter::hash::xxph3_64;
 
 /// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger
 /// block a binary search is faster.
 pub const FINGERPRINTS_MAX: usize = 1024;
 
-/// Most entries of one restart interval. Bounds what a reader holds to walk it backwards.
+/// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub const RESTART_INTERVAL_MAX: usize = 256;
 
 /// Top bit of the restart count: the block has a hash index.
@@ -38,7 +36,7 @@ pub fn fingerprint_of(xxph3: u64) -> u8 {
     (xxph3 >> 24) as u8
 }
 
-/// Builds blocks one after the other, reusing its memory.
+/// Builds blocks one after the other, and reuses its memory.
 #[derive(Debug)]
 pub struct BlockBuilder {
     restart_interval: usize,
@@ -48,21 +46,21 @@ pub struct BlockBuilder {
     buffer: Vec<u8>,
     restarts: Vec<u32>,
     since_restart: usize,
-    /// What the last entry shared, or could have.
+    /// Bytes that the next entry of a data block may share.
     last_shared: usize,
-    /// Without its trailer.
+    /// The last key, without its trailer.
     last_key: Vec<u8>,
     entries: usize,
-    /// Where each trailer stands in `buffer`; stays empty where keys have none.
+    /// Where each trailer is in `buffer`; empty where keys have none.
     trailers: Vec<usize>,
     smallest_trailer: u64,
     largest_trailer: u64,
-    /// Of each entry; stays empty without a hash index.
+    /// One per entry; empty without a hash index.
     fingerprints: Vec<u8>,
 }
 
 impl BlockBuilder {
-    /// For keys that are any bytes: indexes, properties, metaindex. No hash index.
+    /// A builder for keys that are any bytes: indexes, properties, metaindex. No hash index.
     pub fn new(restart_interval: usize) -> Self {
         BlockBuilder {
             restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
@@ -81,7 +79,7 @@ impl BlockBuilder {
         }
     }
 
-    /// For data blocks, whose keys are internal keys.
+    /// A builder for data blocks, whose keys are internal keys.
     pub fn data(restart_interval: usize, hash_index: bool) -> Self {
         BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
     }
@@ -177,7 +175,7 @@ impl BlockBuilder {
         (u64::BITS - largest.leading_zeros()).div_ceil(8).max(1) as usize
     }
 
-    /// Puts `width` bytes in the place of each trailer, which moves all that stands behind it.
+    /// Narrows each trailer to `width` bytes, and moves the bytes after it forward.
     fn narrow_trailers(&mut self, width: usize) {
         let saved = INTERNAL_KEY_TRAILER_BYTES - width;
         let (mut from, mut to) = (0, 0);

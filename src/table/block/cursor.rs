@@ -176,6 +176,20 @@ impl BlockCursor {
     }
 }
 
+/// Passes every entry of a block, key and value, to `take`, which may end this by an error.
+pub fn for_each_entry<E>(
+    block: &Block,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut cursor = BlockCursor::new(Direction::Forward);
+    cursor.seek(block, None);
+    while cursor.valid() {
+        take(cursor.key(), cursor.value(block))?;
+        cursor.next(block);
+    }
+    Ok(())
+}
+
 /// The position of the first entry from the restart point `start` on that is at or above the
 /// internal key `bound`, and how many bytes it shares with the entry before, which are those of the
 /// bound. The end of the entries if there is none.
