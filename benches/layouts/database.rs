@@ -115,15 +115,15 @@ fn top_level(env: &Arc<dyn Env>, table: &Path) -> u64 {
 }
 
 impl Database {
-    /// Opens it, and reads the index of every table. Resident filters and indexes may take
-    /// `resident_share` of the cache.
-    pub fn open(&self, cache_bytes: u64, resident_share: f64) -> Opened<'_> {
+    /// Opens it, and reads the index of every table. Pinned filters and indexes may take
+    /// `pinned_share` of the cache.
+    pub fn open(&self, cache_bytes: u64, pinned_share: f64) -> Opened<'_> {
         let options = Options::new()
             .env(Arc::new(self.env.clone()))
             .create_if_missing(false)
             .auto_compaction(false)
             .block_cache_bytes(cache_bytes)
-            .filter_resident_share(resident_share);
+            .filter_pinned_share(pinned_share);
         let db = options.open(HOME).expect("open");
         let past_all = ReadOptions::new().use_filters(false).fill_cache(false);
         for table in self.keys.chunks(self.keys.len().div_ceil(self.tables as usize)) {
@@ -133,8 +133,8 @@ impl Database {
     }
 
     /// Bytes that filters and indexes hold where all of them stay in memory.
-    pub fn resident_bytes(&self) -> u64 {
-        self.open(1 << 40, 1.0).db.stats().resident_bytes
+    pub fn pinned_bytes(&self) -> u64 {
+        self.open(1 << 40, 1.0).db.stats().pinned_bytes
     }
 
     pub fn bits_per_key(&self) -> f64 {

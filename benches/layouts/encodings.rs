@@ -1,7 +1,7 @@
 //! Every encoding in every layout: space, false positives, and what lookups read.
 //!
 //! *Warm*: filters and indexes are in memory, data is not. *Starved*: a cache of half the bytes of
-//! the full FastLocalBloom filters, nothing resident, and as many lookups before as are counted.
+//! the full FastLocalBloom filters, nothing pinned, and as many lookups before as are counted.
 
 use crate::database::{Database, Pattern, Plan};
 use siftdb::experiment::{Column, Measurement, bytes};
@@ -57,8 +57,8 @@ pub fn print(keys: u64) {
 /// Lookups of absent and of present keys that find filters and indexes in memory.
 fn warm(database: &Database) -> [Measurement; 2] {
     let keys = database.keys.len() as u64;
-    // Partitions are not resident: the cache keeps them.
-    let cache_bytes = database.resident_bytes() + 3 * database.facts.filter_bytes + (1 << 20);
+    // Partitions are not pinned: the cache keeps them.
+    let cache_bytes = database.pinned_bytes() + 3 * database.facts.filter_bytes + (1 << 20);
     [false, true].map(|present| {
         let mut open = database.open(cache_bytes, 0.9);
         // Every 100th key: all partitions are asked.

@@ -1,6 +1,6 @@
 //! Filters that come and go through a cache smaller than they are.
 //!
-//! Nothing is resident, so the cache alone decides what stays. Each row first makes its lookups
+//! Nothing is pinned, so the cache alone decides what stays. Each row first makes its lookups
 //! once to fill the cache, and is counted over as many others.
 
 use crate::database::{Database, Pattern, Plan, full, partitioned};

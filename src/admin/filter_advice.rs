@@ -90,7 +90,7 @@ impl FilterReport {
         let budget = budget_bytes.saturating_mul(PARTS);
         let mut divided = millibits_by_run(&all, budget).into_iter();
         let even = even_millibits(all.iter().sum(), budget);
-        let mut resident_bytes = 0;
+        let mut pinned_bytes = 0;
         let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
             let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
             let asked = asked(&tables);
@@ -99,7 +99,7 @@ impl FilterReport {
             let bits: u128 = bits.map(|(keys, bits)| u128::from(*keys) * u128::from(bits)).sum();
             let divided = whole_filter(bits / u128::from(runs.iter().sum::<u64>().max(1)));
             let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
-            resident_bytes += bytes_divided;
+            pinned_bytes += bytes_divided;
             LevelAdvice {
                 level,
                 asked,
@@ -111,7 +111,7 @@ impl FilterReport {
                 bits_divided: f64::from(divided) / 1_000.0,
                 fpr_divided: asked * false_positive_rate(divided),
                 bytes_divided,
-                layout: match resident_bytes <= self.resident_bytes_max {
+                layout: match pinned_bytes <= self.pinned_bytes_max {
                     true => FilterLayout::Full,
                     false => {
                         FilterLayout::Partitioned { block_bytes: FilterLayout::BLOCK_BYTES_DEFAULT }
@@ -184,7 +184,7 @@ mod tests {
 
     fn report(tables: Vec<FilterFacts>) -> FilterReport {
         let wanted = vec![Some(WantedFilter::default()); 7];
-        FilterReport { tables, wanted, resident_bytes_max: 1 << 20, ..FilterReport::default() }
+        FilterReport { tables, wanted, pinned_bytes_max: 1 << 20, ..FilterReport::default() }
     }
 
     #[test]

@@ -106,11 +106,11 @@ pub enum FilterFinding {
         cache_bytes: u64,
     },
     /// Filters that are read whole are larger than the memory in which they may be pinned.
-    LargerThanResident {
+    LargerThanPinned {
         /// Bytes of the filters in the full and block-based layouts.
         filter_bytes: u64,
         /// Bytes that may be pinned.
-        resident_bytes_max: u64,
+        pinned_bytes_max: u64,
     },
     /// Nearly every lookup that asks the filters of a level finds its key there.
     DoesNotPay {
@@ -138,7 +138,7 @@ impl FilterFinding {
             FilterFinding::Damaged { .. } => "damaged",
             FilterFinding::Unreadable { .. } => "unreadable",
             FilterFinding::LargerThanCache { .. } => "larger-than-cache",
-            FilterFinding::LargerThanResident { .. } => "larger-than-resident",
+            FilterFinding::LargerThanPinned { .. } => "larger-than-pinned",
             FilterFinding::DoesNotPay { .. } => "does-not-pay",
         }
     }
@@ -163,7 +163,7 @@ const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cach
 
 /// What filters beyond their share of the cache cause, and what to do about it.
 const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
-    block_cache_bytes or filter_resident_share, or rebuild them partitioned";
+    block_cache_bytes or filter_pinned_share, or rebuild them partitioned";
 
 impl fmt::Display for FilterFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,8 +223,8 @@ impl fmt::Display for FilterFinding {
                 let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
                 write!(f, "filters take {filters}, more than the cache of {cache}, {BEYOND_CACHE}")
             }
-            FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
-                let (filters, most) = (bytes(*filter_bytes), bytes(*resident_bytes_max));
+            FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max } => {
+                let (filters, most) = (bytes(*filter_bytes), bytes(*pinned_bytes_max));
                 write!(f, "filters that are read whole take {filters}, and {most} {BEYOND_SHARE}")
             }
             FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
@@ -373,9 +373,9 @@ impl FilterReport {
         }
         let whole = asked().filter(|table| !table.layout.starts_with("partitioned"));
         let filter_bytes: u64 = whole.map(|table| table.bytes).sum();
-        let resident_bytes_max = self.resident_bytes_max;
-        (filter_bytes > resident_bytes_max)
-            .then_some(FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max })
+        let pinned_bytes_max = self.pinned_bytes_max;
+        (filter_bytes > pinned_bytes_max)
+            .then_some(FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max })
     }
 }
 
@@ -425,7 +425,7 @@ mod tests {
                 cache_capacity_bytes: 1 << 40,
                 ..Stats::default()
             },
-            resident_bytes_max: 1 << 40,
+            pinned_bytes_max: 1 << 40,
             ..FilterReport::default()
         }
     }
@@ -530,8 +530,8 @@ mod tests {
     #[test]
     fn filter_memory_is_compared_with_the_cache() {
         let mut small = report(good(), 0, 0, 0);
-        small.resident_bytes_max = 1_000_000;
-        assert_eq!(kinds(&small), ["larger-than-resident"]);
+        small.pinned_bytes_max = 1_000_000;
+        assert_eq!(kinds(&small), ["larger-than-pinned"]);
         small.tables[0].layout = "partitioned:4096".into();
         assert!(kinds(&small).is_empty());
         small.stats.cache_capacity_bytes = 1_200_000;

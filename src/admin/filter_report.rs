@@ -31,7 +31,7 @@ pub struct FilterReport {
     /// The counters, and the memory of the cache.
     pub stats: Stats,
     /// Bytes of the cache's budget in which filters and indexes may be pinned.
-    pub resident_bytes_max: u64,
+    pub pinned_bytes_max: u64,
     /// Whether every filter was read to find damage, as by
     /// [`Db::check_filters`](crate::Db::check_filters).
     pub were_read: bool,
@@ -254,7 +254,7 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
         tables,
         wanted: wanted.iter().map(|wanted| wanted.filter.as_ref().map(described)).collect(),
         stats: stats_report::stats(shared),
-        resident_bytes_max: (capacity * shared.options.filter_resident_share) as u64,
+        pinned_bytes_max: (capacity * shared.options.filter_pinned_share) as u64,
         were_read: false,
     }
 }

@@ -44,7 +44,7 @@ pub fn stats(shared: &Shared) -> Stats {
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();
     stats.cache_rejected = shared.cache.rejected();
-    stats.resident_bytes = shared.cache.reserved_bytes();
+    stats.pinned_bytes = shared.cache.reserved_bytes();
     stats.construction_bytes = shared.cache.construction_bytes();
     stats.evicted_bytes_in_use = shared.cache.evicted_bytes_in_use();
     stats.snapshots = shared.snapshots.len() as u64;

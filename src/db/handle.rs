@@ -230,7 +230,7 @@ impl Db {
     }
 
     /// False only if `key` certainly has no value. Reads no file: tables whose filter is not
-    /// resident count as "may contain".
+    /// pinned count as "may contain".
     ///
     /// # Errors
     /// `Closed`.

@@ -283,7 +283,7 @@ fn build(
     state: &ManifestState,
 ) -> Result<Shared> {
     let env = Arc::clone(&options.env);
-    let cache = Cache::new(options.block_cache_bytes, options.filter_resident_share);
+    let cache = Cache::new(options.block_cache_bytes, options.filter_pinned_share);
     let context = TableContext {
         files: FilePool::new(Arc::clone(&env), options.max_open_files),
         cache: Arc::clone(&cache),

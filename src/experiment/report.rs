@@ -90,7 +90,7 @@ pub enum ActKind {
     /// Keys that are there, at all levels; the same cache.
     Present,
     /// Keys that are not there; the cache holds half of the filters' bytes, and nothing is
-    /// resident.
+    /// pinned.
     Starved,
 }
 

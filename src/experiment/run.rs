@@ -88,9 +88,9 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// The share of the cache that resident filters and indexes may take in the first acts: most of it,
+/// The share of the cache that pinned filters and indexes may take in the first acts: most of it,
 /// so that almost no data stays in the cache.
-const RESIDENT_SHARE: f64 = 0.9;
+const PINNED_SHARE: f64 = 0.9;
 
 /// Loads the databases and makes the lookups. `progress` is told about every few hundred keys.
 ///
@@ -177,14 +177,14 @@ impl<'a> Databases<'a> {
         Ok(open)
     }
 
-    fn open(&self, column: Column, cache_bytes: u64, resident_share: f64) -> Result<Db> {
+    fn open(&self, column: Column, cache_bytes: u64, pinned_share: f64) -> Result<Db> {
         Options::new()
             .env(Arc::clone(&self.env) as Arc<dyn Env>)
             .filter(column.filter(self.settings.filter.clone()))
             .create_if_missing(false)
             .auto_compaction(false)
             .block_cache_bytes(cache_bytes)
-            .filter_resident_share(resident_share)
+            .filter_pinned_share(pinned_share)
             .open(self.settings.database(column))
     }
 
@@ -224,16 +224,16 @@ impl<'a> Databases<'a> {
     /// A cache in which the filters and indexes of every database fit, and little data; and one
     /// of half the filters' bytes.
     fn cache_bytes(&self) -> Result<(u64, u64)> {
-        let mut resident = 0;
+        let mut pinned = 0;
         for column in Column::DATABASES {
-            let db = self.open(column, 1 << 40, RESIDENT_SHARE)?;
-            // Partitions are not resident. They come through the cache and may take half of it.
+            let db = self.open(column, 1 << 40, PINNED_SHARE)?;
+            // Partitions are not pinned. They come through the cache and may take half of it.
             let partitioned = column == Column::Partitioned;
             let cached = if partitioned { 2 * self.filter_bytes(column) } else { 0 };
-            resident = resident.max(db.stats().resident_bytes + cached);
+            pinned = pinned.max(db.stats().pinned_bytes + cached);
             db.close()?;
         }
-        Ok((resident * 5 / 4 + (64 << 10), self.filter_bytes(Column::Full) / 2))
+        Ok((pinned * 5 / 4 + (64 << 10), self.filter_bytes(Column::Full) / 2))
     }
 
     fn act(
@@ -243,10 +243,10 @@ impl<'a> Databases<'a> {
         cache_bytes: u64,
         looked_up: &mut dyn FnMut(u64),
     ) -> Result<Act> {
-        let resident_share = if kind == ActKind::Starved { 0.0 } else { RESIDENT_SHARE };
+        let pinned_share = if kind == ActKind::Starved { 0.0 } else { PINNED_SHARE };
         let mut columns = Vec::new();
         for column in Column::ALL {
-            let db = self.open(column, cache_bytes, resident_share)?;
+            let db = self.open(column, cache_bytes, pinned_share)?;
             read_indexes(&db)?;
             // Warms the cache.
             let options = ReadOptions::new().use_filters(column.asks_filters());

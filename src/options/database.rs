@@ -49,7 +49,7 @@ pub struct Options {
     pub(crate) filter_at_level: [Option<Filter>; LEVELS],
     pub(crate) filter_last_level: bool,
     pub(crate) verify_filters: bool,
-    pub(crate) filter_resident_share: f64,
+    pub(crate) filter_pinned_share: f64,
     pub(crate) block_cache_bytes: u64,
     pub(crate) max_open_files: usize,
     pub(crate) table_bytes: u64,
@@ -87,7 +87,7 @@ impl Options {
             filter_at_level: [const { None }; LEVELS],
             filter_last_level: true,
             verify_filters: true,
-            filter_resident_share: 0.5,
+            filter_pinned_share: 0.5,
             block_cache_bytes: 64 << 20,
             max_open_files: 256,
             table_bytes: 64 << 20,
@@ -213,12 +213,12 @@ impl Options {
     /// The share of the cache budget that filters and indexes may take for good, so that a probe
     /// touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them come and go through
     /// the cache like data.
-    pub fn filter_resident_share(mut self, share: f64) -> Self {
-        self.filter_resident_share = share;
+    pub fn filter_pinned_share(mut self, share: f64) -> Self {
+        self.filter_pinned_share = share;
         self
     }
 
-    /// Bytes for cached blocks, filters and indexes, resident ones included. Default: 64 MiB; 0
+    /// Bytes for cached blocks, filters and indexes, pinned ones included. Default: 64 MiB; 0
     /// works and caches nothing. More saves reads; it is the one knob for read memory.
     pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
         self.block_cache_bytes = bytes;
@@ -328,9 +328,9 @@ impl Options {
                 return refuse(format!("{name} is {value}; it may be {low} to {high}"));
             }
         }
-        if !(0.0..=1.0).contains(&self.filter_resident_share) {
-            let share = self.filter_resident_share;
-            return refuse(format!("filter_resident_share is {share}; it may be 0 to 1"));
+        if !(0.0..=1.0).contains(&self.filter_pinned_share) {
+            let share = self.filter_pinned_share;
+            return refuse(format!("filter_pinned_share is {share}; it may be 0 to 1"));
         }
         if self.error_if_exists && !self.create_if_missing {
             return refuse("error_if_exists without create_if_missing can open nothing".into());
@@ -339,9 +339,9 @@ impl Options {
             filter.validate().or_else(refuse)?;
         }
         let pins_all = self.filter_pinning().contains(&FilterPinning::All);
-        if pins_all && self.filter_resident_share * (self.block_cache_bytes as f64) < 1.0 {
+        if pins_all && self.filter_pinned_share * (self.block_cache_bytes as f64) < 1.0 {
             return refuse(
-                "FilterPinning::All without memory that may be pinned: filter_resident_share or \
+                "FilterPinning::All without memory that may be pinned: filter_pinned_share or \
                  block_cache_bytes is 0"
                     .into(),
             );

@@ -99,7 +99,7 @@ pub enum FilterAnswer {
 #[non_exhaustive]
 pub enum FilterSource {
     /// In memory for as long as its table is open.
-    Resident,
+    Pinned,
     /// In the block cache.
     Cached,
     /// In the file.
@@ -217,7 +217,7 @@ fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
         FilterVerdict::NotConsulted => None,
         _ if io.filter_read > 0 => Some(FilterSource::File),
         _ if io.filter_cached > 0 => Some(FilterSource::Cached),
-        _ => Some(FilterSource::Resident),
+        _ => Some(FilterSource::Pinned),
     };
     ExplainFilter { answer, source, bytes_read: io.filter_bytes }
 }
@@ -252,7 +252,7 @@ impl fmt::Display for ExplainFilter {
         };
         f.pad(&match self.source {
             None => answer.to_string(),
-            Some(FilterSource::Resident) => format!("{answer} (resident)"),
+            Some(FilterSource::Pinned) => format!("{answer} (pinned)"),
             Some(FilterSource::Cached) => format!("{answer} (cached)"),
             Some(FilterSource::File) => format!("{answer} (read, {})", bytes(self.bytes_read)),
         })

@@ -139,7 +139,7 @@ fn search_memtables(
     Lookup::Absent
 }
 
-/// False only if memtables, fences and resident filters prove that `key` is not there now. Reads
+/// False only if memtables, fences and pinned filters prove that `key` is not there now. Reads
 /// no file.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! An open table and the point lookup in it.
 //!
 //! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, the
-//! filter, which then stays ("resident"); else it comes through the cache at each use. It checks
+//! filter, which then stays ("pinned"); else it comes through the cache at each use. It checks
 //! the file's size and id against what the manifest expects, so that a swapped or cut file is found
 //! before anything is asked of it. The data index is read at its first use, or by
 //! [`Table::load_index`]: for tables that were just written, and for those who look for damage.
@@ -62,7 +62,7 @@ pub struct TableReadOptions {
     pub use_filters: bool,
     /// Keep what is read in the cache.
     pub fill_cache: bool,
-    /// The version has already asked the resident filter, which said "maybe".
+    /// The version has already asked the pinned filter, which said "maybe".
     pub filter_said_maybe: bool,
 }
 
@@ -183,7 +183,7 @@ impl Table {
         }
     }
 
-    /// The filter for the version's probe array, if it is resident, of the whole table and of
+    /// The filter for the version's probe array, if it is pinned, of the whole table and of
     /// whole keys.
     pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
         self.filter.pinned_filter()

@@ -1,7 +1,7 @@
 //! Tests of whole tables: written by the builder, read by lookups, walks and `verify`.
 //!
 //! The model is the sorted list of entries. Options vary over block sizes, restart intervals, hash
-//! index, compression, every filter layout and encoding, resident or cached filters and indexes.
+//! index, compression, every filter layout and encoding, pinned or cached filters and indexes.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
@@ -135,11 +135,11 @@ pub fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
     env.read_file(Path::new(PATH)).unwrap()
 }
 
-/// Opens a table with these bytes; `resident` decides whether index and filter stay in memory.
-pub fn open(bytes: &[u8], expect: Expect, resident: bool) -> Result<Arc<Table>> {
+/// Opens a table with these bytes; `pinned` decides whether index and filter stay in memory.
+pub fn open(bytes: &[u8], expect: Expect, pinned: bool) -> Result<Arc<Table>> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
-    open_in(env, expect, Cache::new(4 << 20, if resident { 0.5 } else { 0.0 }))
+    open_in(env, expect, Cache::new(4 << 20, if pinned { 0.5 } else { 0.0 }))
 }
 
 fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
@@ -212,12 +212,12 @@ proptest! {
         entries in any_entries(),
         options in any_options(),
         others in any_entries(),
-        resident: bool,
+        pinned: bool,
     ) {
         let bytes = bytes_of(&options, &entries);
-        let table = open(&bytes, Expect::default(), resident).unwrap();
+        let table = open(&bytes, Expect::default(), pinned).unwrap();
         let uncached = open_uncached(&bytes);
-        prop_assert_eq!(table.file().cache().reserved_bytes() > 0, resident);
+        prop_assert_eq!(table.file().cache().reserved_bytes() > 0, pinned);
         let report = table.verify(&mut |_| ()).unwrap();
         prop_assert_eq!(report.entries, entries.len() as u64);
         prop_assert_eq!(report.filter_probes > 0, options.filter.is_some());
@@ -356,8 +356,8 @@ fn each_flipped_byte_is_noticed_or_harmless() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);
             let case = format!("{:?}, byte {at}", options.filter);
-            let resident = at % 2 == 0;
-            let opened = open(&damaged, Expect::default(), resident);
+            let pinned = at % 2 == 0;
+            let opened = open(&damaged, Expect::default(), pinned);
             let verified = opened.as_ref().is_ok_and(|table| table.verify(&mut |_| ()).is_ok());
             assert!(!verified, "{case}: verify passed");
             let whole = assert_right_or_corrupt(opened, &entries, &case);

@@ -16,7 +16,7 @@ use crate::tree::handle::TableHandle;
 /// What a probe of one table needs.
 #[derive(Debug)]
 pub struct TableProbe {
-    /// The filter of the whole table, if it is resident.
+    /// The filter of the whole table, if it is pinned.
     pub filter: Option<PreparedFilter>,
     /// The filter holds prefixes only: it answers for the prefix of a key.
     pub by_prefix: bool,
@@ -36,7 +36,7 @@ impl TableProbe {
         }
     }
 
-    /// True if the resident filter proves that the table does not have the key. `bits` are of its
+    /// True if the pinned filter proves that the table does not have the key. `bits` are of its
     /// hash, the same for all tables of a lookup.
     #[inline(always)]
     pub fn denies(&self, hash: &KeyHash<'_>, bits: &mut LineBits) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Called by `read/multi_get.rs` with the keys that no memtable answered, ascending. Each table
 //! gets the run of open keys between its fences: in level 0 every table, newest first; in every
-//! other level the tables divide the keys into runs. A resident filter is asked here, in windows
+//! other level the tables divide the keys into runs. A pinned filter is asked here, in windows
 //! with prefetched memory, and a table is searched only if its filter let a key pass.
 //!
 //! A key that has its answer leaves the batch before an older table is asked (I4, I11). Keys are
@@ -74,7 +74,7 @@ fn run_of(fence: &Fence, keys: &[&mut BatchKey<'_>]) -> Range<usize> {
     start..end
 }
 
-/// Asks one table for a run of keys: its filter first, if it is resident; counts each key.
+/// Asks one table for a run of keys: its filter first, if it is pinned; counts each key.
 fn search_run(
     level: usize,
     probe: &TableProbe,
@@ -82,13 +82,13 @@ fn search_run(
     read: TableReadOptions,
     stripe: &Stripe<'_>,
 ) -> Result<()> {
-    let resident = probe.filter.as_ref().filter(|_| read.use_filters);
-    if let Some(filter) = resident {
+    let pinned = probe.filter.as_ref().filter(|_| read.use_filters);
+    if let Some(filter) = pinned {
         ask(keys, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
     }
-    if resident.is_none() || keys.iter().any(|key| key.may_be_here()) {
+    if pinned.is_none() || keys.iter().any(|key| key.may_be_here()) {
         let mut io = TableIo::default();
-        let options = TableReadOptions { filter_said_maybe: resident.is_some(), ..read };
+        let options = TableReadOptions { filter_said_maybe: pinned.is_some(), ..read };
         let result = probe.handle.table.multi_get(keys, options, &mut io);
         count_io(level, &io, stripe);
         result?;

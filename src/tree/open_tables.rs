@@ -2,7 +2,7 @@
 //!
 //! The cost of opening a large table is reading and checking its filter. Several threads share that
 //! work if there is enough of it. Tables are opened in the order of levels, so if memory for
-//! resident filters runs out, the deepest levels go without. If several tables fail, the answer is
+//! pinned filters runs out, the deepest levels go without. If several tables fail, the answer is
 //! the first error in that order.
 
 use crate::base::error::{Error, Result};

@@ -149,8 +149,8 @@ impl Version {
         Ok(Lookup::Absent)
     }
 
-    /// True unless the resident filters and fences prove that no table has `user_key`; reads
-    /// nothing. Tables without a resident filter count as "may contain".
+    /// True unless the pinned filters and fences prove that no table has `user_key`; reads
+    /// nothing. Tables without a pinned filter count as "may contain".
     #[must_use]
     pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
         let head = key_head(user_key);
@@ -174,7 +174,7 @@ struct PointLookup<'a, 'k> {
 }
 
 impl PointLookup<'_, '_> {
-    /// True, and counted, if the resident filter of the table says "no". Inlined with everything
+    /// True, and counted, if the pinned filter of the table says "no". Inlined with everything
     /// that it calls: most lookups in most tables end here.
     #[inline(always)]
     fn is_denied(&mut self, level: usize, probe: &TableProbe) -> bool {

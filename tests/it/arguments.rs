@@ -120,7 +120,7 @@ fn bad_options() -> Vec<(String, Options)> {
         add("three decimals", Options::new().filter(Filter::bloom_then_ribbon(bits, 2)));
     }
     for share in [-0.1, 1.5, f64::NAN, f64::INFINITY] {
-        add("filter_resident_share", Options::new().filter_resident_share(share));
+        add("filter_pinned_share", Options::new().filter_pinned_share(share));
     }
     for window_bytes in [257, 1000, usize::MAX] {
         add("window_bytes", layout(FilterLayout::BlockBased { window_bytes }));
@@ -136,7 +136,7 @@ fn bad_options() -> Vec<(String, Options)> {
     add("filter policy's name", Options::new().filter(Filter::custom(long.clone())));
     add("prefix extractor's id", prefix(Prefix::custom(long)));
     let pinned = || Filter::bloom(9.0).pinning(FilterPinning::All);
-    add("FilterPinning::All", Options::new().filter(pinned()).filter_resident_share(0.0));
+    add("FilterPinning::All", Options::new().filter(pinned()).filter_pinned_share(0.0));
     add("FilterPinning::All", Options::new().filter_at_level(2, pinned()).block_cache_bytes(0));
     let windows = FilterLayout::BlockBased { window_bytes: 2048 };
     add("monkey(0)", Options::new().filter(Filter::monkey(0)));

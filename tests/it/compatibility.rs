@@ -105,7 +105,7 @@ fn lookups_read_the_blocks_of_their_layout() {
         let options = Options::new()
             .filter(filter.filter.clone())
             .block_cache_bytes(0)
-            .filter_resident_share(0.0)
+            .filter_pinned_share(0.0)
             .block_bytes(512)
             .auto_compaction(false)
             .env(Arc::new(counting.clone()));

@@ -142,7 +142,7 @@ fn a_starved_cache_rereads_filters() {
     let [full, partitioned] = [Column::Full, Column::Partitioned].map(|c| per_lookup(&starved, c));
     assert!(full > filter_bytes as f64 / 10.0, "{full}\n{report}");
     assert!(partitioned > 100.0 && full > 1.3 * partitioned, "{partitioned} {full}\n{report}");
-    // Indexes are not resident either: a lookup without filters reads them too.
+    // Indexes are not pinned either: a lookup without filters reads them too.
     let unfiltered = starved.column(Column::NoFilter).unwrap();
     assert!(unfiltered.total.index_blocks_read > unfiltered.lookups / 2, "{report}");
     assert_eq!(absent.column(Column::NoFilter).unwrap().total.index_blocks_read, 0);

@@ -195,7 +195,7 @@ fn the_doctor_names_what_is_wrong_with_filters() {
     assert!(stats(&good, &[]).is_empty());
     assert_eq!(stats(&good, &["--bits", "16"]), ["weaker"]);
     assert_eq!(stats(&good, &["--cache", "1kB"]), ["larger-than-cache"]);
-    assert_eq!(stats(&good, &["--cache", "5kB"]), ["larger-than-resident"]);
+    assert_eq!(stats(&good, &["--cache", "5kB"]), ["larger-than-pinned"]);
     let none = database(&place, "none", Filter::none());
     assert_eq!(stats(&none, &[]), ["no-filter"]);
     let unknown = database(&place, "unknown", Filter::custom(Arc::new(Marks)));

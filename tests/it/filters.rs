@@ -153,7 +153,7 @@ fn lookups_read_the_expected_blocks() {
         }
         db.flush().unwrap();
         if filter.fpr_max.is_some() {
-            // Loads the partitions; what is not resident stays in the cache from here on.
+            // Loads the partitions; what is not pinned stays in the cache from here on.
             get_absent(&db, count);
         }
 
@@ -571,12 +571,12 @@ fn filters_larger_than_the_cache_stay_correct() {
             let options = small_options()
                 .filter(filter.clone())
                 .block_cache_bytes(cache_bytes)
-                .filter_resident_share(0.0);
+                .filter_pinned_share(0.0);
             let db = open(&MemEnv::new(), &options).unwrap();
             put_shuffled(&db, 0..400, 13);
             db.compact_range(..).unwrap();
             check_answers(&db, 400, &name);
-            assert_eq!(db.stats().resident_bytes, 0, "{name}");
+            assert_eq!(db.stats().pinned_bytes, 0, "{name}");
         }
     }
 }

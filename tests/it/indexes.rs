@@ -41,7 +41,7 @@ fn settled(env: &IndexEnv, options: &Options) -> Map {
     map
 }
 
-fn resident(options: Options) -> Options {
+fn pinned(options: Options) -> Options {
     options.block_cache_bytes(16 << 20)
 }
 
@@ -81,13 +81,13 @@ fn must_blame_an_index<T: std::fmt::Debug>(
 fn a_damaged_index_fails_only_its_readers() {
     for filter in one_of_each_layout() {
         let options = small_options().filter(filter.filter.clone()).block_bytes(300);
-        for (options, is_resident) in
-            [(resident(options.clone()), true), (options.filter_resident_share(0.0), false)]
+        for (options, is_pinned) in
+            [(pinned(options.clone()), true), (options.filter_pinned_share(0.0), false)]
         {
             let (memory, env) = disk();
             let map = settled(&env, &options);
             for indexes in [Indexes::Damaged, Indexes::Unreadable] {
-                let name = format!("{}, resident {is_resident}, {indexes:?}", filter.name);
+                let name = format!("{}, pinned {is_pinned}, {indexes:?}", filter.name);
                 env.set(indexes);
                 let db = open(&env, &options).expect(&name);
                 must_fail_where_indexes_are_needed(&db, &memory, indexes, &map, &name);
@@ -174,9 +174,9 @@ fn tables_with_damaged_indexes_are_never_installed() {
         ("filters", |db| db.rebuild_filters(FilterRebuild::All).map(drop)),
     ];
     for (which, job) in jobs {
-        for is_resident in [true, false] {
+        for is_pinned in [true, false] {
             let options = small_options().auto_compaction(false);
-            let options = if is_resident { resident(options) } else { options };
+            let options = if is_pinned { pinned(options) } else { options };
             let options = options.filter(Filter::bloom(10.0).layout(FilterLayout::Full));
             let (memory, env) = disk();
             let mut map = settled(&env, &options);
@@ -196,7 +196,7 @@ fn tables_with_damaged_indexes_are_never_installed() {
             let before = manifest();
             env.set(Indexes::Damaged);
             let done = job(&db);
-            assert!(done.is_err(), "{which}, resident {is_resident}");
+            assert!(done.is_err(), "{which}, pinned {is_pinned}");
             assert!(manifest() == before, "{which}");
             env.set(Indexes::Sound);
             assert_eq!(scan(&db).unwrap(), map, "{which}");
@@ -209,7 +209,7 @@ fn tables_with_damaged_indexes_are_never_installed() {
 
 #[test]
 fn an_index_is_read_once() {
-    let options = resident(small_options()).write_buffer_bytes(1 << 20);
+    let options = pinned(small_options()).write_buffer_bytes(1 << 20);
     let options = options.table_bytes(1 << 20).level_base_bytes(1 << 20);
     let options = options.filter(Filter::bloom(16.0).layout(FilterLayout::Full));
     let (memory, env) = disk();

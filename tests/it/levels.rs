@@ -162,12 +162,12 @@ fn pinned_filters_are_asked_without_a_block() {
             let touched = level.filter_blocks_cached + level.filter_blocks_read;
             assert_eq!((touched, level.not_consulted), (blocks * asked, 0), "{pinning:?}");
         }
-        let resident = db.stats().resident_bytes;
-        assert_eq!(resident > filter_bytes(&db), pinning == FilterPinning::All, "{resident}");
+        let pinned = db.stats().pinned_bytes;
+        assert_eq!(pinned > filter_bytes(&db), pinning == FilterPinning::All, "{pinned}");
         let explained = db.explain(absent_key(7)).unwrap();
         let said = explained.steps.iter().filter_map(|step| step.filter.source);
-        let is_resident = |source| source == FilterSource::Resident;
-        assert!(said.into_iter().all(|source| is_resident(source) == (blocks == 0)), "{explained}");
+        let is_pinned = |source| source == FilterSource::Pinned;
+        assert!(said.into_iter().all(|source| is_pinned(source) == (blocks == 0)), "{explained}");
         for number in 0..20_000 {
             assert!(db.get(key(number)).unwrap().is_some());
         }
@@ -196,10 +196,10 @@ fn the_last_level_is_unpinned_first() {
     let env = MemEnv::new();
     let full = Filter::bloom(10.0).layout(FilterLayout::Full);
     two_levels_on(&env, &by_hand().filter(full.clone())).close().unwrap();
-    let options = by_hand().filter(full).block_cache_bytes(108 << 10).filter_resident_share(0.25);
+    let options = by_hand().filter(full).block_cache_bytes(108 << 10).filter_pinned_share(0.25);
     let db = open(&env, &options).unwrap();
-    let (filters, resident) = (filter_bytes(&db), db.stats().resident_bytes);
-    assert!(filters > 27 << 10 && resident <= 27 << 10, "{filters} bytes, {resident} resident");
+    let (filters, pinned) = (filter_bytes(&db), db.stats().pinned_bytes);
+    assert!(filters > 27 << 10 && pinned <= 27 << 10, "{filters} bytes, {pinned} pinned");
     let absent = get_absent(&db, 19_980);
     let blocks = [0, 1].map(|level| {
         absent.levels[level].filter_blocks_cached + absent.levels[level].filter_blocks_read

@@ -429,7 +429,7 @@ fn random_options(rng: &mut Rng, filter: &NamedFilter) -> Options {
         .auto_compaction(rng.chance(80))
         .block_bytes(*rng.pick(&[64, 512, 4096]))
         .block_cache_bytes(*rng.pick(&[0, 8 << 10, 1 << 20]))
-        .filter_resident_share(*rng.pick(&[0.0, 0.5, 1.0]));
+        .filter_pinned_share(*rng.pick(&[0.0, 0.5, 1.0]));
     if rng.chance(70) {
         // Without it, tables that name this policy are read as if they had no filter.
         options =

@@ -98,11 +98,11 @@ fn multi_get_agrees_with_single_gets() {
     for (number, filter) in all_filters().into_iter().enumerate() {
         for seed in seeds(2) {
             let mut rng = Rng::new(seed * 100 + number as u64);
-            let resident_share = if seed % 2 == 0 { 0.5 } else { 0.0 };
+            let pinned_share = if seed % 2 == 0 { 0.5 } else { 0.0 };
             let options = small_options()
                 .write_buffer_bytes(4 << 20)
                 .auto_compaction(false)
-                .filter_resident_share(resident_share)
+                .filter_pinned_share(pinned_share)
                 .filter(filter.filter.clone());
             let db = open(&MemEnv::new(), &options).unwrap();
             let all = odd_keys(900, &mut rng);
@@ -246,8 +246,7 @@ fn damage_never_changes_a_batchs_answers() {
         for at in (0..sound[&table].len()).step_by(41) {
             let mut damaged = sound.clone();
             damaged.get_mut(&table).unwrap()[at] ^= 1 << (at % 8);
-            let options =
-                options.clone().filter_resident_share(if at % 2 == 0 { 0.0 } else { 0.5 });
+            let options = options.clone().filter_pinned_share(if at % 2 == 0 { 0.0 } else { 0.5 });
             let Ok(db) = open(&copy_of(&damaged), &options) else { continue };
             let case = format!("{layout_name}, byte {at}");
             let single: Result<Vec<_>> = wanted.iter().map(|key| db.get(key)).collect();

@@ -193,7 +193,7 @@ fn prefix_filters_never_change_answers() {
                 let share = [0.0, 0.5][seed as usize % 2];
                 let options = |filter: Filter| {
                     let options = small_options().filter(filter).block_bytes(64);
-                    let options = options.auto_compaction(false).filter_resident_share(share);
+                    let options = options.auto_compaction(false).filter_pinned_share(share);
                     options
                         .register_filter_policy(Arc::new(Marks))
                         .register_prefix(Arc::new(UpToDash))

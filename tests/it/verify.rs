@@ -75,7 +75,7 @@ fn verify_names_the_file_of_every_flip() {
     let env = MemEnv::new();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
-    // Resident filters and cached blocks are at hand: none of them may answer for the file.
+    // Pinned filters and cached blocks are at hand: none of them may answer for the file.
     db.iter().for_each(|entry| drop(entry.unwrap()));
     sound(&db, "before");
     // Wait until the background has removed the obsolete files of the flush and the compaction: a

@@ -76,14 +76,14 @@ pub struct Stats {
     pub filter_errors: u64,
     /// Capacity of the block cache in bytes.
     pub cache_capacity_bytes: u64,
-    /// Bytes in the cache now, resident reservations not included.
+    /// Bytes in the cache now, pinned reservations not included.
     pub cache_bytes: u64,
     /// Blocks that were not cached because each is larger than a quarter of the capacity.
     pub cache_uncached: u64,
     /// Data blocks that were not cached because the cache was full and they were not read lately.
     pub cache_rejected: u64,
     /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
-    pub resident_bytes: u64,
+    pub pinned_bytes: u64,
     /// Bytes of filters that are being built, charged to the same budget.
     pub construction_bytes: u64,
     /// Bytes of blocks that were evicted from the cache and that a value or iterator still uses.

@@ -66,12 +66,12 @@ impl fmt::Display for Stats {
         let (snapshots, filter_errors) = (self.snapshots, self.filter_errors);
         let [memtables, cache, capacity] =
             [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
-        let [resident, construction, pinned] =
-            [self.resident_bytes, self.construction_bytes, self.evicted_bytes_in_use].map(bytes);
+        let [pinned, construction, evicted] =
+            [self.pinned_bytes, self.construction_bytes, self.evicted_bytes_in_use].map(bytes);
         write!(
             f,
-            "memory: memtables {memtables}, cache {cache} of {capacity}, resident filters and \
-             indexes {resident}, filters being built {construction}, pinned {pinned}; \
+            "memory: memtables {memtables}, cache {cache} of {capacity}, pinned filters and \
+             indexes {pinned}, filters being built {construction}, evicted in use {evicted}; \
              {snapshots} snapshots, {filter_errors} filter errors"
         )
     }

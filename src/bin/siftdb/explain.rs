@@ -26,7 +26,7 @@ JSON fields:
   value_bytes     bytes of the value, or null
   steps           the places that were asked, in order:
     place         memtable_age, 0 for the newest memtable; or level and table, its number
-    filter        answer: not_asked, damaged, no or maybe; source: resident, cached, file or null;
+    filter        answer: not_asked, damaged, no or maybe; source: pinned, cached, file or null;
                   bytes_read: bytes of the filter read from the file
     touched       index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read,
                   data_bytes_read
@@ -93,7 +93,7 @@ fn step_json(step: &ExplainStep) -> Value {
                 _ => "not_asked",
             },
             "source": step.filter.source.map(|source| match source {
-                FilterSource::Resident => "resident",
+                FilterSource::Pinned => "pinned",
                 FilterSource::Cached => "cached",
                 _ => "file",
             }),

@@ -37,7 +37,7 @@ commands, such as `siftdb get`, count nothing.
   filter_errors           filters that could not be used
   cache_capacity_bytes, cache_bytes   block cache: capacity and use
   cache_uncached, cache_rejected   blocks served without being kept
-  resident_bytes          filters and indexes that live in their tables
+  pinned_bytes            filters and indexes that live in their tables
   construction_bytes      filters that are being built
   evicted_bytes_in_use    evicted bytes that a value or iterator still holds
   snapshots               snapshots alive
@@ -108,7 +108,7 @@ fn stats_json(stats: &Figures) -> Value {
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
         cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,
-        resident_bytes, construction_bytes, evicted_bytes_in_use, snapshots, since_unix_seconds,
+        pinned_bytes, construction_bytes, evicted_bytes_in_use, snapshots, since_unix_seconds,
     );
     let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
     object.insert("levels".into(), json!(levels));

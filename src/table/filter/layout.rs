@@ -76,7 +76,7 @@ impl fmt::Display for FilterLayout {
 }
 
 /// How much of a table's filter stays in memory as long as the table is open, as far as the
-/// cache's share for that allows (`Options::filter_resident_share`). The rest comes and goes
+/// cache's share for that allows (`Options::filter_pinned_share`). The rest comes and goes
 /// through the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilterPinning {

@@ -47,7 +47,7 @@ JSON fields. Counters run since since_unix_seconds, or over the lookups of --pro
   since_unix_seconds   when counting began; 0 if not known
   probe             lookups and found, those of --probe; or null
   log_entries       entries that are only in the log, in no table and no filter
-  cache_capacity_bytes, resident_bytes_max   the cache, and what of it filters may take for good";
+  cache_capacity_bytes, pinned_bytes_max   the cache, and what of it filters may take for good";
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]
@@ -229,7 +229,7 @@ fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
             json!({ "lookups": lookups, "found": found })
         }),
         "cache_capacity_bytes": report.stats.cache_capacity_bytes,
-        "resident_bytes_max": report.resident_bytes_max,
+        "pinned_bytes_max": report.pinned_bytes_max,
     })
 }
 
@@ -272,8 +272,8 @@ fn finding_json(finding: &FilterFinding) -> Value {
         FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
             json!({ "filter_bytes": filter_bytes, "cache_bytes": cache_bytes })
         }
-        FilterFinding::LargerThanResident { filter_bytes, resident_bytes_max } => {
-            json!({ "filter_bytes": filter_bytes, "resident_bytes_max": resident_bytes_max })
+        FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max } => {
+            json!({ "filter_bytes": filter_bytes, "pinned_bytes_max": pinned_bytes_max })
         }
         FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => json!({
             "level": level,
