@@ -5,15 +5,15 @@
 //! deeper level. Its false positives are the sum of the rates of these tables. The budget is
 //! divided as by `Filter::monkey` (`filter/allocation.rs`), at the rates of FastLocalBloom. From
 //! the top level down, the layout is full while the filters fit into pinned memory, and partitioned
-//! below.
+//! below. A level counts less where lookups find their keys in it or above it.
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
-use crate::filter::allocation::millibits_by_run;
+use crate::filter::allocation::{Run, millibits_by_run};
 use crate::filter::encoding::Encoding;
 use crate::table::filter::layout::FilterLayout;
 
-/// The parts into which the division splits a table.
-const PARTS: u64 = 8;
+/// A table that hardly any lookup asks gets few bits, but some.
+const SHARE_MIN: f64 = 0.001;
 
 /// Filters for a memory budget; from [`FilterReport::advice`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,20 +84,19 @@ impl FilterReport {
             .map(|level| (level, self.level(level).collect::<Vec<_>>()))
             .filter(|(_, tables)| !tables.is_empty())
             .collect();
-        let runs: Vec<Vec<u64>> =
-            levels.iter().map(|(_, tables)| runs(tables, asked(tables))).collect();
+        let runs: Vec<Vec<Run>> =
+            levels.iter().map(|(level, tables)| self.runs(*level, tables)).collect();
         let all = runs.concat();
-        let budget = budget_bytes.saturating_mul(PARTS);
-        let mut divided = millibits_by_run(&all, budget).into_iter();
-        let even = even_millibits(all.iter().sum(), budget);
+        let mut divided = millibits_by_run(&all, budget_bytes).into_iter();
+        let even = even_millibits(all.iter().map(|run| run.keys).sum(), budget_bytes);
         let mut pinned_bytes = 0;
         let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
             let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
             let asked = asked(&tables);
             // Options are set by level, so all tables of level 0 get the same bits.
             let bits = runs.iter().zip(&mut divided);
-            let bits: u128 = bits.map(|(keys, bits)| u128::from(*keys) * u128::from(bits)).sum();
-            let divided = whole_filter(bits / u128::from(runs.iter().sum::<u64>().max(1)));
+            let bits: u128 = bits.map(|(run, bits)| u128::from(run.keys) * u128::from(bits)).sum();
+            let divided = whole_filter(bits / u128::from(keys.max(1)));
             let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
             pinned_bytes += bytes_divided;
             LevelAdvice {
@@ -121,19 +120,23 @@ impl FilterReport {
         });
         FilterAdvice { budget_bytes, levels: levels.collect() }
     }
+
+    /// The sorted runs of a level: each table of level 0, and all of a deeper one.
+    fn runs(&self, level: usize, tables: &[&FilterFacts]) -> Vec<Run> {
+        let level_share = self.level_shares.get(level).copied().unwrap_or(1.0);
+        let run = |tables: &[&FilterFacts]| Run {
+            keys: tables.iter().map(|table| keys_of(table)).sum(),
+            share: asked(tables).min(level_share).max(SHARE_MIN),
+        };
+        match level {
+            0 => tables.iter().map(|table| run(&[*table])).collect(),
+            _ => vec![run(tables)],
+        }
+    }
 }
 
 fn asked(tables: &[&FilterFacts]) -> f64 {
     tables.iter().map(|table| table.asked_share).sum()
-}
-
-/// The keys of each run of a level, if a lookup searches `asked` of its tables. The division
-/// assumes that every lookup searches every run. So one table counts as [`PARTS`] runs, 1.75 tables
-/// count as 14 runs, and [`PARTS`] times the keys are spread over them.
-fn runs(tables: &[&FilterFacts], asked: f64) -> Vec<u64> {
-    let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
-    let runs = ((PARTS as f64 * asked).round() as u64).max(1);
-    (0..runs).map(|run| (PARTS.saturating_mul(keys) + run) / runs).collect()
 }
 
 fn keys_of(table: &FilterFacts) -> u64 {

@@ -20,6 +20,12 @@ const MARGIN: f64 = 1.2;
 /// If this share of lookups finds its key, a filter saves nearly nothing.
 const FOUND_SHARE: f64 = 0.95;
 
+/// Filters should take at least and at most this share of the budget that they have in common.
+const BUDGET_USED: [f64; 2] = [0.9, 1.02];
+
+/// Filters with this many bits a key may leave the rest of their budget.
+const BITS_ENOUGH: u64 = 16;
+
 /// Keys of one filter above which a hash of 32 bits raises the rate noticeably.
 const SHORT_HASH_KEYS: u64 = 3_000_000;
 
@@ -53,6 +59,13 @@ pub enum FilterFinding {
         expected_fpr: f64,
         /// The expected rate of the filter in the options.
         wanted_fpr: f64,
+    },
+    /// The filters under one budget take more than it, or much less.
+    Budget {
+        /// Bytes of the filters.
+        filter_bytes: u64,
+        /// The budget.
+        budget_bytes: u64,
     },
     /// The observed rate is above the expected rate of the current tables.
     AboveExpected {
@@ -133,6 +146,7 @@ impl FilterFinding {
             FilterFinding::NoFilter { .. } => "no-filter",
             FilterFinding::UnknownPolicy { .. } => "unknown-policy",
             FilterFinding::Weaker { .. } => "weaker",
+            FilterFinding::Budget { .. } => "budget",
             FilterFinding::AboveExpected { .. } => "above-expected",
             FilterFinding::ShortHash { .. } => "short-hash",
             FilterFinding::Damaged { .. } => "damaged",
@@ -165,6 +179,13 @@ const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cach
 const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
     block_cache_bytes or filter_pinned_share, or rebuild them partitioned";
 
+fn fmt_budget(f: &mut fmt::Formatter<'_>, filter_bytes: u64, budget_bytes: u64) -> fmt::Result {
+    let (has, may) = (bytes(filter_bytes), bytes(budget_bytes));
+    let share = 100.0 * filter_bytes as f64 / budget_bytes.max(1) as f64;
+    write!(f, "the filters take {has}, {share:.0} % of their budget of {may}; ")?;
+    f.write_str("compactions change that, and rebuilding the filters does it now")
+}
+
 impl fmt::Display for FilterFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,6 +207,9 @@ impl fmt::Display for FilterFinding {
                 write!(f, "level {level}: {} with filters that let up to ", table(*tables))?;
                 write!(f, "{has} through, where the options ask for {wants}; ")?;
                 f.write_str("rebuild the filters")
+            }
+            FilterFinding::Budget { filter_bytes, budget_bytes } => {
+                fmt_budget(f, *filter_bytes, *budget_bytes)
             }
             FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => {
                 write!(f, "level {level}: {} false positives observed, ", percent(*observed_fpr))?;
@@ -265,6 +289,7 @@ impl FilterReport {
             findings.extend(self.does_not_pay(level, &counts));
         }
         findings.extend(self.unreadable());
+        findings.extend(self.off_budget());
         findings.extend(self.too_large());
         findings
     }
@@ -287,6 +312,19 @@ impl FilterReport {
         (errors > 0 && !self.were_read).then_some(FilterFinding::Unreadable { errors })
     }
 
+    fn off_budget(&self) -> Option<FilterFinding> {
+        let budget_bytes = self.budget_bytes?;
+        let tables = || self.tables.iter().filter(|table| table.shares_budget);
+        let filter_bytes: u64 = tables().map(|table| table.bytes).sum();
+        let keys: u64 = tables().map(|table| table.keys.max(table.entries)).sum();
+        // A filter is rounded up to a line of 64 bytes.
+        let rounding = 64 * tables().count() as u64;
+        let [least, most] = BUDGET_USED.map(|share| (share * budget_bytes as f64) as u64);
+        let is_short = filter_bytes + rounding < least.min(BITS_ENOUGH * keys / 8);
+        (is_short || filter_bytes > most + rounding)
+            .then_some(FilterFinding::Budget { filter_bytes, budget_bytes })
+    }
+
     /// Problems of the filters themselves: missing, unknown, weak.
     fn kinds(&self, level: usize, findings: &mut Vec<FilterFinding>) {
         let wanted = self.wanted.get(level).and_then(Option::as_ref);
@@ -307,7 +345,9 @@ impl FilterReport {
         let Some(wanted_fpr) = wanted.expected_fpr else { return };
         let is_weaker = |table: &FilterFacts| {
             let lets_more_through = table.expected_fpr.is_some_and(|fpr| fpr > MARGIN * wanted_fpr);
-            table.is_asked && lets_more_through && !has_wanted_bits(table, wanted)
+            // Filters under a budget are judged together.
+            let is_judged = table.is_asked && !table.shares_budget;
+            is_judged && lets_more_through && !has_wanted_bits(table, wanted)
         };
         let tables = count(&is_weaker);
         if tables > 0 {
@@ -465,6 +505,20 @@ mod tests {
         assert_eq!(kinds(&report(weak, 0, 0, 0)), ["weaker"]);
         let custom = FilterFacts { expected_fpr: None, ..good() };
         assert!(kinds(&report(custom, 10, 10, 1_000_000)).is_empty(), "no rate to hold it to");
+    }
+
+    #[test]
+    fn filters_under_a_budget_are_judged_by_it() {
+        let judged = |bits: f64, budget_bytes: u64| {
+            let table =
+                FilterFacts { shares_budget: true, ..table("fast-local-bloom", bits, 1_000_000) };
+            kinds(&FilterReport { budget_bytes: Some(budget_bytes), ..report(table, 0, 0, 0) })
+        };
+        // Weaker than an even division, as large levels are.
+        assert!(judged(5.0, 650_000).is_empty());
+        assert_eq!(judged(5.0, 600_000), ["budget"], "too much");
+        assert_eq!(judged(5.0, 750_000), ["budget"], "too little");
+        assert!(judged(16.0, 10_000_000).is_empty(), "more bits would be of no use");
     }
 
     #[test]

@@ -14,10 +14,10 @@ use crate::base::error::{Error, Result};
 use crate::base::levels::LEVELS;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
+use crate::jobs::compact::filter_budget;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
-use crate::tree::runs::SortedRuns;
 use crate::tree::version::Version;
 
 /// The filters of a database: what they are, what the options ask for, what they did.
@@ -32,6 +32,11 @@ pub struct FilterReport {
     pub stats: Stats,
     /// Bytes of the cache's budget in which filters and indexes may be pinned.
     pub pinned_bytes_max: u64,
+    /// The budget of `Filter::monkey`, if there is one.
+    pub budget_bytes: Option<u64>,
+    /// One entry a level: the share of lookups that ask one of its sorted runs for a key that is
+    /// not there, of those since the database was opened. Close to 1 while there are few.
+    pub level_shares: Vec<f64>,
     /// Whether every filter was read to find damage, as by
     /// [`Db::check_filters`](crate::Db::check_filters).
     pub were_read: bool,
@@ -69,6 +74,8 @@ pub struct FilterFacts {
     /// Whether lookups ask the filter. False without a filter, and if its policy or prefix
     /// extractor is not registered.
     pub is_asked: bool,
+    /// Whether its bytes come from the budget of `Filter::monkey`.
+    pub shares_budget: bool,
     /// Whether the filter differs from the one in the options for this level. Bits from a budget
     /// (`Filter::monkey`) may differ by a quarter.
     pub differs: bool,
@@ -255,6 +262,8 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
         wanted: wanted.iter().map(|wanted| wanted.filter.as_ref().map(described)).collect(),
         stats: stats_report::stats(shared),
         pinned_bytes_max: (capacity * shared.options.filter_pinned_share) as u64,
+        budget_bytes: shared.options.filter_budget(),
+        level_shares: shared.filter_workload.lock().shares().to_vec(),
         were_read: false,
     }
 }
@@ -289,10 +298,10 @@ impl Wanted {
 
 /// One entry a level.
 fn wanted_filters(shared: &Shared, version: &Version) -> Vec<Wanted> {
-    let runs = SortedRuns::of(&version.files());
-    let wanted = (0..LEVELS).map(|level| Wanted {
-        filter: shared.options.table_filter(level, &runs),
-        is_of_budget: shared.options.filter_budget_bytes(level).is_some(),
+    let filters = filter_budget::wanted_filters(shared, version);
+    let wanted = filters.into_iter().enumerate().map(|(level, filter)| Wanted {
+        filter,
+        is_of_budget: shared.options.filter_of_level(level).memory_bytes.is_some(),
     });
     wanted.collect()
 }
@@ -314,6 +323,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         bytes: properties.filter_bytes,
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
+        shares_budget: wanted.is_of_budget,
         differs: wanted.differs_from(handle),
         damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
             offset: handle.table.filter_offset(),

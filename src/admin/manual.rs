@@ -9,7 +9,8 @@ use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
 use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::{compact_once, run_compaction};
+use crate::jobs::compact::run::{compact_once, run_compaction, run_filter_rebuild};
+use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::workers::{CompactionToken, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;
@@ -65,7 +66,7 @@ pub fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = shared.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    run_job(shared, &mut || next_step(shared, &mut compaction, is_due));
+    run_job(shared, &mut || next_step(shared, &mut compaction, is_due, run_compaction));
     shared.check_writable()
 }
 
@@ -74,10 +75,11 @@ fn next_step(
     shared: &Shared,
     compaction: &mut ManualCompaction,
     is_due: impl Fn(&FileMeta) -> bool,
+    run: impl Fn(&Shared, &CompactionTask) -> Result<()>,
 ) -> Result<bool> {
     let levels = shared.view.load().version.files();
     match compaction.next_task(&levels, &shared.options.compaction_options(), is_due) {
-        Some(task) => run_compaction(shared, &task).map(|()| true),
+        Some(task) => run(shared, &task).map(|()| true),
         None => Ok(false),
     }
 }
@@ -122,7 +124,8 @@ pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
             return Ok(true);
         }
         let due = due();
-        next_step(shared, &mut compaction, |meta| due.contains(&meta.number))
+        let is_due = |meta: &FileMeta| due.contains(&meta.number);
+        next_step(shared, &mut compaction, is_due, run_filter_rebuild)
     });
     shared.check_writable()?;
     Ok(tables)

@@ -328,6 +328,7 @@ fn build(
         obsolete: Arc::clone(versions.obsolete()),
         versions: Mutex::new(versions),
         numbers,
+        filter_workload: Mutex::default(),
         jobs: Mutex::default(),
         scans_pass_tombstones: Default::default(),
         done: Default::default(),

@@ -3,7 +3,8 @@
 //! A lookup of an absent key asks one filter a run, so it pays for the sum of their false-positive
 //! rates. A bit a key costs a run of `n` keys `n` bits and takes a share of its rate away; the sum
 //! is least where every run would gain as much by one more bit of memory (Dayan, Athanassoulis and
-//! Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017). There rates are about proportional
+//! Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017). A run that only a share of the
+//! lookups reach counts by that share. There rates are about proportional
 //! to sizes: the small upper levels get many bits, the largest may get no filter at all.
 //!
 //! Called by `options/levels.rs` at each flush and compaction. The rates are those of
@@ -42,23 +43,37 @@ pub fn false_positive_rate(millibits: u32) -> f64 {
     }
 }
 
-/// Thousandths of a bit per key for runs of so many keys each, in their order: 0 (no filter), or
-/// 1000 to 100000. Together they take at most `budget_bytes`.
+/// A sorted run, of which a lookup asks one filter at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Keys of its filters.
+    pub keys: u64,
+    /// The share of lookups that ask them, above 0 and at most 1.
+    pub share: f64,
+}
+
+/// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 100000.
+/// Together they take at most `budget_bytes`.
 #[must_use]
-pub fn millibits_by_run(keys: &[u64], budget_bytes: u64) -> Vec<u32> {
-    let mut by_size: Vec<usize> = (0..keys.len()).filter(|&run| keys[run] > 0).collect();
-    by_size.sort_by_key(|&run| keys[run]);
-    let sizes: Vec<u64> = by_size.iter().map(|&run| keys[run]).collect();
+pub fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..runs.len()).filter(|&run| runs[run].keys > 0).collect();
+    let keys_per_share = |run: usize| runs[run].keys as f64 / runs[run].share;
+    order.sort_by(|&one, &other| keys_per_share(one).total_cmp(&keys_per_share(other)));
+    let sorted: Vec<Run> = order.iter().map(|&run| runs[run]).collect();
     let budget = u128::from(budget_bytes) * 8_000;
-    let greedy = fill(&sizes, 0, budget).unwrap_or_default();
+    let greedy = fill(&sorted, 0, budget).unwrap_or_default();
     let filtered = greedy.iter().filter(|&&millibits| millibits > 0).count();
-    let sum = |bits: &Vec<u32>| bits.iter().map(|&bits| false_positive_rate(bits)).sum::<f64>();
-    let best = match fill(&sizes, filtered + 1, budget) {
+    let sum = |bits: &Vec<u32>| {
+        let rates =
+            bits.iter().zip(&sorted).map(|(&bits, run)| run.share * false_positive_rate(bits));
+        rates.sum::<f64>()
+    };
+    let best = match fill(&sorted, filtered + 1, budget) {
         Some(one_more) if sum(&one_more) < sum(&greedy) => one_more,
         _ => greedy,
     };
-    let mut millibits = vec![0; keys.len()];
-    for (run, bits) in by_size.into_iter().zip(best) {
+    let mut millibits = vec![0; runs.len()];
+    for (run, bits) in order.into_iter().zip(best) {
         millibits[run] = bits;
     }
     millibits
@@ -66,41 +81,43 @@ pub fn millibits_by_run(keys: &[u64], budget_bytes: u64) -> Vec<u32> {
 
 /// Gives the first `certain` runs a filter, then buys the steps that gain most for their price,
 /// as long as the budget (in thousandths of a bit) lasts. `None` if it does not reach that far.
-fn fill(sizes: &[u64], certain: usize, budget: u128) -> Option<Vec<u32>> {
-    let mut bits = vec![0; sizes.len()];
+fn fill(runs: &[Run], certain: usize, budget: u128) -> Option<Vec<u32>> {
+    let mut bits = vec![0; runs.len()];
     let mut left = budget;
-    for (bits, &size) in bits.get_mut(..certain)?.iter_mut().zip(sizes) {
-        left = left.checked_sub(u128::from(size) * u128::from(MILLIBITS_MIN))?;
+    for (bits, run) in bits.get_mut(..certain)?.iter_mut().zip(runs) {
+        left = left.checked_sub(u128::from(run.keys) * u128::from(MILLIBITS_MIN))?;
         *bits = MILLIBITS_MIN;
     }
     let steps = steps();
     let next = |from: u32| steps.get(steps.partition_point(|step| step.from < from));
     // Positive numbers compare like their bits.
-    let worth = |step: &Step, size: u64| (step.gain / size as f64).to_bits();
+    let worth = |step: &Step, run: &Run| (step.gain * run.share / run.keys as f64).to_bits();
     let mut offers = BinaryHeap::new();
-    for (run, (&bits, &size)) in bits.iter().zip(sizes).enumerate() {
-        offers.extend(next(bits).map(|step| (worth(step, size), Reverse(run))));
+    for (at, (&bits, run)) in bits.iter().zip(runs).enumerate() {
+        offers.extend(next(bits).map(|step| (worth(step, run), Reverse(at))));
     }
-    while let Some((_, Reverse(run))) = offers.pop() {
-        let size = sizes[run];
-        let Some(step) = next(bits[run]) else { continue };
-        let affordable = u32::try_from(left / u128::from(size)).unwrap_or(u32::MAX);
+    while let Some((_, Reverse(at))) = offers.pop() {
+        let run = &runs[at];
+        let Some(step) = next(bits[at]) else { continue };
+        let affordable = u32::try_from(left / u128::from(run.keys)).unwrap_or(u32::MAX);
         let taken = affordable.min(step.to - step.from);
         // A part of a step may be less than any filter has, or end in a dent of the rate.
-        let reached = bits[run] + taken;
-        let lowers = false_positive_rate(reached) < false_positive_rate(bits[run]);
+        let reached = bits[at] + taken;
+        let lowers = false_positive_rate(reached) < false_positive_rate(bits[at]);
         if reached < MILLIBITS_MIN || !lowers {
             continue;
         }
-        left -= u128::from(taken) * u128::from(size);
-        bits[run] = reached;
-        if bits[run] == step.to {
-            offers.extend(next(step.to).map(|step| (worth(step, size), Reverse(run))));
+        left -= u128::from(taken) * u128::from(run.keys);
+        bits[at] = reached;
+        if bits[at] == step.to {
+            offers.extend(next(step.to).map(|step| (worth(step, run), Reverse(at))));
         }
     }
     // The last step, cut short, may lift a run above a smaller one. Exchanged, their bits cost less
-    // and let as much through.
-    bits.sort_unstable_by_key(|&bits| Reverse(bits));
+    // and let as much through, if every lookup asks both.
+    if runs.windows(2).all(|pair| pair[0].share == pair[1].share) {
+        bits.sort_unstable_by_key(|&bits| Reverse(bits));
+    }
     Some(bits)
 }
 
@@ -131,6 +148,12 @@ fn steps() -> &'static [Step] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// For runs of so many keys each, all of which every lookup asks.
+    fn by_keys(keys: &[u64], budget_bytes: u64) -> Vec<u32> {
+        let runs: Vec<Run> = keys.iter().map(|&keys| Run { keys, share: 1.0 }).collect();
+        millibits_by_run(&runs, budget_bytes)
+    }
 
     fn sum_of_rates(bits: &[u32]) -> f64 {
         bits.iter().map(|&bits| false_positive_rate(bits)).sum()
@@ -185,7 +208,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_budget_minimizes_the_sum_of_rates((keys, budget_bytes) in tree()) {
-            let bits = millibits_by_run(&keys, budget_bytes);
+            let bits = by_keys(&keys, budget_bytes);
             prop_assert!(spent(&keys, &bits) <= u128::from(budget_bytes) * 8_000);
             for (&n, &bits) in keys.iter().zip(&bits) {
                 prop_assert!(bits == 0 || (n > 0 && (1_000..=100_000).contains(&bits)));
@@ -219,7 +242,7 @@ mod tests {
         ) {
             let keys = [first, first * times, first * times * 3];
             let budget_bytes = (keys.iter().sum::<u64>() as f64 * mean_bits / 8.0) as u64;
-            let sum = sum_of_rates(&millibits_by_run(&keys, budget_bytes));
+            let sum = sum_of_rates(&by_keys(&keys, budget_bytes));
             let choices: Vec<u32> = [0].into_iter().chain((1_000..=60_000).step_by(250)).collect();
             let budget = u128::from(budget_bytes) * 8_000;
             let mut best = f64::INFINITY;
@@ -238,7 +261,7 @@ mod tests {
     #[test]
     fn rates_are_proportional_to_run_sizes() {
         let keys = [10_000, 100_000, 1_000_000, 10_000_000];
-        let bits = millibits_by_run(&keys, 12_500_000);
+        let bits = by_keys(&keys, 12_500_000);
         let rates: Vec<f64> = bits.iter().map(|&bits| false_positive_rate(bits)).collect();
         for pair in rates.windows(2) {
             assert!((6.0..14.0).contains(&(pair[1] / pair[0])), "{bits:?}: {rates:?}");
@@ -256,7 +279,7 @@ mod tests {
         for (even, divided, tenths) in table {
             let levels = tenths.len() as u32;
             let keys: Vec<u64> = (0..levels).map(|level| 10_000 * 10u64.pow(level)).collect();
-            let bits = millibits_by_run(&keys, keys.iter().sum::<u64>() * 10 / 8);
+            let bits = by_keys(&keys, keys.iter().sum::<u64>() * 10 / 8);
             let hundredths = |rate: f64| (10_000.0 * rate).round() as u64;
             assert_eq!(hundredths(f64::from(levels) * false_positive_rate(10_000)), even);
             assert_eq!(hundredths(sum_of_rates(&bits)), divided, "{bits:?}");
@@ -266,18 +289,28 @@ mod tests {
     }
 
     #[test]
+    fn a_run_counts_by_the_share_that_asks_it() {
+        let run = |keys, share| Run { keys, share };
+        let bits = millibits_by_run(&[run(1_000, 0.1), run(9_000, 0.9)], 12_500);
+        // Of disjoint runs a lookup asks one: the same bits everywhere are best.
+        assert!(bits[0].abs_diff(bits[1]) < 500, "{bits:?}");
+        let bits = millibits_by_run(&[run(1_000, 1.0), run(1_000, 0.01)], 2_500);
+        assert!(bits[0] > bits[1] + 5_000, "{bits:?}");
+    }
+
+    #[test]
     fn larger_runs_never_get_more_bits() {
-        let bits = millibits_by_run(&[1_182_065, 2_341_259, 1_000_216], 13_852_199);
+        let bits = by_keys(&[1_182_065, 2_341_259, 1_000_216], 13_852_199);
         assert!(bits[2] >= bits[0] && bits[0] >= bits[1], "{bits:?}");
     }
 
     #[test]
     fn budgets_are_bounded_at_both_ends() {
-        assert!(millibits_by_run(&[], 1_000).is_empty());
-        assert_eq!(millibits_by_run(&[0, 5], u64::MAX), [0, 100_000]);
-        assert_eq!(millibits_by_run(&[1_000, 1_000_000], 0), [0, 0]);
-        assert_eq!(millibits_by_run(&[8_000], 999), [0]);
-        assert_eq!(millibits_by_run(&[8_000], 1_000), [1_000]);
-        assert_eq!(millibits_by_run(&[u64::MAX, 8_000], 10_000)[0], 0);
+        assert!(by_keys(&[], 1_000).is_empty());
+        assert_eq!(by_keys(&[0, 5], u64::MAX), [0, 100_000]);
+        assert_eq!(by_keys(&[1_000, 1_000_000], 0), [0, 0]);
+        assert_eq!(by_keys(&[8_000], 999), [0]);
+        assert_eq!(by_keys(&[8_000], 1_000), [1_000]);
+        assert_eq!(by_keys(&[u64::MAX, 8_000], 10_000)[0], 0);
     }
 }

@@ -18,6 +18,7 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
+use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::obsolete::remove;
@@ -25,7 +26,6 @@ use crate::memtable::memtable::Memtable;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::shared::Shared;
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
-use crate::tree::runs::SortedRuns;
 use crate::tree::version::LevelFiles;
 
 /// Flushes all immutable memtables into tables. False if there were none.
@@ -62,9 +62,10 @@ pub fn write_memtables(
     // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
     let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
-    let runs = SortedRuns::after_flush(&levels, entries);
+    let version = Arc::clone(&shared.view.load().version);
+    let filter = filter_budget::flush_filter(shared, &version, &levels, entries);
     let outcome =
-        write_tables(&JobContext::new(shared, 0, &runs), &memtables, &snapshots, &levels)?;
+        write_tables(&JobContext::new(shared, 0, filter), &memtables, &snapshots, &levels)?;
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);

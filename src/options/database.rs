@@ -14,9 +14,8 @@ use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::log::recovery::Recovery;
 use crate::options::filter::Filter;
 use crate::table::builder::TableOptions;
-use crate::table::filter::layout::FilterPinning;
+use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::table::format::Compression;
-use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use std::sync::Arc;
 
@@ -362,14 +361,14 @@ impl Options {
         self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
     }
 
-    /// The settings of the tables that a job writes at `level`, `runs` being what it leaves.
-    pub(crate) fn table_options(&self, level: usize, runs: &SortedRuns) -> TableOptions {
+    /// The settings of the tables that a job writes at `level`, with `filter`.
+    pub(crate) fn table_options(&self, level: usize, filter: Option<TableFilter>) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
             restart_interval: 16,
             hash_index: self.block_hash_index,
             compression: self.compression,
-            filter: self.table_filter(level, runs),
+            filter,
             construction: Construction { verify: self.verify_filters, budget: None },
             // A flush should end soon, and its table is soon rewritten; tables of deeper levels
             // are read for long.
@@ -421,13 +420,14 @@ impl Options {
 mod tests {
     use super::*;
     use crate::table::filter::layout::FilterLayout;
+    use crate::tree::runs::SortedRuns;
 
     #[test]
     fn defaults_are_valid_and_filter_every_level() {
         let options = Options::new();
         options.validate().unwrap();
         for level in 0..LEVELS {
-            let filter = options.table_options(level, &SortedRuns::default()).filter.unwrap();
+            let filter = options.table_filter(level, &SortedRuns::default()).unwrap();
             assert_eq!(filter.layout == FilterLayout::Full, level < 2);
         }
     }

@@ -113,20 +113,21 @@ impl Filter {
     /// block-based layout, which rounds every few keys up to a line.
     ///
     /// The small upper levels get more bits a key, the largest level fewer than an even division
-    /// would give, or no filter at all when memory is short. In a settled tree whose levels grow
+    /// would give, or no filter at all when memory is short. In a tree at rest whose levels grow
     /// tenfold that saves a third of the false positives of the same bytes with two levels, and
-    /// half of them with three. A tree that is written to saves less: its shape changes while its
-    /// tables keep the filters that they were written with. Lookups that hit in the last level
-    /// gain too, since they pass the upper ones. More memory lets fewer absent keys through, and
-    /// takes as much more of the cache's budget.
+    /// half of them with three. Where levels are of one size, or side by side, it saves little.
+    /// While writes are faster than compactions, level 0 has many tables, and it saves about half.
+    /// DESIGN.md has the measurements.
     ///
-    /// Bits are computed at each flush and compaction from the entries that each level then has
-    /// (each table of level 0 is asked by itself and counts as a level), and tables keep the filter
-    /// they were written with until they are rewritten. So the sum may be above the budget for a
-    /// while; until it is not, a table whose filter is larger than its next level's share is
-    /// rewritten where it would have been moved. Levels with a filter of their own
-    /// ([`Options::filter_at_level`](crate::Options::filter_at_level)) and a last level without
-    /// one take no part.
+    /// Bits are computed at each flush and compaction from the entries of each level (each table
+    /// of level 0 is asked by itself and counts as a level) and from the share of lookups that ask
+    /// the level in vain. Tables keep the filter they were written with, so each compaction also
+    /// reckons with what the filters take, and a filter that is far off is rewritten: when its
+    /// table is moved, and otherwise for an eighth of the bytes that compactions write. Flushes
+    /// may take the sum above the budget until a compaction ends: a few percent while the
+    /// database is large, up to a third while it has a few flushes. Levels with a filter of their
+    /// own ([`Options::filter_at_level`](crate::Options::filter_at_level)) and a last level
+    /// without one take no part.
     #[must_use]
     pub fn monkey(memory_bytes: u64) -> Self {
         if memory_bytes == 0 {
@@ -231,6 +232,8 @@ impl Filter {
     /// The filter of a level under a budget that allots it `millibits` per key.
     pub(crate) fn with_millibits(&self, level: usize, millibits: u32) -> Option<TableFilter> {
         let filter = self.at_level(level).filter(|_| millibits > 0)?;
+        // No filter has less than a bit for each key.
+        let millibits = millibits.max(1_000);
         Some(TableFilter { encoding: Encoding::FastLocalBloom { millibits }, ..filter })
     }
 

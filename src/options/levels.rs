@@ -1,15 +1,19 @@
 //! Which filter the tables of a job get: by level, by what the tree holds, by a budget.
 //!
-//! Asked by `jobs` before each flush and compaction with the entries that each run will
-//! hold. Tables keep the filter they were written with until a compaction rewrites them, so after
-//! a change of options, or of the tree, old and new filters stand side by side.
+//! Asked by `jobs/compact/filter_budget.rs` before each flush and compaction with the entries of
+//! each run. Tables keep the filter they were written with until a compaction rewrites them. So
+//! after a change of options, or of the tree, old and new filters stand side by side.
 
 use crate::base::levels::LEVELS;
-use crate::filter::allocation::millibits_by_run;
+use crate::filter::allocation::{Run, millibits_by_run};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
+
+/// A filter with this many bits a key lets one absent key in 100,000 through. The first tables of
+/// an empty tree would take more, and keep it when there are many keys.
+const MILLIBITS_USEFUL: u32 = 25_000;
 
 impl Options {
     /// Tables at level 0 that slow writes down.
@@ -33,37 +37,64 @@ impl Options {
         std::array::from_fn(|level| self.filter_of_level(level).pinning)
     }
 
-    /// The filter of the tables that a job writes at `level`, `runs` being what it leaves.
+    /// The filter of tables at `level` in a tree of `runs`.
     pub(crate) fn table_filter(&self, level: usize, runs: &SortedRuns) -> Option<TableFilter> {
+        let allotted = self.filter_budget().map(|budget| self.allotted(runs, budget)[level]);
+        self.table_filter_of(level, runs, allotted.unwrap_or(0))
+    }
+
+    /// The same with this many thousandths of a bit per key, where the level shares a budget.
+    pub(crate) fn table_filter_of(
+        &self,
+        level: usize,
+        runs: &SortedRuns,
+        millibits: u32,
+    ) -> Option<TableFilter> {
         if self.leaves_out(level, runs) {
             return None;
         }
         let filter = self.filter_of_level(level);
         match filter.memory_bytes {
             None => filter.at_level(level),
-            Some(budget) => filter.with_millibits(level, self.allotted(level, runs, budget)),
+            Some(_) => filter.with_millibits(level, millibits),
         }
     }
 
-    /// The budget that the filters of `level` take part in, if they do.
-    pub(crate) fn filter_budget_bytes(&self, level: usize) -> Option<u64> {
-        self.filter_of_level(level).memory_bytes
+    /// The budget of `Filter::monkey`, if there is one.
+    pub(crate) fn filter_budget(&self) -> Option<u64> {
+        self.filter.memory_bytes
     }
 
-    /// Thousandths of a bit per key, for tables of `level` under a budget. What has a filter of
-    /// its own kind, or none, takes no part.
-    fn allotted(&self, level: usize, runs: &SortedRuns, budget_bytes: u64) -> u32 {
-        let mut keys = Vec::new();
-        let mut first_of_level = 0;
-        for other in 0..LEVELS {
-            if self.filter_budget_bytes(other).is_some() && !self.leaves_out(other, runs) {
-                if other == level {
-                    first_of_level = keys.len();
-                }
-                keys.extend_from_slice(runs.level(other));
+    /// The levels that share the budget: those without a filter of their own. A last level that
+    /// is to have no filter takes no part.
+    pub(crate) fn budget_levels(&self, runs: &SortedRuns) -> Vec<usize> {
+        let is_shared = |level: &usize| {
+            self.filter_of_level(*level).memory_bytes.is_some() && !self.leaves_out(*level, runs)
+        };
+        (0..LEVELS).filter(is_shared).collect()
+    }
+
+    /// Thousandths of a bit per key by level, for `budget_bytes` divided over `runs`. An empty
+    /// level gets what the next one below it gets.
+    pub(crate) fn allotted(&self, runs: &SortedRuns, budget_bytes: u64) -> [u32; LEVELS] {
+        let levels = self.budget_levels(runs);
+        let runs_of = |&level: &usize| {
+            runs.level(level).iter().map(move |&keys| Run { keys, share: runs.share(level) })
+        };
+        let all: Vec<Run> = levels.iter().flat_map(runs_of).collect();
+        let mut millibits = millibits_by_run(&all, budget_bytes).into_iter();
+        let mut by_level = [0; LEVELS];
+        for &level in &levels {
+            let of_level: Vec<u32> = millibits.by_ref().take(runs.level(level).len()).collect();
+            // The newest of level 0 is the one that is written.
+            by_level[level] = of_level.first().copied().unwrap_or(0).min(MILLIBITS_USEFUL);
+        }
+        for level in (0..LEVELS - 1).rev() {
+            if runs.level(level).is_empty() {
+                by_level[level] = by_level[level + 1];
             }
         }
-        millibits_by_run(&keys, budget_bytes).get(first_of_level).copied().unwrap_or_default()
+        by_level
     }
 
     fn leaves_out(&self, level: usize, runs: &SortedRuns) -> bool {

@@ -8,6 +8,7 @@
 //! | `versions` | manifest and current version | yes |
 //! | `view_update` | replacing the read view | no |
 //! | `snapshots` | live snapshots | no |
+//! | `filter_workload` | recent lookups and flushes, for a filter budget | no |
 //! | `jobs` | what background work is wanted or running | no |
 //!
 //! Locks are taken in this order. A point lookup takes none: it loads `view`, then `published`. A
@@ -31,6 +32,7 @@ use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
+use crate::state::filter_workload::FilterWorkload;
 use crate::state::read_view::ReadView;
 use crate::state::snapshots::SnapshotList;
 use crate::state::stats_file::{SavedStats, save};
@@ -111,6 +113,8 @@ pub struct Shared {
     pub versions: Mutex<VersionSet>,
     /// File numbers and the manifest's position.
     pub numbers: Arc<SharedNumbers>,
+    /// What the division of a filter budget goes by.
+    pub filter_workload: Mutex<FilterWorkload>,
     /// Background work.
     pub jobs: Mutex<Jobs>,
     /// Rings when `jobs` wants work or stops, and when a file can be removed.

@@ -10,9 +10,19 @@ use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
 use crate::tree::version::LevelFiles;
 
-/// Entries of each run, by level.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SortedRuns([Vec<u64>; LEVELS]);
+/// Entries of each run, by level, and how often lookups ask the runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SortedRuns {
+    levels: [Vec<u64>; LEVELS],
+    /// For each level the share of lookups that ask one of its runs in vain.
+    shares: [f64; LEVELS],
+}
+
+impl Default for SortedRuns {
+    fn default() -> Self {
+        SortedRuns { levels: Default::default(), shares: [1.0; LEVELS] }
+    }
+}
 
 impl SortedRuns {
     /// The tree as it is.
@@ -25,7 +35,7 @@ impl SortedRuns {
     #[must_use]
     pub fn after_flush(levels: &LevelFiles, entries: u64) -> Self {
         let mut runs = SortedRuns::of(levels);
-        runs.0[0].insert(0, entries);
+        runs.levels[0].insert(0, entries);
         runs
     }
 
@@ -42,27 +52,53 @@ impl SortedRuns {
         let mut runs =
             SortedRuns::keeping(levels, |level, number| !numbers.contains(&(level, number)));
         let entries: u64 = replaced.map(|(_, meta)| meta.entries).sum();
-        match runs.0[output_level].first_mut() {
+        match runs.levels[output_level].first_mut() {
             Some(run) if output_level > 0 => *run += entries,
-            _ => runs.0[output_level].insert(0, entries),
+            _ => runs.levels[output_level].insert(0, entries),
         }
         runs
+    }
+
+    /// The same runs, asked in vain by these shares of the lookups.
+    #[must_use]
+    pub fn asked_by(self, shares: [f64; LEVELS]) -> Self {
+        SortedRuns { shares, ..self }
+    }
+
+    /// The same with at least `tables` tables at level 0; those that are missing have `entries`.
+    #[must_use]
+    pub fn with_level0(mut self, tables: usize, entries: u64) -> Self {
+        let missing = tables.saturating_sub(self.levels[0].len());
+        self.levels[0].extend(std::iter::repeat_n(entries, missing));
+        self
+    }
+
+    /// The share of lookups that ask a run of `level` in vain.
+    #[must_use]
+    pub fn share(&self, level: usize) -> f64 {
+        self.shares.get(level).copied().unwrap_or(1.0)
+    }
+
+    /// The entries of all runs of some levels.
+    #[must_use]
+    pub fn entries(&self, levels: &[usize]) -> u64 {
+        levels.iter().flat_map(|&level| self.level(level)).sum()
     }
 
     /// The runs of a level; of level 0 the newest first, of others at most one.
     #[must_use]
     pub fn level(&self, level: usize) -> &[u64] {
-        self.0.get(level).map_or(&[], Vec::as_slice)
+        self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
     /// True for a sorted level below which there is nothing.
     #[must_use]
     pub fn is_last(&self, level: usize) -> bool {
-        level > 0 && self.0.iter().skip(level + 1).all(Vec::is_empty)
+        level > 0 && self.levels.iter().skip(level + 1).all(Vec::is_empty)
     }
 
     fn keeping(levels: &LevelFiles, stays: impl Fn(usize, u64) -> bool) -> Self {
-        SortedRuns(std::array::from_fn(|level| {
+        let levels = std::array::from_fn(|level| {
             let staying = levels[level].iter().filter(|meta| stays(level, meta.number));
             let entries: Vec<u64> = staying.map(|meta| meta.entries).collect();
             match level {
@@ -70,6 +106,7 @@ impl SortedRuns {
                 _ if entries.is_empty() => entries,
                 _ => vec![entries.iter().sum()],
             }
-        }))
+        });
+        SortedRuns { levels, ..SortedRuns::default() }
     }
 }

@@ -384,3 +384,45 @@ fn advise_spends_a_budget_where_it_saves_most() {
     fails(2, &["filter", "advise", &db]);
     fails(4, &["filter", "advise", &place.path("missing"), "--budget", "1MB"]);
 }
+
+#[test]
+fn rebuild_applies_what_advise_recommends() {
+    let place = Place::new();
+    let db = several_tables(&place);
+    let advice = json(&["filter", "advise", &db, "--budget", "5kB", "--json"]);
+    let text = ok(&["filter", "advise", &db, "--budget", "5kB"]);
+    assert!(text.contains("siftdb filter rebuild DIR --monkey 5000"), "{text}");
+    ok(&["filter", "rebuild", &db, "--monkey", "5kB"]);
+    let report = json(&["filter", "stats", &db, "--monkey", "5kB", "--json"]);
+    let advised = |level: u64| {
+        let levels = advice["levels"].as_array().unwrap();
+        let level = levels.iter().find(|of| of["level"] == level).unwrap();
+        level["bits_divided"].as_f64().unwrap()
+    };
+    let deep: Vec<&Value> = report["levels"].as_array().unwrap().iter().collect();
+    let mut groups = 0;
+    for level in &deep {
+        let number = level["level"].as_u64().unwrap();
+        for group in level["filters"].as_array().unwrap() {
+            let bits = group["asked_bits_per_key"].as_f64().unwrap();
+            assert!((bits - advised(number)).abs() < 0.002, "level {number}: {bits}, {advice}");
+            groups += 1;
+        }
+    }
+    assert!(groups > 0, "{report}");
+    fails(2, &["filter", "rebuild", &db, "--monkey", "5kB", "--bits", "10"]);
+}
+
+#[test]
+fn stats_judges_filters_by_their_budget() {
+    let place = Place::new();
+    let db = database(&place, "evenly", Filter::bloom(8.0));
+    let found = |budget: &str| findings(&["filter", "stats", &db, "--monkey", budget]);
+    assert!(found("3kB").is_empty());
+    assert_eq!(found("2kB"), ["budget"]);
+    assert_eq!(found("4kB"), ["budget"]);
+    let report = json(&["filter", "stats", &db, "--monkey", "2kB", "--json"]);
+    let finding = &report["findings"][0];
+    assert_eq!(finding["budget_bytes"], 2_000);
+    assert!((3_000..3_300).contains(&finding["filter_bytes"].as_u64().unwrap()), "{finding}");
+}

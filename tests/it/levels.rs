@@ -55,12 +55,11 @@ fn a_divided_budget_beats_even_bits() {
     let budget = 23_000 * 10 / 8;
     let divided = two_levels(&by_hand().filter(Filter::monkey(budget)));
     let memory = filter_bytes(&divided);
-    // Level 1 was written with the whole budget, and is not rewritten for level 0.
-    assert!((budget..=budget * 13 / 10).contains(&memory), "{memory} bytes for {budget}");
+    assert!((budget * 8 / 10..=budget).contains(&memory), "{memory} bytes for {budget}");
     let bits = memory as f64 * 8.0 / 23_000.0;
     let even = two_levels(&by_hand().filter(Filter::bloom(bits)));
     let difference = memory.abs_diff(filter_bytes(&even));
-    assert!(difference < memory / 100, "{difference} of {memory} bytes");
+    assert!(difference < memory / 50, "{difference} of {memory} bytes");
     let let_through = |db: &Db| get_absent(db, 19_980).total().false_positives;
     let (divided_total, even_total) = (let_through(&divided), let_through(&even));
     assert!(divided_total * 10 < even_total * 7, "{divided_total}, evenly {even_total}");
@@ -76,25 +75,25 @@ fn oversized_filters_are_rewritten_by_moves() {
         // Tables of about 40 KB: not small enough to be merged.
         let options = by_hand().table_bytes(40 << 10).filter(filter);
         let db = open(&MemEnv::new(), &options).unwrap();
-        for table in 0..2 {
+        for table in 0..3 {
             put(&db, 1000 * table..1000 * (table + 1));
             db.flush().unwrap();
         }
         let flushed = filter_bytes(&db);
-        let after_each = [0, 1].map(|table| {
+        let after_each = [0, 1, 2].map(|table| {
             db.compact_range(key(1000 * table)..key(1000 * (table + 1))).unwrap();
             (db.stats().trivial_moves, db.stats().compactions)
         });
         assert_eq!(get_absent(&db, 1000).levels[1].not_consulted, 0);
         (after_each, flushed, filter_bytes(&db))
     };
-    // The first flush gets all of the budget, 20 bits a key, the second its half of it.
-    let (after_each, flushed, at_last) = moves(Filter::monkey(2500));
-    assert!((3700..=3900).contains(&flushed), "{flushed} bytes when both were flushed");
-    assert_eq!(after_each, [(0, 1), (1, 1)], "moves and rewrites");
-    assert!((2500..=2700).contains(&at_last), "{at_last} bytes in the end");
+    // The first flush gets 10 bits a key, the others the even bits of their moment.
+    let (after_each, flushed, at_last) = moves(Filter::monkey(2000));
+    assert!((2800..=3050).contains(&flushed), "{flushed} bytes when all were flushed");
+    assert_eq!(after_each, [(0, 1), (0, 2), (1, 2)], "moves and rewrites");
+    assert!((1550..=2060).contains(&at_last), "{at_last} bytes in the end");
     let (after_each, ..) = moves(Filter::bloom(20.0));
-    assert_eq!(after_each, [(1, 0), (2, 0)], "moves and rewrites without a budget");
+    assert_eq!(after_each, [(1, 0), (2, 0), (3, 0)], "moves and rewrites without a budget");
 }
 
 #[test]

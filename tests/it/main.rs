@@ -25,6 +25,7 @@
 //! | `packaging` | a package has what its documents name, and no more |
 //! | `golden` | documents and formats agree with the code |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
+//! | `monkey` | a filter budget against even bits, after a load and at rest |
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `lifetime` | how long a directory is locked, by which process, and the error about it |
 //! | `fork` | what a forked child may do with its parent's handles |
@@ -71,6 +72,7 @@ mod levels;
 mod lifetime;
 mod long_life;
 mod model;
+mod monkey;
 mod multi_get;
 #[cfg(feature = "cli")]
 mod output_cli;

@@ -76,11 +76,12 @@ impl<'a> Rebuild<'a> {
     }
 
     fn context(&self, level: usize) -> JobContext<'_> {
+        let filter = self.options.table_filter(level, &self.runs);
         JobContext {
             env: &self.options.env,
             directory: self.directory,
             next_file_number: &self.next_file_number,
-            table_options: self.options.table_options(level, &self.runs),
+            table_options: self.options.table_options(level, filter),
             index_bytes_max: INDEX_BYTES_MAX,
             stop: &self.never,
         }

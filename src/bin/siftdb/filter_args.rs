@@ -5,11 +5,11 @@
 //! an encoding cannot have, such as a fraction of a bit, are refused and never rounded.
 
 use crate::failure::{Failure, Outcome};
-use crate::numbers::bits;
+use crate::numbers::{bits, size};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
-use siftdb::{Filter, FilterLayout, Options};
+use siftdb::{Filter, FilterAdvice, FilterLayout, LevelAdvice, Options};
 
 /// The encoding that is the library's default.
 pub const ENCODING_DEFAULT: &str = "fast-local-bloom";
@@ -53,12 +53,42 @@ pub struct WantedFilter {
     /// levels 0 and 1, partitioned below]
     #[arg(long, value_parser = layout)]
     layout: Option<FilterLayout>,
+    /// Memory for all filters together, such as 64MB, divided over the levels: instead of --bits
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(conflicts_with_all = ["bits", "encoding"])]
+    monkey: Option<u64>,
 }
 
 impl WantedFilter {
+    /// The budget, if there is one instead of bits.
+    pub fn monkey(&self) -> Option<u64> {
+        self.monkey
+    }
+
+    /// `options` with what `filter advise` recommends.
+    pub fn set_advised(&self, options: Options, advice: &FilterAdvice) -> Options {
+        let filter = |level: &LevelAdvice| {
+            let layout = self.layout.unwrap_or(level.layout);
+            match level.bits_divided {
+                0.0 => Filter::none(),
+                bits => Filter::bloom(bits).layout(layout),
+            }
+        };
+        let levels = advice.levels.iter();
+        // A rebuild takes the tables of level 0 down to level 1, which may be empty now.
+        let options = match advice.levels.first() {
+            Some(top) => options.filter(filter(top)),
+            None => options,
+        };
+        levels.fold(options, |options, level| options.filter_at_level(level.level, filter(level)))
+    }
+
     /// `options` with this filter at all levels.
     pub fn set(&self, options: Options) -> Outcome<Options> {
-        let filter = Filter::from(encoding_of(&self.encoding, self.bits)?);
+        let filter = match self.monkey {
+            Some(bytes) => Filter::monkey(bytes),
+            None => Filter::from(encoding_of(&self.encoding, self.bits)?),
+        };
         Ok(options.filter(match self.layout {
             Some(layout) => filter.layout(layout),
             None => filter,

@@ -6,6 +6,7 @@
 //! names are durable when a job returns, and gone when it fails.
 
 pub mod run;
+pub mod filter_budget;
 pub mod output;
 pub mod stripes;
 pub mod manual;

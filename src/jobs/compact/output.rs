@@ -24,9 +24,9 @@ use crate::env::api::Env;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
 use crate::tree::edit::FileMeta;
-use crate::tree::runs::SortedRuns;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::RangeInclusive;
@@ -73,9 +73,9 @@ pub struct JobContext<'a> {
 }
 
 impl<'a> JobContext<'a> {
-    /// The job that writes tables of `level`, with filters for the tree of `runs`.
-    pub fn new(shared: &'a Shared, level: usize, runs: &SortedRuns) -> Self {
-        let mut table_options = shared.options.table_options(level, runs);
+    /// The job that writes tables of `level`, with `filter`.
+    pub fn new(shared: &'a Shared, level: usize, filter: Option<TableFilter>) -> Self {
+        let mut table_options = shared.options.table_options(level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
         JobContext {
             env: &shared.env,

@@ -17,9 +17,9 @@
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
-use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
+use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
@@ -27,11 +27,11 @@ use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::obsolete::remove_files;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
+use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::overlap::sequence_span;
-use crate::tree::runs::SortedRuns;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::Version;
 
@@ -46,10 +46,22 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
     let shape = shared.view.load().version.files();
     let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
-        return Ok(false);
+        return rewrite_filter(shared, true);
     };
     run_compaction(shared, &task)?;
     cursors.advance(&task);
+    if !task.trivial_move {
+        rewrite_filter(shared, false)?;
+    }
+    Ok(true)
+}
+
+/// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
+fn rewrite_filter(shared: &Shared, is_idle: bool) -> Result<bool> {
+    let version = Arc::clone(&shared.view.load().version);
+    let next = filter_budget::next_rewrite(shared, &version, is_idle);
+    let Some((task, filter)) = next else { return Ok(false) };
+    run_with_filter(shared, &version, &task, filter)?;
     Ok(true)
 }
 
@@ -58,25 +70,42 @@ pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<
 /// # Errors
 /// As for [`compact_once`].
 pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
-    let stripe = shared.counters.stripe();
     let version = Arc::clone(&shared.view.load().version);
-    let runs = SortedRuns::after_rewrite(&version.files(), task.replaced(), task.output_level);
     let rewriting;
-    let task = match task.trivial_move && moves_too_large_a_filter(shared, task, &version, &runs) {
-        true => {
-            rewriting = CompactionTask { trivial_move: false, ..task.clone() };
-            &rewriting
-        }
-        false => task,
-    };
+    let mut task = task;
+    if task.trivial_move && filter_budget::rewrites_move(shared, &version, task) {
+        rewriting = CompactionTask { trivial_move: false, ..task.clone() };
+        task = &rewriting;
+    }
+    let filter = filter_budget::compaction_filter(shared, &version, task);
+    run_with_filter(shared, &version, task, filter)
+}
+
+/// Runs `task` to rebuild filters: its tables get what the options ask for at their level.
+///
+/// # Errors
+/// As for [`compact_once`].
+pub fn run_filter_rebuild(shared: &Shared, task: &CompactionTask) -> Result<()> {
+    let version = Arc::clone(&shared.view.load().version);
+    let filter = filter_budget::rebuild_filter(shared, &version, task);
+    run_with_filter(shared, &version, task, filter)
+}
+
+fn run_with_filter(
+    shared: &Shared,
+    version: &Version,
+    task: &CompactionTask,
+    filter: Option<TableFilter>,
+) -> Result<()> {
+    let stripe = shared.counters.stripe();
     let mut added = Vec::new();
     if !task.trivial_move {
         let snapshots = shared.snapshots.needed(&shared.published);
         let options = shared.options.compaction_options();
         let outcome = merge(
-            &JobContext::new(shared, task.output_level, &runs),
+            &JobContext::new(shared, task.output_level, filter),
             task,
-            &version,
+            version,
             &snapshots,
             &options,
         )?;
@@ -93,35 +122,13 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
         let version = versions.apply(task.edit(added), published)?;
         shared.update_view(|view| ReadView { version, ..view.clone() });
     }
+    shared.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(shared);
     // Wake writers that stall because level 0 is full.
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
     Ok(())
-}
-
-/// True if a trivial move should be a rewrite: the filters of all levels take more than their
-/// common budget, and this table's filter is a quarter or more above the share of its new level.
-/// Otherwise tables that are loaded in order would all keep the many bits per key of level 0.
-fn moves_too_large_a_filter(
-    shared: &Shared,
-    task: &CompactionTask,
-    version: &Version,
-    runs: &SortedRuns,
-) -> bool {
-    let budget = |level: usize| shared.options.filter_budget_bytes(level);
-    let Some(budget_bytes) = budget(task.output_level) else { return false };
-    let of_budget = (0..LEVELS).filter(|level| budget(*level).is_some());
-    let tables = of_budget.flat_map(|level| version.level(level));
-    let filter_bytes: u64 = tables.map(|handle| handle.table.properties().filter_bytes).sum();
-    let moved = task.inputs.first().map(|meta| meta.number);
-    let mut tables = version.level(task.input_level).iter();
-    let moved = tables.find(|handle| Some(handle.meta.number) == moved);
-    let own = moved.map_or(0, |handle| handle.table.properties().filter_millibits_per_key);
-    let allotted = shared.options.table_filter(task.output_level, runs);
-    let allotted = allotted.and_then(|filter| filter.encoding.bits_per_key()).unwrap_or_default();
-    filter_bytes > budget_bytes && own as f64 >= 1_250.0 * allotted && own > 0
 }
 
 /// Writes the tables that replace those of `task`, which is not a trivial move. `version` is the
@@ -202,6 +209,7 @@ fn find_tables(
 mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::levels::LEVELS;
     use crate::base::range::{KeyBounds, KeyRange};
     use crate::base::sync::{AtomicBool, Ordering};
     use crate::jobs::compact::manual::{ManualCompaction, ManualGoal};

@@ -92,7 +92,8 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
     for level in &advice.levels {
         writeln!(out, "  .filter_at_level({}, {})", level.level, filter_of(level))?;
     }
-    writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters")?;
+    writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters, or now by")?;
+    writeln!(out, "  siftdb filter rebuild DIR --monkey {}", advice.budget_bytes)?;
     Ok(())
 }
 

@@ -4,6 +4,8 @@
 //! replaces are removed, so the command may be killed at any time and run again. Tables are
 //! rewritten at their level; those of level 0 move to level 1. Tables with a custom policy, or with
 //! prefixes in their filters, count as different, because the arguments cannot name these.
+//!
+//! With `--monkey SIZE` each level gets what `filter advise --budget SIZE` recommends for it.
 
 use crate::args::Database;
 use crate::bars::watched;
@@ -41,7 +43,16 @@ pub struct Rebuild {
 impl Rebuild {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
-        let db = self.database.open_to_rewrite_with(self.wanted.set(Options::new())?)?;
+        let options = match self.wanted.monkey() {
+            Some(budget) => {
+                let db = self.database.open_to_read_with(Options::new())?;
+                let advice = db.filter_report().advice(budget);
+                db.close()?;
+                self.wanted.set_advised(Options::new(), &advice)
+            }
+            None => self.wanted.set(Options::new())?,
+        };
+        let db = self.database.open_to_rewrite_with(options)?;
         let before = db.stats();
         let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
         let tables = watched("rebuild", &db, total, read, |db| db.rebuild_filters(which))?;

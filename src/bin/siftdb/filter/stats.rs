@@ -239,6 +239,10 @@ fn finding_json(finding: &FilterFinding) -> Value {
         FilterFinding::UnknownPolicy { level, tables, policy } => {
             json!({ "level": level, "tables": tables, "policy": policy })
         }
+        FilterFinding::Budget { filter_bytes, budget_bytes } => json!({
+            "filter_bytes": filter_bytes,
+            "budget_bytes": budget_bytes,
+        }),
         FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr } => json!({
             "level": level,
             "tables": tables,
