@@ -231,14 +231,20 @@ impl FilterReader {
         self.view(filter).may_contain(key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn parse(&self, filter: &[u8]) -> Trailer {
+        // The first byte of a trailer tells the encodings apart, so at most one of them parses.
+        match (self, FastLocalTrailer::parse(filter)) {
+            (FilterReader::RocksDb, Some(trailer)) => Trailer::FastLocalBloom(trailer),
+            _ => self.parse_other(filter),
+        }
+    }
+
+    /// Apart, so that the default encoding stays short.
+    #[inline(never)]
+    fn parse_other(&self, filter: &[u8]) -> Trailer {
         if !matches!(self, FilterReader::RocksDb) {
             return Trailer::Absent;
-        }
-        // The first byte of a trailer tells the encodings apart, so at most one of them parses.
-        if let Some(trailer) = FastLocalTrailer::parse(filter) {
-            return Trailer::FastLocalBloom(trailer);
         }
         if let Some(trailer) = RibbonTrailer::parse(filter) {
             return Trailer::Ribbon(trailer);
@@ -273,8 +279,17 @@ pub(crate) struct FilterView<'f> {
 
 impl FilterView<'_> {
     /// False only if the key is certainly not among those that the filter was built from.
-    #[inline]
+    #[inline(always)]
     pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
+        match self.trailer {
+            Trailer::FastLocalBloom(trailer) => trailer.may_match(self.bytes, key.xxph3()),
+            _ => self.may_contain_other(key),
+        }
+    }
+
+    /// Apart, so that the default encoding stays short.
+    #[inline(never)]
+    fn may_contain_other(&self, key: &KeyHash<'_>) -> bool {
         match (self.trailer, self.reader) {
             (Trailer::FastLocalBloom(trailer), _) => trailer.may_match(self.bytes, key.xxph3()),
             (Trailer::Ribbon(trailer), _) => trailer.may_match(self.bytes, key.xxph3()),

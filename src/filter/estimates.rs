@@ -1,4 +1,4 @@
-//! What a filter takes and lets through, reckoned before one is built: for plans and reports.
+//! The size and the false-positive rate of a filter, estimated before it is built.
 //!
 //! `siftdb filter sim` prints it, `table/properties.rs` expects it of tables. Sizes are exact for
 //! the full layout (a Ribbon filter's to 16 bytes). Rates are those of the size that a filter

@@ -1,15 +1,16 @@
 //! The hash functions that filters are made of.
 //!
-//! Three functions, because bytes in files depend on them: `xxph3_64` (RocksDB's 64-bit hash, the
-//! frozen XXH3 preview of xxHash 0.7.2, which differs from today's XXH3), `leveldb_hash`
-//! (LevelDB's 32-bit hash) and `legacy_hash` (RocksDB's older 32-bit hash). The last two differ
-//! in one point: behind the last whole 4 bytes of a key LevelDB takes bytes as unsigned and
-//! RocksDB as signed, so they agree unless such a byte is 0x80 or above. None of the three may ever
-//! change: a changed hash reads every existing filter as a wrong "no".
+//! Bytes in files depend on three functions, so none may ever change: a changed hash reads every
+//! existing filter as a wrong "no".
 //!
-//! [`KeyHash`] is what a lookup carries through the tree: the 64-bit hash is computed once per
-//! `get`, however many tables are asked; the others only when a table that needs them is met.
-//! Seeded forms of XXPH3 are left out, since filters use seed 0.
+//! - `xxph3_64`: RocksDB's 64-bit hash (`util/xxph3.h`), the frozen preview of XXH3 in xxHash
+//!   0.7.2. It differs from today's XXH3. Filters use seed 0; the seeded forms are left out.
+//! - `leveldb_hash`: LevelDB's 32-bit hash (`util/hash.cc`).
+//! - `legacy_hash`: RocksDB's older 32-bit hash (`util/hash.cc`). It takes the bytes after the last
+//!   whole 4 as signed, LevelDB's as unsigned. They agree unless such a byte is 0x80 or above.
+//!
+//! A lookup carries one [`KeyHash`] through the tree: the 64-bit hash is computed once per `get`,
+//! the others only when a table that needs them is met.
 
 use std::cell::OnceCell;
 
@@ -37,7 +38,7 @@ impl<'k> KeyHash<'k> {
         KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }
     }
 
-    /// The key itself; filters of users' policies are asked with it.
+    /// The key itself, which users' policies are asked with.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &'k [u8] {
@@ -72,7 +73,7 @@ pub fn leveldb_hash(bytes: &[u8]) -> u32 {
     hash32(bytes, BLOOM_SEED, u32::from)
 }
 
-/// The 32-bit hash of RocksDB's older Bloom filter: `leveldb_hash` with the bytes behind the
+/// The 32-bit hash of RocksDB's older Bloom filter: `leveldb_hash` with the bytes after the
 /// last whole 4 taken as signed.
 ///
 /// ```
@@ -87,7 +88,7 @@ pub fn legacy_hash(bytes: &[u8]) -> u32 {
 
 const BLOOM_SEED: u32 = 0xbc9f_1d34;
 
-/// `widen` makes a word of each byte behind the last whole 4.
+/// `widen` makes a word of each byte after the last whole 4.
 #[inline]
 fn hash32(bytes: &[u8], seed: u32, widen: impl Fn(u8) -> u32) -> u32 {
     const M: u32 = 0xc6a4_a793;
@@ -149,7 +150,7 @@ pub fn xxph3_64(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The `u32` at `offset`; callers stay inside by the length class they stand for.
+/// The `u32` at `offset`, which the length class of the caller keeps inside.
 #[inline]
 fn r32(bytes: &[u8], offset: usize) -> u32 {
     bytes[offset..offset + 4].try_into().map_or(0, u32::from_le_bytes)
@@ -186,6 +187,7 @@ fn mix16(bytes: &[u8], offset: usize, secret_offset: usize) -> u64 {
 fn up_to_16(bytes: &[u8]) -> u64 {
     let len = bytes.len();
     match len {
+        // RocksDB's own change: the preview returns 0 for the empty key.
         0 => fold(r64(&SECRET, 0), P64_2),
         1..=3 => {
             let combined = u32::from(bytes[0])
@@ -248,6 +250,7 @@ fn long(bytes: &[u8]) -> u64 {
     let len = bytes.len();
     let mut lanes =
         [u64::from(P32_3), P64_1, P64_2, P64_3, P64_4, u64::from(P32_2), P64_5, u64::from(P32_1)];
+    // A key of whole blocks has no rest. Final XXH3 keeps the last block for the rest instead.
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
     for block in blocks {
         for (i, stripe) in block.chunks_exact(STRIPE_BYTES).enumerate() {
@@ -263,6 +266,7 @@ fn long(bytes: &[u8]) -> u64 {
         accumulate(&mut lanes, stripe, 8 * i);
     }
     if !len.is_multiple_of(STRIPE_BYTES) {
+        // The last stripe overlaps the one before it, under a shifted part of the secret.
         accumulate(&mut lanes, &bytes[len - STRIPE_BYTES..], 121);
     }
     let mut hash = (len as u64).wrapping_mul(P64_1);
@@ -274,7 +278,7 @@ fn long(bytes: &[u8]) -> u64 {
     avalanche(hash)
 }
 
-/// Adds one 64-byte stripe; each lane keeps to itself, which final XXH3 changed.
+/// Adds one 64-byte stripe. Each lane adds its own value; final XXH3 adds that of its neighbour.
 #[inline]
 fn accumulate(lanes: &mut [u64; 8], stripe: &[u8], secret_offset: usize) {
     for (i, lane) in lanes.iter_mut().enumerate() {

@@ -1,15 +1,15 @@
-//! Filters: how keys become bits, and what the bits say of a key.
+//! Filters: how keys become bits, and what the bits say about a key.
 //!
 //! An [`Encoding`] turns a set of keys into bytes: LevelDB's Bloom filter, RocksDB's
-//! FastLocalBloom (the default), its Ribbon filter (7/10 of the space for more work) or its older
-//! Bloom filter, or a [`FilterPolicy`] of your own. Where the bytes live in a table is another
-//! matter (the *layout*), and every encoding works in every layout.
+//! FastLocalBloom (the default), its Ribbon filter (7/10 of the space for more work), its older
+//! Bloom filter, or a [`FilterPolicy`] of your own. The *layout* decides where the bytes are in a
+//! table; every encoding works in every layout.
 //!
 //! The bytes of the built-in encodings are those that LevelDB and RocksDB write for the same keys.
 //! A filter may answer "may contain" for a key it does not hold, at the rate that
 //! [`Encoding::expected_fpr`] states; it never denies a key it holds.
 //!
-//! Beside a key, or in its place, a filter may hold its [`Prefix`](crate::Prefix), so that a scan
+//! Besides a key, or instead of it, a filter may hold its [`Prefix`](crate::Prefix), so that a scan
 //! can skip a table.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.

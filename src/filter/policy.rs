@@ -1,11 +1,8 @@
-//! The interface of a filter that siftdb does not know: `FilterPolicy`.
+//! `FilterPolicy`, the interface of a user's own encoding, and the guard around users' code.
 //!
-//! A user implements it to bring an encoding of their own; it works in every layout. The built-in
-//! encodings do not go through it (they work on hashes, which a lookup computes once), so this
-//! file holds the contract and the guard around code that is not ours.
-//!
-//! A user's policy is called by `filter/builder.rs` and `filter/encoding.rs`, and nobody else, so
-//! that no call escapes [`guarded`]: a panic becomes an error while a table is built and "may
+//! A policy works in every layout. The built-in encodings do not use the trait: they work on
+//! hashes, which a lookup computes once. Only `filter/builder.rs` and `filter/encoding.rs` call a
+//! policy, each time through [`guarded`]: a panic is an error while a table is built, and "may
 //! match" while one is read.
 
 use std::any::Any;
@@ -93,8 +90,8 @@ pub trait FilterPolicy: Send + Sync + Debug {
     }
 }
 
-/// Runs code that is not ours; a panic comes back as text. What `call` touches must be thrown
-/// away by the caller then, since it may be half done.
+/// Runs a user's code; a panic comes back as text. The caller must then discard what `call`
+/// touched, which may be half done.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| panic_text(&*payload))
 }

@@ -1,15 +1,14 @@
-//! Prefixes: the leading part of a key that a filter holds beside the key, or in its place.
+//! Prefixes: the leading parts of keys, which a filter holds besides whole keys or instead of them.
 //!
-//! A filter of whole keys cannot say that a table holds no key of a range. One of prefixes can,
-//! where all keys of the range share a prefix: then a scan passes the table by. [`Prefix`] is the
-//! choice, three built-in rules or a [`PrefixExtractor`] of the user's; its id, parameters
-//! included, is persisted with each table. A table is asked by the rule of its own id: a built-in
-//! one is made from the id, a user's is looked up among those that were given at open, and with
-//! an unknown id the table's prefixes are not consulted.
+//! A filter of prefixes can say that a table has no key of a range, if all keys of the range share
+//! a prefix. A scan then skips the table. [`Prefix`] is the choice: three built-in rules, or a
+//! user's [`PrefixExtractor`]. Each table persists the id of its rule, parameters included, and is
+//! asked by that rule. A built-in rule is made from the id; a user's is looked up among those
+//! registered at open. With an unknown id the table's prefixes are not consulted.
 //!
-//! Code of users runs guarded, and what it answers is checked: [`Prefix::extract_checked`] is for
-//! building, where a broken contract is an error, the others are for reading, where it is `None`.
-//! What goes into a filter is decided in `table/filter/layout.rs`.
+//! Users' code runs guarded and its answers are checked. [`Prefix::extract_checked`] is for
+//! building, where a broken contract is an error; the others are for reading, where it is `None`.
+//! `table/filter/layout.rs` decides what goes into a filter.
 
 use crate::base::key::KEY_BYTES_MAX;
 use crate::filter::policy::{check_name, guarded};
@@ -32,7 +31,7 @@ use std::sync::Arc;
 /// 4. **[`prefix_of_all`](Self::prefix_of_all) speaks for every key**: if it answers `p` for
 ///    `common`, then every key that begins with `common`, also `common` itself and also one that
 ///    was never written, is in the domain and has the prefix `p`. A scan trusts it, and a wrong
-///    answer hides entries; when in doubt, answer `None`, and scans pass no table by.
+///    answer hides entries; when in doubt, answer `None`, and scans skip no table.
 /// 5. **Keys of one prefix should be neighbours** in the order of keys. Otherwise each run of them
 ///    adds the prefix again; the filter grows and stays right.
 /// 6. **No error channel.** A panic, or a prefix that is no leading part, fails the flush or
@@ -142,14 +141,14 @@ impl Prefix {
         }
     }
 
-    /// The rule that tables persist under `id`; `None` if nobody knows it.
+    /// The rule that tables persist under `id`; `None` if it is unknown.
     #[must_use]
     pub(crate) fn for_id(id: &str, custom: &[Arc<dyn PrefixExtractor>]) -> Option<Self> {
         if id.is_empty() {
             return None;
         }
         let custom = || custom.iter().map(|extractor| Prefix::custom(Arc::clone(extractor)));
-        // Only an id in the form that is written, so that each rule has one.
+        // Compared with the id as it is written: "FixedPrefix.03" is no id of `fixed(3)`.
         built_in(id).into_iter().chain(custom()).find(|prefix| prefix.id() == id)
     }
 
@@ -177,7 +176,7 @@ impl Prefix {
     }
 
     /// The prefix of a key that is written. The error says how a user's rule broke its contract;
-    /// beside the prefix itself, what `prefix_of_all` makes of the key is held against it.
+    /// `prefix_of_all` is checked against the prefix, too.
     #[inline]
     pub(crate) fn extract_checked<'k>(&self, key: &'k [u8]) -> Result<Option<&'k [u8]>, String> {
         let Rule::Custom(extractor) = &self.0 else { return Ok(built_in_prefix(&self.0, key)) };

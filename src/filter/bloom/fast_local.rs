@@ -156,6 +156,7 @@ impl FastLocalTrailer {
     /// line size and count of probes, after a body of whole lines. RocksDB checks neither the
     /// body's size nor that it has a line, and would read past the end.
     #[must_use]
+    #[inline(always)]
     pub fn parse(filter: &[u8]) -> Option<Self> {
         let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, 0, line_and_probes, 0, 0] = *trailer else { return None };

@@ -1,11 +1,12 @@
 //! Probing one 64-byte line of a FastLocalBloom filter.
 //!
-//! Called by `filter/bloom/fast_local.rs` with a line and the upper half of a key's hash. Bit `i`
-//! of the `probes` asked for is the top 9 bits of `hash * 0x9e3779b9^i`. On x86-64 with AVX2
-//! (found out when it runs) eight bits are tested at once; everywhere else one after the other.
-//! Both answer the same for every line, hash and count; a test holds them to it.
+//! Bit `i` of a key is the top 9 bits of `hash * 0x9e3779b9^i`, where `hash` is the high half of
+//! the key's hash. On x86-64 with AVX2, detected at run time, eight bits are tested at once;
+//! everywhere else one after the other. A test compares both for many lines, hashes and counts.
 //!
-//! The compiler cannot check two calls here: the use of an instruction set that is found at run
+//! Source: `FastLocalBloomImpl::HashMayMatchPrepared` in RocksDB's `util/bloom_impl.h`.
+//!
+//! The compiler cannot check two calls here: the use of an instruction set that is detected at run
 //! time, and a load through a pointer. Miri interprets both (CONTRIBUTING.md).
 #![allow(unsafe_code)]
 
