@@ -190,12 +190,8 @@ impl fmt::Display for FilterFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FilterFinding::NoFilter { level, tables } => {
-                write!(
-                    f,
-                    "level {level}: {} without a filter, searched by every ",
-                    table(*tables)
-                )?;
-                f.write_str("lookup in their range; rebuild the filters")
+                write!(f, "level {level}: {} without a filter, searched by ", table(*tables))?;
+                f.write_str("every lookup in their range; rebuild the filters")
             }
             FilterFinding::UnknownPolicy { level, tables, policy } => {
                 let (tables, policy) = (table(*tables), policy.escape_debug());
@@ -231,12 +227,12 @@ impl fmt::Display for FilterFinding {
                 f.write_str("rebuild the filters with fast-local-bloom, or partitioned")
             }
             FilterFinding::Damaged { level, tables, table: number, damage, not_consulted } => {
+                write!(f, "level {level}: {} with a damaged filter ", table(*tables))?;
                 write!(
                     f,
-                    "level {level}: {} with a damaged filter (table {number} ",
-                    table(*tables)
+                    "(table {number} at byte {}: {}), searched without it; ",
+                    damage.offset, damage.what
                 )?;
-                write!(f, "at byte {}: {}), searched without it; ", damage.offset, damage.what)?;
                 write!(f, "{not_consulted} searches asked no filter so far; rebuild the filters")
             }
             FilterFinding::Unreadable { errors } => {

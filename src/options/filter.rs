@@ -116,7 +116,8 @@ impl Filter {
     /// would give, or no filter at all when memory is short. In a tree at rest whose levels grow
     /// tenfold that saves a third of the false positives of the same bytes with two levels, and
     /// half of them with three. Where levels are of one size, or side by side, it saves little.
-    /// While writes are faster than compactions, level 0 has many tables, and it saves a third to a half.
+    /// While writes are faster than compactions, level 0 has many tables, and it saves a third to
+    /// a half.
     /// `docs/measurements.md` has the measurements.
     ///
     /// Bits are computed at each flush and compaction from the entries of each level (each table
