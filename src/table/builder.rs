@@ -98,7 +98,7 @@ impl TableBuilder {
         if let Some(filter) = &mut filter {
             filter.start_block(0);
         }
-        let properties = Properties { compression: options.compression, ..Properties::default() };
+        let properties = Properties { compression: options.compression, ..Properties::new() };
         TableBuilder {
             out: TableWriter::new(file, path, table_id, options.write_bytes),
             data: BlockBuilder::data(options.restart_interval, options.hash_index),

@@ -135,10 +135,11 @@ impl BlockHandle {
 }
 
 /// How the contents of a block are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Compression {
     /// As they are.
+    #[default]
     None = 0,
     /// Compressed by Snappy, without its framing.
     Snappy = 1,

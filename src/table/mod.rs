@@ -38,7 +38,7 @@
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!
-//! `builder` and `writer` write a table. `reader` opens it and looks up keys, `multi_get` many at
+//! `builder` and `writer` write a table. `reader` opens it and looks up keys, one or many at
 //! once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has the layouts of
 //! filters, `properties` what a reader must know. `fetch` is the only way to a block, `block_ref` a
 //! block that a reader got, `index` names blocks, `block` has the blocks themselves, `format` the
@@ -53,7 +53,6 @@ mod tests;
 pub mod verify;
 pub mod salvage;
 pub mod iter;
-pub mod multi_get;
 pub mod reader;
 pub mod builder;
 pub mod writer;

@@ -15,7 +15,7 @@ use crate::table::block::cursor::for_each_entry;
 use crate::table::format::Compression;
 
 /// The properties of one table. Sizes of blocks are as stored, trailers included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     /// Entries, tombstones included.
     pub entries: u64,
@@ -69,33 +69,14 @@ pub struct Properties {
     pub largest_key: Vec<u8>,
 }
 
-impl Default for Properties {
-    fn default() -> Self {
+impl Properties {
+    /// The properties of a table without entries.
+    pub fn new() -> Self {
         Properties {
-            entries: 0,
-            tombstones: 0,
-            range_deletes: 0,
-            data_blocks: 0,
-            data_bytes: 0,
-            raw_key_bytes: 0,
-            raw_value_bytes: 0,
-            index_bytes: 0,
             index_key_is_user_key: true,
-            compression: Compression::None,
-            filter_policy: String::new(),
-            filter_encoding: String::new(),
-            filter_layout: String::new(),
-            filter_millibits_per_key: 0,
-            filter_bytes: 0,
-            filter_entries: 0,
-            filter_partitions: 0,
             whole_key_filtering: true,
-            prefix_filtering: false,
-            prefix_extractor: String::new(),
             smallest_sequence: SEQUENCE_MAX,
-            largest_sequence: 0,
-            smallest_key: Vec::new(),
-            largest_key: Vec::new(),
+            ..Properties::default()
         }
     }
 }
@@ -209,7 +190,7 @@ impl Properties {
 
     /// Reads a properties block. The error says which property is wrong.
     pub fn decode(block: &Block) -> Result<Self, String> {
-        let mut properties = Properties::default();
+        let mut properties = Properties::new();
         let mut seen = 0;
         for_each_entry(block, |key, value| {
             let mut fields = properties.fields().into_iter();
@@ -295,7 +276,7 @@ mod tests {
             largest_sequence: SEQUENCE_MAX,
             smallest_key: b"a\x01\0\0\0\0\0\0\0".to_vec(),
             largest_key: b"\xff\x01\0\0\0\0\0\0\0".to_vec(),
-            ..Properties::default()
+            ..Properties::new()
         }
     }
 
@@ -315,7 +296,7 @@ mod tests {
         assert_eq!(decode(prefixes.encode()), Ok(prefixes.clone()));
         assert!(properties.encode().len() < prefixes.encode().len(), "not written when empty");
         assert_eq!(properties.mean_block_bytes(), 4_000);
-        assert_eq!(Properties::default().mean_block_bytes(), 0);
+        assert_eq!(Properties::new().mean_block_bytes(), 0);
     }
 
     #[test]

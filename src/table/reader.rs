@@ -19,6 +19,7 @@ use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
+use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block_ref::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
@@ -156,6 +157,68 @@ impl Table {
             Some(lookup) => Ok((lookup, verdict)),
             None => Err(self.not_data(entry.handle)),
         }
+    }
+
+    /// Many lookups: the steps of [`Table::get`], each taken for all keys before the next. At each
+    /// step, neighbours share one fetch of filter, partition, index or data block. One partition
+    /// and one data block are held at a time, so a batch holds no more of the cache than a lookup
+    /// does.
+    ///
+    /// Sets verdict and answer of every key, as `get` would. With `filter_said_maybe` the verdicts
+    /// are there already, and the keys that the filter excluded are passed over.
+    ///
+    /// # Errors
+    /// The first failure; what is not answered by then stays open.
+    pub fn multi_get(
+        &self,
+        keys: &mut [&mut BatchKey<'_>],
+        options: TableReadOptions,
+        io: &mut TableIo,
+    ) -> Result<()> {
+        match options {
+            TableReadOptions { use_filters: false, .. } => {
+                set_all(keys, FilterVerdict::NotConsulted);
+            }
+            TableReadOptions { filter_said_maybe: true, .. } => {}
+            _ => self.filter().ask_table(self.file(), keys, io),
+        }
+        if !keys.iter().any(|key| key.may_be_here()) {
+            return Ok(());
+        }
+        let mut held = None;
+        let index = self.index(&mut held, io)?;
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
+            io.index_seeks += 1;
+            key.block = index.find(&key.lookup);
+        }
+        if options.use_filters && keys.iter().any(|key| is_undecided(key)) {
+            self.filter().ask_blocks(self.file(), keys, io);
+        }
+        self.search_blocks(index, keys, options.fill_cache, io)
+    }
+
+    /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
+    fn search_blocks(
+        &self,
+        index: &Index,
+        keys: &mut [&mut BatchKey<'_>],
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<()> {
+        let mut held: Option<(IndexEntry, BlockRef)> = None;
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
+            let Some(entry) = key.block else { continue };
+            // Dropped first: the next block may be read to the same buffer.
+            held = held.filter(|(own, _)| *own == entry);
+            let block = match held.take() {
+                Some((_, block)) => block,
+                None => self.fetch_data(index, entry, fill_cache, io)?,
+            };
+            let found = block.search(&key.lookup, &key.hash);
+            key.answer = found.ok_or_else(|| self.not_data(entry.handle))?;
+            held = Some((entry, block));
+        }
+        Ok(())
     }
 
     /// Whether the filter lets the key pass, without a look at data: for `may_contain` and
@@ -340,6 +403,11 @@ impl DataIndex {
         let index = file.read_index(self.handle, BlockKind::Index, io)?;
         Ok(self.pinned.get_or_init(|| index))
     }
+}
+
+/// A key that the layout's second question is for.
+fn is_undecided(key: &BatchKey<'_>) -> bool {
+    key.verdict == FilterVerdict::NotConsulted && key.block.is_some()
 }
 
 fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {

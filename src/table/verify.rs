@@ -116,7 +116,7 @@ impl Table {
         let mut check = DataCheck {
             table: self,
             index: &index,
-            found: Properties::default(),
+            found: Properties::new(),
             last_key: Vec::new(),
             report: VerifyCounts::default(),
             io: TableIo::default(),
