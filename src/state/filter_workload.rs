@@ -1,7 +1,7 @@
 //! What the division of a filter budget goes by: recent lookups, flushes and compactions.
 //!
-//! `jobs/compact/filter_budget.rs` updates it when a job begins. It lives in memory only: each opening
-//! starts with no lookups, which counts every run alike.
+//! `jobs/compact/filter_budget.rs` updates it when a job begins. It lives in memory only: each
+//! opening starts with no lookups, which counts every run alike.
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, Counters, LevelCounter};

@@ -3,7 +3,8 @@
 //! `shared` holds the state of one database and the order of its locks; `session` begins the log
 //! and manifest of a session and switches memtables; `write_queue` forms groups of writers;
 //! `read_view` is what a read looks at; `snapshots` lists live snapshots; `background_error` keeps
-//! the first failure; `filter_workload` is what a filter budget is divided by; `stats_file` keeps counters across openings.
+//! the first failure; `filter_workload` is what a filter
+//! budget is divided by; `stats_file` keeps counters across openings.
 
 pub mod session;
 pub mod shared;
