@@ -107,8 +107,8 @@ impl Version {
     }
 
     /// The newest version of a key at or below the lookup's sequence: level 0 newest first, then
-    /// at most one table a level. Inlined into its one caller: a call costs 5 % of a lookup that the
-    /// filter ends.
+    /// at most one table a level. Inlined into its one caller: a call costs 5 % of a lookup that
+    /// the filter ends.
     ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
