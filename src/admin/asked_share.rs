@@ -17,7 +17,7 @@ use crate::tree::version::Version;
 
 /// For each table of level 0, in search order, the share of lookups that search it.
 #[must_use]
-pub fn shares_of_level_0(version: &Version) -> Vec<f64> {
+pub(crate) fn shares_of_level_0(version: &Version) -> Vec<f64> {
     let all = || (0..LEVELS).flat_map(|level| version.level(level));
     let entries: u64 = all().map(|handle| handle.meta.entries).sum();
     let shares = version.level(0).iter().map(|asked| {

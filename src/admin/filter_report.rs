@@ -188,7 +188,7 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 
 /// The report for `Db::filter_report`.
 #[must_use]
-pub fn filter_report(shared: &Shared) -> FilterReport {
+pub(crate) fn filter_report(shared: &Shared) -> FilterReport {
     if !shared.process.is_current() {
         // A rate is computed once under a lock, which a thread of the parent process may hold.
         return FilterReport::default();
@@ -200,7 +200,7 @@ pub fn filter_report(shared: &Shared) -> FilterReport {
 ///
 /// # Errors
 /// `Closed`; `Forked`; a table cannot be read for a reason other than damage.
-pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
+pub(crate) fn check_filters(shared: &Shared) -> Result<FilterReport> {
     shared.check_open()?;
     shared.process.check()?;
     let version = Arc::clone(&shared.view.load().version);
@@ -217,7 +217,7 @@ pub fn check_filters(shared: &Shared) -> Result<FilterReport> {
 ///
 /// # Errors
 /// As for [`check_filters`].
-pub fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
+pub(crate) fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for handle in (0..LEVELS).flat_map(|level| version.level(level)) {
         if damage_of(handle)?.is_some() {
@@ -270,7 +270,7 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
 
 /// The numbers of the tables in `version` whose filter is not the wanted one.
 #[must_use]
-pub fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
+pub(crate) fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
     let mut numbers = Vec::new();
     for (level, wanted) in wanted_filters(shared, version).iter().enumerate() {
         let handles = version.level(level).iter().filter(|handle| wanted.differs_from(handle));

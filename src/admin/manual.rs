@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// The failure of a write or flush; `Closed` if the database is closed during the flush.
-pub fn flush(shared: &Shared) -> Result<()> {
+pub(crate) fn flush(shared: &Shared) -> Result<()> {
     commit::switch(shared)?;
     let full: Vec<Arc<Memtable>> =
         shared.view.load().immutables.iter().map(|full| Arc::clone(&full.memtable)).collect();
@@ -53,7 +53,7 @@ pub fn flush(shared: &Shared) -> Result<()> {
 ///
 /// # Errors
 /// The failure of the flush or of a compaction.
-pub fn compact_range(
+pub(crate) fn compact_range(
     shared: &Shared,
     bounds: &KeyBounds,
     options: &CompactRangeOptions,
@@ -88,7 +88,7 @@ fn next_step(
 ///
 /// # Errors
 /// The failure of a compaction; `Closed` if the database is closed during the rebuild.
-pub fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
+pub(crate) fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
     shared.process.check()?;
     shared.check_writable()?;
     // Checked once: a number is never reused, so the list stays right.

@@ -4,15 +4,15 @@
 //! flushes, compacts and rebuilds filters on request. The `filter_*` files report on filters, find
 //! problems and divide memory budgets. `inspect` prints any file as text.
 
-pub mod repair;
-pub mod verify;
-pub mod manual;
+pub(crate) mod repair;
+pub(crate) mod verify;
+pub(crate) mod manual;
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub mod filter_advice;
+pub(crate) mod filter_advice;
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub mod filter_doctor;
-pub mod filter_report;
-pub mod asked_share;
-pub mod stats_report;
+pub(crate) mod filter_doctor;
+pub(crate) mod filter_report;
+pub(crate) mod asked_share;
+pub(crate) mod stats_report;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod inspect;

@@ -14,7 +14,7 @@ use crate::state::shared::Shared;
 
 /// The report for `Db::stats`.
 #[must_use]
-pub fn stats(shared: &Shared) -> Stats {
+pub(crate) fn stats(shared: &Shared) -> Stats {
     if !shared.process.is_current() {
         // A thread of the parent process may hold the locks that the report takes.
         return Stats::from_counters(&Counters::new());

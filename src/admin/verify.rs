@@ -94,7 +94,10 @@ impl fmt::Display for VerifyReport {
 ///
 /// # Errors
 /// `Closed`; `Forked`. Every other error is in the report.
-pub fn verify(shared: &Shared, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+pub(crate) fn verify(
+    shared: &Shared,
+    progress: &mut dyn FnMut(&VerifyProgress),
+) -> Result<VerifyReport> {
     shared.process.check()?;
     let _lock = shared.hold()?;
     let mut report = VerifyReport::default();

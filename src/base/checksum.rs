@@ -8,25 +8,25 @@ const MASK_DELTA: u32 = 0xa282_ead8;
 
 /// A checksum over several pieces, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Checksum(crc32fast::Hasher);
+pub(crate) struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
     /// Starts with no bytes.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Checksum::default()
     }
 
     /// Adds `bytes`.
     #[must_use]
-    pub fn with(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn with(mut self, bytes: &[u8]) -> Self {
         self.0.update(bytes);
         self
     }
 
     /// The masked checksum.
     #[must_use]
-    pub fn masked(self) -> u32 {
+    pub(crate) fn masked(self) -> u32 {
         let crc = self.0.finalize();
         crc.rotate_right(15).wrapping_add(MASK_DELTA)
     }
@@ -34,7 +34,7 @@ impl Checksum {
 
 /// The masked checksum of one piece.
 #[must_use]
-pub fn masked(bytes: &[u8]) -> u32 {
+pub(crate) fn masked(bytes: &[u8]) -> u32 {
     Checksum::new().with(bytes).masked()
 }
 

@@ -5,21 +5,21 @@
 //! file decides how much memory is allocated.
 
 /// Longest encoding of a `u64` as varint.
-pub const VARINT64_BYTES_MAX: usize = 10;
+pub(crate) const VARINT64_BYTES_MAX: usize = 10;
 
 /// Appends a `u32`, 4 bytes.
-pub fn put_u32(dst: &mut Vec<u8>, value: u32) {
+pub(crate) fn put_u32(dst: &mut Vec<u8>, value: u32) {
     dst.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Appends a `u64`, 8 bytes.
-pub fn put_u64(dst: &mut Vec<u8>, value: u64) {
+pub(crate) fn put_u64(dst: &mut Vec<u8>, value: u64) {
     dst.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Appends a varint of 1 to 10 bytes: seven bits a byte, low bits first; the top bit is set in
 /// every byte but the last.
-pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         dst.push(value as u8 | 0x80);
         value >>= 7;
@@ -28,7 +28,7 @@ pub fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends the length as varint, then the bytes.
-pub fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(dst, bytes.len() as u64);
     dst.extend_from_slice(bytes);
 }
@@ -36,7 +36,7 @@ pub fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
 /// Reads a varint at the front of `src`; returns it with the number of bytes it took.
 #[inline]
 #[must_use]
-pub fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
     let first = *src.first()?;
     if first < 0x80 {
         return Some((u64::from(first), 1));
@@ -83,7 +83,7 @@ fn get_varint_bytewise(src: &[u8]) -> Option<(u64, usize)> {
 /// The `u16` at `offset` of `src`.
 #[inline]
 #[must_use]
-pub fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
+pub(crate) fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
     let bytes = src.get(offset..offset.checked_add(2)?)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -91,7 +91,7 @@ pub fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
 /// The `u32` at `offset` of `src`.
 #[inline]
 #[must_use]
-pub fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
     let bytes = src.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -99,7 +99,7 @@ pub fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
 /// The `u64` at `offset` of `src`.
 #[inline]
 #[must_use]
-pub fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
+pub(crate) fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
     let bytes = src.get(offset..offset.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -107,7 +107,7 @@ pub fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
 /// A cursor over bytes from a file. Each method takes bytes from the front, or returns `None` and
 /// takes nothing.
 #[derive(Clone, Debug)]
-pub struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
     taken: usize,
 }
@@ -115,31 +115,31 @@ pub struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// Starts at the front of `bytes`.
     #[must_use]
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Decoder { rest: bytes, taken: 0 }
     }
 
     /// Bytes taken so far.
     #[must_use]
-    pub fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.taken
     }
 
     /// The bytes that are left.
     #[must_use]
-    pub fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// True when nothing is left.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// The next `count` bytes.
     #[inline]
-    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(count)?;
         self.rest = tail;
         self.taken += count;
@@ -147,28 +147,28 @@ impl<'a> Decoder<'a> {
     }
 
     /// One byte.
-    pub fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.bytes(1).map(|b| b[0])
     }
 
     /// A `u16`, 2 bytes.
-    pub fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.bytes(2)?.try_into().ok().map(u16::from_le_bytes)
     }
 
     /// A `u32`, 4 bytes.
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
     /// A `u64`, 8 bytes.
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.bytes(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
     /// A varint of up to 64 bits.
     #[inline]
-    pub fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let (value, used) = get_varint(self.rest)?;
         self.bytes(used)?;
         Some(value)
@@ -176,7 +176,7 @@ impl<'a> Decoder<'a> {
 
     /// A varint that must fit 32 bits.
     #[inline]
-    pub fn varint32(&mut self) -> Option<u32> {
+    pub(crate) fn varint32(&mut self) -> Option<u32> {
         let mut ahead = self.clone();
         let value = u32::try_from(ahead.varint()?).ok()?;
         *self = ahead;
@@ -184,7 +184,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// A varint length, then that many bytes.
-    pub fn length_prefixed(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn length_prefixed(&mut self) -> Option<&'a [u8]> {
         let mut ahead = self.clone();
         let length = usize::try_from(ahead.varint()?).ok()?;
         let bytes = ahead.bytes(length)?;

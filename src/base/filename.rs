@@ -17,11 +17,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The counter of file numbers never passes this, so a file that contains more is damaged.
-pub const FILE_NUMBER_MAX: u64 = 1 << 57;
+pub(crate) const FILE_NUMBER_MAX: u64 = 1 << 57;
 
 /// The name of a file that belongs to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FileName {
+pub(crate) enum FileName {
     /// Names the manifest in force.
     Current,
     /// The lock file.
@@ -41,13 +41,13 @@ pub enum FileName {
 impl FileName {
     /// The path of this file in `directory`.
     #[must_use]
-    pub fn path(self, directory: &Path) -> PathBuf {
+    pub(crate) fn path(self, directory: &Path) -> PathBuf {
         directory.join(self.to_string())
     }
 
     /// The number in the name, if the kind has one.
     #[must_use]
-    pub fn number(self) -> Option<u64> {
+    pub(crate) fn number(self) -> Option<u64> {
         match self {
             FileName::Current | FileName::Lock | FileName::Stats => None,
             FileName::Manifest(n)
@@ -74,7 +74,7 @@ impl fmt::Display for FileName {
 
 /// The file that `name` stands for; `None` if siftdb does not write this name.
 #[must_use]
-pub fn parse(name: &str) -> Option<FileName> {
+pub(crate) fn parse(name: &str) -> Option<FileName> {
     let parsed = match name {
         "CURRENT" => FileName::Current,
         "LOCK" => FileName::Lock,

@@ -12,24 +12,24 @@ use crate::base::value::Value;
 use std::cmp::Ordering;
 
 /// The number of a write, counted from 1; 56 bits.
-pub type SequenceNumber = u64;
+pub(crate) type SequenceNumber = u64;
 
 /// The largest sequence number.
-pub const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
+pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
 /// Bytes of sequence and kind after the user key.
-pub const INTERNAL_KEY_TRAILER_BYTES: usize = 8;
+pub(crate) const INTERNAL_KEY_TRAILER_BYTES: usize = 8;
 
 /// Longest user key.
-pub const KEY_BYTES_MAX: usize = 65_535;
+pub(crate) const KEY_BYTES_MAX: usize = 65_535;
 
 /// Longest value: 1 GiB.
-pub const VALUE_BYTES_MAX: usize = 1 << 30;
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The kind of an entry. `2` is reserved for range tombstones; readers refuse unknown kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum ValueKind {
+pub(crate) enum ValueKind {
     /// The key was deleted.
     Tombstone = 0,
     /// The key has a value.
@@ -39,7 +39,7 @@ pub enum ValueKind {
 impl ValueKind {
     /// The kind of a stored byte.
     #[must_use]
-    pub fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(ValueKind::Tombstone),
             1 => Some(ValueKind::Put),
@@ -50,7 +50,7 @@ impl ValueKind {
 
 /// What one memtable or table knows about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// The newest visible version has this value.
     Found(Value),
     /// The newest visible version is a tombstone: the search must not go on to older tables.
@@ -63,13 +63,13 @@ pub enum Lookup {
 #[inline]
 #[must_use]
 #[cfg(test)]
-pub fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
+pub(crate) fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
     sequence << 8 | u64::from(kind as u8)
 }
 
 /// Appends the internal key of `user_key`.
 #[cfg(test)]
-pub fn put_internal_key(
+pub(crate) fn put_internal_key(
     dst: &mut Vec<u8>,
     user_key: &[u8],
     sequence: SequenceNumber,
@@ -79,7 +79,7 @@ pub fn put_internal_key(
 }
 
 /// Appends `user_key` and a trailer of any value.
-pub fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
+pub(crate) fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
     dst.extend_from_slice(user_key);
     dst.extend_from_slice(&trailer.to_le_bytes());
 }
@@ -87,7 +87,7 @@ pub fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
 /// User key and trailer of an internal key; `None` if it is shorter than a trailer.
 #[inline]
 #[must_use]
-pub fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
+pub(crate) fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
     let (user_key, trailer) = internal_key.split_last_chunk::<INTERNAL_KEY_TRAILER_BYTES>()?;
     Some((user_key, u64::from_le_bytes(*trailer)))
 }
@@ -96,7 +96,7 @@ pub fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
 /// that is too short is returned whole.
 #[inline]
 #[must_use]
-pub fn user_key(internal_key: &[u8]) -> &[u8] {
+pub(crate) fn user_key(internal_key: &[u8]) -> &[u8] {
     split_internal_key(internal_key).map_or(internal_key, |(key, _)| key)
 }
 
@@ -104,21 +104,21 @@ pub fn user_key(internal_key: &[u8]) -> &[u8] {
 /// sequence and kind. Every filter in siftdb gets its keys through this function.
 #[inline]
 #[must_use]
-pub fn filter_key(internal_key: &[u8]) -> &[u8] {
+pub(crate) fn filter_key(internal_key: &[u8]) -> &[u8] {
     user_key(internal_key)
 }
 
 /// Sequence and kind of a trailer; `None` if the kind is unknown.
 #[inline]
 #[must_use]
-pub fn unpack_trailer(trailer: u64) -> Option<(SequenceNumber, ValueKind)> {
+pub(crate) fn unpack_trailer(trailer: u64) -> Option<(SequenceNumber, ValueKind)> {
     Some((trailer >> 8, ValueKind::from_byte(trailer as u8)?))
 }
 
 /// The order of internal keys: user key ascending, then trailer descending.
 #[inline]
 #[must_use]
-pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
+pub(crate) fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
     match (split_internal_key(a), split_internal_key(b)) {
         (Some((key_a, trailer_a)), Some((key_b, trailer_b))) => {
             key_a.cmp(key_b).then(trailer_b.cmp(&trailer_a))
@@ -132,7 +132,7 @@ pub fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
 /// If two heads are equal, compare the whole keys.
 #[inline]
 #[must_use]
-pub fn key_head(bytes: &[u8]) -> u64 {
+pub(crate) fn key_head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(head) => u64::from_le_bytes(*head).swap_bytes(),
         None => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
@@ -142,7 +142,7 @@ pub fn key_head(bytes: &[u8]) -> u64 {
 /// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself if
 /// there is no shorter one. Needs `a < b`.
 #[must_use]
-pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
+pub(crate) fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     if let (Some(&x), Some(&y)) = (a.get(common), b.get(common))
         && x < y.saturating_sub(1)
@@ -158,7 +158,7 @@ pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
 /// The smallest byte string greater than every string that starts with `prefix`; `None` when the
 /// prefix is empty or all 0xff, because then no string is greater.
 #[must_use]
-pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut successor = prefix[..=last].to_vec();
     successor[last] += 1;
@@ -168,7 +168,7 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
 /// The key of one point lookup: an internal key that sorts before every version that is visible at
 /// `sequence`. Keys up to 56 bytes need no allocation.
 #[derive(Clone, Debug)]
-pub struct LookupKey {
+pub(crate) struct LookupKey {
     inline: [u8; LookupKey::INLINE],
     heap: Option<Box<[u8]>>,
     len: usize,
@@ -180,7 +180,7 @@ impl LookupKey {
     /// The key that finds the newest version of `user_key` at or below `sequence`.
     #[inline]
     #[must_use]
-    pub fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
+    pub(crate) fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
         // 0xff is above every kind, and larger trailers sort first, so this sorts before all
         // entries of the same sequence.
         let trailer = (sequence << 8 | 0xff).to_le_bytes();
@@ -202,7 +202,7 @@ impl LookupKey {
     /// The internal key to seek with.
     #[inline]
     #[must_use]
-    pub fn internal_key(&self) -> &[u8] {
+    pub(crate) fn internal_key(&self) -> &[u8] {
         match &self.heap {
             Some(bytes) => bytes,
             None => &self.inline[..self.len],
@@ -212,7 +212,7 @@ impl LookupKey {
     /// The user key.
     #[inline]
     #[must_use]
-    pub fn user_key(&self) -> &[u8] {
+    pub(crate) fn user_key(&self) -> &[u8] {
         let key = self.internal_key();
         &key[..key.len() - INTERNAL_KEY_TRAILER_BYTES]
     }
@@ -220,14 +220,14 @@ impl LookupKey {
     /// The trailer to seek with; every visible version has a smaller one.
     #[inline]
     #[must_use]
-    pub fn trailer(&self) -> u64 {
+    pub(crate) fn trailer(&self) -> u64 {
         split_internal_key(self.internal_key()).map_or(0, |(_, trailer)| trailer)
     }
 
     /// The sequence at which the lookup reads.
     #[inline]
     #[must_use]
-    pub fn sequence(&self) -> SequenceNumber {
+    pub(crate) fn sequence(&self) -> SequenceNumber {
         self.trailer() >> 8
     }
 }
@@ -235,7 +235,7 @@ impl LookupKey {
 /// Length of the longest common prefix, eight bytes at a time.
 #[inline]
 #[must_use]
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (words_a, _) = a.as_chunks::<8>();
     let (words_b, _) = b.as_chunks::<8>();
     let mut common = 0;

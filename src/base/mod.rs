@@ -2,19 +2,19 @@
 //!
 //! Every other room uses it. Nothing here knows about trees, tables, logs or files.
 
-pub mod iterator;
-pub mod write_batch;
-pub mod range;
-pub mod key;
-pub mod value;
-pub mod filename;
-pub mod checksum;
-pub mod coding;
-pub mod stats;
-pub mod levels;
-pub mod prefetch;
-pub mod sync;
+pub(crate) mod iterator;
+pub(crate) mod write_batch;
+pub(crate) mod range;
+pub(crate) mod key;
+pub(crate) mod value;
+pub(crate) mod filename;
+pub(crate) mod checksum;
+pub(crate) mod coding;
+pub(crate) mod stats;
+pub(crate) mod levels;
+pub(crate) mod prefetch;
+pub(crate) mod sync;
 #[cfg(feature = "interleavings")]
 pub mod scheduled;
-pub mod process;
-pub mod error;
+pub(crate) mod process;
+pub(crate) mod error;

@@ -5,12 +5,12 @@
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
-pub const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Tells the processor that the byte at `offset` will be read soon. No effect beyond the end of
 /// `bytes`, and on processors for which stable Rust has no such instruction.
 #[inline]
-pub fn prefetch(bytes: &[u8], offset: usize) {
+pub(crate) fn prefetch(bytes: &[u8], offset: usize) {
     if let Some(byte) = bytes.get(offset) {
         prefetch_line(byte);
     }
@@ -18,7 +18,7 @@ pub fn prefetch(bytes: &[u8], offset: usize) {
 
 /// Tells the processor that the cache line in which `place` begins will be read soon.
 #[inline]
-pub fn prefetch_line<T>(place: &T) {
+pub(crate) fn prefetch_line<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

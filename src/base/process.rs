@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 
 /// A process, by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process(u32);
+pub(crate) struct Process(u32);
 
 impl Default for Process {
     fn default() -> Self {
@@ -21,13 +21,13 @@ impl Default for Process {
 impl Process {
     /// The calling process.
     #[must_use]
-    pub fn current() -> Self {
+    pub(crate) fn current() -> Self {
         Process(std::process::id())
     }
 
     /// False in a process that was forked since.
     #[must_use]
-    pub fn is_current(self) -> bool {
+    pub(crate) fn is_current(self) -> bool {
         self == Process::current()
     }
 
@@ -35,7 +35,7 @@ impl Process {
     ///
     /// # Errors
     /// `Forked`.
-    pub fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         if self.is_current() { Ok(()) } else { Err(Error::Forked { process: self.0 }) }
     }
 }

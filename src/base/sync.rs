@@ -11,20 +11,20 @@ pub use crate::base::scheduled::{
     thread_local, yield_until,
 };
 #[cfg(not(feature = "interleavings"))]
-pub use arc_swap::{ArcSwap, ArcSwapOption};
+pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(feature = "interleavings"))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
-pub use std::sync::atomic::Ordering;
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
-pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-pub use std::sync::{Arc, OnceLock};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::{Arc, OnceLock};
 #[cfg(not(feature = "interleavings"))]
-pub use std::{thread, thread_local};
+pub(crate) use std::{thread, thread_local};
 
 /// Yields to other threads until `done` holds, at most ten times: for a wait that is shorter than
 /// waking a blocked thread takes.
 #[cfg(not(feature = "interleavings"))]
-pub fn yield_until(done: impl Fn() -> bool) {
+pub(crate) fn yield_until(done: impl Fn() -> bool) {
     for _ in 0..10 {
         if done() {
             return;
@@ -37,25 +37,25 @@ pub fn yield_until(done: impl Fn() -> bool) {
 /// for work, and then blocks only until the count changes. Ringing takes only the lock of the bell,
 /// and no thread holds that lock while it does anything else.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub(crate) struct Bell {
     rings: Mutex<u64>,
     rung: Condvar,
 }
 
 impl Bell {
     /// Wakes all waiting threads.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         *self.rings.lock() += 1;
         self.rung.notify_all();
     }
 
     /// The number of rings so far.
-    pub fn rings(&self) -> u64 {
+    pub(crate) fn rings(&self) -> u64 {
         *self.rings.lock()
     }
 
     /// Waits until the number of rings is above `rings`.
-    pub fn wait_beyond(&self, rings: u64) {
+    pub(crate) fn wait_beyond(&self, rings: u64) {
         let mut count = self.rings.lock();
         while *count <= rings {
             self.rung.wait(&mut count);
@@ -64,7 +64,7 @@ impl Bell {
 }
 
 /// The types of the system, under every scheduler.
-pub mod plain {
-    pub use parking_lot::Mutex;
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) mod plain {
+    pub(crate) use parking_lot::Mutex;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, ValueKind};
 
 /// Largest encoded batch: 2 GiB.
-pub const BATCH_BYTES_MAX: usize = 2 << 30;
+pub(crate) const BATCH_BYTES_MAX: usize = 2 << 30;
 
 /// Bytes before the first entry.
 const HEADER_BYTES: usize = 8 + 4 + 1;
@@ -138,7 +138,7 @@ impl WriteBatch {
 }
 
 /// Appends the header of a batch of `count` entries, numbered from `sequence`.
-pub fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, count: u32) {
+pub(crate) fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, count: u32) {
     dst.extend_from_slice(&sequence.to_le_bytes());
     dst.extend_from_slice(&count.to_le_bytes());
     dst.push(0);
@@ -146,7 +146,7 @@ pub fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, count: u32)
 
 /// One entry of a decoded batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchEntry<'a> {
+pub(crate) struct BatchEntry<'a> {
     /// Put or tombstone.
     pub kind: ValueKind,
     /// The user key.
@@ -157,7 +157,7 @@ pub struct BatchEntry<'a> {
 
 /// A decoded batch, all of whose entries were checked.
 #[derive(Clone, Copy, Debug)]
-pub struct DecodedBatch<'a> {
+pub(crate) struct DecodedBatch<'a> {
     /// Number of the first entry.
     pub sequence: SequenceNumber,
     /// Number of entries.
@@ -168,7 +168,7 @@ pub struct DecodedBatch<'a> {
 impl<'a> DecodedBatch<'a> {
     /// Decodes a batch and checks all of it. The error says what is wrong; the caller adds the
     /// place.
-    pub fn decode(bytes: &'a [u8]) -> std::result::Result<Self, String> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> std::result::Result<Self, String> {
         let mut decoder = Decoder::new(bytes);
         let header = (decoder.u64(), decoder.u32(), decoder.varint());
         let (Some(sequence), Some(count), Some(keyspace)) = header else {
@@ -194,26 +194,26 @@ impl<'a> DecodedBatch<'a> {
 
     /// Bytes of the encoded entries.
     #[must_use]
-    pub fn entry_bytes(&self) -> usize {
+    pub(crate) fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
 
     /// A batch that this process encoded; its entries are not checked.
     #[must_use]
-    pub fn trusted(sequence: SequenceNumber, count: u32, entries: &'a [u8]) -> Self {
+    pub(crate) fn trusted(sequence: SequenceNumber, count: u32, entries: &'a [u8]) -> Self {
         DecodedBatch { sequence, count, entries }
     }
 
     /// The entries in order.
     #[must_use]
-    pub fn iter(&self) -> BatchIter<'a> {
+    pub(crate) fn iter(&self) -> BatchIter<'a> {
         BatchIter { decoder: Decoder::new(self.entries) }
     }
 }
 
 /// Iterates the entries of a [`DecodedBatch`]; ends at the first malformed one.
 #[derive(Clone, Debug)]
-pub struct BatchIter<'a> {
+pub(crate) struct BatchIter<'a> {
     decoder: Decoder<'a>,
 }
 

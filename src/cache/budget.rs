@@ -11,7 +11,7 @@ use std::fmt::Debug;
 
 /// Counts the memory of filters while they are built. The block cache implements it, so that builds
 /// and cached blocks share one budget.
-pub trait ConstructionBudget: Send + Sync + Debug {
+pub(crate) trait ConstructionBudget: Send + Sync + Debug {
     /// Takes `bytes` of the budget; false, with nothing taken, if fewer are left.
     fn reserve(&self, bytes: u64) -> bool;
 
@@ -21,7 +21,7 @@ pub trait ConstructionBudget: Send + Sync + Debug {
 
 /// What bytes are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Filters and indexes that their tables pin in memory.
     Pinned,
     /// Filters that are being built.
@@ -30,7 +30,7 @@ pub enum Purpose {
 
 /// The bytes of a cache.
 #[derive(Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     capacity: u64,
     spent: AtomicU64,
     /// By purpose.
@@ -42,7 +42,7 @@ pub struct Budget {
 impl Budget {
     /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), filters that are
     /// being built a half.
-    pub fn new(capacity: u64, pinned_share: f64) -> Self {
+    pub(crate) fn new(capacity: u64, pinned_share: f64) -> Self {
         let pinned = (capacity as f64 * pinned_share.clamp(0.0, 1.0)) as u64;
         Budget {
             capacity,
@@ -53,41 +53,41 @@ impl Budget {
     }
 
     /// The capacity.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Bytes reserved for a purpose.
-    pub fn reserved(&self, purpose: Purpose) -> u64 {
+    pub(crate) fn reserved(&self, purpose: Purpose) -> u64 {
         self.reserved[purpose as usize].load(Ordering::Relaxed)
     }
 
     /// Bytes left for blocks.
-    pub fn for_blocks(&self) -> u64 {
+    pub(crate) fn for_blocks(&self) -> u64 {
         self.capacity
             .saturating_sub(self.reserved(Purpose::Pinned))
             .saturating_sub(self.reserved(Purpose::Construction))
     }
 
     /// Whether `bytes` could be spent now.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.spent.load(Ordering::Relaxed).saturating_add(bytes) <= self.capacity
     }
 
     /// Spends `bytes`, if there is room.
-    pub fn spend(&self, bytes: u64) -> bool {
+    pub(crate) fn spend(&self, bytes: u64) -> bool {
         raise(&self.spent, bytes, self.capacity)
     }
 
     /// Returns spent bytes.
-    pub fn give_back(&self, bytes: u64) {
+    pub(crate) fn give_back(&self, bytes: u64) {
         let before = self.spent.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(bytes <= before && before <= self.capacity, "I15: {bytes} of {before}");
     }
 
     /// Reserves `bytes`, to be spent next. False, with nothing changed, beyond the limit of the
     /// purpose, or where all reservations would exceed the capacity.
-    pub fn promise(&self, purpose: Purpose, bytes: u64) -> bool {
+    pub(crate) fn promise(&self, purpose: Purpose, bytes: u64) -> bool {
         let (reserved, limit) =
             (&self.reserved[purpose as usize], self.reservable[purpose as usize]);
         if !raise(reserved, bytes, limit) {
@@ -102,14 +102,14 @@ impl Budget {
     }
 
     /// Ends a reservation of `bytes`, or a part of one.
-    pub fn withdraw(&self, purpose: Purpose, bytes: u64) {
+    pub(crate) fn withdraw(&self, purpose: Purpose, bytes: u64) {
         let before = self.reserved[purpose as usize].fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(bytes <= before, "I15: {bytes} of {before} reserved are withdrawn");
     }
 
     /// Bytes spent.
     #[cfg(test)]
-    pub fn spent(&self) -> u64 {
+    pub(crate) fn spent(&self) -> u64 {
         self.spent.load(Ordering::Relaxed)
     }
 }

@@ -35,7 +35,7 @@ const SHARDS: usize = 16;
 
 /// Names a block: the random id of its table and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheKey {
+pub(crate) struct CacheKey {
     /// Id of the table.
     pub table: u64,
     /// Offset of the block.
@@ -61,7 +61,7 @@ impl CacheKey {
 
     /// The shard that the block belongs to.
     #[cfg(any(test, feature = "interleavings"))]
-    pub fn shard(self) -> usize {
+    pub(crate) fn shard(self) -> usize {
         self.hashed().shard()
     }
 }
@@ -82,7 +82,7 @@ impl Hash for HashedKey {
 
 /// What is evicted last and first. A key must always come with the same priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// Filters and indexes: each answers for many data blocks.
     High,
     /// Data.
@@ -90,7 +90,7 @@ pub enum Priority {
 }
 
 /// A block that a reader wants.
-pub struct Request<'s, V> {
+pub(crate) struct Request<'s, V> {
     /// Its name.
     pub key: CacheKey,
     /// How long it is worth keeping.
@@ -104,7 +104,7 @@ pub struct Request<'s, V> {
 }
 
 /// A block that a reader got.
-pub enum Fetched<V, U> {
+pub(crate) enum Fetched<V, U> {
     /// Found in its slot. Cheap to take and to drop; meant to be held briefly.
     Slotted(Slotted<V>),
     /// From the cache, or shared with other readers that asked at the same time.
@@ -124,7 +124,7 @@ struct Shard<V> {
 }
 
 /// The cache.
-pub struct Cache<V> {
+pub(crate) struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
     process: Process,
     budget: Budget,
@@ -144,7 +144,7 @@ impl<V> fmt::Debug for Cache<V> {
 impl<V> Cache<V> {
     /// A cache of `capacity_bytes`, of which reservations may take `pinned_share` (0 to 1).
     /// With a capacity of 0 everything is served uncached.
-    pub fn new(capacity_bytes: u64, pinned_share: f64) -> Arc<Self> {
+    pub(crate) fn new(capacity_bytes: u64, pinned_share: f64) -> Arc<Self> {
         Arc::new(Cache {
             shards: std::array::from_fn(|_| {
                 let lists = [List::new(), List::new()];
@@ -163,7 +163,7 @@ impl<V> Cache<V> {
     /// makes a value to keep and says how many bytes it holds on the heap. `read` makes what this
     /// reader uses by itself where the cache does not keep the block. At most one of them runs,
     /// without a lock; neither may call the cache.
-    pub fn fetch<U>(
+    pub(crate) fn fetch<U>(
         &self,
         request: Request<'_, V>,
         load: impl FnOnce() -> Result<(V, usize)>,
@@ -183,7 +183,7 @@ impl<V> Cache<V> {
 
     /// The value of `key`, if it is held.
     #[inline]
-    pub fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
+    pub(crate) fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
         let key = key.hashed();
         self.lock_shard(&key)?.lists[priority as usize].get(&key)
     }
@@ -260,7 +260,7 @@ impl<V> Cache<V> {
 
     /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
     /// would exceed their share.
-    pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
+    pub(crate) fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
         let reserved = self.reserve_for(Purpose::Pinned, bytes);
         reserved.then(|| Reservation { cache: Arc::clone(self), bytes })
     }
@@ -283,38 +283,38 @@ impl<V> Cache<V> {
     }
 
     /// The capacity it was created with.
-    pub fn capacity_bytes(&self) -> u64 {
+    pub(crate) fn capacity_bytes(&self) -> u64 {
         self.budget.capacity()
     }
 
     /// Bytes held, bookkeeping included, without reservations.
-    pub fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.held_bytes(Priority::High) + self.held_bytes(Priority::Low)
     }
 
     /// Bytes reserved for filters and indexes that their tables pin in memory.
-    pub fn reserved_bytes(&self) -> u64 {
+    pub(crate) fn reserved_bytes(&self) -> u64 {
         self.budget.reserved(Purpose::Pinned)
     }
 
     /// Bytes reserved for filters that are being built.
-    pub fn construction_bytes(&self) -> u64 {
+    pub(crate) fn construction_bytes(&self) -> u64 {
         self.budget.reserved(Purpose::Construction)
     }
 
     /// Bytes that were evicted and are still held by readers.
-    pub fn evicted_bytes_in_use(&self) -> u64 {
+    pub(crate) fn evicted_bytes_in_use(&self) -> u64 {
         self.evicted_in_use.load(Ordering::Relaxed)
     }
 
     /// Blocks that were read and not kept, since they took more than a quarter of the budget.
-    pub fn uncached(&self) -> u64 {
+    pub(crate) fn uncached(&self) -> u64 {
         self.uncached.load(Ordering::Relaxed)
     }
 
     /// Data blocks that were read and not kept, since the cache was full and they had not been
     /// asked for recently.
-    pub fn rejected(&self) -> u64 {
+    pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
 
@@ -401,7 +401,7 @@ impl<V> Drop for Leader<'_, V> {
 }
 
 /// A part of the capacity for something that its owner pins in memory; given back on drop.
-pub struct Reservation<V> {
+pub(crate) struct Reservation<V> {
     cache: Arc<Cache<V>>,
     bytes: u64,
 }

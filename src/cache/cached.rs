@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::sync::Weak;
 
 /// A value that the cache holds, held, or never kept.
-pub struct Cached<V> {
+pub(crate) struct Cached<V> {
     value: V,
     /// A reader found it in its slot since the cache last asked.
     used: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Cached<V> {
 }
 
 /// One slot per block of an index.
-pub struct Slots<V>(Box<[Slot<V>]>);
+pub(crate) struct Slots<V>(Box<[Slot<V>]>);
 
 struct Slot<V> {
     value: ArcSwapOption<Cached<V>>,
@@ -42,24 +42,24 @@ struct Slot<V> {
 }
 
 /// Names one slot.
-pub struct SlotRef<'s, V> {
+pub(crate) struct SlotRef<'s, V> {
     slots: &'s Arc<Slots<V>>,
     position: usize,
 }
 
 /// What a slot held when it was read. Cheaper than an `Arc`: taking it and dropping it changes no
 /// reference count. Meant to be held briefly, since a thread has few of them.
-pub struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
+pub(crate) struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
 
 impl<V> Cached<V> {
     /// A value that the cache does not keep.
-    pub fn uncached(value: V) -> Arc<Self> {
+    pub(crate) fn uncached(value: V) -> Arc<Self> {
         Arc::new(Self::new(value, 0, None))
     }
 
     /// A value for the cache to keep. It counts `charge` bytes, in `evicted_in_use` once it is
     /// evicted and until the last reader drops it.
-    pub fn kept(value: V, charge: u64, evicted_in_use: &Arc<AtomicU64>) -> Arc<Self> {
+    pub(crate) fn kept(value: V, charge: u64, evicted_in_use: &Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self::new(value, charge, Some(Arc::clone(evicted_in_use))))
     }
 
@@ -69,25 +69,25 @@ impl<V> Cached<V> {
     }
 
     /// Bytes that it counts in the cache.
-    pub fn charge(&self) -> u64 {
+    pub(crate) fn charge(&self) -> u64 {
         self.charge
     }
 
     /// True once the cache has evicted it.
     #[cfg(any(test, feature = "interleavings"))]
-    pub fn is_evicted(&self) -> bool {
+    pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Relaxed)
     }
 
     /// Whether a reader found it in its slot since the last call.
-    pub fn take_used(&self) -> bool {
+    pub(crate) fn take_used(&self) -> bool {
         self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
     }
 
     /// Stores a pointer to it in `slot`. The caller locks the shard that holds it. Returns what the
     /// slot held before, for the caller to drop without that lock.
     #[must_use]
-    pub fn insert_into(self: &Arc<Self>, slot: SlotRef<'_, V>) -> Option<Arc<Self>> {
+    pub(crate) fn insert_into(self: &Arc<Self>, slot: SlotRef<'_, V>) -> Option<Arc<Self>> {
         // I19: the shard is locked and holds the value, so no thread has evicted it.
         debug_assert!(!self.evicted.load(Ordering::Relaxed), "an evicted value in a slot");
         let cell = slot.cell()?;
@@ -101,7 +101,7 @@ impl<V> Cached<V> {
     }
 
     /// Removes it from its slot and counts it as evicted. Called once, when no shard holds it.
-    pub fn evict(self: &Arc<Self>) {
+    pub(crate) fn evict(self: &Arc<Self>) {
         // I19, the other half: evicted once, and in no slot afterwards.
         debug_assert!(!self.evicted.load(Ordering::Relaxed), "a value is evicted once");
         if let Some((slots, position)) = self.home.lock().take() {
@@ -152,7 +152,7 @@ impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
 
 impl<V> Slots<V> {
     /// `count` empty slots.
-    pub fn new(count: usize) -> Arc<Self> {
+    pub(crate) fn new(count: usize) -> Arc<Self> {
         let empty = |_| Slot {
             value: ArcSwapOption::empty(),
             note: AtomicU32::new(0),
@@ -163,12 +163,12 @@ impl<V> Slots<V> {
 
     /// The slot at `position`. One beyond the last is always empty.
     #[inline]
-    pub fn slot(self: &Arc<Self>, position: usize) -> SlotRef<'_, V> {
+    pub(crate) fn slot(self: &Arc<Self>, position: usize) -> SlotRef<'_, V> {
         SlotRef { slots: self, position }
     }
 
     /// Bytes of memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.0)
     }
 }
@@ -211,7 +211,7 @@ impl<V> SlotRef<'_, V> {
 
     /// The value in the slot, which counts as used.
     #[inline]
-    pub fn get(self) -> Option<Slotted<V>> {
+    pub(crate) fn get(self) -> Option<Slotted<V>> {
         let held = self.cell()?.value.load();
         let value = held.as_ref()?;
         // Stored at most once between two evictions, so readers share the cache line.
@@ -223,12 +223,12 @@ impl<V> SlotRef<'_, V> {
 
     /// The number that the owner stored last; 0 if none.
     #[inline]
-    pub fn note(self) -> u32 {
+    pub(crate) fn note(self) -> u32 {
         self.cell().map_or(0, |cell| cell.note.load(Ordering::Relaxed))
     }
 
     /// Stores a number of the owner's.
-    pub fn set_note(self, note: u32) {
+    pub(crate) fn set_note(self, note: u32) {
         if let Some(cell) = self.cell() {
             cell.note.store(note, Ordering::Relaxed);
         }
@@ -237,7 +237,7 @@ impl<V> SlotRef<'_, V> {
     /// Whether request number `now` comes at most `within` requests after a rejected one. If so,
     /// the rejection is forgotten, since the block is admitted. Else this request is remembered as
     /// rejected.
-    pub fn is_ghost_hit(self, now: u32, within: u32) -> bool {
+    pub(crate) fn is_ghost_hit(self, now: u32, within: u32) -> bool {
         let Some(cell) = self.cell() else { return false };
         let last = cell.rejected_at.load(Ordering::Relaxed);
         // Numbers wrap after 2^32 requests. A block may then be admitted one request early.
@@ -248,7 +248,7 @@ impl<V> SlotRef<'_, V> {
 
     /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
     #[inline]
-    pub fn prefetch(self) {
+    pub(crate) fn prefetch(self) {
         let held = self.cell().map(|cell| cell.value.load());
         if let Some(value) = held.as_deref().and_then(Option::as_deref) {
             prefetch_line(value);
@@ -261,13 +261,13 @@ impl<V> SlotRef<'_, V> {
 impl<V> Slotted<V> {
     /// The value.
     #[inline]
-    pub fn cached(&self) -> &Arc<Cached<V>> {
+    pub(crate) fn cached(&self) -> &Arc<Cached<V>> {
         // Only `SlotRef::get` makes one, of a slot that holds a value.
         self.0.as_ref().unwrap_or_else(|| unreachable!("an empty slot is never handed out"))
     }
 
     /// The value, to be held for long.
-    pub fn into_shared(self) -> Arc<Cached<V>> {
+    pub(crate) fn into_shared(self) -> Arc<Cached<V>> {
         Arc::clone(self.cached())
     }
 }

@@ -39,21 +39,21 @@ struct Node<E> {
 }
 
 /// Entries by key, in the order of their last use.
-pub struct RecencyList<K, E> {
+pub(crate) struct RecencyList<K, E> {
     entries: LruCache<K, Node<E>, BuildHasherDefault<PassHasher>>,
     insertions: u64,
 }
 
 impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
     /// An empty list.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let entries = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
         RecencyList { entries, insertions: 0 }
     }
 
     /// The entry of `key`, which becomes the most recently used one.
     #[inline]
-    pub fn get(&mut self, key: &K) -> Option<E> {
+    pub(crate) fn get(&mut self, key: &K) -> Option<E> {
         let node = self.entries.peek(key)?;
         // Moving an entry writes to its neighbours in the list, whose cache lines another core may
         // hold. So an entry moves once between two insertions: what was used between the same two
@@ -67,7 +67,7 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
     }
 
     /// Adds an entry whose key is not in the list.
-    pub fn insert(&mut self, key: K, entry: E) {
+    pub(crate) fn insert(&mut self, key: K, entry: E) {
         self.insertions += 1;
         let replaced = self.entries.put(key, Node { entry, moved_at: self.insertions });
         debug_assert!(replaced.is_none(), "one load at a time per key");
@@ -75,7 +75,7 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
 
     /// Removes the least recently used entry. One that `was_used` without this list (through its
     /// slot) is moved to the front instead; only a few are, to keep the caller's lock short.
-    pub fn pop_oldest(&mut self, was_used: impl Fn(&E) -> bool) -> Option<E> {
+    pub(crate) fn pop_oldest(&mut self, was_used: impl Fn(&E) -> bool) -> Option<E> {
         const SPARED_MAX: usize = 8;
         for _ in 0..SPARED_MAX {
             let (&key, node) = self.entries.peek_lru()?;
@@ -89,7 +89,7 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
 
     /// All entries.
     #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = &E> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
         self.entries.iter().map(|(_, node)| &node.entry)
     }
 }

@@ -4,8 +4,8 @@
 //! from a table's index to its cached blocks; `lru` is the order of eviction; `single_flight` loads
 //! a block once for many readers; `budget` counts the bytes.
 
-pub mod cache;
-pub mod cached;
-pub mod lru;
-pub mod single_flight;
-pub mod budget;
+pub(crate) mod cache;
+pub(crate) mod cached;
+pub(crate) mod lru;
+pub(crate) mod single_flight;
+pub(crate) mod budget;

@@ -10,18 +10,18 @@
 use crate::base::sync::{Arc, Condvar, Mutex};
 
 /// The loads in progress, by key. A thread has at most one, so a scan is faster than a map.
-pub struct Calls<K, V> {
+pub(crate) struct Calls<K, V> {
     calls: Vec<(K, Option<Arc<Waiters<V>>>)>,
 }
 
 impl<K: PartialEq, V> Calls<K, V> {
     /// No loads.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Calls { calls: Vec::new() }
     }
 
     /// Starts the load of `key`, or returns where to wait for the one in progress.
-    pub fn join(&mut self, key: K) -> Option<Arc<Waiters<V>>> {
+    pub(crate) fn join(&mut self, key: K) -> Option<Arc<Waiters<V>>> {
         if let Some((_, waiters)) = self.calls.iter_mut().find(|(other, _)| *other == key) {
             return Some(Arc::clone(waiters.get_or_insert_with(Waiters::new)));
         }
@@ -30,14 +30,14 @@ impl<K: PartialEq, V> Calls<K, V> {
     }
 
     /// Ends the load of `key` and returns its waiters, if there are any.
-    pub fn finish(&mut self, key: &K) -> Option<Arc<Waiters<V>>> {
+    pub(crate) fn finish(&mut self, key: &K) -> Option<Arc<Waiters<V>>> {
         let index = self.calls.iter().position(|(other, _)| other == key)?;
         self.calls.swap_remove(index).1
     }
 }
 
 /// The waiters of one load, and its outcome.
-pub struct Waiters<V> {
+pub(crate) struct Waiters<V> {
     /// `None` while the load is in progress, then what the leader published.
     outcome: Mutex<Option<Option<V>>>,
     published: Condvar,
@@ -49,7 +49,7 @@ impl<V> Waiters<V> {
     }
 
     /// Wakes every waiter with the outcome; `None` if the load failed.
-    pub fn publish(&self, outcome: Option<V>) {
+    pub(crate) fn publish(&self, outcome: Option<V>) {
         *self.outcome.lock() = Some(outcome);
         self.published.notify_all();
     }
@@ -57,7 +57,7 @@ impl<V> Waiters<V> {
 
 impl<V: Clone> Waiters<V> {
     /// The loaded value; `None` if the load failed and the caller must try by itself.
-    pub fn wait(&self) -> Option<V> {
+    pub(crate) fn wait(&self) -> Option<V> {
         let mut outcome = self.outcome.lock();
         while outcome.is_none() {
             self.published.wait(&mut outcome);
@@ -69,12 +69,12 @@ impl<V: Clone> Waiters<V> {
 #[cfg(test)]
 impl<K: PartialEq, V> Calls<K, V> {
     /// Loads in progress.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
 
     /// Threads that wait for `key`.
-    pub fn waiting(&self, key: &K) -> usize {
+    pub(crate) fn waiting(&self, key: &K) -> usize {
         let call = self.calls.iter().find(|(other, _)| other == key);
         call.and_then(|(_, waiters)| waiters.as_ref()).map_or(0, |w| Arc::strong_count(w) - 1)
     }

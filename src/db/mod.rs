@@ -6,11 +6,11 @@
 
 #[cfg(test)]
 mod tests;
-pub mod handle;
-pub mod snapshot;
-pub mod resume;
-pub mod open;
-pub mod recover;
+pub(crate) mod handle;
+pub(crate) mod snapshot;
+pub(crate) mod resume;
+pub(crate) mod open;
+pub(crate) mod recover;
 
 pub use handle::Db;
 pub use snapshot::Snapshot;

@@ -46,7 +46,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// As `Options::open`.
-pub fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     options.validate()?;
     let options = retrying(options);
     let env = Arc::clone(&options.env);
@@ -159,7 +159,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 ///
 /// # Errors
 /// As `Options::open_read_only`.
-pub fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let options = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);

@@ -40,7 +40,7 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// `Corruption` of that file.
-pub fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<()> {
+pub(crate) fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<()> {
     match dropped {
         Some(part) if recovery == Recovery::Strict => {
             let what = format!("{}; Recovery::Strict drops nothing", part.what);
@@ -55,7 +55,11 @@ pub fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> Result<
 /// # Errors
 /// Damage, as `Options::recovery` says, and failures of writing. Nothing old was removed then, and
 /// new files are removed unless the new manifest may be in force.
-pub fn recover_logs(shared: &Shared, files: &[FileName], state: &ManifestState) -> Result<()> {
+pub(crate) fn recover_logs(
+    shared: &Shared,
+    files: &[FileName],
+    state: &ManifestState,
+) -> Result<()> {
     let first_number = shared.numbers.next_file.load(Ordering::Relaxed);
     let mut kept_in_lost = Vec::new();
     let recovered = try_recover(shared, files, state, &mut kept_in_lost);

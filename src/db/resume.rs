@@ -28,7 +28,7 @@ use crate::tree::edit::FirstLog;
 ///
 /// # Errors
 /// `ReadOnly` if something else failed too; `Io` if there is still no room; as `Db::resume`.
-pub fn resume(shared: &Shared) -> Result<()> {
+pub(crate) fn resume(shared: &Shared) -> Result<()> {
     shared.process.check()?;
     shared.check_open()?;
     if shared.read_only {

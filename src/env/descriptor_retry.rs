@@ -24,12 +24,12 @@ const LAST_TRIES: u32 = 3;
 
 /// An Env that closes cached descriptors when the process runs out of them.
 #[derive(Debug)]
-pub struct DescriptorRetryEnv(Arc<dyn Env>);
+pub(crate) struct DescriptorRetryEnv(Arc<dyn Env>);
 
 impl DescriptorRetryEnv {
     /// Wraps `env`.
     #[must_use]
-    pub fn over(env: &Arc<dyn Env>) -> Arc<dyn Env> {
+    pub(crate) fn over(env: &Arc<dyn Env>) -> Arc<dyn Env> {
         Arc::new(DescriptorRetryEnv(Arc::clone(env)))
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// File numbers from here on are ignored in file names and damaged files. siftdb never gets there,
 /// and using such a number could leave no higher ones for new files.
-pub const TRUSTED_NUMBER_MAX: u64 = FILE_NUMBER_MAX / 2;
+pub(crate) const TRUSTED_NUMBER_MAX: u64 = FILE_NUMBER_MAX / 2;
 
 /// The folder for files that could not be used.
 const LOST: &str = "lost";
@@ -29,7 +29,7 @@ const COPY_STEP_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// `Locked` if another handle or process holds it.
-pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
+pub(crate) fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
     DirectoryLock::take(env, &FileName::Lock.path(directory), LockMode::Exclusive)
 }
 
@@ -39,7 +39,7 @@ pub fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLoc
 ///
 /// # Errors
 /// `Locked` if a writer holds it.
-pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
+pub(crate) fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
     let path = FileName::Lock.path(directory);
     match env.metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(DirectoryLock::of_nothing(&path)),
@@ -52,7 +52,7 @@ pub fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock
 ///
 /// # Errors
 /// The directory cannot be listed.
-pub fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
+pub(crate) fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
     let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
     Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
 }
@@ -60,7 +60,7 @@ pub fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
 /// The number after the highest one in `files`. Numbers are never reused, not even those of files
 /// that no manifest names.
 #[must_use]
-pub fn number_after(files: &[FileName]) -> u64 {
+pub(crate) fn number_after(files: &[FileName]) -> u64 {
     let taken = files.iter().filter_map(|name| name.number());
     taken.filter(|number| *number < TRUSTED_NUMBER_MAX).max().map_or(0, |last| last + 1)
 }
@@ -72,7 +72,11 @@ pub fn number_after(files: &[FileName]) -> u64 {
 /// # Errors
 /// The folder cannot be created, or a file can be neither linked nor copied. All files then still
 /// have their old names.
-pub fn keep_in_lost(env: &dyn Env, directory: &Path, files: &[FileName]) -> Result<Vec<PathBuf>> {
+pub(crate) fn keep_in_lost(
+    env: &dyn Env,
+    directory: &Path,
+    files: &[FileName],
+) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         return Ok(Vec::new());
     }

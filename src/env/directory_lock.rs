@@ -33,7 +33,7 @@ struct Held {
 }
 
 /// A held lock; it is released when the last owner drops.
-pub struct DirectoryLock {
+pub(crate) struct DirectoryLock {
     // Declared before `held`, so it drops first: the list must have its entry while it is locked.
     _lock: Option<Box<dyn FileLock>>,
     held: Arc<Held>,
@@ -52,7 +52,7 @@ impl DirectoryLock {
     ///
     /// # Errors
     /// `Locked` if another handle or process holds it; `LockLost` if the file keeps changing.
-    pub fn take(env: &dyn Env, path: &Path, mode: LockMode) -> Result<Arc<Self>> {
+    pub(crate) fn take(env: &dyn Env, path: &Path, mode: LockMode) -> Result<Arc<Self>> {
         for _ in 0..TRIES {
             let lock = match env.lock(path, mode) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -72,7 +72,7 @@ impl DirectoryLock {
 
     /// The lock of a reader in a directory that has no file to lock.
     #[must_use]
-    pub fn of_nothing(path: &Path) -> Arc<Self> {
+    pub(crate) fn of_nothing(path: &Path) -> Arc<Self> {
         DirectoryLock::new(None, None, path)
     }
 
@@ -87,7 +87,7 @@ impl DirectoryLock {
     }
 
     /// Notes that the database was closed: from now on only readers hold the lock.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.held.closed.store(true, plain::Ordering::Relaxed);
     }
 
@@ -95,7 +95,7 @@ impl DirectoryLock {
     ///
     /// # Errors
     /// `LockLost` if not; `Io` if the file system does not say.
-    pub fn check(&self, env: &dyn Env) -> Result<()> {
+    pub(crate) fn check(&self, env: &dyn Env) -> Result<()> {
         match self.held.id {
             Some(id) if !is_at(env, &self.path, id)? => {
                 Err(Error::LockLost { path: self.path.clone() })

@@ -36,7 +36,7 @@ const FILES_READ_MAX: usize = 100;
 /// # Errors
 /// `UnsupportedFormat` for such a directory; `Io` if it cannot be listed or a file in it cannot be
 /// opened.
-pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
+pub(crate) fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
     let current = FileName::Current.path(directory);
     // The usual case, a siftdb database, costs one small read.
     if has_our_magic(env, &current)? {
@@ -58,7 +58,7 @@ pub fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
 /// LevelDB or RocksDB database.
 #[must_use]
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
+pub(crate) fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
     let is_strange = error.is_corruption() || matches!(error, Error::InvalidArgument { .. });
     let directory = path.parent().filter(|_| is_strange);
     let refused = directory.map_or(Ok(()), |directory| refuse_foreign(env, directory));

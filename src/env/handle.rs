@@ -37,7 +37,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_
 /// Closes half of the descriptors of every pool in this process, and halves the limit of the pool
 /// that opens its files through `env`. False if no pool held a descriptor. A descriptor that a
 /// thread reads with closes when that read ends.
-pub fn evict_descriptors(env: &dyn Env) -> bool {
+pub(crate) fn evict_descriptors(env: &dyn Env) -> bool {
     let pools: Vec<_> = POOLS.lock().iter().filter_map(Weak::upgrade).collect();
     // The address identifies the pool: every database wraps the Env of its options in one of its
     // own.
@@ -48,7 +48,7 @@ pub fn evict_descriptors(env: &dyn Env) -> bool {
 
 /// The cached descriptors of one database.
 #[derive(Debug)]
-pub struct FilePool {
+pub(crate) struct FilePool {
     env: Arc<dyn Env>,
     process: Process,
     next_id: AtomicU64,
@@ -109,7 +109,7 @@ impl OpenFiles {
 impl FilePool {
     /// A pool that keeps at most `max_open_files` descriptors, at least one.
     #[must_use]
-    pub fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
+    pub(crate) fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
         let capacity = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
         // Resized after creation: `LruCache::new` would allocate its whole capacity now.
         let mut files = LruCache::unbounded();
@@ -128,14 +128,14 @@ impl FilePool {
     /// Descriptors in the pool now.
     #[must_use]
     #[cfg(test)]
-    pub fn open_files(&self) -> usize {
+    pub(crate) fn open_files(&self) -> usize {
         self.open.lock().files.len()
     }
 
     /// Descriptors that the pool may hold now.
     #[must_use]
     #[cfg(test)]
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.open.lock().files.cap().get()
     }
 
@@ -157,7 +157,7 @@ impl FilePool {
 
 /// A file that any thread can read at any time; it is opened on demand.
 #[derive(Debug)]
-pub struct FileHandle {
+pub(crate) struct FileHandle {
     pool: Arc<FilePool>,
     id: u64,
     path: PathBuf,
@@ -166,25 +166,25 @@ pub struct FileHandle {
 impl FileHandle {
     /// A handle of the file at `path`, which is not opened yet.
     #[must_use]
-    pub fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
+    pub(crate) fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
         FileHandle { pool: Arc::clone(pool), id, path }
     }
 
     /// The path of the file.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The length of the file now.
-    pub fn len(&self) -> Result<u64> {
+    pub(crate) fn len(&self) -> Result<u64> {
         self.file()?.len().map_err(|error| Error::io("metadata", &self.path, error))
     }
 
     /// Fills `buffer` from `offset`. The caller asks only for bytes that the file must have, so a
     /// file that ends earlier is corrupt.
-    pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.file()?.read_exact_at(offset, buffer).map_err(|error| {
             if error.kind() == io::ErrorKind::UnexpectedEof {
                 let what = format!("the file ends within the {} bytes from here", buffer.len());
@@ -199,7 +199,7 @@ impl FileHandle {
     ///
     /// # Errors
     /// `Forked`.
-    pub fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         self.pool.process.check()
     }
 

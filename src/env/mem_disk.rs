@@ -16,14 +16,14 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// Identity of a file, whatever its names.
-pub type MemFileId = u64;
+pub(crate) type MemFileId = u64;
 
 /// A file, shared by its names and handles.
-pub type FileRef = Arc<MemFile>;
+pub(crate) type FileRef = Arc<MemFile>;
 
 /// One call that changes the disk.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// Creates a file, open for writing. It gets the next identity, in a replay too.
     Create { path: PathBuf },
     /// Writes bytes to an open file.
@@ -48,7 +48,7 @@ pub enum Op {
 
 /// A write that is not synced.
 #[derive(Clone, Debug)]
-pub struct PendingWrite {
+pub(crate) struct PendingWrite {
     pub offset: usize,
     pub data: Arc<[u8]>,
     /// The length of the file before: bytes beyond it were appended, others overwritten.
@@ -59,7 +59,7 @@ pub struct PendingWrite {
 /// The two states of a file. Copies share bytes until one is written to, so that copying a disk for
 /// a crash is cheap.
 #[derive(Clone, Debug, Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     pub live: Arc<Vec<u8>>,
     pub durable: Arc<Vec<u8>>,
     pub pending: Vec<PendingWrite>,
@@ -67,7 +67,7 @@ pub struct Contents {
 
 impl Contents {
     /// A file that holds `bytes` durably.
-    pub fn durable(bytes: Vec<u8>) -> Self {
+    pub(crate) fn durable(bytes: Vec<u8>) -> Self {
         let bytes = Arc::new(bytes);
         Contents { live: Arc::clone(&bytes), durable: bytes, pending: Vec::new() }
     }
@@ -92,7 +92,7 @@ impl Contents {
 }
 
 /// Writes `data` at `offset`; zeros fill the gap if the bytes end before `offset`.
-pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+pub(crate) fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     let end = offset + data.len();
     if bytes.len() < end {
         bytes.resize(end, 0);
@@ -102,20 +102,20 @@ pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
 
 /// A file: its identity and contents.
 #[derive(Debug)]
-pub struct MemFile {
+pub(crate) struct MemFile {
     pub id: MemFileId,
     pub contents: Mutex<Contents>,
 }
 
 impl MemFile {
-    pub fn new(id: MemFileId, contents: Contents) -> FileRef {
+    pub(crate) fn new(id: MemFileId, contents: Contents) -> FileRef {
         Arc::new(MemFile { id, contents: Mutex::new(contents) })
     }
 }
 
 /// One change of the names in one directory.
 #[derive(Clone, Debug)]
-pub enum NameChange {
+pub(crate) enum NameChange {
     Bind { path: PathBuf, file: FileRef },
     Unbind { path: PathBuf },
     Rename { from: PathBuf, to: PathBuf, file: FileRef },
@@ -135,13 +135,13 @@ impl NameChange {
 
 /// All names on a disk.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub(crate) struct Names {
     pub files: BTreeMap<PathBuf, FileRef>,
     pub directories: BTreeSet<PathBuf>,
 }
 
 impl Names {
-    pub fn apply(&mut self, change: &NameChange) {
+    pub(crate) fn apply(&mut self, change: &NameChange) {
         match change {
             NameChange::Bind { path, file } => {
                 self.files.insert(path.clone(), Arc::clone(file));
@@ -167,7 +167,7 @@ impl Names {
     }
 
     /// The file of that name, or why there is none.
-    pub fn file(&self, path: &Path) -> io::Result<&FileRef> {
+    pub(crate) fn file(&self, path: &Path) -> io::Result<&FileRef> {
         self.files.get(path).ok_or_else(|| match self.directories.contains(path) {
             true => io::ErrorKind::IsADirectory.into(),
             false => self.missing(path),
@@ -175,7 +175,7 @@ impl Names {
     }
 
     /// Fails if `path` is no directory.
-    pub fn expect_directory(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn expect_directory(&self, path: &Path) -> io::Result<()> {
         match path {
             path if self.directories.contains(path) => Ok(()),
             path if self.files.contains_key(path) => Err(io::ErrorKind::NotADirectory.into()),
@@ -184,7 +184,7 @@ impl Names {
     }
 
     /// Why nothing is found at `path`.
-    pub fn missing(&self, path: &Path) -> io::Error {
+    pub(crate) fn missing(&self, path: &Path) -> io::Error {
         let through_file = path.ancestors().skip(1).any(|above| self.files.contains_key(above));
         let kind = io::ErrorKind::NotFound;
         if through_file { io::ErrorKind::NotADirectory } else { kind }.into()
@@ -205,7 +205,7 @@ impl Names {
 
 /// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
-pub struct PendingName {
+pub(crate) struct PendingName {
     /// The position among all changes of names on this disk.
     pub order: u64,
     pub change: NameChange,
@@ -213,7 +213,7 @@ pub struct PendingName {
 
 /// A disk.
 #[derive(Debug)]
-pub struct Disk {
+pub(crate) struct Disk {
     pub live: Names,
     pub durable: Names,
     pub pending: Vec<PendingName>,
@@ -226,14 +226,14 @@ pub struct Disk {
 
 impl Disk {
     /// A disk with a root directory.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directories = BTreeSet::from([PathBuf::from("/")]);
         let names = Names { files: BTreeMap::new(), directories };
         Disk::with_names(names, 0)
     }
 
     /// A disk that holds `names` durably and gives new files identities from `next_id`.
-    pub fn with_names(names: Names, next_id: MemFileId) -> Self {
+    pub(crate) fn with_names(names: Names, next_id: MemFileId) -> Self {
         Disk {
             live: names.clone(),
             durable: names,
@@ -246,7 +246,7 @@ impl Disk {
     }
 
     /// A copy that shares no file with this disk and has no open file.
-    pub fn deep_copy(&self) -> Self {
+    pub(crate) fn deep_copy(&self) -> Self {
         let mut copies: HashMap<MemFileId, FileRef> = HashMap::new();
         let mut copy = |file: &FileRef| {
             let contents = || file.contents.lock().clone();
@@ -269,7 +269,7 @@ impl Disk {
     }
 
     /// Runs one call. Returns the identity of a file that `Create` made.
-    pub fn run(&mut self, op: &Op) -> io::Result<MemFileId> {
+    pub(crate) fn run(&mut self, op: &Op) -> io::Result<MemFileId> {
         match op {
             Op::Create { path } => return self.create(path),
             Op::Write { id, offset, data } => {
@@ -302,7 +302,7 @@ impl Disk {
     }
 
     /// Ends the writing of a file.
-    pub fn close(&mut self, id: MemFileId) {
+    pub(crate) fn close(&mut self, id: MemFileId) {
         self.open.remove(&id);
     }
 
@@ -379,7 +379,7 @@ impl Disk {
 }
 
 /// `path` from the root, without `.`, `..` and doubled separators.
-pub fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut plain = PathBuf::from("/");
     for component in path.components() {
         match component {
@@ -394,6 +394,6 @@ pub fn normal(path: &Path) -> PathBuf {
 }
 
 /// The last part of a name in `directory`, or `None` if `path` is not directly in it.
-pub fn name_in<'p>(directory: &Path, path: &'p Path) -> Option<&'p OsStr> {
+pub(crate) fn name_in<'p>(directory: &Path, path: &'p Path) -> Option<&'p OsStr> {
     (path.parent() == Some(directory)).then(|| path.file_name())?
 }

@@ -118,7 +118,7 @@ pub fn table_totals(env: &Arc<dyn Env>, directory: &Path) -> Result<TableFacts> 
 
 /// What is loaded, the same for every layout.
 #[derive(Debug)]
-pub struct Load<'a> {
+pub(crate) struct Load<'a> {
     /// The keys.
     pub keys: &'a KeySet,
     /// The order in which they are written.
@@ -135,7 +135,7 @@ impl Load<'_> {
     ///
     /// # Errors
     /// Any failure of the database.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         options: &Options,
         directory: &Path,

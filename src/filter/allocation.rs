@@ -36,7 +36,7 @@ struct Step {
 /// The share of absent keys that a filter of so many thousandths of a bit per key lets through;
 /// 0 is no filter.
 #[must_use]
-pub fn false_positive_rate(millibits: u32) -> f64 {
+pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
     match millibits {
         0 => 1.0,
         _ => expected_fpr(f64::from(millibits) / 1_000.0, choose_num_probes(millibits)),
@@ -45,7 +45,7 @@ pub fn false_positive_rate(millibits: u32) -> f64 {
 
 /// A sorted run, of which a lookup asks one filter at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Keys of its filters.
     pub keys: u64,
     /// The share of lookups that ask them, above 0 and at most 1.
@@ -55,7 +55,7 @@ pub struct Run {
 /// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 100000.
 /// Together they take at most `budget_bytes`.
 #[must_use]
-pub fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
+pub(crate) fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
     let mut order: Vec<usize> = (0..runs.len()).filter(|&run| runs[run].keys > 0).collect();
     let keys_per_share = |run: usize| runs[run].keys as f64 / runs[run].share;
     order.sort_by(|&one, &other| keys_per_share(one).total_cmp(&keys_per_share(other)));

@@ -406,7 +406,7 @@ impl Keys {
 
 /// How the filters of a table are built. The options fill it in.
 #[derive(Clone, Debug, Default)]
-pub struct Construction {
+pub(crate) struct Construction {
     /// Check each filter against the hashes that it was built from before it is written.
     pub verify: bool,
     /// The budget that the memory is charged to.
@@ -472,13 +472,13 @@ impl Drop for Charge {
 
 /// Failing memory, for tests: a filter that has one of these keys goes wrong.
 #[cfg(test)]
-pub mod faults {
+pub(crate) mod faults {
     use super::*;
 
     /// The first hash changes before the filter is made of it.
-    pub const CHANGES_HASH: &[u8] = b"fault: a hash changes";
+    pub(crate) const CHANGES_HASH: &[u8] = b"fault: a hash changes";
     /// The finished filter loses its bits.
-    pub const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
+    pub(crate) const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
 
     pub(super) fn change_hash(encoding: &Encoding, members: &mut Members) {
         if let Members::Hashes(hashes) = members
@@ -501,34 +501,34 @@ pub mod faults {
 
 /// A budget that tests look into.
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Grants up to `limit` bytes and remembers the most that were taken at once.
     #[derive(Debug)]
-    pub struct Budget {
+    pub(crate) struct Budget {
         limit: u64,
         taken: AtomicU64,
         peak: AtomicU64,
     }
 
     impl Budget {
-        pub fn new(limit: u64) -> Arc<Self> {
+        pub(crate) fn new(limit: u64) -> Arc<Self> {
             Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
         }
 
         /// Settings that charge this budget and check every filter.
-        pub fn construction(self: &Arc<Self>) -> Construction {
+        pub(crate) fn construction(self: &Arc<Self>) -> Construction {
             Construction { verify: true, budget: Some(Arc::clone(self) as _) }
         }
 
-        pub fn taken(&self) -> u64 {
+        pub(crate) fn taken(&self) -> u64 {
             self.taken.load(Ordering::Relaxed)
         }
 
         /// The most at once since the last call.
-        pub fn take_peak(&self) -> u64 {
+        pub(crate) fn take_peak(&self) -> u64 {
             self.peak.swap(self.taken(), Ordering::Relaxed)
         }
     }

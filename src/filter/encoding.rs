@@ -155,7 +155,7 @@ fn policy_name(policy: &Arc<dyn FilterPolicy>) -> String {
 
 /// What a filter says of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FilterVerdict {
+pub(crate) enum FilterVerdict {
     /// Nothing was asked: no filter answers this question, or it cannot be read. Read on.
     NotConsulted,
     /// The key is certainly not there.
@@ -167,7 +167,7 @@ pub enum FilterVerdict {
 impl FilterVerdict {
     /// The verdict of a filter that was asked.
     #[inline]
-    pub fn of(may_contain: bool) -> Self {
+    pub(crate) fn of(may_contain: bool) -> Self {
         if may_contain { FilterVerdict::Maybe } else { FilterVerdict::No }
     }
 }
@@ -280,7 +280,7 @@ pub(crate) struct FilterView<'f> {
 impl FilterView<'_> {
     /// False only if the key is certainly not among those that the filter was built from.
     #[inline(always)]
-    pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
+    pub(crate) fn may_contain(&self, key: &KeyHash<'_>) -> bool {
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => trailer.may_match(self.bytes, key.xxph3()),
             _ => self.may_contain_other(key),
@@ -307,7 +307,7 @@ impl FilterView<'_> {
 
     /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
     #[inline]
-    pub fn prefetch(&self, key: &KeyHash<'_>) {
+    pub(crate) fn prefetch(&self, key: &KeyHash<'_>) {
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => trailer.prefetch(self.bytes, key.xxph3()),
             Trailer::Ribbon(trailer) => trailer.prefetch(self.bytes, key.xxph3()),

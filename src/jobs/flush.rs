@@ -32,7 +32,7 @@ use crate::tree::version::LevelFiles;
 ///
 /// # Errors
 /// The failure of a table or of the manifest: nothing was removed.
-pub fn flush_pending(shared: &Shared) -> Result<bool> {
+pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
     let _one_at_a_time = shared.flushes.lock();
     let view = shared.view.load_full();
     let waiting = &view.immutables;
@@ -52,7 +52,7 @@ pub fn flush_pending(shared: &Shared) -> Result<bool> {
 ///
 /// # Errors
 /// The failure of a table: none is left.
-pub fn write_memtables(
+pub(crate) fn write_memtables(
     shared: &Shared,
     memtables: Vec<Arc<Memtable>>,
     levels: LevelFiles,
@@ -79,7 +79,7 @@ pub fn write_memtables(
 /// # Errors
 /// The table cannot be written, the entries read are not as many as the memtables hold, or the
 /// job was stopped. No output file remains.
-pub fn write_tables(
+pub(crate) fn write_tables(
     context: &JobContext<'_>,
     memtables: &[Arc<Memtable>],
     snapshots: &[SequenceNumber],

@@ -4,9 +4,9 @@
 //! rewrites tables, each from its input to the installed edit; `obsolete` frees memtables and
 //! removes files. At most one flush and one compaction run at a time.
 
-pub mod workers;
-pub mod flush;
-pub mod compact;
-pub mod obsolete;
+pub(crate) mod workers;
+pub(crate) mod flush;
+pub(crate) mod compact;
+pub(crate) mod obsolete;
 #[cfg(test)]
-pub mod testing;
+pub(crate) mod testing;

@@ -10,7 +10,7 @@ use crate::state::shared::Shared;
 
 /// Frees flushed memtables that no reader holds any more. Freeing one takes milliseconds, so a
 /// worker does it after its job, not the reader that happens to be the last.
-pub fn free_memtables(shared: &Shared) {
+pub(crate) fn free_memtables(shared: &Shared) {
     let mut retired = shared.retired.lock();
     // A count of 1 is final: readers clone from a view, and no view has the memtable any more.
     let unread: Vec<_> =
@@ -20,7 +20,7 @@ pub fn free_memtables(shared: &Shared) {
 }
 
 /// Removes the files that wait for it.
-pub fn remove_files(shared: &Shared) {
+pub(crate) fn remove_files(shared: &Shared) {
     for name in shared.obsolete.take() {
         remove(shared, name);
     }
@@ -28,7 +28,7 @@ pub fn remove_files(shared: &Shared) {
 
 /// Removes a file that nothing needs. If that fails, the next session removes it: the manifest of
 /// that session does not name the file.
-pub fn remove(shared: &Shared, name: FileName) {
+pub(crate) fn remove(shared: &Shared, name: FileName) {
     // Under this lock no change of the manifest can fail between the check and the removal (I8).
     let versions = shared.versions.lock();
     if !shared.background_error.is_set() && !versions.has_failed() {

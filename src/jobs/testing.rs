@@ -28,9 +28,9 @@ use crate::tree::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-pub const DIRECTORY: &str = "/db";
+pub(crate) const DIRECTORY: &str = "/db";
 
-pub fn table_options() -> TableOptions {
+pub(crate) fn table_options() -> TableOptions {
     TableOptions {
         block_bytes: 256,
         restart_interval: 4,
@@ -43,7 +43,7 @@ pub fn table_options() -> TableOptions {
 }
 
 /// A database without log and manifest, next to a model that keeps every version.
-pub struct Tree {
+pub(crate) struct Tree {
     pub env: Arc<dyn Env>,
     /// The files under `env`.
     pub disk: MemEnv,
@@ -60,13 +60,13 @@ pub struct Tree {
 }
 
 impl Tree {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let disk = MemEnv::with_log();
         Tree::on(disk.clone(), Arc::new(disk))
     }
 
     /// `env` is `disk`, or something in front of it.
-    pub fn on(disk: MemEnv, env: Arc<dyn Env>) -> Self {
+    pub(crate) fn on(disk: MemEnv, env: Arc<dyn Env>) -> Self {
         env.create_dir(Path::new(DIRECTORY)).unwrap();
         Tree {
             next_file_number: AtomicU64::new(1),
@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    pub fn write(&mut self, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {
+    pub(crate) fn write(&mut self, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {
         let key = key.into();
         let mut batch = WriteBatch::new();
         match &value {
@@ -102,16 +102,16 @@ impl Tree {
         self.model.entry(key).or_default().insert(self.sequence, value);
     }
 
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         self.memtables.push(Arc::new(Memtable::new(1 << 16, false)));
     }
 
     /// Live snapshots, then the published sequence.
-    pub fn needed(&self) -> Vec<SequenceNumber> {
+    pub(crate) fn needed(&self) -> Vec<SequenceNumber> {
         self.snapshots.iter().copied().chain([self.sequence]).collect()
     }
 
-    pub fn context(&self) -> JobContext<'_> {
+    pub(crate) fn context(&self) -> JobContext<'_> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         JobContext {
             stop: &NEVER,
@@ -123,13 +123,13 @@ impl Tree {
         }
     }
 
-    pub fn run_flush(&self) -> Result<JobOutcome> {
+    pub(crate) fn run_flush(&self) -> Result<JobOutcome> {
         let memtables = &self.memtables[..self.memtables.len() - 1];
         write_tables(&self.context(), memtables, &self.needed(), &self.version.files())
     }
 
     /// Writes all memtables out.
-    pub fn flush(&mut self) -> JobCounts {
+    pub(crate) fn flush(&mut self) -> JobCounts {
         self.seal();
         let output = self.run_flush().unwrap();
         assert!(output.tables.len() <= 1 || self.index_bytes_max < INDEX_BYTES_MAX);
@@ -139,7 +139,7 @@ impl Tree {
         output.counts
     }
 
-    pub fn install(&mut self, edit: VersionEdit) {
+    pub(crate) fn install(&mut self, edit: VersionEdit) {
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
             std::array::from_fn(|level| self.version.level(level).to_vec());
         let mut removed = Vec::new();
@@ -162,14 +162,14 @@ impl Tree {
     }
 
     /// Removes the tables of a job that is not to be installed.
-    pub fn remove(&self, outcome: &JobOutcome) {
+    pub(crate) fn remove(&self, outcome: &JobOutcome) {
         for meta in &outcome.tables {
             self.env.remove(&path_of(meta.number)).unwrap();
         }
     }
 
     /// The names of all table files there are, and of those the tree knows.
-    pub fn files(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+    pub(crate) fn files(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let listed = self.env.list(Path::new(DIRECTORY)).unwrap();
         let shape = self.version.files();
         let live = shape.iter().flatten().map(|meta| FileName::Table(meta.number).to_string());
@@ -211,7 +211,7 @@ impl Tree {
     }
 
     /// Every needed sequence reads what the model says, and both directions agree.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let entries = self.entries(Direction::Forward);
         assert_eq!(entries, self.entries(Direction::Reverse));
         for at in self.needed() {
@@ -232,6 +232,6 @@ impl Tree {
     }
 }
 
-pub fn path_of(number: u64) -> PathBuf {
+pub(crate) fn path_of(number: u64) -> PathBuf {
     FileName::Table(number).path(Path::new(DIRECTORY))
 }

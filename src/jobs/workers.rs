@@ -21,7 +21,7 @@ use crate::state::shared::Shared;
 ///
 /// # Errors
 /// The system refuses a thread.
-pub fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     let spawn = |name: &str, worker: fn(&Shared)| {
         let owned = Arc::clone(shared);
         let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
@@ -54,7 +54,7 @@ fn flush_if_much(shared: &Shared) {
 ///
 /// # Errors
 /// A worker panicked outside of its jobs.
-pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
+pub(crate) fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
     shared.closed.store(true, Ordering::SeqCst);
     {
         let mut jobs = shared.jobs.lock();
@@ -78,14 +78,14 @@ pub fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
 }
 
 /// The right to compact; returned on drop, also if the compaction panics.
-pub struct CompactionToken<'a>(&'a Shared);
+pub(crate) struct CompactionToken<'a>(&'a Shared);
 
 impl<'a> CompactionToken<'a> {
     /// Waits until no other compaction runs.
     ///
     /// # Errors
     /// `Closed` if the database is closed in the meantime.
-    pub fn wait(shared: &'a Shared) -> Result<Self> {
+    pub(crate) fn wait(shared: &'a Shared) -> Result<Self> {
         let mut jobs = shared.jobs.lock();
         while jobs.compacting && !jobs.stopping {
             shared.done.wait(&mut jobs);
@@ -162,7 +162,7 @@ fn compaction_worker(shared: &Shared) {
 
 /// Runs `job` until it answers that nothing is left. A failure or panic becomes the background
 /// error, unless the database is closing.
-pub fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
+pub(crate) fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
         if shared.jobs.lock().stopping || shared.background_error.is_set() {
             return Ok(false);

@@ -3,6 +3,6 @@
 //! `record` is the frame that write-ahead logs and manifests share. `wal` writes, recovers and
 //! salvages write-ahead logs. `recovery` has the option and the report that users see.
 
-pub mod wal;
-pub mod record;
-pub mod recovery;
+pub(crate) mod wal;
+pub(crate) mod record;
+pub(crate) mod recovery;

@@ -15,7 +15,7 @@ use crate::base::sync::{AtomicU64, OnceLock, Ordering};
 struct FilterLine([AtomicU64; 8]);
 
 /// A filter of fixed size, filled by one writer. Without lines it answers "may contain".
-pub struct MemtableFilter {
+pub(crate) struct MemtableFilter {
     lines: usize,
     /// Allocated for the first key: a database that is only read has memtables without keys.
     allocated: OnceLock<Box<[FilterLine]>>,
@@ -23,12 +23,12 @@ pub struct MemtableFilter {
 
 impl MemtableFilter {
     /// An empty filter of that size, rounded down to whole lines; below one line, none.
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         MemtableFilter { lines: bytes / size_of::<FilterLine>(), allocated: OnceLock::new() }
     }
 
     /// Bytes of memory, once it has a key.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.lines * size_of::<FilterLine>()
     }
 
@@ -46,7 +46,7 @@ impl MemtableFilter {
     }
 
     /// Sets the bits of a key's hash. One caller at a time.
-    pub fn add(&self, hash: u64) {
+    pub(crate) fn add(&self, hash: u64) {
         let allocate = || std::iter::repeat_with(FilterLine::default).take(self.lines).collect();
         self.allocated.get_or_init(allocate);
         let Some(line) = self.line(hash) else { return };
@@ -58,7 +58,7 @@ impl MemtableFilter {
 
     /// Prefetches the line of a hash.
     #[inline]
-    pub fn prefetch(&self, hash: u64) {
+    pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(line) = self.line(hash) {
             prefetch::prefetch_line(line);
         }
@@ -66,7 +66,7 @@ impl MemtableFilter {
 
     /// False if the hash was never added.
     #[inline]
-    pub fn may_contain(&self, hash: u64) -> bool {
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.line(hash) else { return self.lines == 0 };
         let words = line.0.iter().enumerate();
         // No early exit: eight loads of one line cost less than one mispredicted branch.

@@ -54,7 +54,7 @@ const CHUNK_ENTRIES_MAX: usize = 32;
 const CHUNK_ENTRIES_FIRST: usize = 4;
 
 /// A memtable.
-pub struct Memtable {
+pub(crate) struct Memtable {
     /// Filled in order. Without filters there is one segment: only filters make searching several
     /// as cheap as searching one.
     segments: Box<[Segment]>,
@@ -75,7 +75,7 @@ impl fmt::Debug for Memtable {
 
 impl Memtable {
     /// An empty memtable for a write buffer of that size, with or without a filter.
-    pub fn new(write_buffer_bytes: usize, filter: bool) -> Self {
+    pub(crate) fn new(write_buffer_bytes: usize, filter: bool) -> Self {
         let segments = match filter {
             true => (write_buffer_bytes / SEGMENT_BYTES_MIN).clamp(1, SEGMENTS_MAX),
             false => 1,
@@ -84,7 +84,7 @@ impl Memtable {
     }
 
     /// The same with that many segments.
-    pub fn with_segments(write_buffer_bytes: usize, filter: bool, segments: usize) -> Self {
+    pub(crate) fn with_segments(write_buffer_bytes: usize, filter: bool, segments: usize) -> Self {
         let segment_bytes = write_buffer_bytes / segments;
         let share = |bytes: usize, wanted| if wanted { bytes / FILTER_SHARE } else { 0 };
         let filter = MemtableFilter::new(share(write_buffer_bytes, filter));
@@ -103,13 +103,13 @@ impl Memtable {
     }
 
     /// What `batch` adds to [`bytes`](Self::bytes), at most a few bytes too many.
-    pub fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
+    pub(crate) fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
         batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
     }
 
     /// Inserts the entries of `batch`, numbered from its sequence. One caller at a time, which
     /// publishes the sequence afterwards.
-    pub fn apply(&self, batch: &DecodedBatch<'_>) {
+    pub(crate) fn apply(&self, batch: &DecodedBatch<'_>) {
         let (mut count, mut tombstones, mut bytes) = (0, 0, 0);
         self.open_segment().apply(batch, |hash, entry| {
             self.filter.add(hash);
@@ -139,7 +139,7 @@ impl Memtable {
 
     /// The newest version of the key that the lookup's sequence can see. With `hash`, the filters
     /// of segments are asked.
-    pub fn get(&self, key: &LookupKey, hash: Option<&KeyHash<'_>>) -> Lookup {
+    pub(crate) fn get(&self, key: &LookupKey, hash: Option<&KeyHash<'_>>) -> Lookup {
         for segment in self.filled() {
             if hash.is_some_and(|hash| !segment.may_contain(hash.xxph3())) {
                 continue;
@@ -154,40 +154,43 @@ impl Memtable {
 
     /// False if the memtable has no version of the key at any published sequence; true is "maybe".
     #[inline]
-    pub fn may_contain(&self, hash: &KeyHash<'_>) -> bool {
+    pub(crate) fn may_contain(&self, hash: &KeyHash<'_>) -> bool {
         self.filter.may_contain(hash.xxph3())
     }
 
     /// Prefetches the memory that [`may_contain`](Self::may_contain) reads.
     #[inline]
-    pub fn prefetch(&self, hash: &KeyHash<'_>) {
+    pub(crate) fn prefetch(&self, hash: &KeyHash<'_>) {
         self.filter.prefetch(hash.xxph3());
     }
 
     /// Bytes of keys and values, a constant for each entry, and the filters.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Entries: every version counts.
-    pub fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
     /// Entries that delete their key.
-    pub fn tombstones(&self) -> usize {
+    pub(crate) fn tombstones(&self) -> usize {
         self.tombstones.load(Ordering::Relaxed)
     }
 
     /// True before the first write.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries() == 0
     }
 
     /// One iterator per segment, newest first, that have all entries together. Each keeps the
     /// memtable alive. They return every entry published before this call; they may return entries
     /// inserted later.
-    pub fn iterators(self: &Arc<Self>, direction: Direction) -> impl Iterator<Item = MemtableIter> {
+    pub(crate) fn iterators(
+        self: &Arc<Self>,
+        direction: Direction,
+    ) -> impl Iterator<Item = MemtableIter> {
         let segments = (0..self.used.load(Ordering::Relaxed)).rev();
         segments.map(move |segment| MemtableIter {
             memtable: Arc::clone(self),
@@ -203,7 +206,7 @@ impl Memtable {
 /// Iterates over a segment in chunks of entries.
 // No entry outlives its epoch guard, and an iterator may live long: so each chunk is copied under
 // one guard.
-pub struct MemtableIter {
+pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     segment: usize,
     direction: Direction,
@@ -583,22 +586,22 @@ impl Copies {
 /// it.
 #[repr(align(128))]
 #[derive(Debug)]
-pub struct Published(AtomicU64);
+pub(crate) struct Published(AtomicU64);
 
 impl Published {
     /// Everything up to `sequence` is visible.
-    pub fn new(sequence: SequenceNumber) -> Self {
+    pub(crate) fn new(sequence: SequenceNumber) -> Self {
         Published(AtomicU64::new(sequence))
     }
 
     /// The last sequence that a read may see.
     #[inline]
-    pub fn visible(&self) -> SequenceNumber {
+    pub(crate) fn visible(&self) -> SequenceNumber {
         self.0.load(Ordering::Acquire)
     }
 
     /// Makes everything up to `sequence` visible, after it is applied.
-    pub fn publish(&self, sequence: SequenceNumber) {
+    pub(crate) fn publish(&self, sequence: SequenceNumber) {
         self.0.store(sequence, Ordering::Release);
     }
 }

@@ -3,5 +3,5 @@
 //! `memtable` takes writes and answers reads, and publishes sequences to readers; `bloom` is its
 //! filter.
 
-pub mod memtable;
-pub mod bloom;
+pub(crate) mod memtable;
+pub(crate) mod bloom;

@@ -7,10 +7,10 @@
 //! Filter settings concern tables written from now on. A table names its own filter, so they may
 //! differ at every opening of the same database.
 
-pub mod levels;
-pub mod database;
-pub mod access;
-pub mod filter;
+pub(crate) mod levels;
+pub(crate) mod database;
+pub(crate) mod access;
+pub(crate) mod filter;
 
 pub use access::{CompactRangeOptions, ReadOptions, WriteOptions};
 pub use database::Options;

@@ -144,7 +144,7 @@ pub enum ExplainOutcome {
 ///
 /// # Errors
 /// As the lookup itself.
-pub fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Explain> {
+pub(crate) fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Explain> {
     let mut trace = LookupTrace::default();
     let value = point::get(shared, key, None, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {

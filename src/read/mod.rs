@@ -4,7 +4,7 @@
 //! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
 //! first, then the tree.
 
-pub mod explain;
-pub mod scan;
-pub mod multi_get;
-pub mod point;
+pub(crate) mod explain;
+pub(crate) mod scan;
+pub(crate) mod multi_get;
+pub(crate) mod point;

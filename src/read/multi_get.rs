@@ -25,7 +25,7 @@ use crate::table::batch_key::{BatchKey, ask, set_all};
 ///
 /// # Errors
 /// The first one on the way of any key; `Closed`.
-pub fn multi_get<K: AsRef<[u8]>>(
+pub(crate) fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
     keys: impl IntoIterator<Item = K>,
     sequence: Option<SequenceNumber>,

@@ -23,7 +23,7 @@ use crate::tree::version::TableStep;
 
 /// What one lookup did in a memtable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemtableStep {
+pub(crate) enum MemtableStep {
     /// There is nothing in it.
     Empty,
     /// Its filter said that it does not have the key.
@@ -34,7 +34,7 @@ pub enum MemtableStep {
 
 /// What one lookup did, step by step: filled for `explain`.
 #[derive(Debug, Default)]
-pub struct LookupTrace {
+pub(crate) struct LookupTrace {
     /// The sequence it read at.
     pub sequence: SequenceNumber,
     /// Memtables, newest first.
@@ -49,7 +49,7 @@ pub struct LookupTrace {
 ///
 /// # Errors
 /// The first error on the way of the key; `Closed`.
-pub fn get(
+pub(crate) fn get(
     shared: &Shared,
     key: &[u8],
     sequence: Option<SequenceNumber>,
@@ -87,7 +87,7 @@ pub fn get(
 /// # Errors
 /// `Closed`: the view of a closed database holds no lock. The owner of a snapshot holds one itself.
 #[inline(always)]
-pub fn sequence_in(
+pub(crate) fn sequence_in(
     shared: &Shared,
     view: &ReadView,
     snapshot: Option<SequenceNumber>,
@@ -101,7 +101,7 @@ pub fn sequence_in(
 
 /// The published sequence, for reads in `view`, which was loaded before (I3).
 #[inline]
-pub fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
+pub(crate) fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
     let sequence = shared.published.visible();
     // A memtable becomes immutable only after all of it was published.
     let full = view.immutables.first();
@@ -144,7 +144,7 @@ fn search_memtables(
 ///
 /// # Errors
 /// `Closed`.
-pub fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
+pub(crate) fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
     let view = shared.view.load();
     let sequence = sequence_in(shared, &view, None)?;
     let hash = KeyHash::new(key);

@@ -9,7 +9,7 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering};
 
 /// No failure yet, or the first one.
 #[derive(Debug, Default)]
-pub struct BackgroundError {
+pub(crate) struct BackgroundError {
     is_set: AtomicBool,
     failures: Mutex<Failures>,
 }
@@ -23,7 +23,7 @@ struct Failures {
 
 impl BackgroundError {
     /// Records a failure. Writes answer the first one.
-    pub fn set(&self, error: &Error) {
+    pub(crate) fn set(&self, error: &Error) {
         let mut failures = self.failures.lock();
         failures.first.get_or_insert_with(|| error.clone());
         if !error.is_out_of_space() {
@@ -34,24 +34,24 @@ impl BackgroundError {
 
     /// True after a failure.
     #[must_use]
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
     /// The first failure.
     #[must_use]
-    pub fn get(&self) -> Option<Error> {
+    pub(crate) fn get(&self) -> Option<Error> {
         if self.is_set() { self.failures.lock().first.clone() } else { None }
     }
 
     /// The first failure that only reopening can clear.
     #[must_use]
-    pub fn lasting(&self) -> Option<Error> {
+    pub(crate) fn lasting(&self) -> Option<Error> {
         self.failures.lock().lasting.clone()
     }
 
     /// Forgets all failures: `resume` has replaced the files that they left in doubt.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.failures.lock() = Failures::default();
         self.is_set.store(false, Ordering::Release);
     }

@@ -21,7 +21,7 @@ const FLUSHED_KEPT: f64 = 0.95;
 
 /// Counted since the database was opened.
 #[derive(Debug, Default)]
-pub struct FilterWorkload {
+pub(crate) struct FilterWorkload {
     /// Lookups, and questions in vain at each level, when the last job began.
     counted: Option<(u64, [u64; LEVELS])>,
     /// Recent lookups while the level had tables, and questions in vain of one of its runs.
@@ -45,7 +45,7 @@ impl FilterWorkload {
     /// For each level the share of lookups that ask one of its runs in vain: a filter saves
     /// nothing for a lookup that finds its key in the run, or above it.
     #[must_use]
-    pub fn shares(&self) -> [f64; LEVELS] {
+    pub(crate) fn shares(&self) -> [f64; LEVELS] {
         std::array::from_fn(|level| {
             let in_vain = self.in_vain[level] + LOOKUPS_ASSUMED;
             (in_vain / (self.lookups[level] + LOOKUPS_ASSUMED)).clamp(SHARE_MIN, 1.0)
@@ -53,7 +53,7 @@ impl FilterWorkload {
     }
 
     /// Adds the lookups since the last call, which met about the tables of `version`.
-    pub fn count_lookups(&mut self, counters: &Counters, version: &Version) {
+    pub(crate) fn count_lookups(&mut self, counters: &Counters, version: &Version) {
         let total = |counter| counters.total(counter);
         let lookups = total(Counter::Gets).saturating_sub(total(Counter::MemtableHits));
         let in_vain = std::array::from_fn(|level| {
@@ -86,7 +86,7 @@ impl FilterWorkload {
     }
 
     /// Notes a flush.
-    pub fn flushed(&mut self, entries: u64) {
+    pub(crate) fn flushed(&mut self, entries: u64) {
         let weight = if self.flush_entries == 0.0 { 1.0 } else { 0.5 };
         self.flush_entries += weight * (entries as f64 - self.flush_entries);
         self.flushed += entries as f64;
@@ -94,12 +94,12 @@ impl FilterWorkload {
 
     /// Entries that flushes may add while a compaction runs; at least those of one flush.
     #[must_use]
-    pub fn expected_entries(&self) -> f64 {
+    pub(crate) fn expected_entries(&self) -> f64 {
         self.flushed_in_compaction.max(self.flushed).max(self.flush_entries)
     }
 
     /// Notes the start of a compaction that takes `level0_tables` of level 0.
-    pub fn compaction_begins(&mut self, level0_tables: usize, pending_bytes: f64) {
+    pub(crate) fn compaction_begins(&mut self, level0_tables: usize, pending_bytes: f64) {
         self.pending_bytes = pending_bytes;
         self.flushed_in_compaction = (FLUSHED_KEPT * self.flushed_in_compaction).max(self.flushed);
         self.flushed = 0.0;
@@ -109,7 +109,7 @@ impl FilterWorkload {
     }
 
     /// Notes its end, once its tables are in the tree.
-    pub fn compaction_ended(&mut self) {
+    pub(crate) fn compaction_ended(&mut self) {
         self.pending_bytes = 0.0;
     }
 }

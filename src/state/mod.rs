@@ -6,11 +6,11 @@
 //! the first failure; `filter_workload` is what a filter
 //! budget is divided by; `stats_file` keeps counters across openings.
 
-pub mod session;
-pub mod shared;
-pub mod read_view;
-pub mod snapshots;
-pub mod write_queue;
-pub mod background_error;
-pub mod filter_workload;
-pub mod stats_file;
+pub(crate) mod session;
+pub(crate) mod shared;
+pub(crate) mod read_view;
+pub(crate) mod snapshots;
+pub(crate) mod write_queue;
+pub(crate) mod background_error;
+pub(crate) mod filter_workload;
+pub(crate) mod stats_file;

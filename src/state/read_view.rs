@@ -12,7 +12,7 @@ use crate::tree::version::Version;
 
 /// A full memtable and the log that holds its writes.
 #[derive(Clone, Debug)]
-pub struct ImmutableMemtable {
+pub(crate) struct ImmutableMemtable {
     /// The memtable; nothing writes to it any more.
     pub memtable: Arc<Memtable>,
     /// Its log.
@@ -23,7 +23,7 @@ pub struct ImmutableMemtable {
 
 /// What a read looks at: memtables and tables that together hold every entry once.
 #[derive(Clone, Debug)]
-pub struct ReadView {
+pub(crate) struct ReadView {
     /// Takes the writes.
     pub active: Arc<Memtable>,
     /// The log of the active memtable; 0 before its first write.
@@ -40,7 +40,7 @@ pub struct ReadView {
 impl ReadView {
     /// All memtables, newest first.
     #[inline]
-    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         let immutables = self.immutables.iter().map(|immutable| &immutable.memtable);
         std::iter::once(&self.active).chain(immutables)
     }

@@ -29,7 +29,7 @@ const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The failure of either file; it becomes the background error.
-pub fn activate(shared: &Shared) -> Result<()> {
+pub(crate) fn activate(shared: &Shared) -> Result<()> {
     shared.process.check()?;
     let mut log = shared.log.lock();
     shared.check_writable()?;
@@ -40,7 +40,7 @@ pub fn activate(shared: &Shared) -> Result<()> {
 ///
 /// # Errors
 /// The failure of the log or the manifest.
-pub fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
+pub(crate) fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
     let mut log = shared.log.lock();
     let wal = start_session(shared, &log, Some(tables))?;
     log.current = Some(wal);
@@ -53,7 +53,7 @@ pub fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
 ///
 /// # Errors
 /// The failure of the log.
-pub fn begin_log(
+pub(crate) fn begin_log(
     shared: &Shared,
     log: &mut LogState,
     number: u64,
@@ -69,7 +69,7 @@ pub fn begin_log(
 ///
 /// # Errors
 /// The failure of the new log; it becomes the background error.
-pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
+pub(crate) fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
     if !shared.tombstones_pile_up() {
         return Ok(false);
     }
@@ -85,7 +85,7 @@ pub fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
 }
 
 /// Makes the active memtable immutable and begins a new one with a new log.
-pub fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
+pub(crate) fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
     let number = shared.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
@@ -123,7 +123,7 @@ pub fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
 }
 
 /// The log of this session; its first use begins the session.
-pub fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
+pub(crate) fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
     // Taken out and put back: after a failed start there is no log.
     let wal = match log.current.take() {
         Some(wal) => wal,
@@ -217,7 +217,7 @@ fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
 }
 
 /// Syncs every log with unsynced writes, oldest first.
-pub fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+pub(crate) fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
     sync_older_logs(shared, log)?;
     if let Some(wal) = log.current.as_mut()
         && log.synced_through < log.last_sequence
@@ -236,7 +236,7 @@ pub fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
 ///
 /// # Errors
 /// The failure of a sync or of the mark.
-pub fn finish_log(shared: &Shared) -> Result<()> {
+pub(crate) fn finish_log(shared: &Shared) -> Result<()> {
     let mut log = shared.log.lock();
     sync_older_logs(shared, &mut log)?;
     let Some(mut wal) = log.current.take() else { return Ok(()) };
@@ -249,6 +249,6 @@ pub fn finish_log(shared: &Shared) -> Result<()> {
 }
 
 /// Nanoseconds since `started`.
-pub fn nanos(started: Instant) -> u64 {
+pub(crate) fn nanos(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }

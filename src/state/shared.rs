@@ -45,15 +45,15 @@ use std::path::PathBuf;
 
 /// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
 /// a flush of the memtable.
-pub const TOMBSTONES_PASSED_MAX: usize = 1024;
+pub(crate) const TOMBSTONES_PASSED_MAX: usize = 1024;
 
 /// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
 /// less than a millisecond.
-pub const TOMBSTONES_MAX: usize = 4096;
+pub(crate) const TOMBSTONES_MAX: usize = 4096;
 
 /// The logs that are being written; belongs to the leader of the write queue.
 #[derive(Debug, Default)]
-pub struct LogState {
+pub(crate) struct LogState {
     /// The log of the active memtable; none before the first write.
     pub current: Option<WalWriter>,
     /// Logs of immutable memtables with writes that were never synced, oldest first.
@@ -72,7 +72,7 @@ pub struct LogState {
 
 /// What background work is wanted or running.
 #[derive(Debug, Default)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     /// A memtable waits for its flush.
     pub flush_wanted: bool,
     /// The tree may need a compaction.
@@ -84,7 +84,7 @@ pub struct Jobs {
 }
 
 /// The state of one open database. Owned by handles, workers, iterators and snapshots.
-pub struct Shared {
+pub(crate) struct Shared {
     /// How the database was opened.
     pub options: Options,
     /// Where its files are.
@@ -151,7 +151,7 @@ impl fmt::Debug for Shared {
 impl Shared {
     /// Makes `error` the background error: the database takes no writes until `resume` or reopening
     /// (I8). Answers the error.
-    pub fn set_background_error(&self, error: Error) -> Error {
+    pub(crate) fn set_background_error(&self, error: Error) -> Error {
         self.background_error.set(&error);
         // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
         let _jobs = self.jobs.lock();
@@ -161,7 +161,7 @@ impl Shared {
     }
 
     /// `Closed`, `ReadOnly` or `OpenedReadOnly` if writes are not taken.
-    pub fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.read_only {
             return Err(Error::OpenedReadOnly);
@@ -173,12 +173,12 @@ impl Shared {
     }
 
     /// `Closed` once `close` was called.
-    pub fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Replaces the read view by what `change` makes of the current one.
-    pub fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
+    pub(crate) fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
         let _one_at_a_time = self.view_update.lock();
         let next = change(&self.view.load());
         self.view.store(Arc::new(next));
@@ -188,7 +188,7 @@ impl Shared {
     ///
     /// # Errors
     /// `Closed`.
-    pub fn hold(&self) -> Result<Arc<DirectoryLock>> {
+    pub(crate) fn hold(&self) -> Result<Arc<DirectoryLock>> {
         self.view.load().lock.clone().ok_or(Error::Closed)
     }
 
@@ -197,13 +197,13 @@ impl Shared {
     ///
     /// # Errors
     /// `LockLost`; the caller makes it the background error.
-    pub fn check_lock(&self) -> Result<()> {
+    pub(crate) fn check_lock(&self) -> Result<()> {
         self.hold()?.check(&*self.env)
     }
 
     /// Stores a view without the directory's lock: this step closes the database to reads. A read
     /// that holds an older view goes on, and keeps the lock.
-    pub fn close_view(&self) {
+    pub(crate) fn close_view(&self) {
         if let Some(lock) = &self.view.load().lock {
             lock.close();
         }
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     /// Asks the workers for a flush, a compaction, or both.
-    pub fn want(&self, flush: bool, compaction: bool) {
+    pub(crate) fn want(&self, flush: bool, compaction: bool) {
         let mut jobs = self.jobs.lock();
         jobs.flush_wanted |= flush;
         jobs.compaction_wanted |= compaction;
@@ -221,7 +221,7 @@ impl Shared {
     /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
     /// whether the memtable holds them; the scan does not know where they were.
     #[cold]
-    pub fn note_passed_tombstones(&self) {
+    pub(crate) fn note_passed_tombstones(&self) {
         self.scans_pass_tombstones.store(true, Ordering::Relaxed);
         if self.tombstones_pile_up() {
             self.work.ring();
@@ -233,7 +233,7 @@ impl Shared {
     /// the table of the last one is compacted. So deletes cost only as many flushes as compactions
     /// can follow.
     #[must_use]
-    pub fn tombstones_pile_up(&self) -> bool {
+    pub(crate) fn tombstones_pile_up(&self) -> bool {
         let view = self.view.load();
         let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
         let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {
@@ -247,12 +247,12 @@ impl Shared {
 
     /// A new active memtable.
     #[must_use]
-    pub fn new_memtable(options: &Options) -> Arc<Memtable> {
+    pub(crate) fn new_memtable(options: &Options) -> Arc<Memtable> {
         Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))
     }
 
     /// Saves the counters for the next session.
-    pub fn save_stats(&self) {
+    pub(crate) fn save_stats(&self) {
         let totals = self.counters.totals();
         let stats = SavedStats { since_unix_seconds: self.counting_since, totals };
         save(&*self.env, &self.directory, self.numbers.take_file_number(), &stats);

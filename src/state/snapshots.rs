@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 /// Live snapshots and how many hold each sequence.
 #[derive(Debug, Default)]
-pub struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
+pub(crate) struct SnapshotList(Mutex<BTreeMap<SequenceNumber, usize>>);
 
 impl SnapshotList {
     /// Reads the published sequence and registers it, in one step.
-    pub fn register(&self, published: &Published) -> SequenceNumber {
+    pub(crate) fn register(&self, published: &Published) -> SequenceNumber {
         let mut live = self.0.lock();
         let sequence = published.visible();
         *live.entry(sequence).or_insert(0) += 1;
@@ -19,7 +19,7 @@ impl SnapshotList {
     }
 
     /// Takes one registration back.
-    pub fn release(&self, sequence: SequenceNumber) {
+    pub(crate) fn release(&self, sequence: SequenceNumber) {
         let mut live = self.0.lock();
         if let Some(count) = live.get_mut(&sequence) {
             *count -= 1;
@@ -31,7 +31,7 @@ impl SnapshotList {
 
     /// The sequences at which reads may look from now on, ascending: those of all snapshots, and
     /// the published one. A job asks for them before it reads its input.
-    pub fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
+    pub(crate) fn needed(&self, published: &Published) -> Vec<SequenceNumber> {
         // Under the lock that `register` takes. A snapshot that registers later reads the published
         // sequence later, so it is at ours or above, and needs no version that the job may drop.
         let live = self.0.lock();
@@ -44,7 +44,7 @@ impl SnapshotList {
     }
 
     /// Number of snapshots.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.lock().values().sum()
     }
 }

@@ -14,15 +14,15 @@ use crate::env::api::Env;
 use std::path::Path;
 
 /// The first bytes of the file.
-pub const MAGIC: &[u8; 8] = b"siftstat";
+pub(crate) const MAGIC: &[u8; 8] = b"siftstat";
 const VERSION: u32 = 1;
 
 /// More than any version of this file ever holds.
-pub const BYTES_MAX: u64 = 64 << 10;
+pub(crate) const BYTES_MAX: u64 = 64 << 10;
 
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedStats {
+pub(crate) struct SavedStats {
     /// When counting began.
     pub since_unix_seconds: u64,
     /// What `Counters::totals` gave.
@@ -41,7 +41,7 @@ fn encode(stats: &SavedStats) -> Vec<u8> {
 }
 
 /// The contents of the file; `None` if they are damaged or of another version.
-pub fn decode(bytes: &[u8]) -> Option<SavedStats> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<SavedStats> {
     let (body, stored) = bytes.split_last_chunk::<4>()?;
     if masked(body) != u32::from_le_bytes(*stored) {
         return None;
@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Option<SavedStats> {
 }
 
 /// What the last session saved, if it can be used.
-pub fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
+pub(crate) fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
     let path = FileName::Stats.path(directory);
     let file = env.open_random(&path).ok()?;
     let length = file.len().ok().filter(|length| *length <= BYTES_MAX)?;
@@ -70,7 +70,7 @@ pub fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
 }
 
 /// Replaces what is saved; a failure leaves the old counters, or none.
-pub fn save(env: &dyn Env, directory: &Path, temporary: u64, stats: &SavedStats) {
+pub(crate) fn save(env: &dyn Env, directory: &Path, temporary: u64, stats: &SavedStats) {
     let temporary = FileName::Temporary(temporary).path(directory);
     let written = env.create_new(&temporary).and_then(|mut file| {
         file.write_at(0, &encode(stats))?;

@@ -26,7 +26,7 @@ const GROUPS_AFTER_OWN_MAX: usize = 4;
 
 /// A write in the queue.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// Entries to write; may be empty.
     pub batch: WriteBatch,
     /// Sync the log before answering.
@@ -81,12 +81,12 @@ struct Line {
 
 /// The queue of one database.
 #[derive(Debug, Default)]
-pub struct WriteQueue {
+pub(crate) struct WriteQueue {
     line: Mutex<Line>,
 }
 
 /// What `join` answers.
-pub enum Joined<'a> {
+pub(crate) enum Joined<'a> {
     /// This thread leads the next group, which begins with its own request.
     Lead(Leadership<'a>, Request),
     /// Another thread wrote the request along with its own.
@@ -94,7 +94,7 @@ pub enum Joined<'a> {
 }
 
 /// The right to commit a group. One exists at a time.
-pub struct Leadership<'a> {
+pub(crate) struct Leadership<'a> {
     queue: &'a WriteQueue,
     group: Vec<Arc<Waiter>>,
     groups_after_own: usize,
@@ -103,7 +103,7 @@ pub struct Leadership<'a> {
 impl WriteQueue {
     /// Queues `request`. Returns when this thread leads, or when another one has committed the
     /// request.
-    pub fn join(&self, request: Request) -> Joined<'_> {
+    pub(crate) fn join(&self, request: Request) -> Joined<'_> {
         let mut line = self.line.lock();
         if !line.led {
             line.led = true;
@@ -141,14 +141,14 @@ impl<'a> Leadership<'a> {
     }
 
     /// The requests that join the leader's own group, in order.
-    pub fn take_group(&mut self, own: &Request) -> Vec<Request> {
+    pub(crate) fn take_group(&mut self, own: &Request) -> Vec<Request> {
         debug_assert!(self.group.is_empty(), "I12: the group before was answered");
         self.take(own.batch.bytes(), |_| true)
     }
 
     /// The next requests in the queue that are as quick as waking their writers, in order. Empty if
     /// there are none, and after some groups, because the leader's own caller waits for all.
-    pub fn take_next_group(&mut self) -> Vec<Request> {
+    pub(crate) fn take_next_group(&mut self) -> Vec<Request> {
         if self.groups_after_own == GROUPS_AFTER_OWN_MAX {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ impl<'a> Leadership<'a> {
     }
 
     /// Answers everyone in the group.
-    pub fn complete(&mut self, result: &Result<()>) {
+    pub(crate) fn complete(&mut self, result: &Result<()>) {
         for waiter in self.group.drain(..) {
             waiter.set(Turn::Done(result.clone()));
         }

@@ -11,11 +11,11 @@ use crate::table::index::IndexEntry;
 
 /// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches
 /// have as many. A core tracks a dozen or two misses; further prefetches would be dropped.
-pub const WINDOW_KEYS: usize = 32;
+pub(crate) const WINDOW_KEYS: usize = 32;
 
 /// One key of a batch.
 #[derive(Debug)]
-pub struct BatchKey<'k> {
+pub(crate) struct BatchKey<'k> {
     /// The internal key to search for.
     pub lookup: LookupKey,
     /// The hashes to ask filters with.
@@ -34,7 +34,7 @@ pub struct BatchKey<'k> {
 
 impl<'k> BatchKey<'k> {
     /// The caller's key number `position`, to be read at `sequence`.
-    pub fn new(user_key: &'k [u8], sequence: SequenceNumber, position: usize) -> Self {
+    pub(crate) fn new(user_key: &'k [u8], sequence: SequenceNumber, position: usize) -> Self {
         BatchKey {
             lookup: LookupKey::new(user_key, sequence),
             hash: KeyHash::new(user_key),
@@ -48,20 +48,20 @@ impl<'k> BatchKey<'k> {
 
     /// True while nothing was found, not even a tombstone.
     #[inline]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.answer == Lookup::Absent
     }
 
     /// True unless the filter excluded the key.
     #[inline]
-    pub fn may_be_here(&self) -> bool {
+    pub(crate) fn may_be_here(&self) -> bool {
         self.verdict != FilterVerdict::No
     }
 }
 
 /// Sets the verdict of every key, by the filter that both closures read.
 #[inline]
-pub fn ask<'k>(
+pub(crate) fn ask<'k>(
     keys: &mut [&mut BatchKey<'k>],
     prefetch: impl Fn(&KeyHash<'k>),
     may_contain: impl Fn(&KeyHash<'k>) -> bool,
@@ -77,6 +77,6 @@ pub fn ask<'k>(
 }
 
 /// Sets one verdict for all keys.
-pub fn set_all(keys: &mut [&mut BatchKey<'_>], verdict: FilterVerdict) {
+pub(crate) fn set_all(keys: &mut [&mut BatchKey<'_>], verdict: FilterVerdict) {
     keys.iter_mut().for_each(|key| key.verdict = verdict);
 }

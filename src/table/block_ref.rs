@@ -16,7 +16,7 @@ use crate::table::block::buffer::BlockBuffer;
 use crate::table::index::{CachedBlock, Index};
 
 /// A block that a reader holds.
-pub type BlockRef = Fetched<CachedBlock, Block<BlockBuffer>>;
+pub(crate) type BlockRef = Fetched<CachedBlock, Block<BlockBuffer>>;
 
 impl BlockRef {
     /// The block in the type of the cache; `None` for an uncached one.
@@ -31,7 +31,7 @@ impl BlockRef {
 
     /// The index, if it is one.
     #[inline]
-    pub fn index(&self) -> Option<&Index> {
+    pub(crate) fn index(&self) -> Option<&Index> {
         match &***self.cached()? {
             CachedBlock::Index(index) => Some(index),
             _ => None,
@@ -40,7 +40,7 @@ impl BlockRef {
 
     /// The filter, if it is one.
     #[inline]
-    pub fn filter(&self) -> Option<&Arc<[u8]>> {
+    pub(crate) fn filter(&self) -> Option<&Arc<[u8]>> {
         match &***self.cached()? {
             CachedBlock::Filter(bytes) => Some(bytes),
             _ => None,
@@ -48,7 +48,7 @@ impl BlockRef {
     }
 
     /// The block, to be held for long and iterated over.
-    pub fn into_shared(self) -> Arc<Cached<CachedBlock>> {
+    pub(crate) fn into_shared(self) -> Arc<Cached<CachedBlock>> {
         match self {
             Fetched::Slotted(slotted) => slotted.into_shared(),
             Fetched::Shared(cached) => cached,
@@ -61,7 +61,7 @@ impl BlockRef {
     // Not inlined, so that single and batched lookups share one copy with everything below it
     // inlined. With two copies nothing below is inlined, and a hit takes 4 % more instructions.
     #[inline(never)]
-    pub fn search(&self, key: &LookupKey, hash: &KeyHash<'_>) -> Option<Lookup> {
+    pub(crate) fn search(&self, key: &LookupKey, hash: &KeyHash<'_>) -> Option<Lookup> {
         let Some(cached) = self.cached() else {
             let Fetched::Uncached(block) = self else { return None };
             let found = block.get(key, hash.xxph3());

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 
 /// How a table is written. Each table records what a reader needs to know.
 #[derive(Clone, Debug)]
-pub struct TableOptions {
+pub(crate) struct TableOptions {
     /// Size at which a data block is closed. Larger ones compress better and need less index;
     /// each lookup reads a whole one.
     pub block_bytes: usize,
@@ -51,7 +51,7 @@ pub struct TableOptions {
 
 /// The table that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSummary {
+pub(crate) struct TableSummary {
     /// Length of the file.
     pub bytes: u64,
     /// The id it was given.
@@ -71,7 +71,7 @@ pub struct TableSummary {
 }
 
 /// A table being written.
-pub struct TableBuilder {
+pub(crate) struct TableBuilder {
     out: TableWriter,
     options: TableOptions,
     data: BlockBuilder,
@@ -87,7 +87,7 @@ pub struct TableBuilder {
 
 impl TableBuilder {
     /// Starts a table in `file`, which must be new; `path` is for errors.
-    pub fn new(
+    pub(crate) fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
         table_id: u64,
@@ -115,14 +115,14 @@ impl TableBuilder {
 
     /// Records `sequences` as the range of the table, although its entries may span less: at level
     /// 0 the range says which table is newer (see `tree::overlap`).
-    pub fn record_sequences(&mut self, sequences: &RangeInclusive<SequenceNumber>) {
+    pub(crate) fn record_sequences(&mut self, sequences: &RangeInclusive<SequenceNumber>) {
         // Entries can only widen it.
         self.properties.smallest_sequence = *sequences.start();
         self.properties.largest_sequence = *sequences.end();
     }
 
     /// Adds an entry. Its key must be above all earlier ones.
-    pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.check(internal_key, value)?;
         if let Some(handle) = self.unseparated.take() {
             self.index.push(&self.last_key, Some(internal_key), handle);
@@ -146,7 +146,7 @@ impl TableBuilder {
     }
 
     /// Size of the file so far with the unfinished block; index and filter come on top.
-    pub fn file_bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
         self.out.position() + pending as u64
     }
@@ -158,12 +158,12 @@ impl TableBuilder {
 
     /// About the size of the data index so far. One block holds it and must stay readable
     /// (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
-    pub fn index_bytes(&self) -> u64 {
+    pub(crate) fn index_bytes(&self) -> u64 {
         self.index.estimated_bytes() as u64
     }
 
     /// Writes the rest (filter, properties, metaindex, index, footer) and syncs the file.
-    pub fn finish(mut self) -> Result<TableSummary> {
+    pub(crate) fn finish(mut self) -> Result<TableSummary> {
         if self.properties.entries == 0 {
             return Err(Error::InvalidArgument { what: "a table without entries".into() });
         }

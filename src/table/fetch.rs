@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// What one lookup or one iterator touched. "Read" means from the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableIo {
+pub(crate) struct TableIo {
     /// Filter blocks, partitions and top-level indexes found in the cache.
     pub filter_cached: u32,
     /// The same, read from the file.
@@ -73,7 +73,7 @@ impl TableIo {
 }
 
 /// The file of one table.
-pub struct TableFile {
+pub(crate) struct TableFile {
     handle: FileHandle,
     table_id: u64,
     bytes: u64,
@@ -83,7 +83,12 @@ pub struct TableFile {
 
 impl TableFile {
     /// A file of `bytes` bytes with this table id. No I/O.
-    pub fn new(handle: FileHandle, table_id: u64, bytes: u64, cache: &Arc<BlockCache>) -> Self {
+    pub(crate) fn new(
+        handle: FileHandle,
+        table_id: u64,
+        bytes: u64,
+        cache: &Arc<BlockCache>,
+    ) -> Self {
         TableFile {
             handle,
             table_id,
@@ -94,38 +99,38 @@ impl TableFile {
     }
 
     /// Sets the kind of index keys, which the properties say. Needed before an index is fetched.
-    pub fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
+    pub(crate) fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
         self.index_key_is_user_key = index_key_is_user_key;
         self
     }
 
     /// Its path, for errors.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.handle.path()
     }
 
     /// The random number that its blocks are tied to.
-    pub fn table_id(&self) -> u64 {
+    pub(crate) fn table_id(&self) -> u64 {
         self.table_id
     }
 
     /// Its length.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The cache its blocks go through.
-    pub fn cache(&self) -> &Arc<BlockCache> {
+    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
         &self.cache
     }
 
     /// The end of the blocks, where the footer begins.
-    pub fn blocks_end(&self) -> u64 {
+    pub(crate) fn blocks_end(&self) -> u64 {
         self.bytes.saturating_sub(FOOTER_BYTES as u64)
     }
 
     /// The error for damage at `offset` of this file.
-    pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
+    pub(crate) fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(self.path(), offset, what)
     }
 
@@ -133,7 +138,7 @@ impl TableFile {
     /// that of the index that names the block, if one does. With `fill` off, or where a full cache
     /// rejects the block, what is read is not kept; what is held is used all the same.
     #[inline]
-    pub fn fetch(
+    pub(crate) fn fetch(
         &self,
         handle: BlockHandle,
         slot: Option<SlotRef<'_, CachedBlock>>,
@@ -207,7 +212,7 @@ impl TableFile {
 
     /// The contents of the block at `handle`, checked and decompressed, without the cache: for
     /// pinned filters and for `verify`.
-    pub fn read_raw(
+    pub(crate) fn read_raw(
         &self,
         handle: BlockHandle,
         kind: BlockKind,
@@ -220,7 +225,7 @@ impl TableFile {
 
     /// The same for a filter. A filter is large, so it is read into its final memory and not
     /// copied. Its trailer takes a second read.
-    pub fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
+    pub(crate) fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
@@ -238,7 +243,7 @@ impl TableFile {
     }
 
     /// The index at `handle`, without the cache.
-    pub fn read_index(
+    pub(crate) fn read_index(
         &self,
         handle: BlockHandle,
         kind: BlockKind,
@@ -249,14 +254,14 @@ impl TableFile {
     }
 
     /// The metaindex or properties block at `handle`, without the cache.
-    pub fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
+    pub(crate) fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
         let read = self.read(handle, kind)?;
         self.decode_block(&read, BlockKeys::Bytes, handle)
     }
 
     /// Compares the header with the id in the footer. For `verify` and `inspect`; lookups do not
     /// read the header.
-    pub fn check_header(&self) -> Result<()> {
+    pub(crate) fn check_header(&self) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
         self.read_bytes(0, &mut bytes)?;
         let header = Header::decode(&bytes).map_err(|error| error.into_error(self.path(), 0))?;
@@ -269,7 +274,7 @@ impl TableFile {
     }
 
     /// Compares the prefix of the block at `handle` with the handle. For the same callers.
-    pub fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
+    pub(crate) fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
         let Some(start) = handle.start() else {
             return Err(self.corruption(handle.offset, "a block before the first"));
         };
@@ -294,12 +299,12 @@ impl TableFile {
     ///
     /// # Errors
     /// `Forked`.
-    pub fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         self.handle.check_process()
     }
 
     /// Reads bytes of the file.
-    pub fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle.read_exact_at(offset, buffer)
     }
 

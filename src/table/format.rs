@@ -25,40 +25,40 @@ use crate::base::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::path::Path;
 
 /// Bytes before the first block.
-pub const HEADER_BYTES: usize = 28;
+pub(crate) const HEADER_BYTES: usize = 28;
 
 /// Bytes before every block: its size and kind, and their check.
-pub const BLOCK_PREFIX_BYTES: usize = 8;
+pub(crate) const BLOCK_PREFIX_BYTES: usize = 8;
 
 /// Bytes after every block: its type and its checksum.
-pub const BLOCK_TRAILER_BYTES: usize = 5;
+pub(crate) const BLOCK_TRAILER_BYTES: usize = 5;
 
 /// Largest block, stored or decompressed: one entry at the limits of key and value, and room for
 /// the structure around it. A table whose index or filter would be larger must be split.
-pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX + (64 << 10);
+pub(crate) const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX + (64 << 10);
 
 /// Size of the footer.
-pub const FOOTER_BYTES: usize = 56;
+pub(crate) const FOOTER_BYTES: usize = 56;
 
 /// First and last eight bytes of every table: "siftdbST" in ASCII.
-pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
+pub(crate) const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
 
 /// The number of the only keyspace.
 const KEYSPACE: u32 = 0;
 
 /// The version of the table format that this module reads and writes.
-pub const TABLE_VERSION: u32 = 1;
+pub(crate) const TABLE_VERSION: u32 = 1;
 
 /// Metaindex name of the properties block.
-pub const PROPERTIES_NAME: &str = "siftdb.properties";
+pub(crate) const PROPERTIES_NAME: &str = "siftdb.properties";
 
 /// Metaindex name reserved for a block of range tombstones. A table that has one is refused.
-pub const RANGE_DELETES_NAME: &str = "siftdb.rangedel";
+pub(crate) const RANGE_DELETES_NAME: &str = "siftdb.rangedel";
 
 /// The role of a block in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum BlockKind {
+pub(crate) enum BlockKind {
     /// Entries.
     Data = 1,
     /// A filter or a partition of one. Never compressed.
@@ -75,7 +75,7 @@ pub enum BlockKind {
 
 impl BlockKind {
     /// The kind of a stored byte. Zero is no kind, so that a run of zeros is no prefix.
-    pub fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties};
         let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index];
         all.into_iter().find(|kind| *kind as u8 == byte)
@@ -84,7 +84,7 @@ impl BlockKind {
 
 /// Where a block is in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockHandle {
+pub(crate) struct BlockHandle {
     /// First byte of its contents; the prefix is before it.
     pub offset: u64,
     /// Length of the contents as stored.
@@ -93,43 +93,43 @@ pub struct BlockHandle {
 
 impl BlockHandle {
     /// Appends the handle.
-    pub fn encode(&self, dst: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
         put_varint(dst, self.offset);
         put_varint(dst, self.size);
     }
 
     /// The handle that fills `bytes` exactly.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let handle = BlockHandle { offset: decoder.varint()?, size: decoder.varint()? };
         decoder.is_empty().then_some(handle)
     }
 
     /// The first byte of the block's prefix; `None` if the offset leaves no room for it.
-    pub fn start(&self) -> Option<u64> {
+    pub(crate) fn start(&self) -> Option<u64> {
         self.offset.checked_sub(BLOCK_PREFIX_BYTES as u64)
     }
 
     /// The distance from the first data block to this one: the offset that block-based filters use.
     /// The first data block is at 0, as in LevelDB.
     #[inline]
-    pub fn data_offset(&self) -> u64 {
+    pub(crate) fn data_offset(&self) -> u64 {
         self.offset.saturating_sub((HEADER_BYTES + BLOCK_PREFIX_BYTES) as u64)
     }
 
     /// Bytes that the block takes of its file, prefix and trailer included.
-    pub fn stored_bytes(&self) -> u64 {
+    pub(crate) fn stored_bytes(&self) -> u64 {
         self.size.saturating_add((BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES) as u64)
     }
 
     /// The first byte after the block's trailer; `None` if no file can be that long.
-    pub fn end(&self) -> Option<u64> {
+    pub(crate) fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)
     }
 
     /// Whether the block, trailer included, lies in the first `limit` bytes and is of a size that
     /// this version writes. Asked before memory is reserved for it.
-    pub fn lies_within(&self, limit: u64) -> bool {
+    pub(crate) fn lies_within(&self, limit: u64) -> bool {
         self.size <= BLOCK_BYTES_MAX as u64 && self.end().is_some_and(|end| end <= limit)
     }
 }
@@ -137,7 +137,7 @@ impl BlockHandle {
 /// How the contents of a block are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Compression {
+pub(crate) enum Compression {
     /// As they are.
     #[default]
     None = 0,
@@ -147,7 +147,7 @@ pub enum Compression {
 
 impl Compression {
     /// The compression of a stored type byte.
-    pub fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Compression::None),
             1 => Some(Compression::Snappy),
@@ -156,7 +156,7 @@ impl Compression {
     }
 
     /// Its name in properties.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Compression::None => "none",
             Compression::Snappy => "snappy",
@@ -166,7 +166,7 @@ impl Compression {
 
 /// The table, offset and kind of a block, which its checksums cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockIdentity {
+pub(crate) struct BlockIdentity {
     /// The table's id.
     pub table_id: u64,
     /// Where the contents begin.
@@ -194,7 +194,7 @@ impl BlockIdentity {
     }
 
     /// The prefix of a block of `size` stored bytes.
-    pub fn prefix(self, size: u32) -> [u8; BLOCK_PREFIX_BYTES] {
+    pub(crate) fn prefix(self, size: u32) -> [u8; BLOCK_PREFIX_BYTES] {
         let ([a, b, c, d], [e, f, g]) = (size.to_le_bytes(), self.prefix_check(size));
         [a, b, c, d, self.kind as u8, e, f, g]
     }
@@ -205,14 +205,18 @@ impl BlockIdentity {
     }
 
     /// The trailer of a block whose stored contents are `stored`.
-    pub fn trailer(self, stored: &[u8], compression: Compression) -> [u8; BLOCK_TRAILER_BYTES] {
+    pub(crate) fn trailer(
+        self,
+        stored: &[u8],
+        compression: Compression,
+    ) -> [u8; BLOCK_TRAILER_BYTES] {
         let [a, b, c, d] = self.checksum(stored, compression as u8).to_le_bytes();
         [compression as u8, a, b, c, d]
     }
 
     /// Splits a block as read into stored contents and compression, if its checksum holds. The
     /// error says what is wrong.
-    pub fn check(self, stored_with_trailer: &[u8]) -> Result<(&[u8], Compression), String> {
+    pub(crate) fn check(self, stored_with_trailer: &[u8]) -> Result<(&[u8], Compression), String> {
         let Some((stored, trailer)) = stored_with_trailer.split_last_chunk() else {
             return Err("block shorter than its trailer".into());
         };
@@ -220,7 +224,7 @@ impl BlockIdentity {
     }
 
     /// [`BlockIdentity::check`] of a block whose trailer was read by itself.
-    pub fn check_parts(
+    pub(crate) fn check_parts(
         self,
         stored: &[u8],
         trailer: [u8; BLOCK_TRAILER_BYTES],
@@ -237,7 +241,7 @@ impl BlockIdentity {
 
 /// Kind and stored size by the prefix of the block whose contents begin at `offset`; `None` if
 /// these bytes are no prefix of this table at this offset.
-pub fn read_prefix(
+pub(crate) fn read_prefix(
     bytes: [u8; BLOCK_PREFIX_BYTES],
     table_id: u64,
     offset: u64,
@@ -251,14 +255,14 @@ pub fn read_prefix(
 
 /// The beginning of a table: enough to read its blocks one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,
 }
 
 impl Header {
     /// The header's bytes.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         put_u64(&mut bytes, TABLE_MAGIC);
         put_u32(&mut bytes, TABLE_VERSION);
@@ -270,7 +274,7 @@ impl Header {
     }
 
     /// Reads the first [`HEADER_BYTES`] bytes of a file.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let damaged = |what: &str| FrameError::Damaged(what.into());
         let (Some(magic), Some(version), Some(keyspace), Some(table_id), Some(crc)) = (
             get_u64(bytes, 0),
@@ -308,7 +312,7 @@ fn check_version(version: u32) -> Result<(), FrameError> {
 
 /// The end of a table: all other blocks are found from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Footer {
+pub(crate) struct Footer {
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,
     /// The block of names and handles.
@@ -319,7 +323,7 @@ pub struct Footer {
 
 /// Why a header or footer was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     /// No header or footer, or a damaged one.
     Damaged(String),
     /// Of another version.
@@ -328,7 +332,7 @@ pub enum FrameError {
 
 impl FrameError {
     /// The error for the file at `path`, whose header or footer is at `offset`.
-    pub fn into_error(self, path: &Path, offset: u64) -> Error {
+    pub(crate) fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {
             FrameError::Damaged(what) => Error::corruption(path, offset, what),
             FrameError::Unsupported(what) => {
@@ -340,7 +344,7 @@ impl FrameError {
 
 impl Footer {
     /// Appends the footer, [`FOOTER_BYTES`] bytes.
-    pub fn encode(&self, dst: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
         let start = dst.len();
         for handle in [self.metaindex, self.index] {
             put_u64(dst, handle.offset);
@@ -354,7 +358,7 @@ impl Footer {
     }
 
     /// Reads the last [`FOOTER_BYTES`] bytes of a file.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let damaged = |what: &str| FrameError::Damaged(what.into());
         let words: Option<Vec<u64>> = (0..5).map(|i| get_u64(bytes, 8 * i)).collect();
         let (Some(words), Some(crc), Some(version), Some(magic)) =

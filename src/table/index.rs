@@ -26,11 +26,11 @@ use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
 
 /// The block cache of a database.
-pub type BlockCache = Cache<CachedBlock>;
+pub(crate) type BlockCache = Cache<CachedBlock>;
 
 /// A block as the cache holds it. It is in the file of the index, since each refers to the other.
 #[derive(Debug)]
-pub enum CachedBlock {
+pub(crate) enum CachedBlock {
     /// Entries of a table.
     Data(Block),
     /// The data index, or the top-level index of filter partitions. Boxed, since it is large and
@@ -43,7 +43,7 @@ pub enum CachedBlock {
 impl CachedBlock {
     /// The data block, if it is one.
     #[inline]
-    pub fn data(&self) -> Option<&Block> {
+    pub(crate) fn data(&self) -> Option<&Block> {
         match self {
             CachedBlock::Data(block) => Some(block),
             _ => None,
@@ -51,7 +51,7 @@ impl CachedBlock {
     }
 
     /// Bytes of memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             CachedBlock::Data(block) => block.memory_bytes(),
             CachedBlock::Index(index) => index.memory_bytes(),
@@ -69,7 +69,7 @@ impl AsRef<[u8]> for CachedBlock {
 
 /// A block as an index names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexEntry {
+pub(crate) struct IndexEntry {
     /// Its position in the index.
     pub position: usize,
     /// Where it is in the file.
@@ -78,7 +78,7 @@ pub struct IndexEntry {
 
 /// A decoded index.
 #[derive(Debug)]
-pub struct Index {
+pub(crate) struct Index {
     contents: Vec<u8>,
     keys_are_user_keys: bool,
     /// Bytes that all user keys begin with.
@@ -96,7 +96,11 @@ pub struct Index {
 impl Index {
     /// Reads an index block whose handles must lie in the first `limit` bytes of the file. The
     /// error says what is wrong.
-    pub fn new(contents: Vec<u8>, keys_are_user_keys: bool, limit: u64) -> Result<Self, String> {
+    pub(crate) fn new(
+        contents: Vec<u8>,
+        keys_are_user_keys: bool,
+        limit: u64,
+    ) -> Result<Self, String> {
         let entries_end = entries_end(&contents).ok_or("index with a malformed restart array")?;
         // One restart point per entry. They fit in the block, so this is no more than its length.
         let restarts = (contents.len() - entries_end) / 4;
@@ -160,36 +164,36 @@ impl Index {
 
     /// Number of blocks.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// The handle of block `i`.
     #[inline]
-    pub fn handle(&self, i: usize) -> Option<BlockHandle> {
+    pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
         let (&offset, &size) = (self.offsets.get(i)?, self.sizes.get(i)?);
         Some(BlockHandle { offset, size: u64::from(size) })
     }
 
     /// The handles of all blocks.
-    pub fn handles(&self) -> impl Iterator<Item = BlockHandle> {
+    pub(crate) fn handles(&self) -> impl Iterator<Item = BlockHandle> {
         (0..self.len()).filter_map(|i| self.handle(i))
     }
 
     /// The block at `position`; `None` beyond the last.
     #[inline]
-    pub fn entry(&self, position: usize) -> Option<IndexEntry> {
+    pub(crate) fn entry(&self, position: usize) -> Option<IndexEntry> {
         self.handle(position).map(|handle| IndexEntry { position, handle })
     }
 
     /// The slot of a block.
     #[inline]
-    pub fn slot(&self, entry: IndexEntry) -> SlotRef<'_, CachedBlock> {
+    pub(crate) fn slot(&self, entry: IndexEntry) -> SlotRef<'_, CachedBlock> {
         self.slots.slot(entry.position)
     }
 
     /// The separator of block `i` as stored, a user key or an internal key; empty beyond the end.
-    pub fn key(&self, i: usize) -> &[u8] {
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
         let Some(&(start, len)) = self.keys.get(i) else { return &[] };
         let (start, len) = (start as usize, len as usize);
         self.contents.get(start..start + len).unwrap_or_default()
@@ -197,26 +201,26 @@ impl Index {
 
     /// The only block that can hold what a lookup wants; `None` if the key is above all blocks.
     #[inline]
-    pub fn find(&self, key: &LookupKey) -> Option<IndexEntry> {
+    pub(crate) fn find(&self, key: &LookupKey) -> Option<IndexEntry> {
         self.entry(self.lower_bound(key.user_key(), key.trailer()))
     }
 
     /// The first block whose separator is at or above the internal key `bound`; `len` if none is.
-    pub fn seek(&self, bound: &[u8]) -> usize {
+    pub(crate) fn seek(&self, bound: &[u8]) -> usize {
         let (user_key, trailer) = split_internal_key(bound).unwrap_or((bound, u64::MAX));
         self.lower_bound(user_key, trailer)
     }
 
     /// Whether an entry with this internal key may be in block `i`, by the separator of block `i`.
     #[cfg(test)]
-    pub fn reaches(&self, i: usize, internal_key: &[u8]) -> bool {
+    pub(crate) fn reaches(&self, i: usize, internal_key: &[u8]) -> bool {
         let (user_key, trailer) =
             split_internal_key(internal_key).unwrap_or((internal_key, u64::MAX));
         i < self.len() && !self.is_below(i, user_key, trailer)
     }
 
     /// Bytes of memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.contents.capacity()
             + 8 * self.heads.capacity()
             + 8 * self.keys.capacity()
@@ -295,7 +299,7 @@ const ENTRY_BYTES: usize = 24;
 
 /// Builds the data index: one separator and handle per data block.
 #[derive(Debug, Default)]
-pub struct IndexBuilder {
+pub(crate) struct IndexBuilder {
     /// Separators as internal keys: only the end shows whether user keys suffice.
     keys: Vec<u8>,
     /// End of each key in `keys`, and the block.
@@ -305,7 +309,7 @@ pub struct IndexBuilder {
 
 impl IndexBuilder {
     /// The block at `handle` ends with `last`, the following begins with `next`.
-    pub fn push(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
+    pub(crate) fn push(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
         match next {
             // The versions of one user key go on in the next block: only the last key itself is
             // between the two blocks.
@@ -324,17 +328,17 @@ impl IndexBuilder {
     }
 
     /// About the size of the block so far.
-    pub fn estimated_bytes(&self) -> usize {
+    pub(crate) fn estimated_bytes(&self) -> usize {
         self.keys.len() + self.entries.len() * ENTRY_BYTES
     }
 
     /// Whether separators can be user keys: no user key is in two adjacent blocks.
-    pub fn user_keys_suffice(&self) -> bool {
+    pub(crate) fn user_keys_suffice(&self) -> bool {
         !self.need_internal_keys
     }
 
     /// The index block.
-    pub fn build(&self) -> Vec<u8> {
+    pub(crate) fn build(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut value = Vec::new();
         let mut start = 0;

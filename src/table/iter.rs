@@ -19,7 +19,7 @@ use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
 
 /// A position in a table; see `base::iterator::api` for the legal calls.
-pub struct TableIter {
+pub(crate) struct TableIter {
     table: Arc<Table>,
     direction: Direction,
     fill_cache: bool,
@@ -38,7 +38,7 @@ pub struct TableIter {
 
 impl Table {
     /// An iterator over all entries, not yet positioned.
-    pub fn iter(self: &Arc<Self>, direction: Direction, fill_cache: bool) -> TableIter {
+    pub(crate) fn iter(self: &Arc<Self>, direction: Direction, fill_cache: bool) -> TableIter {
         TableIter {
             table: Arc::clone(self),
             direction,
@@ -57,7 +57,7 @@ impl Table {
 
 impl TableIter {
     /// The blocks touched since the last call.
-    pub fn take_io(&mut self) -> TableIo {
+    pub(crate) fn take_io(&mut self) -> TableIo {
         std::mem::take(&mut self.io)
     }
 

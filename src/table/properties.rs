@@ -16,7 +16,7 @@ use crate::table::format::Compression;
 
 /// The properties of one table. Sizes of blocks are as stored, trailers included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Properties {
+pub(crate) struct Properties {
     /// Entries, tombstones included.
     pub entries: u64,
     /// Entries that delete their key.
@@ -71,7 +71,7 @@ pub struct Properties {
 
 impl Properties {
     /// The properties of a table without entries.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Properties {
             index_key_is_user_key: true,
             whole_key_filtering: true,
@@ -109,7 +109,7 @@ impl Properties {
     /// A block-based filter is one small filter for each block or two, of which RocksDB's encodings
     /// round each up to whole cache lines: their bytes are what the table has, without the offset
     /// of each window.
-    pub fn expected_fpr(&self) -> Option<f64> {
+    pub(crate) fn expected_fpr(&self) -> Option<f64> {
         let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;
         let window = self.filter_layout.strip_prefix("block-based:");
         let window = window.and_then(|bytes| bytes.parse().ok()).filter(|bytes: &u64| *bytes > 0);
@@ -125,7 +125,7 @@ impl Properties {
     }
 
     /// Keys that share one filter, on average, in the full and partitioned layouts.
-    pub fn keys_per_filter(&self) -> u64 {
+    pub(crate) fn keys_per_filter(&self) -> u64 {
         self.filter_entries / self.filter_partitions.max(1)
     }
 
@@ -161,12 +161,12 @@ impl Properties {
     }
 
     /// Mean size of a data block as stored, for estimates.
-    pub fn mean_block_bytes(&self) -> u64 {
+    pub(crate) fn mean_block_bytes(&self) -> u64 {
         self.data_bytes.checked_div(self.data_blocks).unwrap_or_default()
     }
 
     /// The properties block.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut copy = self.clone();
         for (name, field) in copy.fields() {
@@ -189,7 +189,7 @@ impl Properties {
     }
 
     /// Reads a properties block. The error says which property is wrong.
-    pub fn decode(block: &Block) -> Result<Self, String> {
+    pub(crate) fn decode(block: &Block) -> Result<Self, String> {
         let mut properties = Properties::new();
         let mut seen = 0;
         for_each_entry(block, |key, value| {

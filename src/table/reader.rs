@@ -34,7 +34,7 @@ use std::path::Path;
 
 /// What all tables of a database share.
 #[derive(Clone, Debug)]
-pub struct TableContext {
+pub(crate) struct TableContext {
     /// Descriptors.
     pub files: Arc<FilePool>,
     /// Blocks.
@@ -49,7 +49,7 @@ pub struct TableContext {
 
 /// What the manifest records of a file. A field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Expect {
+pub(crate) struct Expect {
     /// The table's id.
     pub table_id: Option<u64>,
     /// The file's length.
@@ -58,7 +58,7 @@ pub struct Expect {
 
 /// How one lookup goes about a table.
 #[derive(Clone, Copy, Debug)]
-pub struct TableReadOptions {
+pub(crate) struct TableReadOptions {
     /// Ask the filter.
     pub use_filters: bool,
     /// Keep what is read in the cache.
@@ -68,7 +68,7 @@ pub struct TableReadOptions {
 }
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
-pub struct Table {
+pub(crate) struct Table {
     file: TableFile,
     footer: Footer,
     properties: Properties,
@@ -81,7 +81,7 @@ pub struct Table {
 
 impl Table {
     /// Opens the table at `path`, without its data index.
-    pub fn open(context: &TableContext, path: &Path, expect: Expect) -> Result<Self> {
+    pub(crate) fn open(context: &TableContext, path: &Path, expect: Expect) -> Result<Self> {
         let handle = FileHandle::new(&context.files, path.to_path_buf());
         let bytes = handle.len()?;
         if let Some(expected) = expect.bytes.filter(|&expected| expected != bytes) {
@@ -123,7 +123,7 @@ impl Table {
 
     /// What the table has of a key, and what its filter said. "Maybe" with `Absent` is a false
     /// positive, unless the key has versions here that the lookup's sequence cannot see.
-    pub fn get(
+    pub(crate) fn get(
         &self,
         key: &LookupKey,
         hash: &KeyHash<'_>,
@@ -169,7 +169,7 @@ impl Table {
     ///
     /// # Errors
     /// The first failure; what is not answered by then stays open.
-    pub fn multi_get(
+    pub(crate) fn multi_get(
         &self,
         keys: &mut [&mut BatchKey<'_>],
         options: TableReadOptions,
@@ -223,7 +223,7 @@ impl Table {
 
     /// Whether the filter lets the key pass, without a look at data: for `may_contain` and
     /// `verify`.
-    pub fn may_contain(
+    pub(crate) fn may_contain(
         &self,
         key: &LookupKey,
         hash: &KeyHash<'_>,
@@ -248,32 +248,32 @@ impl Table {
 
     /// The filter for the version's probe array, if it is pinned, of the whole table and of
     /// whole keys.
-    pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
+    pub(crate) fn pinned_filter(&self) -> Option<&PreparedFilter> {
         self.filter.pinned_filter()
     }
 
     /// The filter: what it holds, its name and layout.
-    pub fn filter(&self) -> &OpenFilter {
+    pub(crate) fn filter(&self) -> &OpenFilter {
         &self.filter
     }
 
     /// Where the filter is in the file; 0 without one.
-    pub fn filter_offset(&self) -> u64 {
+    pub(crate) fn filter_offset(&self) -> u64 {
         self.filter_offset
     }
 
     /// The properties block.
-    pub fn properties(&self) -> &Properties {
+    pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
 
     /// [`Properties::expected_fpr`], computed once.
-    pub fn expected_fpr(&self) -> Option<f64> {
+    pub(crate) fn expected_fpr(&self) -> Option<f64> {
         *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
 
     /// Mean size of a data block as stored.
-    pub fn mean_block_bytes(&self) -> u64 {
+    pub(crate) fn mean_block_bytes(&self) -> u64 {
         self.properties.mean_block_bytes()
     }
 
@@ -281,27 +281,27 @@ impl Table {
     ///
     /// # Errors
     /// The metaindex cannot be read, or is damaged.
-    pub fn metaindex(&self) -> Result<Vec<(String, BlockHandle)>> {
+    pub(crate) fn metaindex(&self) -> Result<Vec<(String, BlockHandle)>> {
         read_metaindex(&self.file, self.footer.metaindex)
     }
 
     /// Its id.
-    pub fn table_id(&self) -> u64 {
+    pub(crate) fn table_id(&self) -> u64 {
         self.file.table_id()
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// Its file.
-    pub fn file(&self) -> &TableFile {
+    pub(crate) fn file(&self) -> &TableFile {
         &self.file
     }
 
     /// Its footer.
-    pub fn footer(&self) -> &Footer {
+    pub(crate) fn footer(&self) -> &Footer {
         &self.footer
     }
 
@@ -310,7 +310,7 @@ impl Table {
     ///
     /// # Errors
     /// It cannot be read or is damaged.
-    pub fn load_index(&self) -> Result<()> {
+    pub(crate) fn load_index(&self) -> Result<()> {
         self.index(&mut None, &mut TableIo::default()).map(drop)
     }
 
@@ -319,7 +319,7 @@ impl Table {
     /// # Errors
     /// It is not in memory and cannot be read, or is damaged. The next use tries again.
     #[inline]
-    pub fn index<'t>(
+    pub(crate) fn index<'t>(
         &'t self,
         held: &'t mut Option<BlockRef>,
         io: &mut TableIo,
@@ -332,13 +332,13 @@ impl Table {
 
     /// The data index that an earlier call of [`Table::index`] filled `held` for.
     #[inline]
-    pub fn held_index<'t>(&'t self, held: &'t Option<BlockRef>) -> Option<&'t Index> {
+    pub(crate) fn held_index<'t>(&'t self, held: &'t Option<BlockRef>) -> Option<&'t Index> {
         held.as_ref().map_or_else(|| self.index.pinned.get(), BlockRef::index)
     }
 
     /// A data block that the index names.
     #[inline]
-    pub fn fetch_data(
+    pub(crate) fn fetch_data(
         &self,
         index: &Index,
         entry: IndexEntry,
@@ -351,7 +351,7 @@ impl Table {
 
     /// The error for an index that names a block without entries of a table, or of an unknown kind.
     #[cold]
-    pub fn not_data(&self, handle: BlockHandle) -> Error {
+    pub(crate) fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
     }
 }

@@ -39,7 +39,7 @@ const SECTOR_BYTES: u64 = 4 << 10;
 
 /// What a repair knows of a damaged table besides its bytes.
 #[derive(Clone, Debug)]
-pub struct Expected {
+pub(crate) struct Expected {
     /// Its id, by the manifest. If `None`, the header or the footer must have it.
     pub table_id: Option<u64>,
     /// The sequences that its entries may have; a block with another is not sound.
@@ -51,7 +51,7 @@ pub struct Expected {
 
 /// What was found in a damaged table.
 #[derive(Clone, Debug)]
-pub struct Salvaged {
+pub(crate) struct Salvaged {
     /// Entries that were kept.
     pub entries: u64,
     /// How many it should have, if that is known.
@@ -62,7 +62,7 @@ pub struct Salvaged {
 
 /// A part of a table whose entries cannot be read: one data block, or several.
 #[derive(Clone, Debug)]
-pub struct LostBlock {
+pub(crate) struct LostBlock {
     /// Every key in it is at or above this user key; `None` if no block before it could be read.
     pub from: Option<Vec<u8>>,
     /// Every key in it is at or below this user key; `None` if no block after it could be read.
@@ -72,14 +72,14 @@ pub struct LostBlock {
 }
 
 /// Takes an entry: internal key and value.
-pub type Keep<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+pub(crate) type Keep<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// Passes each entry of each sound data block of the table at `path` to `keep`, in order.
 ///
 /// # Errors
 /// `Corruption` if the table's id is not found or not the expected one: then no block of the file
 /// can be trusted. `UnsupportedFormat`; `Io` if the file cannot be opened; the errors of `keep`.
-pub fn salvage(
+pub(crate) fn salvage(
     env: &Arc<dyn Env>,
     path: &Path,
     expected: &Expected,
@@ -110,7 +110,7 @@ pub fn salvage(
 ///
 /// # Errors
 /// `UnsupportedFormat`; `Io` if the file cannot be opened.
-pub fn table_id_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<u64>> {
+pub(crate) fn table_id_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<u64>> {
     let pool = FilePool::new(Arc::clone(env), 1);
     let handle = FileHandle::new(&pool, path.to_path_buf());
     match find_id(&handle, handle.len()?, None) {

@@ -32,14 +32,14 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-pub const PATH: &str = "/db/000001.sst";
-pub const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
+pub(crate) const PATH: &str = "/db/000001.sst";
+pub(crate) const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
 const READ: TableReadOptions =
     TableReadOptions { use_filters: true, fill_cache: true, filter_said_maybe: false };
 
-pub fn options(filter: Option<TableFilter>) -> TableOptions {
+pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
         block_bytes: 4096,
         restart_interval: 16,
@@ -51,7 +51,7 @@ pub fn options(filter: Option<TableFilter>) -> TableOptions {
     }
 }
 
-pub fn filters() -> Vec<Option<TableFilter>> {
+pub(crate) fn filters() -> Vec<Option<TableFilter>> {
     let layouts = [
         FilterLayout::BlockBased { window_bytes: 2048 },
         FilterLayout::Full,
@@ -123,20 +123,20 @@ fn write(env: &MemEnv, options: &TableOptions, entries: &Entries) -> Result<Tabl
     builder.finish()
 }
 
-pub fn new_env() -> MemEnv {
+pub(crate) fn new_env() -> MemEnv {
     let env = MemEnv::new();
     env.create_dir(Path::new("/db")).unwrap();
     env
 }
 
-pub fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
+pub(crate) fn bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
     let env = new_env();
     write(&env, options, entries).unwrap();
     env.read_file(Path::new(PATH)).unwrap()
 }
 
 /// Opens a table with these bytes; `pinned` decides whether index and filter stay in memory.
-pub fn open(bytes: &[u8], expect: Expect, pinned: bool) -> Result<Arc<Table>> {
+pub(crate) fn open(bytes: &[u8], expect: Expect, pinned: bool) -> Result<Arc<Table>> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
     open_in(env, expect, Cache::new(4 << 20, if pinned { 0.5 } else { 0.0 }))
@@ -191,7 +191,11 @@ fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
     }
 }
 
-pub fn walk(table: &Arc<Table>, direction: Direction, bound: Option<&[u8]>) -> Result<Entries> {
+pub(crate) fn walk(
+    table: &Arc<Table>,
+    direction: Direction,
+    bound: Option<&[u8]>,
+) -> Result<Entries> {
     let mut iter = table.iter(direction, false);
     iter.seek(bound);
     let mut found = Vec::new();
@@ -274,7 +278,7 @@ proptest! {
     }
 }
 
-pub fn small_entries() -> Entries {
+pub(crate) fn small_entries() -> Entries {
     let mut entries = Vec::new();
     for i in 0..40u64 {
         let user = format!("key{:03}", 3 * i);

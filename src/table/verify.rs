@@ -39,7 +39,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 
 /// Counts of a complete check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VerifyCounts {
+pub(crate) struct VerifyCounts {
     /// Entries read.
     pub entries: u64,
     /// Data blocks read.
@@ -51,7 +51,7 @@ pub struct VerifyCounts {
 }
 
 /// The settings of a check.
-pub struct TableCheck<'a> {
+pub(crate) struct TableCheck<'a> {
     /// The file system.
     pub env: &'a Arc<dyn Env>,
     /// The user's filter policies, for filters that name them.
@@ -66,7 +66,7 @@ impl TableCheck<'_> {
     ///
     /// # Errors
     /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         path: &Path,
         expect: Expect,
@@ -87,7 +87,7 @@ impl TableCheck<'_> {
     ///
     /// # Errors
     /// As for [`TableCheck::run`].
-    pub fn open(&self, path: &Path, expect: Expect) -> Result<Table> {
+    pub(crate) fn open(&self, path: &Path, expect: Expect) -> Result<Table> {
         let table = self.open_with(path, expect, 0)?;
         table.load_index()?;
         Ok(table)
@@ -107,7 +107,7 @@ impl TableCheck<'_> {
 
 impl Table {
     /// Checks the whole table. Passes the bytes of each data block to `progress` when it is done.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
         let index = self.file().read_index(
             self.footer().index,
             BlockKind::Index,

@@ -15,7 +15,7 @@ use crate::table::format::{
 use std::path::PathBuf;
 
 /// A file being written from front to back.
-pub struct TableWriter {
+pub(crate) struct TableWriter {
     file: Box<dyn WritableFile>,
     path: PathBuf,
     table_id: u64,
@@ -29,7 +29,7 @@ pub struct TableWriter {
 impl TableWriter {
     /// Begins a new `file` with the header. It is written `write_bytes` at a time; `path` is for
     /// errors.
-    pub fn new(
+    pub(crate) fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
         table_id: u64,
@@ -41,17 +41,17 @@ impl TableWriter {
     }
 
     /// The id that blocks are tied to.
-    pub fn table_id(&self) -> u64 {
+    pub(crate) fn table_id(&self) -> u64 {
         self.table_id
     }
 
     /// Where the next byte goes.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
     /// Writes a block with its prefix and its trailer.
-    pub fn write_block(
+    pub(crate) fn write_block(
         &mut self,
         stored: &[u8],
         kind: BlockKind,
@@ -71,7 +71,7 @@ impl TableWriter {
     }
 
     /// Appends bytes.
-    pub fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let room = self.write_bytes.saturating_sub(self.buffer.len());
             let (now, later) = bytes.split_at(room.min(bytes.len()));
@@ -104,7 +104,7 @@ impl TableWriter {
     }
 
     /// Writes what is buffered and syncs the file.
-    pub fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         self.flush()?;
         self.file.sync_all().map_err(|error| Error::io("sync_all", &self.path, error))
     }

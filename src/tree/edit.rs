@@ -24,7 +24,7 @@ use crate::log::wal::consistency::CleanClose;
 use crate::table::reader::Table;
 
 /// The order of keys, by the name that manifests carry.
-pub const COMPARATOR: &str = "siftdb.bytewise";
+pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
 
 const IGNORABLE: u8 = 0x80;
 
@@ -55,7 +55,7 @@ const FILE_GARBAGE: u8 = IGNORABLE | 1;
 
 /// What the manifest knows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileMeta {
+pub(crate) struct FileMeta {
     /// The number in its name.
     pub number: u64,
     /// The random id in its footer and in every block's checksum.
@@ -79,7 +79,7 @@ pub struct FileMeta {
 
 /// The logs that are still needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FirstLog {
+pub(crate) struct FirstLog {
     /// The oldest log of a memtable that is not in a table, 0 if there is no log. It must exist,
     /// by a durable name, before the edit is in force.
     pub number: u64,
@@ -89,7 +89,7 @@ pub struct FirstLog {
 
 /// A change of the set of tables; a snapshot is the change from nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionEdit {
+pub(crate) struct VersionEdit {
     /// Counts the edits of a manifest from 1. Only reading sets it: the writer counts by itself.
     pub ordinal: u64,
     /// The name of the key order; in a snapshot always.
@@ -114,7 +114,7 @@ pub struct VersionEdit {
 
 impl VersionEdit {
     /// Appends the encoding as edit number `ordinal` of a manifest.
-    pub fn encode(&self, ordinal: u64, dst: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, ordinal: u64, dst: &mut Vec<u8>) {
         let mut field = Vec::new();
         if let Some(comparator) = &self.comparator {
             put_field(dst, TAG_COMPARATOR, comparator.as_bytes());
@@ -151,7 +151,7 @@ impl VersionEdit {
     }
 
     /// Decodes a whole edit.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut edit = VersionEdit::default();
         let mut keyspace = None;
         let mut ordinal = None;
@@ -207,7 +207,7 @@ impl VersionEdit {
 impl FileMeta {
     /// The description of `table`, in file `number`.
     #[must_use]
-    pub fn of_table(number: u64, table: &Table) -> Self {
+    pub(crate) fn of_table(number: u64, table: &Table) -> Self {
         let properties = table.properties();
         FileMeta {
             number,
@@ -224,13 +224,13 @@ impl FileMeta {
 
     /// True if both describe the same table. The table itself does not know all of its `garbage`.
     #[must_use]
-    pub fn agrees_with(&self, other: &FileMeta) -> bool {
+    pub(crate) fn agrees_with(&self, other: &FileMeta) -> bool {
         FileMeta { garbage: other.garbage, ..self.clone() } == *other
     }
 
     /// True if half of the table are tombstones and covered versions.
     #[must_use]
-    pub fn is_mostly_garbage(&self) -> bool {
+    pub(crate) fn is_mostly_garbage(&self) -> bool {
         self.garbage >= self.entries.div_ceil(2).max(1)
     }
 

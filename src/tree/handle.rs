@@ -14,7 +14,7 @@ use crate::tree::edit::FileMeta;
 
 /// Files that nothing needs any more and that wait to be removed.
 #[derive(Debug, Default)]
-pub struct ObsoleteFiles {
+pub(crate) struct ObsoleteFiles {
     names: Mutex<Vec<FileName>>,
     bell: Arc<Bell>,
     process: Process,
@@ -22,30 +22,30 @@ pub struct ObsoleteFiles {
 
 impl ObsoleteFiles {
     /// Adds files; rings for the background.
-    pub fn add(&self, names: impl IntoIterator<Item = FileName>) {
+    pub(crate) fn add(&self, names: impl IntoIterator<Item = FileName>) {
         self.names.lock().extend(names);
         self.bell.ring();
     }
 
     /// Takes the names that came in since the last call.
-    pub fn take(&self) -> Vec<FileName> {
+    pub(crate) fn take(&self) -> Vec<FileName> {
         std::mem::take(&mut *self.names.lock())
     }
 
     /// True if no file waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.names.lock().is_empty()
     }
 
     /// Rings when files come in.
-    pub fn bell(&self) -> &Arc<Bell> {
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
 }
 
 /// An open table, as versions share it.
 #[derive(Debug)]
-pub struct TableHandle {
+pub(crate) struct TableHandle {
     /// What the manifest says of it.
     pub meta: Arc<FileMeta>,
     /// The open table.
@@ -57,13 +57,17 @@ pub struct TableHandle {
 impl TableHandle {
     /// A table that the next version names.
     #[must_use]
-    pub fn new(meta: Arc<FileMeta>, table: Arc<Table>, files: &Arc<ObsoleteFiles>) -> Arc<Self> {
+    pub(crate) fn new(
+        meta: Arc<FileMeta>,
+        table: Arc<Table>,
+        files: &Arc<ObsoleteFiles>,
+    ) -> Arc<Self> {
         let files = Arc::clone(files);
         Arc::new(TableHandle { meta, table, obsolete: AtomicBool::new(false), files })
     }
 
     /// The durable manifest no longer names this table: its file goes with its last version.
-    pub fn mark_obsolete(&self) {
+    pub(crate) fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 }

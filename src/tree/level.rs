@@ -15,7 +15,7 @@ use crate::tree::handle::TableHandle;
 
 /// What a probe of one table needs.
 #[derive(Debug)]
-pub struct TableProbe {
+pub(crate) struct TableProbe {
     /// The filter of the whole table, if it is pinned.
     pub filter: Option<PreparedFilter>,
     /// The filter holds prefixes only: it answers for the prefix of a key.
@@ -39,7 +39,7 @@ impl TableProbe {
     /// True if the pinned filter proves that the table does not have the key. `bits` are of its
     /// hash, the same for all tables of a lookup.
     #[inline(always)]
-    pub fn denies(&self, hash: &KeyHash<'_>, bits: &mut LineBits) -> bool {
+    pub(crate) fn denies(&self, hash: &KeyHash<'_>, bits: &mut LineBits) -> bool {
         match &self.filter {
             Some(filter) => !filter.may_contain_bits(hash, bits),
             None => false,
@@ -50,7 +50,7 @@ impl TableProbe {
 /// First and last user key of a table. The head of each key, its first eight bytes, is in the fence
 /// itself, so most comparisons touch no other memory.
 #[derive(Debug)]
-pub struct Fence {
+pub(crate) struct Fence {
     smallest_head: u64,
     largest_head: u64,
     smallest: Box<[u8]>,
@@ -70,26 +70,26 @@ impl Fence {
 
     /// The key, whose head is `head`, is outside of the table's range.
     #[inline]
-    pub fn excludes(&self, head: u64, key: &[u8]) -> bool {
+    pub(crate) fn excludes(&self, head: u64, key: &[u8]) -> bool {
         self.starts_after(head, key) || self.ends_before(head, key)
     }
 
     /// All keys of the table are above this one, whose head is `head`.
     #[inline]
-    pub fn starts_after(&self, head: u64, key: &[u8]) -> bool {
+    pub(crate) fn starts_after(&self, head: u64, key: &[u8]) -> bool {
         self.smallest_head > head || (self.smallest_head == head && &*self.smallest > key)
     }
 
     /// All keys of the table are below this one, whose head is `head`.
     #[inline]
-    pub fn ends_before(&self, head: u64, key: &[u8]) -> bool {
+    pub(crate) fn ends_before(&self, head: u64, key: &[u8]) -> bool {
         self.largest_head < head || (self.largest_head == head && &*self.largest < key)
     }
 }
 
 /// One level: fences and probes side by side, in the order of the search.
 #[derive(Debug, Default)]
-pub struct Level {
+pub(crate) struct Level {
     /// Of each table.
     pub fences: Vec<Fence>,
     /// Of each table.
@@ -100,7 +100,7 @@ pub struct Level {
 
 impl Level {
     /// A level of these tables, which are in the order of the search.
-    pub fn new(handles: Vec<Arc<TableHandle>>) -> Self {
+    pub(crate) fn new(handles: Vec<Arc<TableHandle>>) -> Self {
         Level {
             fences: handles.iter().map(|handle| Fence::new(&handle.meta)).collect(),
             probes: handles.iter().map(TableProbe::new).collect(),
@@ -111,7 +111,7 @@ impl Level {
     /// The one table of a level sorted by key that can have this one, whose head is
     /// `head`.
     #[inline]
-    pub fn probe_for(&self, head: u64, key: &[u8]) -> Option<&TableProbe> {
+    pub(crate) fn probe_for(&self, head: u64, key: &[u8]) -> Option<&TableProbe> {
         // `partition_point` by hand, so that it is always inlined: a call costs a twentieth of a
         // lookup that ends at the filter.
         let (mut index, mut count) = (0, self.fences.len());

@@ -23,7 +23,7 @@ use crate::tree::range_filter::RangeFilter;
 use crate::tree::version::count_scan_io;
 
 /// An iterator over a sorted level.
-pub struct LevelIter {
+pub(crate) struct LevelIter {
     direction: Direction,
     tables: Vec<Arc<TableHandle>>,
     fill_cache: bool,
@@ -49,14 +49,18 @@ struct Current {
 impl LevelIter {
     /// An iterator over `tables`. It has no position until the first seek.
     #[must_use]
-    pub fn new(direction: Direction, tables: Vec<Arc<TableHandle>>, fill_cache: bool) -> Self {
+    pub(crate) fn new(
+        direction: Direction,
+        tables: Vec<Arc<TableHandle>>,
+        fill_cache: bool,
+    ) -> Self {
         let (counters, range) = (None, None);
         LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
     }
 
     /// Counts what the iterator reads as a scan of this level.
     #[must_use]
-    pub fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
+    pub(crate) fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
         self.counters = Some((Arc::clone(counters), level));
         self
     }
@@ -76,7 +80,7 @@ impl LevelIter {
 
     /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
     #[must_use]
-    pub fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
+    pub(crate) fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
         self.range = Some((range, level));
         self
     }

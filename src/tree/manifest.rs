@@ -43,7 +43,7 @@ const CURRENT_VERSION: &str = "1";
 
 /// What a manifest says when all its edits are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ManifestState {
+pub(crate) struct ManifestState {
     /// Its number and length without a torn last record, and what it knows of the logs.
     pub facts: ManifestFacts,
     /// What was dropped at the end, if anything; then nobody may append to it.
@@ -55,7 +55,7 @@ pub struct ManifestState {
 }
 
 /// The number of the manifest in force; `None` if there is no `CURRENT`.
-pub fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
+pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
     let path = FileName::Current.path(directory);
     match env.metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -68,7 +68,7 @@ pub fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
 
 /// Puts the manifest `number` in force, by way of the temporary file `temporary_number`. The
 /// manifest's own name must be durable: [`ManifestWriter::create`] sees to that.
-pub fn set_current(
+pub(crate) fn set_current(
     env: &dyn Env,
     directory: &Path,
     number: u64,
@@ -79,7 +79,7 @@ pub fn set_current(
 }
 
 /// The first half of [`set_current`]: nothing is in force yet.
-pub fn stage_current(
+pub(crate) fn stage_current(
     env: &dyn Env,
     directory: &Path,
     number: u64,
@@ -90,7 +90,7 @@ pub fn stage_current(
 }
 
 /// The second half of [`set_current`]. If it fails, either manifest may be in force.
-pub fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
+pub(crate) fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
     put_in_place(env, directory, FileName::Temporary(temporary_number), FileName::Current)
 }
 
@@ -101,7 +101,7 @@ fn encode_current(number: u64) -> Vec<u8> {
 }
 
 /// The manifest number in the contents of a `CURRENT`.
-pub fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> {
+pub(crate) fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> {
     let damaged = |what: &str| Undecodable::Damaged(what.into());
     let text = std::str::from_utf8(contents).map_err(|_| damaged("CURRENT is not text"))?;
     let fields = text.split([' ', '\n']).collect::<Vec<_>>();
@@ -125,7 +125,7 @@ pub fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> 
 ///
 /// # Errors
 /// `Missing`, `Corruption`, `UnsupportedFormat`, `Io`.
-pub fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestState> {
+pub(crate) fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<ManifestState> {
     let path = FileName::Manifest(number).path(directory);
     match replay_file(env, &path, number) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -148,7 +148,7 @@ fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader
 ///
 /// # Errors
 /// As for [`replay`]; one that is not there is `Io`.
-pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
+pub(crate) fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
     let mut reader = open_manifest(env, path, number)?;
     match reader.header(RecordFile::Manifest)? {
         HeaderState::Good => {}
@@ -187,7 +187,7 @@ pub fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestSt
 ///
 /// # Errors
 /// `Io`.
-pub fn visit(
+pub(crate) fn visit(
     env: &dyn Env,
     path: &Path,
     number: u64,
@@ -208,7 +208,7 @@ pub fn visit(
 
 /// What can be read of a manifest, whatever state it is in.
 #[derive(Clone, Debug, Default)]
-pub struct ManifestRemains {
+pub(crate) struct ManifestRemains {
     /// Its number: by its header where that is sound, else by its name.
     pub number: u64,
     /// The highest next file number that an edit speaks of.
@@ -226,7 +226,7 @@ pub struct ManifestRemains {
 ///
 /// # Errors
 /// `UnsupportedFormat`; the file cannot be read.
-pub fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemains> {
+pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestRemains> {
     let mut reader = open_manifest(env, path, number)?;
     let claimed = reader.claimed_number()?;
     // A file that was given another name is the manifest that its header says.
@@ -371,7 +371,7 @@ fn damaged<T>(what: String) -> std::result::Result<T, Undecodable> {
 
 /// Appends edits to a new manifest.
 #[derive(Debug)]
-pub struct ManifestWriter {
+pub(crate) struct ManifestWriter {
     records: RecordWriter,
     number: u64,
     ordinal: u64,
@@ -382,7 +382,7 @@ pub struct ManifestWriter {
 impl ManifestWriter {
     /// Creates manifest `number` with `snapshot` as its first edit and makes both contents and
     /// name durable. It is not in force yet.
-    pub fn create(
+    pub(crate) fn create(
         env: &dyn Env,
         directory: &Path,
         number: u64,
@@ -401,26 +401,26 @@ impl ManifestWriter {
 
     /// Appends an edit and makes it durable. After an error the edit may or may not be there, and
     /// every later call answers the same error.
-    pub fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+    pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
         self.write(edit)?;
         self.records.sync_data()
     }
 
     /// The number in the manifest's name.
     #[must_use]
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The length of the manifest; all of it is durable unless an append failed.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.records.bytes()
     }
 
     /// True when it is longer than `limit_bytes` and a new one would be a good deal shorter.
     #[must_use]
-    pub fn needs_rewrite(&self, limit_bytes: u64) -> bool {
+    pub(crate) fn needs_rewrite(&self, limit_bytes: u64) -> bool {
         self.bytes() > limit_bytes && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
     }
 
@@ -447,7 +447,7 @@ mod tests {
     impl ManifestState {
         /// The one edit that makes this state from nothing.
         #[must_use]
-        pub fn snapshot(&self) -> VersionEdit {
+        pub(crate) fn snapshot(&self) -> VersionEdit {
             let added = self.levels.iter().enumerate();
             VersionEdit {
                 ordinal: 0,

@@ -18,17 +18,17 @@
 //! decides when to flush or compact.
 
 #[cfg(test)]
-pub mod testing;
-pub mod runs;
-pub mod set;
-pub mod open_tables;
-pub mod level_iter;
-pub mod multi_get;
-pub mod range_filter;
-pub mod version;
-pub mod level;
-pub mod handle;
-pub mod manifest;
-pub mod overlap;
-pub mod targets;
-pub mod edit;
+pub(crate) mod testing;
+pub(crate) mod runs;
+pub(crate) mod set;
+pub(crate) mod open_tables;
+pub(crate) mod level_iter;
+pub(crate) mod multi_get;
+pub(crate) mod range_filter;
+pub(crate) mod version;
+pub(crate) mod level;
+pub(crate) mod handle;
+pub(crate) mod manifest;
+pub(crate) mod overlap;
+pub(crate) mod targets;
+pub(crate) mod edit;

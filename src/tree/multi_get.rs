@@ -22,7 +22,7 @@ impl Version {
     ///
     /// # Errors
     /// The first one on the way of any key; what is still open then has no answer.
-    pub fn multi_get(
+    pub(crate) fn multi_get(
         &self,
         open: &mut Vec<&mut BatchKey<'_>>,
         read: TableReadOptions,

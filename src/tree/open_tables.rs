@@ -29,7 +29,7 @@ const THREADS_TABLE_BYTES_MIN: u64 = 512 << 20;
 ///
 /// # Errors
 /// It is missing, of another size, foreign or damaged.
-pub fn open_table(
+pub(crate) fn open_table(
     context: &TableContext,
     directory: &Path,
     meta: &FileMeta,
@@ -50,7 +50,7 @@ pub fn open_table(
 ///
 /// # Errors
 /// The first table, in that order, that cannot be opened.
-pub fn open_tables(
+pub(crate) fn open_tables(
     context: &TableContext,
     directory: &Path,
     levels: &[Vec<FileMeta>; LEVELS],

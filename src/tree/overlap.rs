@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 /// The order in which the tables of `level` are searched: newest first at level 0, by key in the
 /// others.
 #[must_use]
-pub fn search_order(level: usize, a: &FileMeta, b: &FileMeta) -> Ordering {
+pub(crate) fn search_order(level: usize, a: &FileMeta, b: &FileMeta) -> Ordering {
     // The number decides only between tables that share no key: it makes the order total.
     let age = |meta: &FileMeta| (meta.largest_sequence, meta.number);
     match level {
@@ -35,7 +35,7 @@ pub fn search_order(level: usize, a: &FileMeta, b: &FileMeta) -> Ordering {
 
 /// Two tables of one level that share user keys and must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OrderConflict {
+pub(crate) struct OrderConflict {
     /// The level of both.
     pub level: usize,
     /// The number of the one whose keys begin first.
@@ -57,7 +57,7 @@ impl fmt::Display for OrderConflict {
 
 /// The tables of `level` that break its rule. Each table is named once as `right` at most.
 #[must_use]
-pub fn order_conflicts<'t>(
+pub(crate) fn order_conflicts<'t>(
     level: usize,
     tables: impl IntoIterator<Item = &'t FileMeta>,
 ) -> Vec<OrderConflict> {
@@ -104,32 +104,32 @@ pub fn order_conflicts<'t>(
 impl FileMeta {
     /// Its smallest user key.
     #[must_use]
-    pub fn first_key(&self) -> &[u8] {
+    pub(crate) fn first_key(&self) -> &[u8] {
         user_key(&self.smallest)
     }
 
     /// Its largest user key.
     #[must_use]
-    pub fn last_key(&self) -> &[u8] {
+    pub(crate) fn last_key(&self) -> &[u8] {
         user_key(&self.largest)
     }
 
     /// True if the table may hold keys of a range.
     #[must_use]
-    pub fn overlaps(&self, range: &KeyBounds) -> bool {
+    pub(crate) fn overlaps(&self, range: &KeyBounds) -> bool {
         range.is_before_end(self.first_key()) && range.is_after_start(self.last_key())
     }
 }
 
 /// The bytes of some tables.
 #[must_use]
-pub fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
+pub(crate) fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
     tables.iter().map(|meta| meta.bytes).sum()
 }
 
 /// From the smallest to the largest sequence that some tables record.
 #[must_use]
-pub fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
+pub(crate) fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
     let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
     let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
     Some(smallest..=largest)
@@ -137,7 +137,7 @@ pub fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<Sequence
 
 /// The smallest and the largest user key of some tables.
 #[must_use]
-pub fn key_span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn key_span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
     let smallest = tables.iter().map(|meta| meta.first_key()).min()?;
     let largest = tables.iter().map(|meta| meta.last_key()).max()?;
     Some((smallest, largest))
@@ -145,7 +145,7 @@ pub fn key_span(tables: &[Arc<FileMeta>]) -> Option<(&[u8], &[u8])> {
 
 /// Those of `tables` that may hold a user key from `smallest` to `largest`, both included.
 #[must_use]
-pub fn overlapping_tables(
+pub(crate) fn overlapping_tables(
     tables: &[Arc<FileMeta>],
     smallest: &[u8],
     largest: &[u8],
@@ -158,7 +158,10 @@ pub fn overlapping_tables(
 /// `chosen` and all tables of the same level that share user keys with it, directly or through
 /// another one, in the order of the level: what must go down together.
 #[must_use]
-pub fn overlap_closure(tables: &[Arc<FileMeta>], chosen: Vec<Arc<FileMeta>>) -> Vec<Arc<FileMeta>> {
+pub(crate) fn overlap_closure(
+    tables: &[Arc<FileMeta>],
+    chosen: Vec<Arc<FileMeta>>,
+) -> Vec<Arc<FileMeta>> {
     let mut closure = chosen;
     loop {
         let Some((smallest, largest)) = key_span(&closure) else { return closure };

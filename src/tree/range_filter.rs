@@ -19,7 +19,7 @@ use crate::tree::version::count_scan_io;
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]
-pub struct RangeFilter {
+pub(crate) struct RangeFilter {
     start: LookupKey,
     /// How many bytes of the start all keys of the range begin with.
     common: usize,
@@ -29,7 +29,7 @@ pub struct RangeFilter {
 impl RangeFilter {
     /// For the keys from `start` on and below `end`, or all from `start` on.
     #[must_use]
-    pub fn new(start: &[u8], end: Option<&[u8]>, counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(start: &[u8], end: Option<&[u8]>, counters: &Arc<Counters>) -> Self {
         RangeFilter {
             start: LookupKey::new(start, SEQUENCE_MAX),
             common: common_of_range(start, end),
@@ -40,7 +40,7 @@ impl RangeFilter {
     /// True if the filter of `table`, a table of `level`, proves that it holds no key of the
     /// range.
     #[must_use]
-    pub fn excludes(&self, level: usize, table: &Table) -> bool {
+    pub(crate) fn excludes(&self, level: usize, table: &Table) -> bool {
         let filter = table.filter();
         if !filter.holds_prefixes() {
             return false;

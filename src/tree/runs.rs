@@ -12,7 +12,7 @@ use crate::tree::version::LevelFiles;
 
 /// Entries of each run, by level, and how often lookups ask the runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SortedRuns {
+pub(crate) struct SortedRuns {
     levels: [Vec<u64>; LEVELS],
     /// For each level the share of lookups that ask one of its runs in vain.
     shares: [f64; LEVELS],
@@ -27,13 +27,13 @@ impl Default for SortedRuns {
 impl SortedRuns {
     /// The tree as it is.
     #[must_use]
-    pub fn of(levels: &LevelFiles) -> Self {
+    pub(crate) fn of(levels: &LevelFiles) -> Self {
         SortedRuns::keeping(levels, |_, _| true)
     }
 
     /// The tree with `entries` more, flushed into the newest table of level 0.
     #[must_use]
-    pub fn after_flush(levels: &LevelFiles, entries: u64) -> Self {
+    pub(crate) fn after_flush(levels: &LevelFiles, entries: u64) -> Self {
         let mut runs = SortedRuns::of(levels);
         runs.levels[0].insert(0, entries);
         runs
@@ -42,7 +42,7 @@ impl SortedRuns {
     /// The tree with the tables in `replaced`, given with their levels, written anew into
     /// `output_level`.
     #[must_use]
-    pub fn after_rewrite<'t>(
+    pub(crate) fn after_rewrite<'t>(
         levels: &LevelFiles,
         replaced: impl Iterator<Item = (usize, &'t Arc<FileMeta>)> + Clone,
         output_level: usize,
@@ -61,13 +61,13 @@ impl SortedRuns {
 
     /// The same runs, asked in vain by these shares of the lookups.
     #[must_use]
-    pub fn asked_by(self, shares: [f64; LEVELS]) -> Self {
+    pub(crate) fn asked_by(self, shares: [f64; LEVELS]) -> Self {
         SortedRuns { shares, ..self }
     }
 
     /// The same with at least `tables` tables at level 0; those that are missing have `entries`.
     #[must_use]
-    pub fn with_level0(mut self, tables: usize, entries: u64) -> Self {
+    pub(crate) fn with_level0(mut self, tables: usize, entries: u64) -> Self {
         let missing = tables.saturating_sub(self.levels[0].len());
         self.levels[0].extend(std::iter::repeat_n(entries, missing));
         self
@@ -75,25 +75,25 @@ impl SortedRuns {
 
     /// The share of lookups that ask a run of `level` in vain.
     #[must_use]
-    pub fn share(&self, level: usize) -> f64 {
+    pub(crate) fn share(&self, level: usize) -> f64 {
         self.shares.get(level).copied().unwrap_or(1.0)
     }
 
     /// The entries of all runs of some levels.
     #[must_use]
-    pub fn entries(&self, levels: &[usize]) -> u64 {
+    pub(crate) fn entries(&self, levels: &[usize]) -> u64 {
         levels.iter().flat_map(|&level| self.level(level)).sum()
     }
 
     /// The runs of a level; of level 0 the newest first, of others at most one.
     #[must_use]
-    pub fn level(&self, level: usize) -> &[u64] {
+    pub(crate) fn level(&self, level: usize) -> &[u64] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
     /// True for a sorted level below which there is nothing.
     #[must_use]
-    pub fn is_last(&self, level: usize) -> bool {
+    pub(crate) fn is_last(&self, level: usize) -> bool {
         level > 0 && self.levels.iter().skip(level + 1).all(Vec::is_empty)
     }
 

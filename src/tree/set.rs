@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ManifestPosition {
+pub(crate) struct ManifestPosition {
     /// Number of the manifest.
     pub number: u64,
     /// Bytes of it known to be durable.
@@ -37,7 +37,7 @@ pub struct ManifestPosition {
 
 /// What other threads read of the set without waiting for its lock.
 #[derive(Debug, Default)]
-pub struct SharedNumbers {
+pub(crate) struct SharedNumbers {
     /// The next file number; taking one is `fetch_add(1)`.
     pub next_file: AtomicU64,
     /// The manifest in force.
@@ -46,14 +46,14 @@ pub struct SharedNumbers {
 
 impl SharedNumbers {
     /// A file number that nothing else has or had.
-    pub fn take_file_number(&self) -> u64 {
+    pub(crate) fn take_file_number(&self) -> u64 {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 }
 
 /// The current version and its manifest.
 #[derive(Debug)]
-pub struct VersionSet {
+pub(crate) struct VersionSet {
     env: Arc<dyn Env>,
     directory: PathBuf,
     context: TableContext,
@@ -83,7 +83,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// A table is missing, of another size, foreign or damaged.
-    pub fn open(
+    pub(crate) fn open(
         env: Arc<dyn Env>,
         directory: &Path,
         context: TableContext,
@@ -129,13 +129,13 @@ impl VersionSet {
 
     /// The current version.
     #[must_use]
-    pub fn current(&self) -> &Arc<Version> {
+    pub(crate) fn current(&self) -> &Arc<Version> {
         &self.current
     }
 
     /// True if the manifest in force does not need the file: it may be removed.
     #[must_use]
-    pub fn is_obsolete(&self, name: FileName) -> bool {
+    pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
             FileName::Wal(number) => number < self.first_log.number,
             FileName::Table(number) => !self.live_tables().contains(&number),
@@ -149,13 +149,13 @@ impl VersionSet {
 
     /// True once a change of the manifest failed: it may have reached the disk or not.
     #[must_use]
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// Where files that nothing needs any more collect.
     #[must_use]
-    pub fn obsolete(&self) -> &Arc<ObsoleteFiles> {
+    pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
         &self.obsolete
     }
 
@@ -165,7 +165,7 @@ impl VersionSet {
     /// # Errors
     /// Tables that cannot be opened leave all as it was. A failed manifest write is final: the set
     /// takes no edits after it.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         mut edit: VersionEdit,
         last_sequence: SequenceNumber,
@@ -205,7 +205,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
-    pub fn restart(
+    pub(crate) fn restart(
         &mut self,
         number: u64,
         tables: Vec<FileMeta>,
@@ -234,7 +234,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// The directory cannot be listed.
-    pub fn leftovers(&self) -> Result<Vec<FileName>> {
+    pub(crate) fn leftovers(&self) -> Result<Vec<FileName>> {
         let mut leftovers = self.obsolete_files()?;
         leftovers.retain(|name| !matches!(name, FileName::Table(_)));
         Ok(leftovers)
@@ -252,7 +252,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// As for `apply`. If [`VersionSet::abandoned`] names files then, nothing has changed.
-    pub fn activate(
+    pub(crate) fn activate(
         &mut self,
         number: u64,
         log: Option<u64>,
@@ -271,13 +271,13 @@ impl VersionSet {
 
     /// True if this session has written a manifest that is in force, or may be.
     #[must_use]
-    pub fn may_have_switched(&self) -> bool {
+    pub(crate) fn may_have_switched(&self) -> bool {
         self.manifest.is_some() || (self.failed && self.abandoned.is_empty())
     }
 
     /// The files of a manifest that could not be written and was never put in force.
     #[must_use]
-    pub fn abandoned(&self) -> &[FileName] {
+    pub(crate) fn abandoned(&self) -> &[FileName] {
         &self.abandoned
     }
 
@@ -286,7 +286,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// The failure of the manifest: the mark may be there or not.
-    pub fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
+    pub(crate) fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
         self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
         self.synced_through = self.last_sequence;
         let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
@@ -298,7 +298,7 @@ impl VersionSet {
 
     /// True once this session has a manifest of its own.
     #[must_use]
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.manifest.is_some()
     }
 
@@ -308,7 +308,7 @@ impl VersionSet {
     ///
     /// # Errors
     /// The directory cannot be listed.
-    pub fn obsolete_files(&self) -> Result<Vec<FileName>> {
+    pub(crate) fn obsolete_files(&self) -> Result<Vec<FileName>> {
         let Some(manifest) = self.manifest.as_ref().filter(|_| !self.failed) else {
             return Ok(Vec::new());
         };

@@ -36,7 +36,7 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
 }
 
 /// The levels drawn as lines of `L1: 7[a..c] 8[d..f]:300`; level 0 newest first.
-pub fn drawn_levels(text: &str) -> LevelFiles {
+pub(crate) fn drawn_levels(text: &str) -> LevelFiles {
     let mut levels = LevelFiles::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (level, tables) = line.strip_prefix('L').unwrap().split_once(':').unwrap();

@@ -26,11 +26,11 @@ use crate::tree::level::{Level, TableProbe};
 use crate::tree::overlap::search_order;
 
 /// The descriptions of the tables, by level: the input of the compaction picker.
-pub type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
+pub(crate) type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
 
 /// What one lookup did in one table, for `explain`.
 #[derive(Clone, Debug)]
-pub struct TableStep {
+pub(crate) struct TableStep {
     /// Level of the table.
     pub level: usize,
     /// Number of its file.
@@ -58,7 +58,7 @@ impl TableStep {
 
 /// The tables of the tree at one moment.
 #[derive(Debug)]
-pub struct Version {
+pub(crate) struct Version {
     /// Level 0 first.
     pub levels: [Level; LEVELS],
     /// Levels down to the last that has a table.
@@ -69,7 +69,7 @@ pub struct Version {
 impl Version {
     /// A version of these tables; puts each level into its order.
     #[must_use]
-    pub fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
+    pub(crate) fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
         let mut number = 0;
         let levels = tables.map(|mut handles| {
             handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
@@ -88,19 +88,19 @@ impl Version {
 
     /// True if a filter of these tables can be asked for prefixes.
     #[must_use]
-    pub fn holds_prefixes(&self) -> bool {
+    pub(crate) fn holds_prefixes(&self) -> bool {
         self.holds_prefixes
     }
 
     /// The tables of `level`: level 0 newest first, others by key.
     #[must_use]
-    pub fn level(&self, level: usize) -> &[Arc<TableHandle>] {
+    pub(crate) fn level(&self, level: usize) -> &[Arc<TableHandle>] {
         self.levels.get(level).map_or(&[], |level| &level.handles)
     }
 
     /// The descriptions of the tables, by level.
     #[must_use]
-    pub fn files(&self) -> LevelFiles {
+    pub(crate) fn files(&self) -> LevelFiles {
         std::array::from_fn(|level| {
             self.level(level).iter().map(|handle| Arc::clone(&handle.meta)).collect()
         })
@@ -113,7 +113,7 @@ impl Version {
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
     #[inline(always)]
-    pub fn get(
+    pub(crate) fn get(
         &self,
         key: &LookupKey,
         hash: &KeyHash<'_>,
@@ -153,7 +153,7 @@ impl Version {
     /// True unless the pinned filters and fences prove that no table has `user_key`; reads
     /// nothing. Tables without a pinned filter count as "may contain".
     #[must_use]
-    pub fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
+    pub(crate) fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
         let head = key_head(user_key);
         self.levels.iter().any(|level| {
             level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
@@ -210,7 +210,7 @@ impl PointLookup<'_, '_> {
 
 /// Counts the answer of a filter, given what the search found. Inlined for single lookups.
 #[inline(always)]
-pub fn count_verdict(
+pub(crate) fn count_verdict(
     level: usize,
     probe: &TableProbe,
     key: &LookupKey,
@@ -240,7 +240,7 @@ pub fn count_verdict(
 
 /// Counts the blocks that a lookup touched in a table. Inlined, as above.
 #[inline(always)]
-pub fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+pub(crate) fn count_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
     let touched = [
         (LevelCounter::IndexSeeks, io.index_seeks),
         (LevelCounter::DataBlocksCached, io.data_cached),
@@ -270,7 +270,7 @@ fn count_reads(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
 }
 
 /// Counts the blocks that a scan touched in a table, apart from those of lookups.
-pub fn count_scan_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
+pub(crate) fn count_scan_io(level: usize, io: &TableIo, stripe: &Stripe<'_>) {
     let touched = [
         (LevelCounter::ScanDataBlocksCached, u64::from(io.data_cached)),
         (LevelCounter::ScanDataBlocksRead, u64::from(io.data_read)),

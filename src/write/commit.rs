@@ -28,7 +28,7 @@ const SLOWDOWN: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// `InvalidArgument` for a batch beyond a limit, `Closed`, `ReadOnly`, or the failure of the log.
-pub fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
     if batch.is_empty() && !options.sync {
@@ -41,7 +41,7 @@ pub fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Resu
 ///
 /// # Errors
 /// As for [`write`].
-pub fn sync(shared: &Shared) -> Result<()> {
+pub(crate) fn sync(shared: &Shared) -> Result<()> {
     write(shared, WriteBatch::new(), &WriteOptions::new().sync(true))
 }
 
@@ -49,7 +49,7 @@ pub fn sync(shared: &Shared) -> Result<()> {
 ///
 /// # Errors
 /// As for [`write`].
-pub fn switch(shared: &Shared) -> Result<()> {
+pub(crate) fn switch(shared: &Shared) -> Result<()> {
     shared.check_writable()?;
     submit(shared, Request { batch: WriteBatch::new(), sync: false, switch: true })
 }

@@ -3,4 +3,4 @@
 //! `commit` is the path of a put. The queue that chooses the leader, and the switch to a new log
 //! and memtable, are in `state`, because jobs use them too.
 
-pub mod commit;
+pub(crate) mod commit;

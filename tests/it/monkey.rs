@@ -212,12 +212,13 @@ fn a_budget_beats_even_bits_at_full_speed() {
 }
 
 #[test]
-fn a_tree_at_rest_uses_its_budget_well() {
+fn a_tree_at_rest_uses_its_budget() {
     let puts = setting("SIFTDB_MONKEY_PUTS", 200_000) as u64;
     for seed in 1..=setting("SIFTDB_MONKEY_SEEDS", 1) as u64 {
         for bits in [5, 10] {
             let outcome = at_rest(puts, bits, seed);
-            assert!(outcome.ratio <= 1.35 * outcome.best, "{outcome:?}");
+            // Some trees leave nothing to gain: then even the best division is at 1.
+            assert!(outcome.ratio <= 1.1 * outcome.best.max(1.0), "{outcome:?}");
             assert!((0.90..=1.0).contains(&outcome.used), "{outcome:?}");
         }
     }

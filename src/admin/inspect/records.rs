@@ -76,7 +76,7 @@ fn reason(bad: &Undecodable) -> String {
 ///
 /// # Errors
 /// Those of the output; and the first damage, after everything is printed.
-pub fn dump_wal(
+pub(crate) fn dump_wal(
     env: &dyn Env,
     path: &Path,
     named: Option<u64>,
@@ -203,7 +203,7 @@ fn print_batch(
 ///
 /// # Errors
 /// Those of the output; and those of a replay, after everything is printed.
-pub fn dump_manifest(
+pub(crate) fn dump_manifest(
     env: &dyn Env,
     path: &Path,
     named: Option<u64>,

@@ -114,7 +114,7 @@ pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()
 ///
 /// # Errors
 /// As for [`layout`]; `InvalidArgument` for a block that the table does not have.
-pub fn dump_table(
+pub(crate) fn dump_table(
     env: &Arc<dyn Env>,
     path: &Path,
     options: &DumpOptions,

@@ -101,23 +101,23 @@ enum Sink<'a> {
 
 /// Prints a dump as text, or hands it out as records. A failed write is an `Io` error with the
 /// operation `print`.
-pub struct Printer<'a> {
+pub(crate) struct Printer<'a> {
     sink: Sink<'a>,
 }
 
 impl<'a> Printer<'a> {
     /// Prints text to `out`.
-    pub fn new(out: &'a mut dyn Write) -> Self {
+    pub(crate) fn new(out: &'a mut dyn Write) -> Self {
         Printer { sink: Sink::Text(out) }
     }
 
     /// Hands records to `sink`.
-    pub fn of_records(sink: RecordSink<'a>) -> Self {
+    pub(crate) fn of_records(sink: RecordSink<'a>) -> Self {
         Printer { sink: Sink::Records(sink) }
     }
 
     /// Prints one line of text that belongs to no record.
-    pub fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
+    pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
         match &mut self.sink {
             Sink::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
             Sink::Records(_) => Ok(()),
@@ -125,7 +125,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Hands out a record, or prints `line`, which says the same.
-    pub fn record(
+    pub(crate) fn record(
         &mut self,
         kind: &'static str,
         fields: &[(&'static str, DumpValue<'_>)],
@@ -138,7 +138,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints one entry, or a deletion.
-    pub fn entry(
+    pub(crate) fn entry(
         &mut self,
         key: &[u8],
         sequence: u64,
@@ -170,7 +170,7 @@ fn printed(outcome: io::Result<()>) -> Result<()> {
 }
 
 /// Prints bytes in quotes, escaped, and cut after `bytes_max`.
-pub struct Quoted<'a> {
+pub(crate) struct Quoted<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
     /// How many of them to print.
@@ -178,7 +178,7 @@ pub struct Quoted<'a> {
 }
 
 /// All of `bytes` in quotes.
-pub fn quoted(bytes: &[u8]) -> Quoted<'_> {
+pub(crate) fn quoted(bytes: &[u8]) -> Quoted<'_> {
     Quoted { bytes, bytes_max: usize::MAX }
 }
 

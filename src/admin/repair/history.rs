@@ -29,7 +29,7 @@ use std::path::Path;
 
 /// The manifest and the logs that the repair uses.
 #[derive(Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// The trusted manifest, if there is one.
     pub manifest: Option<ManifestState>,
     /// CURRENT names that manifest.
@@ -55,7 +55,7 @@ impl History {
     ///
     /// # Errors
     /// A file of an unknown format; a file that cannot be opened.
-    pub fn find(env: &dyn Env, directory: &Path, found: &Inventory) -> Result<Self> {
+    pub(crate) fn find(env: &dyn Env, directory: &Path, found: &Inventory) -> Result<Self> {
         let mut history = History { dropped: found.dropped.clone(), ..History::default() };
         let current = match current_of(env, directory, found) {
             Ok(number) => Some(number),
@@ -97,7 +97,7 @@ impl History {
 
     /// True if the database needs no repair.
     #[must_use]
-    pub fn is_sound(&self, found: &Inventory) -> bool {
+    pub(crate) fn is_sound(&self, found: &Inventory) -> bool {
         let Some(state) = self.manifest.as_ref().filter(|_| self.by_current) else { return false };
         let sound = |meta: &FileMeta| {
             let file = found.tables.iter().find(|table| table.number == meta.number);

@@ -21,7 +21,7 @@ use std::path::Path;
 
 /// The state of a table file.
 #[derive(Clone, Debug)]
-pub enum TableState {
+pub(crate) enum TableState {
     /// Every byte is sound.
     Sound(FileMeta),
     /// It opens, but a part of it is damaged.
@@ -32,7 +32,7 @@ pub enum TableState {
 
 /// A file with the name of a table.
 #[derive(Clone, Debug)]
-pub struct TableFound {
+pub(crate) struct TableFound {
     /// The number in its name.
     pub number: u64,
     /// The id of its table; `None` if neither header nor footer can be read.
@@ -44,7 +44,7 @@ pub struct TableFound {
 impl TableFound {
     /// Its description, if the table opens.
     #[must_use]
-    pub fn meta(&self) -> Option<&FileMeta> {
+    pub(crate) fn meta(&self) -> Option<&FileMeta> {
         match &self.state {
             TableState::Sound(meta) | TableState::Damaged(meta, _) => Some(meta),
             TableState::Unusable(_) => None,
@@ -54,7 +54,7 @@ impl TableFound {
 
 /// Everything that was found.
 #[derive(Debug, Default)]
-pub struct Inventory {
+pub(crate) struct Inventory {
     /// All files of siftdb, except LOCK, STATS, and files (other than logs) with a number that
     /// siftdb never assigns.
     pub files: Vec<FileName>,
@@ -77,7 +77,7 @@ impl Inventory {
     ///
     /// # Errors
     /// A file of an unknown format; a file that cannot be opened.
-    pub fn take(options: &Options, directory: &Path) -> Result<Self> {
+    pub(crate) fn take(options: &Options, directory: &Path) -> Result<Self> {
         let env = &options.env;
         let mut found = Inventory::default();
         found.list(&**env, directory)?;
@@ -109,7 +109,7 @@ impl Inventory {
 
     /// The largest sequence in the tables.
     #[must_use]
-    pub fn last_in_tables(&self) -> SequenceNumber {
+    pub(crate) fn last_in_tables(&self) -> SequenceNumber {
         let metas = self.tables.iter().filter_map(TableFound::meta);
         metas.map(|meta| meta.largest_sequence).max().unwrap_or(0)
     }
@@ -135,7 +135,7 @@ impl Inventory {
 
     /// The numbers of all logs, in order.
     #[must_use]
-    pub fn all_logs(&self) -> Vec<u64> {
+    pub(crate) fn all_logs(&self) -> Vec<u64> {
         let files = self.files.iter().filter(|name| !self.not_files.contains(name));
         let wal = |name: &FileName| match name {
             FileName::Wal(number) => Some(*number),
@@ -149,7 +149,7 @@ impl Inventory {
     /// that opens, then the one with the right number. A file whose id cannot be read is identified
     /// by its name.
     #[must_use]
-    pub fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
+    pub(crate) fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
         let is_it = |table: &&TableFound| match table.table_id {
             Some(found) => found == table_id,
             None => table.number == number,
@@ -203,7 +203,7 @@ fn unreadable(error: Error) -> Result<Error> {
 ///
 /// # Errors
 /// `error`, if it is no damage.
-pub fn part_of(error: Error) -> Result<DroppedPart> {
+pub(crate) fn part_of(error: Error) -> Result<DroppedPart> {
     match error {
         Error::Corruption { path, offset, what, .. } => Ok(DroppedPart { path, offset, what }),
         Error::Missing { path, what } => {

@@ -28,10 +28,10 @@
 //!
 //! Nothing is removed or replaced before its replacement is durable; see `run`.
 
-pub mod run;
-pub mod rebuild;
-pub mod history;
-pub mod inventory;
-pub mod report;
+pub(crate) mod run;
+pub(crate) mod rebuild;
+pub(crate) mod history;
+pub(crate) mod inventory;
+pub(crate) mod report;
 
 pub use report::{LostEntries, RepairReport, SetAside};

@@ -29,7 +29,7 @@ use crate::tree::runs::SortedRuns;
 use std::path::Path;
 
 /// Writes tables into the directory of a repair.
-pub struct Rebuild<'a> {
+pub(crate) struct Rebuild<'a> {
     options: &'a Options,
     directory: &'a Path,
     /// The counter of file numbers.
@@ -42,7 +42,7 @@ pub struct Rebuild<'a> {
 
 /// Tables of one sorted level.
 #[derive(Debug, Default)]
-pub struct Merged {
+pub(crate) struct Merged {
     /// Tables that stay unchanged.
     pub kept: Vec<FileMeta>,
     /// Tables that replace all others.
@@ -52,7 +52,7 @@ pub struct Merged {
 impl<'a> Rebuild<'a> {
     /// `levels` has at least the entries that each level will have.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         options: &'a Options,
         directory: &'a Path,
         next_file_number: u64,
@@ -98,7 +98,7 @@ impl<'a> Rebuild<'a> {
     ///
     /// # Errors
     /// The new table cannot be written, or the file does not say which table it is.
-    pub fn rescue(
+    pub(crate) fn rescue(
         &self,
         number: u64,
         expected: &Expected,
@@ -126,7 +126,7 @@ impl<'a> Rebuild<'a> {
     ///
     /// # Errors
     /// A log cannot be read at all, or a table cannot be written.
-    pub fn tables_of_logs(
+    pub(crate) fn tables_of_logs(
         &self,
         logs: &[u64],
         facts: &ManifestFacts,
@@ -170,7 +170,7 @@ impl<'a> Rebuild<'a> {
     ///
     /// # Errors
     /// A table cannot be read or written. Nothing is removed.
-    pub fn merge(
+    pub(crate) fn merge(
         &self,
         mut tables: Vec<FileMeta>,
         level: usize,

@@ -53,7 +53,7 @@ struct Outcome {
 ///
 /// # Errors
 /// As `Options::repair` says.
-pub fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
+pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
     let env = DescriptorRetryEnv::over(&options.env);
     let options = &options.env(env);
     options.validate()?;

@@ -15,7 +15,7 @@ use crate::base::value::Value;
 
 /// The order in which an iterator returns entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// Ascending internal keys.
     Forward,
     /// Descending internal keys.
@@ -23,7 +23,7 @@ pub enum Direction {
 }
 
 /// An iterator over sorted internal keys.
-pub trait InternalIterator: Send {
+pub(crate) trait InternalIterator: Send {
     /// Positions at the first entry from `bound` on, in the direction of the iterator; see the
     /// module.
     fn seek(&mut self, bound: Option<&[u8]>);

@@ -17,7 +17,7 @@ use crate::base::value::Value;
 use std::cmp::Ordering;
 
 /// A merging iterator.
-pub struct MergingIter<I> {
+pub(crate) struct MergingIter<I> {
     direction: Direction,
     children: Vec<I>,
     /// The child positioned at the current entry.
@@ -29,7 +29,7 @@ pub struct MergingIter<I> {
 
 impl<I: InternalIterator> MergingIter<I> {
     /// Merges `children`, which all have `direction`. Not positioned until the first seek.
-    pub fn new(direction: Direction, children: Vec<I>) -> Self {
+    pub(crate) fn new(direction: Direction, children: Vec<I>) -> Self {
         let heap = Vec::with_capacity(children.len());
         MergingIter { direction, children, winner: None, heap, error: None }
     }
@@ -86,7 +86,7 @@ impl<I: InternalIterator> MergingIter<I> {
 
     /// The child at the current entry; `None` unless valid.
     #[inline]
-    pub fn current(&self) -> Option<&I> {
+    pub(crate) fn current(&self) -> Option<&I> {
         self.winner.and_then(|winner| self.children.get(winner))
     }
 }

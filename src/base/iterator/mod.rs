@@ -5,5 +5,5 @@
 //! `compaction`. Keys are internal here: every version and every tombstone comes by. Who may see
 //! which of them is decided by the callers.
 
-pub mod merging;
-pub mod api;
+pub(crate) mod merging;
+pub(crate) mod api;

@@ -156,7 +156,7 @@ const GLOBALS: usize = Counter::ALL.len();
 const PER_LEVEL: usize = LevelCounter::ALL.len();
 
 /// The number of all counters.
-pub const COUNTERS: usize = GLOBALS + LEVELS * PER_LEVEL;
+pub(crate) const COUNTERS: usize = GLOBALS + LEVELS * PER_LEVEL;
 
 #[repr(align(128))]
 #[derive(Debug)]

@@ -12,7 +12,7 @@
 //! - observed FPR = false positives / (false positives + negatives): of the lookups of keys the
 //!   table does not have, the share that the filter let through.
 
-pub mod text;
-pub mod report;
-pub mod interval;
-pub mod counters;
+pub(crate) mod text;
+pub(crate) mod report;
+pub(crate) mod interval;
+pub(crate) mod counters;

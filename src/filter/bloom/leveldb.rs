@@ -8,25 +8,25 @@
 //! Hashing, Same Performance", 2006. The bytes equal LevelDB's for the same keys, repeats included.
 
 /// The persisted name, in every layout.
-pub const NAME: &str = "leveldb.BuiltinBloomFilter2";
+pub(crate) const NAME: &str = "leveldb.BuiltinBloomFilter2";
 
 /// Larger numbers of probes are reserved for other encodings and mean "may match".
 const PROBES_MAX: u32 = 30;
 
 /// Probes per key: about `bits_per_key * ln 2`.
 #[must_use]
-pub fn probes(bits_per_key: u32) -> u32 {
+pub(crate) fn probes(bits_per_key: u32) -> u32 {
     ((f64::from(bits_per_key) * 0.69) as u32).clamp(1, PROBES_MAX)
 }
 
 /// The number of keys that a filter of at most `filter_bytes` has room for.
 #[must_use]
-pub fn keys_for_bytes(filter_bytes: usize, bits_per_key: u32) -> usize {
+pub(crate) fn keys_for_bytes(filter_bytes: usize, bits_per_key: u32) -> usize {
     filter_bytes.saturating_sub(1).saturating_mul(8) / (bits_per_key.max(1) as usize)
 }
 
 /// Appends the filter of the keys with these 32-bit hashes.
-pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
+pub(crate) fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     let probes = probes(bits_per_key);
     let bits = hashes.len().saturating_mul(bits_per_key as usize).max(64);
     let start = dst.len();
@@ -45,7 +45,7 @@ pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
 /// False only if no key with this hash was among those that `filter` was built from.
 #[inline]
 #[must_use]
-pub fn may_match(filter: &[u8], hash: u32) -> bool {
+pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
     // LevelDB writes "no keys" as a filter of fewer than 2 bytes.
     let Some((&probes, body @ [_, ..])) = filter.split_last() else { return false };
     let probes = u32::from(probes);

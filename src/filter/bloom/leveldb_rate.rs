@@ -43,7 +43,7 @@ const GRID: usize = 12;
 
 /// The share of absent keys that a filter of `keys` keys lets through.
 #[must_use]
-pub fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
+pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
     // What a hash of 32 bits cannot reach stays unused.
     let (keys, bits) = (keys as f64, bits.clamp(1, 1 << 32));
     let probes = probes.max(1) as usize;

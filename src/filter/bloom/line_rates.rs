@@ -52,7 +52,7 @@ fn mean_over_lines(keys: f64, lines: f64, rate: impl Fn(i32) -> f64) -> f64 {
 
 /// The share of absent keys that a FastLocalBloom of this many lines lets through.
 #[must_use]
-pub fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
+pub(crate) fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
     let k = f64::from(probes);
     let bits = LINE as f64;
     let rate = |j: i32| {
@@ -69,7 +69,7 @@ pub fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
 
 /// The share of absent keys that a legacy Bloom of this many lines lets through.
 #[must_use]
-pub fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
+pub(crate) fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
     let steps = steps_of((probes.max(1) as usize).min(PROBES_MAX));
     let mean_bits: f64 = steps.iter().map(|step| step.chance * step.bits as f64).sum();
     let hit = mean_bits / LINE as f64;

@@ -1,9 +1,9 @@
 //! Bloom filters: LevelDB's, RocksDB's legacy one, and RocksDB's FastLocalBloom, with the rates of
 //! false positives that each has.
 
-pub mod line_rates;
-pub mod leveldb_rate;
-pub mod legacy;
-pub mod fast_local;
-pub mod leveldb;
-pub mod simd;
+pub(crate) mod line_rates;
+pub(crate) mod leveldb_rate;
+pub(crate) mod legacy;
+pub(crate) mod fast_local;
+pub(crate) mod leveldb;
+pub(crate) mod simd;

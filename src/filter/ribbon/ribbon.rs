@@ -19,10 +19,10 @@ use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding.
 /// In the others it is that of all of RocksDB's encodings, [`fast_local::NAME`].
-pub const BLOCK_BASED_NAME: &str = "siftdb.Ribbon";
+pub(crate) const BLOCK_BASED_NAME: &str = "siftdb.Ribbon";
 
 /// First byte of the trailer.
-pub const MARKER: u8 = 0xfe;
+pub(crate) const MARKER: u8 = 0xfe;
 
 /// Bytes that one prefetch loads.
 const CACHE_LINE_BYTES: usize = 64;
@@ -30,7 +30,7 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Appends the filter of the keys with these hashes: Ribbon, or Bloom in the cases above. Nothing
 /// for no keys. `reserve` is asked at most once, for the memory that solving takes until this
 /// returns.
-pub fn create_filter(
+pub(crate) fn create_filter(
     hashes: &[u64],
     millibits: u32,
     reserve: impl FnOnce(usize) -> bool,
@@ -53,7 +53,7 @@ pub fn create_filter(
 
 /// The parsed trailer of a Ribbon filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RibbonTrailer {
+pub(crate) struct RibbonTrailer {
     equations: EquationMaker,
     columns: Columns,
 }
@@ -74,7 +74,7 @@ impl RibbonTrailer {
     /// Reads the trailer; `None` if it is not one of this encoding or has fewer than two blocks. As
     /// in RocksDB any length is accepted; blocks without segments match everything.
     #[must_use]
-    pub fn parse(filter: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(filter: &[u8]) -> Option<Self> {
         let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, seed, low, middle, high] = *trailer else { return None };
         let blocks = u32::from_le_bytes([low, middle, high, 0]);
@@ -98,7 +98,7 @@ impl RibbonTrailer {
     /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
-    pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
+    pub(crate) fn may_match(self, filter: &[u8], hash: u64) -> bool {
         let equation = self.equations.equation(hash);
         let Run { here, next, bytes, slot } = self.run(equation.start);
         let (Some(here), Some(next)) =
@@ -124,7 +124,7 @@ impl RibbonTrailer {
 
     /// Prefetches the bytes that [`may_match`](Self::may_match) will read.
     #[inline]
-    pub fn prefetch(self, filter: &[u8], hash: u64) {
+    pub(crate) fn prefetch(self, filter: &[u8], hash: u64) {
         let Run { here, next, bytes, .. } = self.run(self.equations.start(hash));
         let end = (next + bytes).max(here + 1);
         for offset in (here..end).step_by(CACHE_LINE_BYTES) {

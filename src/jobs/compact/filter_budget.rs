@@ -192,12 +192,12 @@ fn with_usual_level0(
 }
 
 /// What the options ask for today in the tables of each level.
-pub fn wanted_filters(shared: &Shared, version: &Version) -> [Option<TableFilter>; LEVELS] {
+pub(crate) fn wanted_filters(shared: &Shared, version: &Version) -> [Option<TableFilter>; LEVELS] {
     wanted_in(shared, version, SortedRuns::of(&version.files()))
 }
 
 /// The filter of the tables that `task` writes to get the filter that the options ask for.
-pub fn rebuild_filter(
+pub(crate) fn rebuild_filter(
     shared: &Shared,
     version: &Version,
     task: &CompactionTask,
@@ -220,7 +220,7 @@ fn wanted_in(
 
 /// The filter of the table that a flush of `entries` writes above `levels`: the tables of
 /// `version`, and those flushed since.
-pub fn flush_filter(
+pub(crate) fn flush_filter(
     shared: &Shared,
     version: &Version,
     levels: &LevelFiles,
@@ -244,7 +244,7 @@ pub fn flush_filter(
 }
 
 /// The filter of the tables that `task` writes.
-pub fn compaction_filter(
+pub(crate) fn compaction_filter(
     shared: &Shared,
     version: &Version,
     task: &CompactionTask,
@@ -275,7 +275,7 @@ pub fn compaction_filter(
 
 /// True for a move of a table whose filter is a quarter off what its new level is allotted, if
 /// another one brings the sum nearer the budget.
-pub fn rewrites_move(shared: &Shared, version: &Version, task: &CompactionTask) -> bool {
+pub(crate) fn rewrites_move(shared: &Shared, version: &Version, task: &CompactionTask) -> bool {
     let (options, level) = (&shared.options, task.output_level);
     let workload = shared.filter_workload.lock();
     let runs = runs_after(version, task).asked_by(workload.shares());
@@ -298,7 +298,7 @@ pub fn rewrites_move(shared: &Shared, version: &Version, task: &CompactionTask) 
 /// The table to write again for its filter, and that filter. While compactions are due, this is
 /// the table furthest above its allotment, if the budget is used up. Where none is due, it is the
 /// one furthest below, or, where there is no room for it, the one furthest above.
-pub fn next_rewrite(
+pub(crate) fn next_rewrite(
     shared: &Shared,
     version: &Version,
     is_idle: bool,

@@ -37,7 +37,7 @@ pub enum FilterRebuild {
 
 /// What the call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ManualGoal {
+pub(crate) enum ManualGoal {
     /// Tables go down to the bottom level, which is then cleaned.
     Compact {
         /// Rewrite every table.
@@ -49,7 +49,7 @@ pub enum ManualGoal {
 
 /// The compactions of one call.
 #[derive(Debug)]
-pub struct ManualCompaction {
+pub(crate) struct ManualCompaction {
     goal: ManualGoal,
     level: usize,
     /// The last level to visit.
@@ -63,7 +63,7 @@ pub struct ManualCompaction {
 impl ManualCompaction {
     /// For the tables that `is_due`; `next_file_number` as it is now.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         goal: ManualGoal,
         levels: &LevelFiles,
         next_file_number: u64,
@@ -78,7 +78,7 @@ impl ManualCompaction {
     }
 
     /// The next step, or `None` when all are done.
-    pub fn next_task(
+    pub(crate) fn next_task(
         &mut self,
         levels: &LevelFiles,
         options: &CompactionOptions,

@@ -5,10 +5,10 @@
 //! `output` writes the tables, and `stripes` decides which entries stay. The new tables and their
 //! names are durable when a job returns, and gone when it fails.
 
-pub mod run;
-pub mod filter_budget;
-pub mod output;
-pub mod stripes;
-pub mod manual;
-pub mod picker;
-pub mod task;
+pub(crate) mod run;
+pub(crate) mod filter_budget;
+pub(crate) mod output;
+pub(crate) mod stripes;
+pub(crate) mod manual;
+pub(crate) mod picker;
+pub(crate) mod task;

@@ -36,11 +36,11 @@ use std::time::SystemTime;
 /// Size of a data index at which a job starts another table. An index is one block, and a quarter
 /// of what a block may have leaves room for the versions of the last key. Only very long keys in
 /// very small blocks ever get there.
-pub const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
+pub(crate) const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
 
 /// What a job did, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobCounts {
+pub(crate) struct JobCounts {
     /// Bytes of the input tables; for a flush the bytes of the memtables.
     pub bytes_read: u64,
     /// Bytes of the new tables.
@@ -55,7 +55,7 @@ pub struct JobCounts {
 
 /// Where a job works, and how its tables are made.
 #[derive(Debug)]
-pub struct JobContext<'a> {
+pub(crate) struct JobContext<'a> {
     /// The file system.
     pub env: &'a Arc<dyn Env>,
     /// The database directory.
@@ -74,7 +74,7 @@ pub struct JobContext<'a> {
 
 impl<'a> JobContext<'a> {
     /// The job that writes tables of `level`, with `filter`.
-    pub fn new(shared: &'a Shared, level: usize, filter: Option<TableFilter>) -> Self {
+    pub(crate) fn new(shared: &'a Shared, level: usize, filter: Option<TableFilter>) -> Self {
         let mut table_options = shared.options.table_options(level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
         JobContext {
@@ -90,7 +90,7 @@ impl<'a> JobContext<'a> {
 
 /// What a job made.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobOutcome {
+pub(crate) struct JobOutcome {
     /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
     pub tables: Vec<FileMeta>,
     /// What it took.
@@ -101,7 +101,7 @@ pub struct JobOutcome {
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
 /// What a job reads, and how it writes.
-pub struct Rewrite<'a, I> {
+pub(crate) struct Rewrite<'a, I> {
     /// Forward iterators over the inputs, newer ones first.
     pub sources: Vec<I>,
     /// Entries that the sources must yield.
@@ -123,7 +123,10 @@ impl<I: InternalIterator> Rewrite<'_, I> {
     /// # Errors
     /// Inputs that cannot be read or are damaged, outputs that cannot be written, or
     /// [`Error::Closed`] when stopped. No output file remains.
-    pub fn run(mut self, mut cut_before: impl FnMut(&[u8], u64) -> bool) -> Result<JobOutcome> {
+    pub(crate) fn run(
+        mut self,
+        mut cut_before: impl FnMut(&[u8], u64) -> bool,
+    ) -> Result<JobOutcome> {
         let mut merged = MergingIter::new(Direction::Forward, std::mem::take(&mut self.sources));
         let mut outputs = OutputTables::new(self.context, self.sequences.take());
         let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
@@ -173,7 +176,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
 }
 
 /// The tables of one job.
-pub struct OutputTables<'a> {
+pub(crate) struct OutputTables<'a> {
     context: &'a JobContext<'a>,
     sequences: Option<RangeInclusive<SequenceNumber>>,
     open: Option<OpenTable>,
@@ -192,7 +195,7 @@ impl<'a> OutputTables<'a> {
     /// No table yet: the first entry creates one. Each records `sequences` as its range if given;
     /// otherwise the range of its entries.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         context: &'a JobContext<'a>,
         sequences: Option<RangeInclusive<SequenceNumber>>,
     ) -> Self {
@@ -204,7 +207,7 @@ impl<'a> OutputTables<'a> {
     ///
     /// # Errors
     /// The file cannot be created or written, or the keys do not ascend.
-    pub fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
+    pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
             none => {
@@ -221,13 +224,13 @@ impl<'a> OutputTables<'a> {
 
     /// Bytes of the open table so far; 0 without one.
     #[must_use]
-    pub fn open_bytes(&self) -> u64 {
+    pub(crate) fn open_bytes(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| open.builder.file_bytes())
     }
 
     /// True if the index of the open table is as large as one may get.
     #[must_use]
-    pub fn index_is_full(&self) -> bool {
+    pub(crate) fn index_is_full(&self) -> bool {
         let limit = self.context.index_bytes_max;
         self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
     }
@@ -236,7 +239,7 @@ impl<'a> OutputTables<'a> {
     ///
     /// # Errors
     /// The file cannot be written or synced.
-    pub fn cut(&mut self) -> Result<()> {
+    pub(crate) fn cut(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let summary = open.builder.finish()?;
         self.finished.push(FileMeta {
@@ -259,7 +262,7 @@ impl<'a> OutputTables<'a> {
     /// # Errors
     /// The last file cannot be written or synced, the directory cannot be synced, or the tables
     /// hold another number of entries.
-    pub fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
+    pub(crate) fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
         self.cut()?;
         let written: u64 = self.finished.iter().map(|meta| meta.entries).sum();
         if written != entries {
@@ -304,7 +307,7 @@ impl Drop for OutputTables<'_> {
 /// A random id for a new table; the checksums of its blocks include it. So a block of another
 /// table, of this database or another one, fails its checksum.
 #[must_use]
-pub fn new_table_id() -> u64 {
+pub(crate) fn new_table_id() -> u64 {
     static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
     // `RandomState` is seeded from the system once a thread and then only counts up.
     let mut hasher = RandomState::new().build_hasher();

@@ -37,14 +37,14 @@ const GARBAGE_WORTH: u64 = 256;
 /// Where the next compaction of each level starts. Kept in memory only: after a restart every level
 /// starts at its first table.
 #[derive(Clone, Debug, Default)]
-pub struct CompactionCursors {
+pub(crate) struct CompactionCursors {
     /// For each level the largest user key that the last compaction took from it.
     largest: [Option<Vec<u8>>; LEVELS],
 }
 
 impl CompactionCursors {
     /// Notes that `task` was done.
-    pub fn advance(&mut self, task: &CompactionTask) {
+    pub(crate) fn advance(&mut self, task: &CompactionTask) {
         if let Some((_, largest)) = key_span(&task.inputs) {
             self.largest[task.input_level] = Some(largest.to_vec());
         }
@@ -54,7 +54,7 @@ impl CompactionCursors {
 /// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
 /// the published sequence without one.
 #[must_use]
-pub fn pick(
+pub(crate) fn pick(
     levels: &LevelFiles,
     options: &CompactionOptions,
     cursors: &CompactionCursors,
@@ -155,7 +155,7 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
 
 /// How far over its limit a level is; from 1 on it is due.
 #[must_use]
-pub fn score(levels: &LevelFiles, level: usize, options: &CompactionOptions) -> f64 {
+pub(crate) fn score(levels: &LevelFiles, level: usize, options: &CompactionOptions) -> f64 {
     let tables = &levels[level];
     if level == 0 {
         return tables.len() as f64 / options.level0_compaction_trigger.max(1) as f64;

@@ -39,7 +39,7 @@ use crate::tree::version::Version;
 ///
 /// # Errors
 /// The failure of the compaction or of the manifest.
-pub fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<bool> {
+pub(crate) fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<bool> {
     if !shared.options.auto_compaction {
         return Ok(false);
     }
@@ -69,7 +69,7 @@ fn rewrite_filter(shared: &Shared, is_idle: bool) -> Result<bool> {
 ///
 /// # Errors
 /// As for [`compact_once`].
-pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
+pub(crate) fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let version = Arc::clone(&shared.view.load().version);
     let rewriting;
     let mut task = task;
@@ -85,7 +85,7 @@ pub fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
 ///
 /// # Errors
 /// As for [`compact_once`].
-pub fn run_filter_rebuild(shared: &Shared, task: &CompactionTask) -> Result<()> {
+pub(crate) fn run_filter_rebuild(shared: &Shared, task: &CompactionTask) -> Result<()> {
     let version = Arc::clone(&shared.view.load().version);
     let filter = filter_budget::rebuild_filter(shared, &version, task);
     run_with_filter(shared, &version, task, filter)
@@ -137,7 +137,7 @@ fn run_with_filter(
 /// # Errors
 /// Inputs that cannot be read or are damaged, outputs that cannot be written, or
 /// [`Error::Closed`] when stopped. No output file remains.
-pub fn merge(
+pub(crate) fn merge(
     context: &JobContext<'_>,
     task: &CompactionTask,
     version: &Version,

@@ -19,7 +19,7 @@ use crate::tree::edit::FileMeta;
 
 /// The key ranges of all tables that are older than the inputs of a job.
 #[derive(Debug, Default)]
-pub struct KeysBelow {
+pub(crate) struct KeysBelow {
     /// Each sorted by key and disjoint, with the index of the first table not wholly before the
     /// current key.
     runs: Vec<(Vec<Arc<FileMeta>>, usize)>,
@@ -28,14 +28,14 @@ pub struct KeysBelow {
 impl KeysBelow {
     /// `sorted` holds levels from 1 on, `unsorted` tables of level 0.
     #[must_use]
-    pub fn new(sorted: &[Vec<Arc<FileMeta>>], unsorted: &[Arc<FileMeta>]) -> Self {
+    pub(crate) fn new(sorted: &[Vec<Arc<FileMeta>>], unsorted: &[Arc<FileMeta>]) -> Self {
         let levels = sorted.iter().filter(|tables| !tables.is_empty()).cloned();
         let singles = unsorted.iter().map(|meta| vec![Arc::clone(meta)]);
         KeysBelow { runs: levels.chain(singles).map(|tables| (tables, 0)).collect() }
     }
 
     /// True if `key` lies in the range of some table. Keys must come in ascending order.
-    pub fn may_hold(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn may_hold(&mut self, key: &[u8]) -> bool {
         let mut held = false;
         for (tables, first) in &mut self.runs {
             while tables.get(*first).is_some_and(|meta| meta.last_key() < key) {
@@ -49,7 +49,7 @@ impl KeysBelow {
 
 /// The decision on one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// False if no read can see the entry.
     pub keep: bool,
     /// True for the first entry of a user key: only here may an output table end.
@@ -58,7 +58,7 @@ pub struct Decision {
 
 /// Decides on the entries of one merge.
 #[derive(Debug)]
-pub struct SnapshotStripes {
+pub(crate) struct SnapshotStripes {
     snapshots: Vec<SequenceNumber>,
     below: KeysBelow,
     /// The key of the entry before.
@@ -70,13 +70,18 @@ pub struct SnapshotStripes {
 impl SnapshotStripes {
     /// `snapshots` ascending, the published sequence last; without any, everything is kept.
     #[must_use]
-    pub fn new(snapshots: &[SequenceNumber], below: KeysBelow) -> Self {
+    pub(crate) fn new(snapshots: &[SequenceNumber], below: KeysBelow) -> Self {
         let snapshots = snapshots.to_vec();
         SnapshotStripes { snapshots, below, current_key: None, stripe_above: None }
     }
 
     /// Whether to keep the next entry.
-    pub fn decide(&mut self, key: &[u8], sequence: SequenceNumber, kind: ValueKind) -> Decision {
+    pub(crate) fn decide(
+        &mut self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        kind: ValueKind,
+    ) -> Decision {
         let first_of_key = self.current_key.as_deref() != Some(key);
         if first_of_key {
             let current = self.current_key.get_or_insert_default();

@@ -30,7 +30,7 @@ const NEIGHBOUR_FACTOR: u64 = 2;
 
 /// One compaction.
 #[derive(Clone, Debug)]
-pub struct CompactionTask {
+pub(crate) struct CompactionTask {
     /// Where the inputs are.
     pub input_level: usize,
     /// Where the outputs go; the input level itself when it is only cleaned.
@@ -51,7 +51,7 @@ impl CompactionTask {
     /// The task that merges `inputs` into the level under theirs. The inputs must already be
     /// closed under overlap at their own level, and that must not be the last one.
     #[must_use]
-    pub fn down(
+    pub(crate) fn down(
         levels: &LevelFiles,
         level: usize,
         inputs: Vec<Arc<FileMeta>>,
@@ -83,7 +83,7 @@ impl CompactionTask {
     /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
     /// level they must be neighbours.
     #[must_use]
-    pub fn rewrite(levels: &LevelFiles, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
+    pub(crate) fn rewrite(levels: &LevelFiles, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
         let oldest = inputs.iter().map(|meta| meta.smallest_sequence).min().unwrap_or(0);
         let is_older = |meta: &&Arc<FileMeta>| meta.largest_sequence < oldest;
         let older = match level {
@@ -103,12 +103,12 @@ impl CompactionTask {
 
     /// The tables one level under the output that share keys with the task.
     #[must_use]
-    pub fn grandparents(&self) -> &[Arc<FileMeta>] {
+    pub(crate) fn grandparents(&self) -> &[Arc<FileMeta>] {
         self.below.first().map_or(&[], Vec::as_slice)
     }
 
     /// All tables that the task replaces, with their levels.
-    pub fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> + Clone {
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> + Clone {
         let upper = self.inputs.iter().map(|meta| (self.input_level, meta));
         upper.chain(self.overlapping.iter().map(|meta| (self.output_level, meta)))
     }
@@ -116,7 +116,7 @@ impl CompactionTask {
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
     /// ignores `added`.
     #[must_use]
-    pub fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
+    pub(crate) fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
         let added = match self.inputs.first() {
             Some(moved) if self.trivial_move => vec![(**moved).clone()],
             _ => added,
@@ -179,7 +179,7 @@ pub(crate) mod tests {
     use crate::tree::testing::drawn_levels;
 
     /// Limits that fit drawn trees, whose tables have some hundred bytes.
-    pub const OPTIONS: CompactionOptions = CompactionOptions {
+    pub(crate) const OPTIONS: CompactionOptions = CompactionOptions {
         level0_compaction_trigger: 4,
         level_base_bytes: 300,
         level_multiplier: 10,
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     /// A task as text: `L0 5 4 + L1 2 -> L1`, with a note for moves.
-    pub fn described(task: Option<&CompactionTask>) -> String {
+    pub(crate) fn described(task: Option<&CompactionTask>) -> String {
         let Some(task) = task else { return "nothing".to_string() };
         let numbers = |tables: &[Arc<FileMeta>]| {
             tables.iter().map(|meta| format!(" {}", meta.number)).collect::<String>()
@@ -209,7 +209,7 @@ pub(crate) mod tests {
 
     /// What `task` leaves of `levels`, its outputs being one table `number` over all its keys and
     /// sequences.
-    pub fn after(levels: &LevelFiles, task: &CompactionTask, number: u64) -> LevelFiles {
+    pub(crate) fn after(levels: &LevelFiles, task: &CompactionTask, number: u64) -> LevelFiles {
         let mut next = levels.clone();
         let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
         let all: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();

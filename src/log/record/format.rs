@@ -9,32 +9,32 @@ use crate::base::error::Error;
 use std::path::Path;
 
 /// Bytes of a page; no fragment crosses the end of one.
-pub const PAGE_BYTES: usize = 32 << 10;
+pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
 /// The unit that a disk writes whole or not at all.
-pub const SECTOR_BYTES: usize = 512;
+pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// Bytes before the payload of a fragment.
-pub const FRAGMENT_HEADER_BYTES: usize = 11;
+pub(crate) const FRAGMENT_HEADER_BYTES: usize = 11;
 
 /// Bytes before the first fragment of a file.
-pub const FILE_HEADER_BYTES: usize = 20;
+pub(crate) const FILE_HEADER_BYTES: usize = 20;
 
 /// The format version this siftdb writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// A whole record.
-pub const TYPE_FULL: u8 = 1;
+pub(crate) const TYPE_FULL: u8 = 1;
 /// The first fragment of several.
-pub const TYPE_FIRST: u8 = 2;
+pub(crate) const TYPE_FIRST: u8 = 2;
 /// Neither first nor last.
-pub const TYPE_MIDDLE: u8 = 3;
+pub(crate) const TYPE_MIDDLE: u8 = 3;
 /// The last fragment of several.
-pub const TYPE_LAST: u8 = 4;
+pub(crate) const TYPE_LAST: u8 = 4;
 
 /// The files that hold records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordFile {
+pub(crate) enum RecordFile {
     /// A write-ahead log.
     Wal,
     /// A manifest.
@@ -44,7 +44,7 @@ pub enum RecordFile {
 impl RecordFile {
     /// The first 8 bytes of such a file.
     #[must_use]
-    pub fn magic(self) -> [u8; 8] {
+    pub(crate) fn magic(self) -> [u8; 8] {
         match self {
             RecordFile::Wal => *b"siftdbWL",
             RecordFile::Manifest => *b"siftdbMF",
@@ -53,13 +53,13 @@ impl RecordFile {
 
     /// The header of file `number`.
     #[must_use]
-    pub fn header(self, number: u64) -> Vec<u8> {
+    pub(crate) fn header(self, number: u64) -> Vec<u8> {
         header_of_version(self, number, FORMAT_VERSION)
     }
 
     /// Compares the first bytes of a file with the header that file `number` must have.
     #[must_use]
-    pub fn check_header(self, number: u64, bytes: &[u8]) -> HeaderState {
+    pub(crate) fn check_header(self, number: u64, bytes: &[u8]) -> HeaderState {
         let expected = self.header(number);
         let found = bytes.get(..FILE_HEADER_BYTES).unwrap_or(bytes);
         if found == expected {
@@ -104,20 +104,20 @@ fn header_of_version(file: RecordFile, number: u64, version: u32) -> Vec<u8> {
 
 /// The part of a file number that every fragment contains.
 #[must_use]
-pub fn low_half(number: u64) -> u32 {
+pub(crate) fn low_half(number: u64) -> u32 {
     number as u32
 }
 
 /// The low half of the file number in a header, without a check: for printing files whose name has
 /// no number.
 #[must_use]
-pub fn claimed_number(bytes: &[u8]) -> u64 {
+pub(crate) fn claimed_number(bytes: &[u8]) -> u64 {
     u64::from(get_u32(bytes, 12).unwrap_or(0))
 }
 
 /// The state of the header of a record file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeaderState {
+pub(crate) enum HeaderState {
     /// The expected header.
     Good,
     /// A header that a crash interrupted: cut off, or zeros.
@@ -128,7 +128,7 @@ pub enum HeaderState {
 
 /// Why bytes cannot be decoded that a crash cannot have caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Undecodable {
+pub(crate) enum Undecodable {
     /// siftdb does not write such bytes.
     Damaged(String),
     /// The bytes have a version or kind that this siftdb does not know.
@@ -138,7 +138,7 @@ pub enum Undecodable {
 impl Undecodable {
     /// The error for these bytes at `offset` of `path`.
     #[must_use]
-    pub fn into_error(self, path: &Path, offset: u64) -> Error {
+    pub(crate) fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {
             Undecodable::Damaged(what) => Error::corruption(path, offset, what),
             Undecodable::Unknown(what) => Error::UnsupportedFormat {

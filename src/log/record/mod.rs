@@ -16,6 +16,6 @@
 //! [`writer`] appends. [`reader`] reads back, and says whether a crash can have caused a bad place;
 //! `wal` and `tree::manifest` decide what that means for the data.
 
-pub mod reader;
-pub mod writer;
-pub mod format;
+pub(crate) mod reader;
+pub(crate) mod writer;
+pub(crate) mod format;

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 const SEARCH_FACTOR: u64 = 16;
 
 /// The largest read: whole pages.
-pub const WINDOW_BYTES: usize = 32 * PAGE_BYTES;
+pub(crate) const WINDOW_BYTES: usize = 32 * PAGE_BYTES;
 
 /// The longest record: a write group with the largest batch, or the snapshot of a manifest.
 const RECORD_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
@@ -40,7 +40,7 @@ const FRAGMENT_HEADER: u64 = FRAGMENT_HEADER_BYTES as u64;
 
 /// A whole record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// The start of its first fragment.
     pub start: u64,
     /// The end of its last fragment.
@@ -51,7 +51,7 @@ pub struct Record<'a> {
 
 /// A place without a valid record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadPlace {
+pub(crate) struct BadPlace {
     /// The start of the bad fragment.
     pub offset: u64,
     /// What is wrong there.
@@ -62,7 +62,7 @@ pub struct BadPlace {
 
 /// What the reader finds next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub(crate) enum Step<'a> {
     /// A record.
     Record(Record<'a>),
     /// A bad place; the next step returns the next record after it.
@@ -145,7 +145,7 @@ fn last_not_zero(bytes: &[u8]) -> Option<usize> {
 
 /// Reads the records of one file in order.
 #[derive(Debug)]
-pub struct RecordReader {
+pub(crate) struct RecordReader {
     window: Window,
     number: u64,
     position: u64,
@@ -179,7 +179,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// `Io`.
-    pub fn open(env: &dyn Env, path: &Path, number: u64) -> Result<Self> {
+    pub(crate) fn open(env: &dyn Env, path: &Path, number: u64) -> Result<Self> {
         RecordReader::open_to(env, path, number, u64::MAX)
     }
 
@@ -187,7 +187,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// `Io`.
-    pub fn open_to(env: &dyn Env, path: &Path, number: u64, bytes_max: u64) -> Result<Self> {
+    pub(crate) fn open_to(env: &dyn Env, path: &Path, number: u64, bytes_max: u64) -> Result<Self> {
         let file = env.open_random(path).map_err(|error| Error::io("open", path, error))?;
         let file_bytes = file.len().map_err(|error| Error::io("metadata", path, error))?;
         let mut window = Window {
@@ -204,7 +204,7 @@ impl RecordReader {
 
     /// The length of the file, or the bound that it was opened with.
     #[must_use]
-    pub fn file_bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         self.window.file_bytes
     }
 
@@ -212,7 +212,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// `Io`.
-    pub fn header(&mut self, kind: RecordFile) -> Result<HeaderState> {
+    pub(crate) fn header(&mut self, kind: RecordFile) -> Result<HeaderState> {
         Ok(kind.check_header(self.number, self.window.page(0)?))
     }
 
@@ -220,18 +220,18 @@ impl RecordReader {
     ///
     /// # Errors
     /// `Io`.
-    pub fn claimed_number(&mut self) -> Result<u64> {
+    pub(crate) fn claimed_number(&mut self) -> Result<u64> {
         Ok(claimed_number(self.window.page(0)?))
     }
 
     /// From now on expects another file number.
-    pub fn renumber(&mut self, number: u64) -> &mut Self {
+    pub(crate) fn renumber(&mut self, number: u64) -> &mut Self {
         self.number = number;
         self
     }
 
     /// Goes back to the first record.
-    pub fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.position = FILE_HEADER_BYTES as u64;
     }
 
@@ -239,7 +239,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// `Io`.
-    pub fn step(&mut self) -> Result<Step<'_>> {
+    pub(crate) fn step(&mut self) -> Result<Step<'_>> {
         match self.read_record(self.position)? {
             Attempt::Record(start, end) => {
                 self.position = end;

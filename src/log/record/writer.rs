@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Writes one record file.
 #[derive(Debug)]
-pub struct RecordWriter {
+pub(crate) struct RecordWriter {
     file: Box<dyn WritableFile>,
     path: PathBuf,
     number: u32,
@@ -39,7 +39,12 @@ pub struct RecordWriter {
 
 impl RecordWriter {
     /// Creates file `number`; writes nothing yet.
-    pub fn create(env: &dyn Env, path: &Path, kind: RecordFile, number: u64) -> Result<Self> {
+    pub(crate) fn create(
+        env: &dyn Env,
+        path: &Path,
+        kind: RecordFile,
+        number: u64,
+    ) -> Result<Self> {
         let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
         Ok(RecordWriter {
             file,
@@ -55,7 +60,10 @@ impl RecordWriter {
 
     /// Appends one record whose payload is the concatenation of `parts`. Returns the bytes that the
     /// file grew by.
-    pub fn append<'p>(&mut self, mut parts: impl Iterator<Item = &'p [u8]> + Clone) -> Result<u64> {
+    pub(crate) fn append<'p>(
+        &mut self,
+        mut parts: impl Iterator<Item = &'p [u8]> + Clone,
+    ) -> Result<u64> {
         self.check()?;
         let before = self.end;
         let mut left: usize = parts.clone().map(<[u8]>::len).sum();
@@ -107,27 +115,27 @@ impl RecordWriter {
     }
 
     /// Makes all appended records durable.
-    pub fn sync_data(&mut self) -> Result<()> {
+    pub(crate) fn sync_data(&mut self) -> Result<()> {
         self.check()?;
         let result = self.file.sync_data();
         self.keep_failure("sync_data", result)
     }
 
     /// Makes all appended records and the file's metadata durable.
-    pub fn sync_all(&mut self) -> Result<()> {
+    pub(crate) fn sync_all(&mut self) -> Result<()> {
         self.check()?;
         let result = self.file.sync_all();
         self.keep_failure("sync_all", result)
     }
 
     /// From now on preallocates zero-filled space after the last record, `step` bytes at a time.
-    pub fn allocate_ahead(&mut self, step: u64) {
+    pub(crate) fn allocate_ahead(&mut self, step: u64) {
         self.allocation_step = step;
     }
 
     /// Bytes of the file up to the end of its last record.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
 

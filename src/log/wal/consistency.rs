@@ -18,7 +18,7 @@ use std::path::Path;
 /// The mark of a clean close, in the last edit of a manifest. Every log was synced before the mark
 /// was written, so a log that ends before the mark is damaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanClose {
+pub(crate) struct CleanClose {
     /// The last log.
     pub log: u64,
     /// Where its last record ends, in bytes from its start.
@@ -29,7 +29,7 @@ pub struct CleanClose {
 
 /// What the manifest says about the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ManifestFacts {
+pub(crate) struct ManifestFacts {
     /// The number of the manifest in force.
     pub number: u64,
     /// The length of the manifest up to its last valid record.
@@ -63,7 +63,7 @@ impl ManifestFacts {
 
     /// Why log `number` must exist; `None` if nothing requires it.
     #[must_use]
-    pub fn needs(&self, number: u64) -> Option<&'static str> {
+    pub(crate) fn needs(&self, number: u64) -> Option<&'static str> {
         let is_last = self.clean_close.is_some_and(|close| close.log == number);
         match number {
             0 => None,
@@ -79,7 +79,7 @@ impl ManifestFacts {
 
     /// The first log that must exist and is not in `logs`, and why it must.
     #[must_use]
-    pub fn missing_from(&self, logs: &[u64]) -> Option<(u64, &'static str)> {
+    pub(crate) fn missing_from(&self, logs: &[u64]) -> Option<(u64, &'static str)> {
         let closed = self.clean_close.map_or(0, |close| close.log);
         let named = [self.log_number, self.session_log, closed].into_iter();
         let mut missing = named.filter(|number| !logs.contains(number));
@@ -89,7 +89,7 @@ impl ManifestFacts {
 
 /// The highest sequence that is known to have been durable, and what says so.
 #[derive(Clone, Debug, Default)]
-pub struct DurableWatermark {
+pub(crate) struct DurableWatermark {
     /// The sequence; 0 if nothing is known.
     pub sequence: SequenceNumber,
     /// The file and place that says so.
@@ -98,7 +98,7 @@ pub struct DurableWatermark {
 
 impl DurableWatermark {
     /// Raises the watermark to `sequence` if that is higher.
-    pub fn raise(&mut self, sequence: SequenceNumber, source: impl FnOnce() -> String) {
+    pub(crate) fn raise(&mut self, sequence: SequenceNumber, source: impl FnOnce() -> String) {
         if sequence > self.sequence {
             *self = DurableWatermark { sequence, source: source() };
         }
@@ -107,7 +107,7 @@ impl DurableWatermark {
 
 /// A record of a log, decoded and checked against the manifest.
 #[derive(Debug)]
-pub enum CheckedRecord<'a> {
+pub(crate) enum CheckedRecord<'a> {
     /// The start of a log.
     Start(WalStart),
     /// The start of a log that was created under a newer manifest than the one in force.
@@ -120,7 +120,7 @@ pub enum CheckedRecord<'a> {
 
 /// Decodes records and checks each of them against the manifest.
 #[derive(Debug)]
-pub struct ConsistencyCheck<'a> {
+pub(crate) struct ConsistencyCheck<'a> {
     /// The directory of the database.
     pub directory: &'a Path,
     /// What the manifest says.
@@ -134,7 +134,7 @@ pub struct ConsistencyCheck<'a> {
 impl<'a> ConsistencyCheck<'a> {
     /// A check against `facts`, before the first record.
     #[must_use]
-    pub fn new(directory: &'a Path, facts: &'a ManifestFacts) -> Self {
+    pub(crate) fn new(directory: &'a Path, facts: &'a ManifestFacts) -> Self {
         let highest_sequence = facts.last_sequence.max(facts.flushed_through);
         let mut durable = DurableWatermark::default();
         durable.raise(facts.synced_through, || "the manifest".into());
@@ -145,7 +145,11 @@ impl<'a> ConsistencyCheck<'a> {
     ///
     /// # Errors
     /// `UnsupportedFormat`; `Corruption` of the manifest if the record says that it was longer.
-    pub fn read<'r>(&mut self, log: &LogFile, record: &Record<'r>) -> Result<CheckedRecord<'r>> {
+    pub(crate) fn read<'r>(
+        &mut self,
+        log: &LogFile,
+        record: &Record<'r>,
+    ) -> Result<CheckedRecord<'r>> {
         let decoded = match decode(record.payload) {
             Ok(decoded) => decoded,
             Err(Undecodable::Damaged(what)) => return Ok(CheckedRecord::Damaged(what)),
@@ -177,7 +181,7 @@ impl<'a> ConsistencyCheck<'a> {
     ///
     /// # Errors
     /// `Io`; `Corruption` if there is another record.
-    pub fn expect_no_writes(&self, log: &LogFile, reader: &mut RecordReader) -> Result<()> {
+    pub(crate) fn expect_no_writes(&self, log: &LogFile, reader: &mut RecordReader) -> Result<()> {
         match reader.step()? {
             Step::Record(record) => Err(log.of_newer_manifest(record.start)),
             Step::Bad(_) | Step::End => Ok(()),

@@ -12,7 +12,7 @@ const LOG_BYTES_MAX: u64 = 16 << 30;
 
 /// The file of one log.
 #[derive(Clone, Debug)]
-pub struct LogFile {
+pub(crate) struct LogFile {
     /// The number in the name.
     pub number: u64,
     /// The path of the file.
@@ -22,7 +22,7 @@ pub struct LogFile {
 impl LogFile {
     /// Log `number` in `directory`.
     #[must_use]
-    pub fn new(directory: &Path, number: u64) -> Self {
+    pub(crate) fn new(directory: &Path, number: u64) -> Self {
         LogFile { number, path: FileName::Wal(number).path(directory) }
     }
 
@@ -30,7 +30,7 @@ impl LogFile {
     ///
     /// # Errors
     /// `Io`; `Corruption` if the file is longer than any log.
-    pub fn open(&self, env: &dyn Env, bytes_max: u64) -> Result<Option<RecordReader>> {
+    pub(crate) fn open(&self, env: &dyn Env, bytes_max: u64) -> Result<Option<RecordReader>> {
         match RecordReader::open_to(env, &self.path, self.number, bytes_max.min(LOG_BYTES_MAX + 1))
         {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -43,18 +43,18 @@ impl LogFile {
     }
 
     /// The error for damage at `offset`.
-    pub fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
+    pub(crate) fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(&self.path, offset, what)
     }
 
     /// The error for a record at `offset` that was written under a newer manifest.
     #[must_use]
-    pub fn of_newer_manifest(&self, offset: u64) -> Error {
+    pub(crate) fn of_newer_manifest(&self, offset: u64) -> Error {
         self.corruption(offset, "the log was in use under a newer manifest than CURRENT names")
     }
 }
 
 /// The error for a missing log; `why` says why it must exist.
-pub fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
+pub(crate) fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
     Error::missing(FileName::Wal(number).path(directory), why)
 }

@@ -11,13 +11,13 @@ use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{BadPlace, RecordReader, Step};
 
 /// The kind of a log's first record.
-pub const KIND_START: u8 = 1;
+pub(crate) const KIND_START: u8 = 1;
 /// The kind of a write batch.
-pub const KIND_BATCH: u8 = 2;
+pub(crate) const KIND_BATCH: u8 = 2;
 
 /// The first record of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WalStart {
+pub(crate) struct WalStart {
     /// The last sequence known to be durable when the log was created.
     pub synced_through: SequenceNumber,
     /// The number of the previous log; 0 if there is none.
@@ -36,7 +36,7 @@ pub struct WalStart {
 
 /// A decoded record of a log.
 #[derive(Clone, Copy, Debug)]
-pub struct WalRecord<'a> {
+pub(crate) struct WalRecord<'a> {
     /// The last sequence known to be durable when the record was written.
     pub synced_through: SequenceNumber,
     /// The contents of the record.
@@ -45,7 +45,7 @@ pub struct WalRecord<'a> {
 
 /// The contents of a record of a log.
 #[derive(Clone, Copy, Debug)]
-pub enum WalBody<'a> {
+pub(crate) enum WalBody<'a> {
     /// The first record.
     Start(WalStart),
     /// Writes.
@@ -54,7 +54,7 @@ pub enum WalBody<'a> {
 
 /// What [`visit`] finds in a log.
 #[derive(Debug)]
-pub enum WalItem<'a> {
+pub(crate) enum WalItem<'a> {
     /// A record that decodes. The dumps print it; `verify` only counts it.
     #[cfg_attr(not(any(feature = "cli", feature = "testing")), expect(dead_code))]
     Record(WalRecord<'a>),
@@ -65,7 +65,7 @@ pub enum WalItem<'a> {
 }
 
 /// Appends the payload of a start record.
-pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
+pub(crate) fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
     for field in [
         start.synced_through,
         start.previous_log,
@@ -80,7 +80,7 @@ pub fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
 }
 
 /// Decodes the payload of a record and checks all of it.
-pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
+pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
     let damaged = |what: &str| Undecodable::Damaged(what.into());
     let Some((&kind, front)) = payload.split_last() else {
         return Err(damaged("an empty record"));
@@ -123,7 +123,7 @@ pub fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
 
 /// The sequence of a batch's last entry; `None` for an empty batch or one above [`SEQUENCE_MAX`].
 #[must_use]
-pub fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
+pub(crate) fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
     let further = u64::from(batch.count).checked_sub(1)?;
     batch.sequence.checked_add(further).filter(|&last| batch.sequence > 0 && last <= SEQUENCE_MAX)
 }
@@ -141,7 +141,7 @@ fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
 ///
 /// # Errors
 /// `Io`.
-pub fn visit(
+pub(crate) fn visit(
     reader: &mut RecordReader,
     visit: &mut dyn FnMut(u64, u64, WalItem<'_>),
 ) -> Result<HeaderState, Error> {

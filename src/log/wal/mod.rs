@@ -18,10 +18,10 @@
 //! from damaged logs. Both read through [`consistency`] and hand out batches by [`replay`].
 //! [`file`] opens a log; [`format`] encodes and decodes payloads.
 
-pub mod salvage;
-pub mod recover;
-pub mod replay;
-pub mod consistency;
-pub mod file;
-pub mod writer;
-pub mod format;
+pub(crate) mod salvage;
+pub(crate) mod recover;
+pub(crate) mod replay;
+pub(crate) mod consistency;
+pub(crate) mod file;
+pub(crate) mod writer;
+pub(crate) mod format;

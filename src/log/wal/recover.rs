@@ -38,7 +38,7 @@ const BEHIND_CLOSE: u64 = 2 << 20;
 
 /// The history that the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveredLogs {
+pub(crate) struct RecoveredLogs {
     /// The last sequence of the history, tables included.
     pub last_sequence: SequenceNumber,
     /// The highest sequence in the manifest and in all records, dropped ones included. New writes
@@ -59,7 +59,7 @@ pub struct RecoveredLogs {
 ///
 /// # Errors
 /// As for [`survey`] and [`replay`].
-pub fn recover(
+pub(crate) fn recover(
     env: &dyn Env,
     directory: &Path,
     logs: &[u64],
@@ -76,7 +76,7 @@ pub fn recover(
 ///
 /// # Errors
 /// Damage: a durable write is missing, or a crash cannot have caused a bad place.
-pub fn survey(
+pub(crate) fn survey(
     env: &dyn Env,
     directory: &Path,
     logs: &[u64],
@@ -114,7 +114,12 @@ pub fn survey(
 ///
 /// # Errors
 /// Those of `apply`; `Corruption` if a log changed since the survey.
-pub fn replay(env: &dyn Env, directory: &Path, parts: &[LogPart], apply: Apply<'_>) -> Result<()> {
+pub(crate) fn replay(
+    env: &dyn Env,
+    directory: &Path,
+    parts: &[LogPart],
+    apply: Apply<'_>,
+) -> Result<()> {
     let mut next = None;
     let mut checked = |log: u64, batch: &DecodedBatch<'_>| {
         // Only the start of a log may skip sequences, and a part begins there.

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Batches of one log that follow each other without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogPart {
+pub(crate) struct LogPart {
     /// The number of the log.
     pub log: u64,
     /// Where the last of the batches ends, in bytes from the start of the log.
@@ -25,10 +25,10 @@ pub struct LogPart {
 }
 
 /// Receives each batch with the number of its log, in order.
-pub type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
+pub(crate) type Apply<'a> = &'a mut dyn FnMut(u64, &DecodedBatch<'_>) -> Result<()>;
 
 /// Adds a batch of `log` that ends at byte `end` to `parts`: to the last part if it continues it.
-pub fn push_batch(
+pub(crate) fn push_batch(
     parts: &mut Vec<LogPart>,
     log: u64,
     end: u64,
@@ -49,7 +49,7 @@ pub fn push_batch(
 ///
 /// # Errors
 /// Those of `apply`; `Io`; a log is missing.
-pub fn replay_parts(
+pub(crate) fn replay_parts(
     env: &dyn Env,
     directory: &Path,
     parts: &[LogPart],

@@ -26,7 +26,7 @@ use std::path::Path;
 
 /// The result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SalvagedLogs {
+pub(crate) struct SalvagedLogs {
     /// The last sequence that was recovered, tables included.
     pub last_sequence: SequenceNumber,
     /// The highest sequence in the manifest and in all records. New writes get higher sequences.
@@ -43,7 +43,7 @@ pub struct SalvagedLogs {
 ///
 /// # Errors
 /// A log that cannot be read at all, of an unknown format, or that belongs to another manifest.
-pub fn salvage(
+pub(crate) fn salvage(
     env: &dyn Env,
     directory: &Path,
     logs: &[u64],

@@ -23,7 +23,7 @@ use std::path::Path;
 
 /// Writes one log.
 #[derive(Debug)]
-pub struct WalWriter {
+pub(crate) struct WalWriter {
     records: RecordWriter,
     number: u64,
     allocation_step_bytes: u64,
@@ -35,7 +35,7 @@ impl WalWriter {
     /// Creates log `number` with its start record and makes its name durable. The first sync makes
     /// the start record durable. Preallocates `allocation_step_bytes` at a time after that. If this
     /// fails, the log is removed.
-    pub fn create(
+    pub(crate) fn create(
         env: &dyn Env,
         directory: &Path,
         number: u64,
@@ -59,7 +59,7 @@ impl WalWriter {
     /// Appends `count` entries, numbered from `sequence`, whose encodings are `entries` in order,
     /// as one record: recovery finds all of them or none. `synced_through` is the last sequence
     /// known to be durable. Returns the bytes that the log grew by.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         synced_through: SequenceNumber,
         sequence: SequenceNumber,
@@ -76,7 +76,7 @@ impl WalWriter {
     }
 
     /// Makes everything appended durable.
-    pub fn sync(&mut self) -> Result<()> {
+    pub(crate) fn sync(&mut self) -> Result<()> {
         self.records.sync_data()?;
         self.records.allocate_ahead(self.allocation_step_bytes);
         Ok(())
@@ -84,13 +84,13 @@ impl WalWriter {
 
     /// Bytes written. The file may be longer by its preallocated space.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.records.bytes()
     }
 
     /// The number in the log's name.
     #[must_use]
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 }

@@ -28,7 +28,7 @@ const SHORT_KEY_BYTES: usize = 16;
 
 /// What the keys of a block are, which decides what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockKeys {
+pub(crate) enum BlockKeys {
     /// Internal keys, in their order: a data block.
     Internal,
     /// Any bytes, in bytewise order: properties and metaindex.
@@ -37,7 +37,7 @@ pub enum BlockKeys {
 
 /// A sound block. `B` holds its bytes.
 #[derive(Clone, Debug)]
-pub struct Block<B = Box<[u8]>> {
+pub(crate) struct Block<B = Box<[u8]>> {
     /// The block. Where fingerprints are used, a table follows: where each entry begins, u16 each.
     bytes: B,
     /// How trailers are written; `None` where keys have none.
@@ -62,7 +62,7 @@ struct Trailers {
 
 /// Positions of one entry.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Bytes that the key shares with the entry before.
     pub shared: usize,
     /// Where its own bytes begin.
@@ -77,7 +77,7 @@ pub struct Entry {
 
 /// What a lookup found: the newest visible version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Sequence and kind.
     pub trailer: u64,
     /// Where the value begins in the block.
@@ -113,7 +113,7 @@ impl Trailers {
 impl Block {
     /// Checks `block`, decompressed and without its trailer, and copies it. The error says what is
     /// wrong.
-    pub fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
+    pub(crate) fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
         let mut parsed = Block::parse(block, keys)?;
         // Entry positions have to fit u16. A larger block has few entries, since they are large.
         if parsed.len > u32::from(u16::MAX) {
@@ -131,7 +131,7 @@ impl Block {
     }
 
     /// Bytes of memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Self>()
     }
 
@@ -139,7 +139,12 @@ impl Block {
     /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds
     /// after that end is unspecified. `None` as for `entry_at`.
     #[inline]
-    pub fn put_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
+    pub(crate) fn put_entry(
+        &self,
+        keys: &mut Vec<u8>,
+        start: usize,
+        at: usize,
+    ) -> Option<(Entry, usize)> {
         let key = keys.get_mut(start..).unwrap_or_default();
         match self.put_short_entry(key, at) {
             Some((entry, key_len)) => Some((entry, start + key_len)),
@@ -205,7 +210,7 @@ impl<B> Block<B> {
 impl<B: Deref<Target = [u8]>> Block<B> {
     /// A data block in the buffer that it was read to. It is checked unless `is_sound` says that
     /// the same bytes were found sound before. The error says what is wrong.
-    pub fn in_place(bytes: B, is_sound: bool) -> Result<Self, String> {
+    pub(crate) fn in_place(bytes: B, is_sound: bool) -> Result<Self, String> {
         let block = Self::parse(bytes, BlockKeys::Internal)?;
         if !is_sound {
             block.borrowed().check(|_| {})?;
@@ -215,7 +220,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     }
 
     /// A copy with bytes of its own, to be iterated over.
-    pub fn to_owned_block(&self) -> Block {
+    pub(crate) fn to_owned_block(&self) -> Block {
         Block { fingerprints: 0, ..self.with_bytes(Box::from(self.contents())) }
     }
 
@@ -231,31 +236,31 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Where the entries end.
     #[inline]
-    pub fn entries_end(&self) -> usize {
+    pub(crate) fn entries_end(&self) -> usize {
         self.entries_end as usize
     }
 
     /// Number of restart intervals.
     #[inline]
-    pub fn restarts(&self) -> usize {
+    pub(crate) fn restarts(&self) -> usize {
         self.restarts as usize
     }
 
     /// The block; positions in it come from [`Found`] and [`Entry`].
-    pub fn contents(&self) -> &[u8] {
+    pub(crate) fn contents(&self) -> &[u8] {
         self.slice(0, self.len as usize)
     }
 
     /// These bytes of the block; empty where they are not in it.
     #[inline]
-    pub fn slice(&self, start: usize, end: usize) -> &[u8] {
+    pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.bytes.get(start..end).unwrap_or_default()
     }
 
     /// The newest version of the key that its sequence can see, in a block of internal keys.
     /// `xxph3` is the hash of the user key.
     #[inline]
-    pub fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
+    pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
         if self.fingerprints == 0 {
             return self.borrowed().get_by_order(key);
         }
@@ -322,14 +327,14 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
     #[inline]
-    pub fn prefetch(&self, bytes: Range<usize>) {
+    pub(crate) fn prefetch(&self, bytes: Range<usize>) {
         for at in (bytes.start..bytes.end.min(self.len as usize)).step_by(LINE_BYTES) {
             prefetch(&self.bytes, at);
         }
     }
 
     /// How many restart entries are below the internal key `bound`.
-    pub fn restarts_below(&self, bound: &[u8]) -> usize {
+    pub(crate) fn restarts_below(&self, bound: &[u8]) -> usize {
         let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
         let (mut low, mut high) = (0, self.restarts());
         while low < high {
@@ -346,7 +351,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Where restart interval `interval` begins; `None` beyond the last.
     #[inline]
-    pub fn restart(&self, interval: usize) -> Option<usize> {
+    pub(crate) fn restart(&self, interval: usize) -> Option<usize> {
         if interval >= self.restarts() {
             return None;
         }
@@ -355,7 +360,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Decodes the entry at `at`; `None` at the end of the entries and where none is sound.
     #[inline]
-    pub fn entry_at(&self, at: usize) -> Option<Entry> {
+    pub(crate) fn entry_at(&self, at: usize) -> Option<Entry> {
         let header = self.bytes.get(at..self.entries_end())?;
         let (shared, non_shared, value_len, header_len) = match *header {
             [shared, non_shared, value_len, ..] if (shared | non_shared | value_len) < 0x80 => {
@@ -376,13 +381,13 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// The bytes of the key of `entry` that it does not share.
     #[inline]
-    pub fn own_key(&self, entry: &Entry) -> &[u8] {
+    pub(crate) fn own_key(&self, entry: &Entry) -> &[u8] {
         self.slice(entry.key_start, entry.key_end)
     }
 
     /// The trailer of `entry`; `None` in a block whose keys have none.
     #[inline]
-    pub fn trailer(&self, entry: &Entry) -> Option<u64> {
+    pub(crate) fn trailer(&self, entry: &Entry) -> Option<u64> {
         self.trailers?.get(&self.bytes, entry.key_end)
     }
 }
@@ -633,7 +638,7 @@ fn compare(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::base::key::{
         SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer, user_key,
@@ -643,11 +648,11 @@ pub mod tests {
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 
-    pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+    pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
     /// User keys over few letters, some of them trailer-like bytes, so that prefixes abound; few
     /// sequences, so that versions do.
-    pub fn entries() -> impl Strategy<Value = Entries> {
+    pub(crate) fn entries() -> impl Strategy<Value = Entries> {
         let letter = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(0xff)];
         let key = (vec(letter, 0..12), prop_oneof![4 => 0u64..8, 1 => Just(SEQUENCE_MAX)]);
         btree_set(key, 0..120).prop_map(|keys| {
@@ -667,7 +672,7 @@ pub mod tests {
         })
     }
 
-    pub fn built(entries: &Entries, restart_interval: usize, hash_index: bool) -> Vec<u8> {
+    pub(crate) fn built(entries: &Entries, restart_interval: usize, hash_index: bool) -> Vec<u8> {
         let mut builder = BlockBuilder::data(restart_interval, hash_index);
         for (key, value) in entries {
             builder.add(key, value);
@@ -675,7 +680,7 @@ pub mod tests {
         builder.finish().to_vec()
     }
 
-    pub fn block(entries: &Entries, restart_interval: usize, hash_index: bool) -> Block {
+    pub(crate) fn block(entries: &Entries, restart_interval: usize, hash_index: bool) -> Block {
         Block::new(&built(entries, restart_interval, hash_index), BlockKeys::Internal).unwrap()
     }
 

@@ -32,14 +32,14 @@ const BUFFER_BYTES_MAX: usize = 256 << 10;
 
 /// A block in the buffers that it was read to: one pointer, so that moving it is cheap.
 #[derive(Debug)]
-pub struct BlockBuffer {
+pub(crate) struct BlockBuffer {
     /// `None` only while it is dropped.
     buffers: Option<Box<Buffers>>,
 }
 
 impl BlockBuffer {
     /// Room for a block of `stored_len` bytes, trailer included. Its contents are unspecified.
-    pub fn new(stored_len: usize) -> Self {
+    pub(crate) fn new(stored_len: usize) -> Self {
         // The thread-local is gone while the thread ends.
         let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
         grow(&mut buffers.stored, stored_len);
@@ -49,25 +49,25 @@ impl BlockBuffer {
     }
 
     /// The block as stored, with its trailer.
-    pub fn stored(&self) -> &[u8] {
+    pub(crate) fn stored(&self) -> &[u8] {
         let stored = self.buffers.as_ref().and_then(|b| b.stored.get(..b.stored_len));
         stored.unwrap_or_default()
     }
 
     /// The same, to read into.
-    pub fn stored_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn stored_mut(&mut self) -> &mut [u8] {
         let stored = self.buffers.as_mut().and_then(|b| b.stored.get_mut(..b.stored_len));
         stored.unwrap_or_default()
     }
 
     /// The checksum in its trailer. Two reads of one block of one table that have the same
     /// checksum, which holds, have the same bytes.
-    pub fn checksum(&self) -> u32 {
+    pub(crate) fn checksum(&self) -> u32 {
         self.stored().last_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
     }
 
     /// Decompresses a block that Snappy compressed. The error says what is wrong.
-    pub fn decompress(&mut self) -> Result<(), String> {
+    pub(crate) fn decompress(&mut self) -> Result<(), String> {
         let Some(buffers) = self.buffers.as_mut() else { return Ok(()) };
         let compressed = without_trailer(&buffers.stored, buffers.stored_len);
         let declared = snap::raw::decompress_len(compressed).map_err(|error| error.to_string())?;

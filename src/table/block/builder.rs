@@ -22,23 +22,23 @@ use crate::filter::hash::xxph3_64;
 
 /// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger
 /// block a binary search is faster.
-pub const FINGERPRINTS_MAX: usize = 1024;
+pub(crate) const FINGERPRINTS_MAX: usize = 1024;
 
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
-pub const RESTART_INTERVAL_MAX: usize = 256;
+pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
 /// Top bit of the restart count: the block has a hash index.
-pub const HASH_INDEX_FLAG: u32 = 1 << 31;
+pub(crate) const HASH_INDEX_FLAG: u32 = 1 << 31;
 
 /// The fingerprint of a key with this XXPH3 hash.
 #[inline]
-pub fn fingerprint_of(xxph3: u64) -> u8 {
+pub(crate) fn fingerprint_of(xxph3: u64) -> u8 {
     (xxph3 >> 24) as u8
 }
 
 /// Builds blocks one after the other, and reuses its memory.
 #[derive(Debug)]
-pub struct BlockBuilder {
+pub(crate) struct BlockBuilder {
     restart_interval: usize,
     internal_keys: bool,
     hash_index: bool,
@@ -61,7 +61,7 @@ pub struct BlockBuilder {
 
 impl BlockBuilder {
     /// A builder for keys that are any bytes: indexes, properties, metaindex. No hash index.
-    pub fn new(restart_interval: usize) -> Self {
+    pub(crate) fn new(restart_interval: usize) -> Self {
         BlockBuilder {
             restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
             internal_keys: false,
@@ -80,12 +80,12 @@ impl BlockBuilder {
     }
 
     /// A builder for data blocks, whose keys are internal keys.
-    pub fn data(restart_interval: usize, hash_index: bool) -> Self {
+    pub(crate) fn data(restart_interval: usize, hash_index: bool) -> Self {
         BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
     }
 
     /// Adds an entry. In a data block the key must be an internal key.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
         let (key, trailer) = match split_internal_key(key) {
             Some((user_key, trailer)) if self.internal_keys => (user_key, Some(trailer)),
             _ => (key, None),
@@ -122,12 +122,12 @@ impl BlockBuilder {
     }
 
     /// Entries added since the last reset.
-    pub fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 
     /// Size of the block if it were finished now.
-    pub fn estimated_bytes(&self) -> usize {
+    pub(crate) fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
         let trailers = if self.internal_keys { INTERNAL_KEY_TRAILER_BYTES + 1 } else { 0 };
         let narrowed = self.trailers.len() * (INTERNAL_KEY_TRAILER_BYTES - self.trailer_width());
@@ -135,7 +135,7 @@ impl BlockBuilder {
     }
 
     /// Completes the block. Call `reset` before the next `add`.
-    pub fn finish(&mut self) -> &[u8] {
+    pub(crate) fn finish(&mut self) -> &[u8] {
         let width = self.trailer_width();
         if self.internal_keys {
             self.narrow_trailers(width);
@@ -156,7 +156,7 @@ impl BlockBuilder {
     }
 
     /// Starts the next block.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.buffer.clear();
         self.restarts.clear();
         self.restarts.push(0);

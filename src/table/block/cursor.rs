@@ -22,7 +22,7 @@ struct Decoded {
 /// A position in a block, in one direction. Legal calls: `seek (key | value | next)*`, the latter
 /// while `valid`, always with the block of the last seek.
 #[derive(Debug)]
-pub struct BlockCursor {
+pub(crate) struct BlockCursor {
     direction: Direction,
     valid: bool,
     current: Decoded,
@@ -39,7 +39,7 @@ pub struct BlockCursor {
 
 impl BlockCursor {
     /// A cursor that is not positioned.
-    pub fn new(direction: Direction) -> Self {
+    pub(crate) fn new(direction: Direction) -> Self {
         BlockCursor {
             direction,
             valid: false,
@@ -52,7 +52,7 @@ impl BlockCursor {
     }
 
     /// Positions as `base::iterator::api` says; `bound` is an internal key.
-    pub fn seek(&mut self, block: &Block, bound: Option<&[u8]>) {
+    pub(crate) fn seek(&mut self, block: &Block, bound: Option<&[u8]>) {
         match self.direction {
             Direction::Forward => self.seek_forward(block, bound),
             Direction::Reverse => self.seek_reverse(block, bound),
@@ -61,7 +61,7 @@ impl BlockCursor {
 
     /// The next entry in the cursor's direction; answers `valid`.
     #[inline]
-    pub fn next(&mut self, block: &Block) -> bool {
+    pub(crate) fn next(&mut self, block: &Block) -> bool {
         match self.direction {
             Direction::Forward => self.decode_next(block),
             Direction::Reverse => self.step_back(block),
@@ -71,31 +71,31 @@ impl BlockCursor {
 
     /// Positioned at an entry?
     #[inline]
-    pub fn valid(&self) -> bool {
+    pub(crate) fn valid(&self) -> bool {
         self.valid
     }
 
     /// The key; empty unless valid.
     #[inline]
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         self.keys.get(self.current.key_start..self.current.key_end).unwrap_or_default()
     }
 
     /// Where the value is in the block: start and length.
     #[inline]
-    pub fn value_range(&self) -> (usize, usize) {
+    pub(crate) fn value_range(&self) -> (usize, usize) {
         (self.current.value_start, self.current.value_end - self.current.value_start)
     }
 
     /// Forward: where the next entry begins.
     #[inline]
-    pub fn next_at(&self) -> usize {
+    pub(crate) fn next_at(&self) -> usize {
         self.next
     }
 
     /// The value.
     #[inline]
-    pub fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
+    pub(crate) fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
         block.slice(self.current.value_start, self.current.value_end)
     }
 
@@ -177,7 +177,7 @@ impl BlockCursor {
 }
 
 /// Passes every entry of a block, key and value, to `take`, which may end this by an error.
-pub fn for_each_entry<E>(
+pub(crate) fn for_each_entry<E>(
     block: &Block,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {

@@ -3,7 +3,7 @@
 //! `builder` writes a block; `buffer` is what one is read to; `block` checks and searches it;
 //! `cursor` iterates over it.
 
-pub mod cursor;
-pub mod block;
-pub mod buffer;
-pub mod builder;
+pub(crate) mod cursor;
+pub(crate) mod block;
+pub(crate) mod buffer;
+pub(crate) mod builder;

@@ -29,7 +29,7 @@ const TAIL_BYTES: usize = 5;
 
 /// Writes a block-based filter.
 #[derive(Debug)]
-pub struct BlockBasedBuilder {
+pub(crate) struct BlockBasedBuilder {
     base_lg: u32,
     window: FilterBuilder,
     filters: Vec<u8>,
@@ -39,13 +39,13 @@ pub struct BlockBasedBuilder {
 
 impl BlockBasedBuilder {
     /// A filter for each `window_bytes`, a power of two.
-    pub fn new(window: FilterBuilder, window_bytes: usize) -> Self {
+    pub(crate) fn new(window: FilterBuilder, window_bytes: usize) -> Self {
         let base_lg = window_bytes.max(1).ilog2();
         BlockBasedBuilder { base_lg, window, filters: Vec::new(), offsets: Vec::new(), entries: 0 }
     }
 
     /// The next keys belong to a data block at `data_offset`, counted from the first one.
-    pub fn start_block(&mut self, data_offset: u64) -> Result<()> {
+    pub(crate) fn start_block(&mut self, data_offset: u64) -> Result<()> {
         while data_offset >> self.base_lg > self.offsets.len() as u64 {
             self.finish_window()?;
         }
@@ -53,12 +53,15 @@ impl BlockBasedBuilder {
     }
 
     /// Adds a user key.
-    pub fn add_key(&mut self, user_key: &[u8]) {
+    pub(crate) fn add_key(&mut self, user_key: &[u8]) {
         self.window.add_key(user_key);
     }
 
     /// Writes the block; nothing if there were no keys.
-    pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
+    pub(crate) fn finish(
+        &mut self,
+        sink: &mut dyn BlockSink,
+    ) -> Result<Option<FilterBlockSummary>> {
         let contents = self.finish_contents()?;
         write_one_block(&contents, self.entries, sink)
     }
@@ -89,7 +92,7 @@ impl BlockBasedBuilder {
 
 /// Reads a block-based filter.
 #[derive(Debug)]
-pub struct BlockBasedReader {
+pub(crate) struct BlockBasedReader {
     /// The block.
     pub source: FilterSource,
     pinned: Option<Arc<[u8]>>,
@@ -97,18 +100,18 @@ pub struct BlockBasedReader {
 
 impl BlockBasedReader {
     /// Reads the block at each use, until it is pinned.
-    pub fn new(source: FilterSource) -> Self {
+    pub(crate) fn new(source: FilterSource) -> Self {
         BlockBasedReader { source, pinned: None }
     }
 
     /// Loads the block to stay; if that fails it is fetched at each use.
-    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
+    pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         self.pinned = self.source.load(file, io);
     }
 
     /// Memory held.
     #[cfg(test)]
-    pub fn pinned_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.pinned.as_ref().map_or(0, |bytes| bytes.len() as u64)
     }
 
@@ -116,7 +119,7 @@ impl BlockBasedReader {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self, file: &TableFile) -> Result<()> {
+    pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
         let handle = self.source.handle;
         let contents = file.read_filter(handle, &mut TableIo::default())?;
         let base_lg = contents.last().copied().unwrap_or_default();
@@ -137,7 +140,7 @@ impl BlockBasedReader {
     }
 
     /// May the data block at `block_offset` hold the key?
-    pub fn block_may_contain(
+    pub(crate) fn block_may_contain(
         &self,
         file: &TableFile,
         block_offset: u64,
@@ -150,7 +153,12 @@ impl BlockBasedReader {
 
     /// Asks for every key without a verdict whether the data block that the index named may hold
     /// it. One fetch of the filter block where it is not pinned.
-    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+    pub(crate) fn ask_blocks(
+        &self,
+        file: &TableFile,
+        keys: &mut [&mut BatchKey<'_>],
+        io: &mut TableIo,
+    ) {
         self.with_contents(file, io, |contents, io| {
             for key in keys {
                 if let (FilterVerdict::NotConsulted, Some(block)) = (key.verdict, key.block) {

@@ -31,7 +31,7 @@ use crate::table::index::CachedBlock;
 
 /// Collects the keys of one table and writes its filter.
 #[derive(Debug)]
-pub struct FilterBlockBuilder {
+pub(crate) struct FilterBlockBuilder {
     layout: LayoutBuilder,
     /// The first error; `finish` returns it.
     failed: Option<Error>,
@@ -46,7 +46,7 @@ enum LayoutBuilder {
 
 impl FilterBlockBuilder {
     /// A builder for one table.
-    pub fn new(filter: &TableFilter, construction: &Construction) -> Self {
+    pub(crate) fn new(filter: &TableFilter, construction: &Construction) -> Self {
         let members = filter.members.clone();
         let keys = match filter.layout {
             FilterLayout::BlockBased { .. } => filter.encoding.block_based_builder(),
@@ -67,7 +67,7 @@ impl FilterBlockBuilder {
 
     /// The next keys belong to the data block that will be at `data_offset`, counted from the first
     /// one. To be called once more after the last block.
-    pub fn start_block(&mut self, data_offset: u64) {
+    pub(crate) fn start_block(&mut self, data_offset: u64) {
         if let (LayoutBuilder::BlockBased(builder), None) = (&mut self.layout, &self.failed) {
             self.failed = builder.start_block(data_offset).err();
         }
@@ -75,7 +75,7 @@ impl FilterBlockBuilder {
 
     /// Adds a user key; keys come sorted and may repeat.
     #[inline]
-    pub fn add_key(&mut self, user_key: &[u8]) {
+    pub(crate) fn add_key(&mut self, user_key: &[u8]) {
         if self.failed.is_some() {
             return;
         }
@@ -92,7 +92,7 @@ impl FilterBlockBuilder {
 
     /// Writes the filter. `None` if there were no keys; the table then has no metaindex entry for a
     /// filter. An error is the sink's, or says that a user's policy broke its contract.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
@@ -109,7 +109,7 @@ impl FilterBlockBuilder {
 }
 
 /// The filter of an open table, pinned or fetched at each use.
-pub struct OpenFilter {
+pub(crate) struct OpenFilter {
     layout: Layout,
     members: FilterMembers,
     /// For what is pinned.
@@ -127,7 +127,7 @@ enum Layout {
 impl OpenFilter {
     /// The filter that the metaindex names; the first known one where a table has several. No I/O:
     /// blocks come through the cache until [`pin`](Self::pin).
-    pub fn new(
+    pub(crate) fn new(
         metaindex: &[(String, BlockHandle)],
         custom: &[Arc<dyn FilterPolicy>],
         members: FilterMembers,
@@ -139,7 +139,7 @@ impl OpenFilter {
 
     /// Pins the filter, or the top-level index of partitions, as far as `pinning` wants it and the
     /// cache grants the memory. Damage is counted; what could not be loaded is fetched at each use.
-    pub fn pin(&mut self, file: &TableFile, pinning: FilterPinning, io: &mut TableIo) {
+    pub(crate) fn pin(&mut self, file: &TableFile, pinning: FilterPinning, io: &mut TableIo) {
         let bytes = self.bytes_to_pin();
         if bytes > 0 && pinning != FilterPinning::None {
             self.memory = file.cache().try_reserve(bytes);
@@ -150,7 +150,7 @@ impl OpenFilter {
     }
 
     /// Pins the partitions too, if their index is pinned and the cache has room for them.
-    pub fn pin_partitions(&mut self, file: &TableFile) {
+    pub(crate) fn pin_partitions(&mut self, file: &TableFile) {
         if let Layout::Partitioned(reader) = &mut self.layout {
             reader.pin_partitions(file);
         }
@@ -179,7 +179,7 @@ impl OpenFilter {
     ///
     /// # Errors
     /// The first damage, with the remedy that goes with filters; `Io`.
-    pub fn check(&self, file: &TableFile) -> Result<()> {
+    pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
         let checked = match &self.layout {
             Layout::None => Ok(()),
             Layout::BlockBased(reader) => reader.check(file),
@@ -190,23 +190,23 @@ impl OpenFilter {
     }
 
     /// True if the filter, or its top-level index, was found damaged when it was last read.
-    pub fn is_known_damaged(&self) -> bool {
+    pub(crate) fn is_known_damaged(&self) -> bool {
         self.layout.source().is_some_and(FilterSource::is_known_damaged)
     }
 
     /// True if a whole key is a member. Otherwise an answer for a key is one for its prefix.
-    pub fn holds_whole_keys(&self) -> bool {
+    pub(crate) fn holds_whole_keys(&self) -> bool {
         self.members.whole_keys
     }
 
     /// True if it can be asked for prefixes.
-    pub fn holds_prefixes(&self) -> bool {
+    pub(crate) fn holds_prefixes(&self) -> bool {
         self.members.prefix.is_some()
     }
 
     /// The filter for the version's probe array: if it is pinned, of the whole table, and of whole
     /// keys.
-    pub fn pinned_filter(&self) -> Option<&PreparedFilter> {
+    pub(crate) fn pinned_filter(&self) -> Option<&PreparedFilter> {
         match &self.layout {
             Layout::Full(reader) if self.members.whole_keys => reader.pinned.as_ref(),
             _ => None,
@@ -214,7 +214,7 @@ impl OpenFilter {
     }
 
     /// The layout, for people; `none` where no filter is asked.
-    pub fn layout_name(&self) -> &'static str {
+    pub(crate) fn layout_name(&self) -> &'static str {
         match &self.layout {
             Layout::None => "none",
             Layout::BlockBased(_) => "block-based",
@@ -225,7 +225,7 @@ impl OpenFilter {
 
     /// May the table hold the key? To be asked before the data index.
     #[inline]
-    pub fn table_may_contain(
+    pub(crate) fn table_may_contain(
         &self,
         file: &TableFile,
         key: &LookupKey,
@@ -241,7 +241,7 @@ impl OpenFilter {
     /// May the data block at `block_offset` hold the key? To be asked with the offset that the
     /// data index names for the key.
     #[inline]
-    pub fn block_may_contain(
+    pub(crate) fn block_may_contain(
         &self,
         file: &TableFile,
         block_offset: u64,
@@ -256,7 +256,12 @@ impl OpenFilter {
 
     /// Asks [`table_may_contain`](Self::table_may_contain) for the keys of a batch, ascending, and
     /// sets the verdict of each. What several keys share is fetched once.
-    pub fn ask_table(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+    pub(crate) fn ask_table(
+        &self,
+        file: &TableFile,
+        keys: &mut [&mut BatchKey<'_>],
+        io: &mut TableIo,
+    ) {
         if !self.members.whole_keys {
             for key in keys {
                 key.verdict = self.prefix_may_match(file, &key.lookup, io);
@@ -277,14 +282,19 @@ impl OpenFilter {
 
     /// Asks [`block_may_contain`](Self::block_may_contain) for the keys of a batch that have no
     /// verdict yet, each with the data block that the index named for it.
-    pub fn ask_blocks(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+    pub(crate) fn ask_blocks(
+        &self,
+        file: &TableFile,
+        keys: &mut [&mut BatchKey<'_>],
+        io: &mut TableIo,
+    ) {
         if let Layout::BlockBased(reader) = &self.layout {
             reader.ask_blocks(file, keys, io);
         }
     }
 
     /// May the table hold a key from this one on, in either direction, with the same prefix?
-    pub fn prefix_may_match(
+    pub(crate) fn prefix_may_match(
         &self,
         file: &TableFile,
         key: &LookupKey,
@@ -299,7 +309,7 @@ impl OpenFilter {
     /// sorts below the user key of `start`, which sees every version.
     ///
     /// `NotConsulted` unless all keys that begin with `common` have one prefix p.
-    pub fn range_may_match(
+    pub(crate) fn range_may_match(
         &self,
         file: &TableFile,
         common: &[u8],

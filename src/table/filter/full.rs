@@ -17,26 +17,29 @@ use crate::table::filter::layout::{
 
 /// Writes a full filter.
 #[derive(Debug)]
-pub struct FullBuilder {
+pub(crate) struct FullBuilder {
     members: FilterMembers,
     keys: FilterBuilder,
 }
 
 impl FullBuilder {
     /// One filter for all keys.
-    pub fn new(keys: FilterBuilder, members: FilterMembers) -> Self {
+    pub(crate) fn new(keys: FilterBuilder, members: FilterMembers) -> Self {
         FullBuilder { members, keys }
     }
 
     /// Adds a user key.
-    pub fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
+    pub(crate) fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
         let prefix = self.members.prefix_of(user_key)?;
         self.members.add(user_key, prefix, &mut self.keys);
         Ok(())
     }
 
     /// Writes the block; nothing if there were no keys.
-    pub fn finish(&mut self, sink: &mut dyn BlockSink) -> Result<Option<FilterBlockSummary>> {
+    pub(crate) fn finish(
+        &mut self,
+        sink: &mut dyn BlockSink,
+    ) -> Result<Option<FilterBlockSummary>> {
         let entries = self.keys.entries() as u64;
         let mut contents = Vec::new();
         self.keys.finish(&mut contents)?;
@@ -46,7 +49,7 @@ impl FullBuilder {
 
 /// Reads a full filter.
 #[derive(Debug)]
-pub struct FullReader {
+pub(crate) struct FullReader {
     /// The block.
     pub source: FilterSource,
     /// The filter, if it is pinned.
@@ -55,12 +58,12 @@ pub struct FullReader {
 
 impl FullReader {
     /// Reads the filter at each use, until it is pinned.
-    pub fn new(source: FilterSource) -> Self {
+    pub(crate) fn new(source: FilterSource) -> Self {
         FullReader { source, pinned: None }
     }
 
     /// Loads the filter to stay; if that fails it is fetched at each use.
-    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
+    pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
         self.pinned = bytes.map(|bytes| PreparedFilter::new(self.source.reader.clone(), bytes));
     }
@@ -69,7 +72,7 @@ impl FullReader {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self, file: &TableFile) -> Result<()> {
+    pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
         let handle = self.source.handle;
         match file.read_filter(handle, &mut TableIo::default())?.is_empty() {
             true => Err(file.corruption(handle.offset, "an empty filter")),
@@ -79,7 +82,7 @@ impl FullReader {
 
     /// Calls `ask` with the filter; `None` and a counted error if it cannot be read.
     #[inline]
-    pub fn with_filter<R>(
+    pub(crate) fn with_filter<R>(
         &self,
         file: &TableFile,
         io: &mut TableIo,

@@ -93,7 +93,7 @@ pub enum FilterPinning {
 
 /// How new tables filter.
 #[derive(Clone, Debug)]
-pub struct TableFilter {
+pub(crate) struct TableFilter {
     /// How keys become bits.
     pub encoding: Encoding,
     /// Where the bits live.
@@ -104,7 +104,7 @@ pub struct TableFilter {
 
 impl TableFilter {
     /// What is wrong with this choice, if anything.
-    pub fn validate(&self) -> std::result::Result<(), String> {
+    pub(crate) fn validate(&self) -> std::result::Result<(), String> {
         self.encoding.validate()?;
         self.layout.validate()?;
         self.members.validate(self.layout)
@@ -112,7 +112,7 @@ impl TableFilter {
 
     /// Whether a table with these properties has such a filter, bits per key aside.
     #[must_use]
-    pub fn is_alike(&self, properties: &Properties) -> bool {
+    pub(crate) fn is_alike(&self, properties: &Properties) -> bool {
         properties.filter_policy == self.policy_name()
             && properties.filter_encoding == self.encoding.label()
             && properties.filter_layout == self.layout.to_string()
@@ -123,13 +123,13 @@ impl TableFilter {
 
     /// Thousandths of a bit per key as tables state them: 0 where the policy decides.
     #[must_use]
-    pub fn millibits_per_key(&self) -> u64 {
+    pub(crate) fn millibits_per_key(&self) -> u64 {
         (1_000.0 * self.encoding.bits_per_key().unwrap_or_default()).round() as u64
     }
 
     /// The metaindex entry of its filter: layout and policy.
     #[must_use]
-    pub fn metaindex_name(&self) -> String {
+    pub(crate) fn metaindex_name(&self) -> String {
         let prefix = match self.layout {
             FilterLayout::BlockBased { .. } => BLOCK_BASED_PREFIX,
             FilterLayout::Full => FULL_PREFIX,
@@ -140,7 +140,7 @@ impl TableFilter {
 
     /// The name its tables persist for the encoding.
     #[must_use]
-    pub fn policy_name(&self) -> String {
+    pub(crate) fn policy_name(&self) -> String {
         match self.layout {
             FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),
             FilterLayout::Full | FilterLayout::Partitioned { .. } => self.encoding.full_name(),
@@ -150,7 +150,7 @@ impl TableFilter {
 
 /// What a filter holds of each key: the key as a whole, its prefix, or both.
 #[derive(Clone, Debug)]
-pub struct FilterMembers {
+pub(crate) struct FilterMembers {
     /// Whole keys. A filter without them has no answer for a key that has no prefix.
     pub whole_keys: bool,
     /// Prefixes by this rule.
@@ -167,7 +167,7 @@ impl Default for FilterMembers {
 impl FilterMembers {
     /// What the filter of a table holds, as far as it can be asked: prefixes only by a known rule.
     #[must_use]
-    pub fn of_table(properties: &Properties, custom: &[Arc<dyn PrefixExtractor>]) -> Self {
+    pub(crate) fn of_table(properties: &Properties, custom: &[Arc<dyn PrefixExtractor>]) -> Self {
         let id = Some(&properties.prefix_extractor).filter(|_| properties.prefix_filtering);
         FilterMembers {
             whole_keys: properties.whole_key_filtering,
@@ -191,14 +191,14 @@ impl FilterMembers {
 
     /// The prefix of a key to be added. The error says that a user's rule broke its contract.
     #[inline]
-    pub fn prefix_of<'k>(&self, user_key: &'k [u8]) -> Result<Option<&'k [u8]>> {
+    pub(crate) fn prefix_of<'k>(&self, user_key: &'k [u8]) -> Result<Option<&'k [u8]>> {
         let Some(prefix) = &self.prefix else { return Ok(None) };
         prefix.extract_checked(user_key).map_err(|what| Error::InvalidOptions { what })
     }
 
     /// Adds what stands for a key. One that has no prefix is not in a filter of prefixes only.
     #[inline]
-    pub fn add(&self, user_key: &[u8], prefix: Option<&[u8]>, filter: &mut FilterBuilder) {
+    pub(crate) fn add(&self, user_key: &[u8], prefix: Option<&[u8]>, filter: &mut FilterBuilder) {
         match prefix {
             Some(prefix) if self.whole_keys => filter.add_key_and_alternate(user_key, prefix),
             Some(prefix) => filter.add_key(prefix),
@@ -209,22 +209,22 @@ impl FilterMembers {
 }
 
 /// Metaindex prefix of a block-based filter.
-pub const BLOCK_BASED_PREFIX: &str = "filter.";
+pub(crate) const BLOCK_BASED_PREFIX: &str = "filter.";
 /// Metaindex prefix of a full filter.
-pub const FULL_PREFIX: &str = "fullfilter.";
+pub(crate) const FULL_PREFIX: &str = "fullfilter.";
 /// Metaindex prefix of a partitioned filter; its handle is that of the top-level index.
-pub const PARTITIONED_PREFIX: &str = "partitionedfilter.";
+pub(crate) const PARTITIONED_PREFIX: &str = "partitionedfilter.";
 
 /// Takes finished blocks of a filter. `table/builder.rs` writes them to the file as they are, with
 /// the usual prefix and trailer, one behind the other.
-pub trait BlockSink {
+pub(crate) trait BlockSink {
     /// Writes one block and says where it stands.
     fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle>;
 }
 
 /// A filter that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterBlockSummary {
+pub(crate) struct FilterBlockSummary {
     /// What the metaindex points to.
     pub handle: BlockHandle,
     /// Bytes of all its blocks, without their trailers.
@@ -237,12 +237,12 @@ pub struct FilterBlockSummary {
 
 /// Whether a filter block of this size can be read back. A larger one is not written: a table
 /// without a filter is slow, one that cannot be read is lost.
-pub fn is_writable(bytes: usize) -> bool {
+pub(crate) fn is_writable(bytes: usize) -> bool {
     bytes <= BLOCK_BYTES_MAX
 }
 
 /// Writes a filter that is one block; nothing if it is empty or too large to be read back.
-pub fn write_one_block(
+pub(crate) fn write_one_block(
     contents: &[u8],
     entries: u64,
     sink: &mut dyn BlockSink,
@@ -257,7 +257,7 @@ pub fn write_one_block(
 
 /// The block that a metaindex entry names, and the reader of its filters.
 #[derive(Debug)]
-pub struct FilterSource {
+pub(crate) struct FilterSource {
     /// What the bytes of its filters mean.
     pub reader: FilterReader,
     /// The filter block, or the top-level index of partitions.
@@ -269,13 +269,13 @@ pub struct FilterSource {
 
 impl FilterSource {
     /// The block at `handle`.
-    pub fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+    pub(crate) fn new(reader: FilterReader, handle: BlockHandle) -> Self {
         FilterSource { reader, handle, damaged: AtomicBool::new(false) }
     }
 
     /// Calls `ask` with the filter block, from the cache or the file. Damage is counted.
     #[inline]
-    pub fn with_bytes<R>(
+    pub(crate) fn with_bytes<R>(
         &self,
         file: &TableFile,
         io: &mut TableIo,
@@ -288,14 +288,14 @@ impl FilterSource {
     }
 
     /// The filter block, past the cache, for a reader that pins it.
-    pub fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
+    pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
         self.guard(io, |io| file.read_filter(self.handle, io))
     }
 
     /// Runs a read unless the block is known to be damaged. A system error is not remembered: the
     /// next read may succeed.
     #[inline]
-    pub fn guard<T>(
+    pub(crate) fn guard<T>(
         &self,
         io: &mut TableIo,
         read: impl FnOnce(&mut TableIo) -> Result<T>,
@@ -312,7 +312,7 @@ impl FilterSource {
     }
 
     /// True if the block was found damaged when it was last read.
-    pub fn is_known_damaged(&self) -> bool {
+    pub(crate) fn is_known_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 }

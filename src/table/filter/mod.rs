@@ -4,10 +4,10 @@
 //! layout are in one file, so that both sides of a format change together. `layout` holds the
 //! settings, and the filter's blocks in the file.
 
-pub mod dispatch;
-pub mod full;
-pub mod partitioned;
-pub mod block_based;
-pub mod layout;
+pub(crate) mod dispatch;
+pub(crate) mod full;
+pub(crate) mod partitioned;
+pub(crate) mod block_based;
+pub(crate) mod layout;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -37,7 +37,7 @@ const PARTITION_PERCENT: usize = 90;
 
 /// Writes a partitioned filter.
 #[derive(Debug)]
-pub struct PartitionedBuilder {
+pub(crate) struct PartitionedBuilder {
     members: FilterMembers,
     keys: FilterBuilder,
     keys_per_partition: usize,
@@ -51,7 +51,7 @@ pub struct PartitionedBuilder {
 
 impl PartitionedBuilder {
     /// Partitions of 90 % of `block_bytes`.
-    pub fn new(keys: FilterBuilder, members: FilterMembers, block_bytes: usize) -> Self {
+    pub(crate) fn new(keys: FilterBuilder, members: FilterMembers, block_bytes: usize) -> Self {
         let partition_bytes = block_bytes.saturating_mul(PARTITION_PERCENT).div_ceil(100).max(1);
         Self::with_partition_bytes(keys, members, partition_bytes)
     }
@@ -76,7 +76,7 @@ impl PartitionedBuilder {
     }
 
     /// Adds a user key.
-    pub fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
+    pub(crate) fn add_key(&mut self, user_key: &[u8]) -> Result<()> {
         let prefix = self.members.prefix_of(user_key)?;
         // RocksDB's rule: a full partition is cut before the next key goes in, not after its last
         // one, because only then the next key's prefix is known.
@@ -98,7 +98,7 @@ impl PartitionedBuilder {
     }
 
     /// Writes the partitions, then their index; nothing if there were no keys.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         index_key_is_user_key: bool,
         sink: &mut dyn BlockSink,
@@ -159,7 +159,7 @@ impl PartitionedBuilder {
 }
 
 /// Reads a partitioned filter.
-pub struct PartitionedReader {
+pub(crate) struct PartitionedReader {
     /// The top-level index.
     pub source: FilterSource,
     index: Option<Index>,
@@ -172,12 +172,12 @@ pub struct PartitionedReader {
 
 impl PartitionedReader {
     /// Reads the top-level index at each use, until it is pinned.
-    pub fn new(source: FilterSource) -> Self {
+    pub(crate) fn new(source: FilterSource) -> Self {
         PartitionedReader { source, index: None, partitions: Vec::new(), memory: None }
     }
 
     /// Loads the top-level index to stay; if that fails it is fetched at each use.
-    pub fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
+    pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let handle = self.source.handle;
         self.index =
             self.source.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
@@ -185,7 +185,7 @@ impl PartitionedReader {
 
     /// Loads the partitions to stay, if the index is pinned and names them in one run, and the
     /// cache has room for them. Otherwise they come through the cache.
-    pub fn pin_partitions(&mut self, file: &TableFile) {
+    pub(crate) fn pin_partitions(&mut self, file: &TableFile) {
         if let Some((partitions, memory)) = self.load_partitions(file) {
             (self.partitions, self.memory) = (partitions, Some(memory));
         }
@@ -224,7 +224,7 @@ impl PartitionedReader {
 
     /// Memory that the index takes.
     #[cfg(test)]
-    pub fn pinned_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.index.as_ref().map_or(0, |index| index.memory_bytes() as u64)
     }
 
@@ -232,7 +232,7 @@ impl PartitionedReader {
     ///
     /// # Errors
     /// What is wrong with the first of them that is damaged.
-    pub fn check(&self, file: &TableFile) -> Result<()> {
+    pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
         let (top, io) = (self.source.handle, &mut TableIo::default());
         let index = file.read_index(top, BlockKind::FilterIndex, io)?;
         if index.len() == 0 {
@@ -250,7 +250,7 @@ impl PartitionedReader {
     /// May the table hold the key? Asks the one partition that could hold it. `None` and a counted
     /// error if it cannot be asked.
     #[inline]
-    pub fn may_contain(
+    pub(crate) fn may_contain(
         &self,
         file: &TableFile,
         key: &LookupKey,
@@ -265,7 +265,12 @@ impl PartitionedReader {
 
     /// Asks for a batch of keys, ascending, and sets the verdicts of those whose partition can be
     /// asked. The top-level index is fetched once, and each partition once for all its keys.
-    pub fn ask_all(&self, file: &TableFile, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+    pub(crate) fn ask_all(
+        &self,
+        file: &TableFile,
+        keys: &mut [&mut BatchKey<'_>],
+        io: &mut TableIo,
+    ) {
         self.with_index(file, io, |blocks, io| {
             for key in &mut *keys {
                 key.block = partition_of(blocks, &key.lookup);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A policy that keeps the keys themselves; "deny" is denied.
 #[derive(Debug)]
-pub struct Exact;
+pub(crate) struct Exact;
 
 impl FilterPolicy for Exact {
     fn name(&self) -> &str {
@@ -39,18 +39,18 @@ const TABLE_ID: u64 = 77;
 
 /// Collects blocks as a table builder would write them, from offset `start` on.
 #[derive(Clone, Debug, Default)]
-pub struct Sink {
+pub(crate) struct Sink {
     pub bytes: Vec<u8>,
     pub blocks: Vec<(BlockHandle, Vec<u8>)>,
 }
 
 impl Sink {
-    pub fn starting_at(start: usize) -> Self {
+    pub(crate) fn starting_at(start: usize) -> Self {
         Sink { bytes: vec![0; start], blocks: Vec::new() }
     }
 
     /// The blocks as a file, read through a cache of their own.
-    pub fn file(&self, index_key_is_user_key: bool) -> TableFile {
+    pub(crate) fn file(&self, index_key_is_user_key: bool) -> TableFile {
         let mut bytes = self.bytes.clone();
         bytes.resize(bytes.len() + FOOTER_BYTES, 0);
         let env = MemEnv::new();
