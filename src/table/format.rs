@@ -390,6 +390,12 @@ fn footer_checksum(handles_and_id: &[u8], version: u32) -> u32 {
         .masked()
 }
 
+/// The fingerprint that a block's hash index has for a user key with this XXPH3 hash.
+#[inline]
+pub(crate) fn fingerprint_of(xxph3: u64) -> u8 {
+    (xxph3 >> 24) as u8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

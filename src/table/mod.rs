@@ -40,8 +40,8 @@
 //!
 //! `builder` and `writer` write a table. `reader` opens it and looks up keys, one or many at
 //! once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has the layouts of
-//! filters, `properties` what a reader must know. `fetch` is the only way to a block, `block_ref` a
-//! block that a reader got, `index` names blocks, `block` has the blocks themselves, `format` the
+//! filters, `properties` what a reader must know. `fetch` is the only way to a block,
+//! `index` names blocks, `block` has the blocks themselves, `format` the
 //! rest.
 
 #[cfg(test)]
@@ -59,7 +59,6 @@ pub(crate) mod writer;
 pub(crate) mod filter;
 pub(crate) mod batch_key;
 pub(crate) mod fetch;
-pub(crate) mod block_ref;
 pub(crate) mod index;
 pub(crate) mod properties;
 pub(crate) mod block;

@@ -21,7 +21,7 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::block::cursor::for_each_entry;
-use crate::table::block_ref::BlockRef;
+use crate::table::fetch::BlockRef;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{FilterMembers, FilterPinning};

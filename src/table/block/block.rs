@@ -17,7 +17,8 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::base::prefetch::{LINE_BYTES, prefetch};
-use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX, fingerprint_of};
+use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
+use crate::table::format::fingerprint_of;
 use std::cmp::Ordering;
 use std::hint::black_box;
 use std::num::NonZeroU8;

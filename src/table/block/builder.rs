@@ -19,6 +19,7 @@
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
 use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, common_prefix, split_internal_key};
 use crate::filter::hash::xxph3_64;
+use crate::table::format::fingerprint_of;
 
 /// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger
 /// block a binary search is faster.
@@ -29,12 +30,6 @@ pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
 /// Top bit of the restart count: the block has a hash index.
 pub(crate) const HASH_INDEX_FLAG: u32 = 1 << 31;
-
-/// The fingerprint of a key with this XXPH3 hash.
-#[inline]
-pub(crate) fn fingerprint_of(xxph3: u64) -> u8 {
-    (xxph3 >> 24) as u8
-}
 
 /// Builds blocks one after the other, and reuses its memory.
 #[derive(Debug)]
