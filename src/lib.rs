@@ -111,8 +111,8 @@
 //!
 //! `DESIGN.md` explains how it works and why; `docs/` has formats, crash safety and measurements.
 
-// Without these features some items have no public path.
-#![cfg_attr(any(feature = "cli", feature = "testing"), warn(unreachable_pub))]
+// Without this feature some items have no public path.
+#![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
 // The rooms, top to bottom: a module may only use what is below it in this list.
 // `tests/it/architecture.rs` checks it.
