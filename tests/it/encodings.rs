@@ -163,7 +163,14 @@ fn expected_rates_equal_measured_ones() {
             let chance = 5.0 / (asked * expected).sqrt();
             let place =
                 format!("{encoding:?}, {keys} keys: {hits} of {asked}, {expected} expected");
-            assert!(off.abs() < 0.1 + chance, "{place}: {:.1} % off", 100.0 * off);
+            // One hash of 32 bits chooses line and bits of a legacy Bloom. Unlucky numbers of lines
+            // pass up to half as many keys more: `filter/bloom/line_rates.rs` says why.
+            let unlucky = match encoding {
+                Encoding::LegacyBloom { .. } if keys >= 1_000_000 => 0.5,
+                _ => 0.1,
+            };
+            let range = -0.1 - chance..unlucky + chance;
+            assert!(range.contains(&off), "{place}: {:.1} % off", 100.0 * off);
         }
     }
 }
