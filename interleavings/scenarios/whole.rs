@@ -92,7 +92,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
 
 /// While something reads, nobody can lock the directory, however its start meets the closing.
 pub fn concurrent_reads_fail_or_keep_the_lock() {
-    check("reads beside a close", 1500, 3, || {
+    check("reads during a close", 1500, 3, || {
         let env = MemEnv::new();
         let db = open(&env);
         db.put("a", "v").unwrap();

@@ -78,7 +78,7 @@ pub enum FilterFinding {
         /// The highest expected rate of a table of the level.
         expected_fpr: f64,
     },
-    /// One filter has so many keys that hashes of 32 bits collide.
+    /// A filter with 32-bit hashes has so many keys that their hashes collide.
     ShortHash {
         /// The level.
         level: usize,

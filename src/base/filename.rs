@@ -72,7 +72,7 @@ impl fmt::Display for FileName {
     }
 }
 
-/// The file that `name` stands for; `None` if siftdb does not write this name.
+/// Parses the name of a file; `None` if siftdb writes no file of this name.
 #[must_use]
 pub(crate) fn parse(name: &str) -> Option<FileName> {
     let parsed = match name {

@@ -381,9 +381,9 @@ impl Db {
     /// wait.
     ///
     /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
-    /// down to level 1, with the tables of theirs that they share keys with. A table that is
-    /// moved down as it is while this goes on keeps the filter of its old level. After a
-    /// crash, another call does the rest. With nothing to do it writes nothing.
+    /// down to level 1, with the tables of theirs that they share keys with. If a compaction
+    /// moves a table unread during this call, the table keeps the filter of its old level. After a
+    /// crash, call this again for the rest. With nothing to do it writes nothing.
     ///
     /// # Errors
     /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.

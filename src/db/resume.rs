@@ -24,7 +24,7 @@ use crate::state::session;
 use crate::state::shared::{LogState, Shared};
 use crate::tree::edit::FirstLog;
 
-/// Goes on after a lack of space.
+/// Takes writes again after the disk was full.
 ///
 /// # Errors
 /// `ReadOnly` if something else failed too; `Io` if there is still no room; as `Db::resume`.

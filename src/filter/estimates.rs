@@ -63,7 +63,7 @@ impl Encoding {
     /// The share of absent keys that a filter of this many keys lets through; `None` where a policy
     /// decides. Some encodings tell keys apart by a hash of 32 bits. Their rate includes the keys
     /// whose hash equals that of one of `keys`: one in a thousand with four million keys, however
-    /// many bits each has. A legacy Bloom of a million keys or more may let up to half as many more
+    /// many bits each has. A legacy Bloom of a million keys or more may let a fifth more
     /// through, if its number of lines is an unlucky one.
     #[must_use]
     pub fn expected_fpr_of(&self, keys: u64) -> Option<f64> {

@@ -1,8 +1,8 @@
 //! The memtable of siftdb, and how its writes are published, on the atomics of
 //! [loom](https://docs.rs/loom): a relaxed load may see any value that the memory model allows.
 //!
-//! The modules are siftdb's own files; [`sync`] stands in for its `sync.rs`. Loom runs the threads
-//! of a model one at a time, so the skip list, whose atomics are not loom's, is always up to date.
+//! The modules are siftdb's own files, except `sync`, which this package replaces. Loom runs the
+//! threads of a model one at a time, so the skip list, whose atomics are not loom's, is always up to date.
 //! What is checked is everything around it: filter bits, the segment in use, the published
 //! sequence.
 

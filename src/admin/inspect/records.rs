@@ -3,9 +3,9 @@
 //! A line begins with the bytes of the record (`start..end`), then says what it is; the entries of
 //! a batch follow, indented. The text of a manifest ends with the state after all edits.
 //!
-//! Invariants: reading goes on after damage as far as the framing allows, and the first damage is
-//! the error at the end. A torn place is no damage, because a crash can cause it. Whether recovery
-//! would accept a log depends on the other logs and the manifest, and is not decided here.
+//! Invariants: after damage, the dump continues with the next readable record. It returns the first
+//! damage as its error at the end. A torn place is no damage, because a crash can cause it. Whether
+//! recovery would accept a log depends on the other logs and the manifest, and is not decided here.
 
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
 use crate::base::error::Result;

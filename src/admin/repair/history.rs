@@ -150,7 +150,7 @@ impl History {
         Ok(())
     }
 
-    /// Goes on without a manifest: every file that was found is used.
+    /// Repairs without a manifest: uses every file that was found.
     fn use_every_file(&mut self, env: &dyn Env, directory: &Path, found: &Inventory) -> Result<()> {
         // These values pass every check against a manifest.
         let number = u64::MAX;

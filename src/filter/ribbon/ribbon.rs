@@ -196,7 +196,7 @@ mod tests {
         let one_column =
             "268d1aef7d72ef693fbfdd6377f2ef46972e47d4f053603d5a05000000000000fe33020000";
         assert_eq!(vectors::hex(&filter_of(200, 1_000)), one_column);
-        // Also where a Bloom filter stands in, and for more columns than the vectors have.
+        // Sizes that fall back to a Bloom filter, and more columns than the vectors have.
         let mut digest = 0u64;
         for millibits in [1_000, 2_500, 5_000, 9_990, 10_000, 15_000, 23_456, 60_000, 100_000] {
             for n in [1, 2, 10, 100, 127, 128, 129, 200, 500, 1_000, 3_000] {
@@ -219,7 +219,7 @@ mod tests {
         let mut bloom = b"before".to_vec();
         fast_local::create_filter(&hashes(3_000), 10_000, &mut bloom);
         assert_eq!(filter, bloom);
-        // Nothing is asked for a filter that is Bloom anyway, nor for none.
+        // No memory is reserved for an empty filter, or for one so small that it is a Bloom filter.
         for n in [0, 10] {
             let refuse = |bytes: usize| panic!("{bytes} bytes for {n} keys");
             create_filter(&hashes(n), 10_000, refuse, &mut Vec::new());
