@@ -119,7 +119,7 @@
 
 // -- checks: every order of threads ---------------------------------------------------------------
 #[cfg(feature = "interleavings")]
-#[path = "../interleavings/scenarios/mod.rs"]
+#[path = "../tests/interleavings/scenarios/mod.rs"]
 pub mod interleavings;
 
 // -- experiment: measures through the public interface --------------------------------------------

@@ -1,9 +1,9 @@
 //! Replacements for the locks and atomics of `base/sync.rs` that run under a scheduler. At every
-//! call the scheduler decides which thread runs next. The checks in `interleavings` run the engine
-//! under many such schedules, each of which can be repeated.
+//! call the scheduler decides which thread runs next. The checks in `tests/interleavings` run the
+//! engine under many such schedules, each of which can be repeated.
 //!
-//! Only the package `interleavings/` compiles this file, with the feature of that name. The threads
-//! are coroutines of one system thread. Code without our locks and atomics (the skip list, its
+//! Only the package `tests/interleavings/` compiles this file, with the feature of that name. The
+//! threads are coroutines of one system thread. Code without our locks and atomics (the skip list, its
 //! epochs, the inside of `arc-swap`) therefore runs as one step. Memory is sequentially consistent;
 //! ThreadSanitizer and Miri check memory orderings.
 

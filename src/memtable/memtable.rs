@@ -581,7 +581,7 @@ impl Copies {
 ///
 /// The leader of a write group sets filter bits and inserts entries, with relaxed stores, then
 /// publishes with Release. A reader loads the published sequence with Acquire, then looks at the
-/// memtable. This pair orders the two; `interleavings/orderings` checks it against the memory
+/// memtable. This pair orders the two; `tests/interleavings/orderings` checks it against the memory
 /// model. It has a cache line of its own, since every writer stores to it and every reader loads
 /// it.
 #[repr(align(128))]

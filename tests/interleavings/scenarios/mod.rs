@@ -1,7 +1,7 @@
 //! The engine's own code under many schedules: a scheduler decides at every lock, every atomic and
 //! every swapped pointer which thread goes on (see `sync` and `scheduled`).
 //!
-//! Only the package `interleavings/` compiles this; CONTRIBUTING.md has the commands. A check runs
+//! Only the package `tests/interleavings/` compiles this; CONTRIBUTING.md has the commands. A check runs
 //! a scenario of a few threads under thousands of schedules, half of them drawn evenly, half with
 //! few changes of thread at the worst places (PCT), and fails with the schedule that broke it;
 //! a thread that nobody wakes is found as a deadlock. Each check also says how many different

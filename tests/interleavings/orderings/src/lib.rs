@@ -11,7 +11,7 @@
 
 pub mod store;
 
-#[path = "../../../src/base"]
+#[path = "../../../../src/base"]
 pub mod base {
     pub mod coding;
     pub mod error;
@@ -21,16 +21,16 @@ pub mod base {
     }
     pub mod key;
     pub mod prefetch;
-    #[path = "../../interleavings/orderings/src/sync.rs"]
+    #[path = "../../tests/interleavings/orderings/src/sync.rs"]
     pub mod sync;
     pub mod value;
     pub mod write_batch;
 }
-#[path = "../../../src/filter"]
+#[path = "../../../../src/filter"]
 pub mod filter {
     pub mod hash;
 }
-#[path = "../../../src/memtable"]
+#[path = "../../../../src/memtable"]
 pub mod memtable {
     pub mod bloom;
     pub mod memtable;
