@@ -3,9 +3,9 @@
 //! engine under many such schedules, each of which can be repeated.
 //!
 //! Only the package `tests/interleavings/` compiles this file, with the feature of that name. The
-//! threads are coroutines of one system thread. Code without our locks and atomics (the skip list, its
-//! epochs, the inside of `arc-swap`) therefore runs as one step. Memory is sequentially consistent;
-//! ThreadSanitizer and Miri check memory orderings.
+//! threads are coroutines of one system thread. Code without our locks and atomics (the skip list,
+//! its epochs, the inside of `arc-swap`) therefore runs as one step. Memory is sequentially
+//! consistent; ThreadSanitizer and Miri check memory orderings.
 
 use arc_swap::{AsRaw, Guard, RefCnt};
 use std::fmt;
