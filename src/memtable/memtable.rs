@@ -107,11 +107,20 @@ impl Memtable {
         batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
     }
 
-    /// Inserts the entries of `batch`, numbered from its sequence. One caller at a time, which
-    /// publishes the sequence afterwards.
+    /// Inserts the entries of `batch`, numbered from its sequence, as [`insert`](Self::insert) does.
     pub(crate) fn apply(&self, batch: &DecodedBatch<'_>) {
+        self.insert(batch.sequence, batch.iter());
+    }
+
+    /// Inserts `entries`, numbered from `first`. One caller at a time, which publishes their
+    /// sequences afterwards.
+    pub(crate) fn insert<'b>(
+        &self,
+        first: SequenceNumber,
+        entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
+    ) {
         let (mut count, mut tombstones, mut bytes) = (0, 0, 0);
-        self.open_segment().apply(batch, |hash, entry| {
+        self.open_segment().insert(first, entries, |hash, entry| {
             self.filter.add(hash);
             count += 1;
             tombstones += usize::from(entry.kind == ValueKind::Tombstone);
@@ -122,7 +131,8 @@ impl Memtable {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The segment for the next batch. A batch goes into one segment, even if it exceeds it.
+    /// The segment for the next entries. One call's entries go into one segment, even if they exceed
+    /// it.
     fn open_segment(&self) -> &Segment {
         let (used, bytes) = (self.used.load(Ordering::Relaxed), self.bytes());
         if bytes >= used * self.segment_bytes && used < self.segments.len() {
@@ -473,11 +483,16 @@ impl Segment {
         self.filter.bytes()
     }
 
-    /// Inserts the entries of `batch`, numbered from its sequence. Passes each with its hash to
-    /// `added` first. One caller at a time.
-    fn apply(&self, batch: &DecodedBatch<'_>, mut added: impl FnMut(u64, &BatchEntry<'_>)) {
+    /// Inserts `entries`, numbered from `first`. Passes each with its hash to `added` before. One
+    /// caller at a time.
+    fn insert<'b>(
+        &self,
+        first: SequenceNumber,
+        mut entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
+        mut added: impl FnMut(u64, &BatchEntry<'_>),
+    ) {
         let guard = &epoch::pin();
-        let (mut entries, mut sequence) = (batch.iter(), batch.sequence);
+        let mut sequence = first;
         loop {
             let (chunk, count) = next_chunk(entries.clone());
             let mut end = 0;
@@ -873,6 +888,21 @@ mod tests {
         });
     }
 
+    #[test]
+    fn runs_of_a_batch_insert_like_the_whole() {
+        let mut batch = WriteBatch::new();
+        (0..20u8).for_each(|n| _ = batch.put([n % 7], [n]).delete([n % 5, 1]));
+        let entries = DecodedBatch::trusted(1, 40, batch.entries());
+        let (whole, runs) = (Memtable::new(64 << 10, true), Memtable::new(64 << 10, true));
+        whole.apply(&entries);
+        for (start, count) in [(0, 1), (1, 0), (1, 9), (10, 30)] {
+            runs.insert(1 + start as u64, entries.iter().skip(start).take(count));
+        }
+        let all = |memtable| collect(&mut walk(&Arc::new(memtable), Direction::Forward), None);
+        assert_eq!((whole.entries(), whole.tombstones()), (runs.entries(), runs.tombstones()));
+        assert_eq!(all(runs), all(whole));
+    }
+
     proptest! {
         #[test]
         fn segments_order_internal_keys(
@@ -902,7 +932,8 @@ mod tests {
         }
         let segment = Segment::new(0);
         let count = 2 * sizes.len() as u32;
-        segment.apply(&DecodedBatch::trusted(10, count, batch.entries()), |_, _| ());
+        let entries = DecodedBatch::trusted(10, count, batch.entries());
+        segment.insert(10, entries.iter(), |_, _| ());
         let mut copies = Copies::default();
         segment.copy(Direction::Forward, Bound::Unbounded, 100, &mut copies);
         assert_eq!(copies.len(), 2 * sizes.len());
