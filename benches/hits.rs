@@ -50,7 +50,7 @@ impl Pair {
         Pair([open(&original), open(&copy)])
     }
 
-    /// Takes turns and prints the medians.
+    /// Alternates between the two sides and prints the medians.
     fn compare(&self, name: &str, rounds: u64, make: impl Fn(u64) -> [u8; 16], hit: bool) {
         const LOOKUPS: u64 = 10_000;
         let origin = Instant::now();
@@ -109,7 +109,7 @@ fn median(values: &mut [f64]) -> f64 {
 fn main() {
     let test = std::env::args().any(|argument| argument == "--test");
     let (keys, rounds) = if test { (5_000, 2) } else { (bench_keys(), 101) };
-    // Eight bytes a key: filters and indexes fit, and a few of a hundred data blocks.
+    // Eight bytes a key hold filters and indexes, and a few percent of the data blocks.
     let small = options().block_cache_bytes(8 * keys);
     let rows = [
         ("full", Column::Full, options()),

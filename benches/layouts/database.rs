@@ -142,7 +142,7 @@ impl Database {
     }
 }
 
-/// The places of keys that are looked up one after the other.
+/// The order in which lookups go through the keys.
 #[derive(Clone, Copy)]
 pub enum Pattern {
     /// Any key.
@@ -161,7 +161,7 @@ impl Pattern {
     }
 }
 
-/// An open one.
+/// An open database.
 pub struct Opened<'a> {
     pub db: Db,
     of: &'a Database,
@@ -169,7 +169,7 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Looks up the keys at `places`, or absent keys directly after them.
+    /// Looks up the keys at these indexes, or absent keys directly after them.
     pub fn look_up(&self, places: impl Iterator<Item = usize>, present: bool) -> Measurement {
         let keys = places.map(|place| {
             let mut key = self.of.keys[place].clone();

@@ -54,7 +54,7 @@ impl Touched {
         let hash = xxph3_64(key);
         let lines = body.len() as u64 / 64;
         let line = 64 * (((hash & 0xffff_ffff) * lines) >> 32) as usize;
-        // All bits of the line are looked at together.
+        // All bits of the line are tested at once.
         self.bytes(start + line, 64);
         let mut bits = (hash >> 32) as u32;
         (0..tail[2]).all(|_| {

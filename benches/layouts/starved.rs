@@ -57,7 +57,7 @@ fn counted(database: &Database, cache_bytes: u64, pattern: Pattern, present: boo
     let open = database.open(cache_bytes, 0.0);
     let keys = database.keys.len() as u64;
     let count = lookups(keys);
-    // The same walk is split: its first half fills the cache.
+    // One sequence of lookups is split: its first half fills the cache.
     let mut places = pattern.places(keys, 2 * count);
     let filling: Vec<usize> = places.by_ref().take(count as usize).collect();
     open.look_up(filling.into_iter(), present);

@@ -1,8 +1,8 @@
 //! The corpus: a few kilobytes of good input for each target, made by siftdb's own writers.
 //!
-//! [`write`] makes it anew, which a change of a format calls for. Table ids are random, so the
-//! bytes differ each time. [`read`] is for the runs. Every input of it is taken without complaint,
-//! which [`check`] sees to: mutations of what is refused at the first byte would test nothing.
+//! [`write`] makes all of it again, after a change of a format. Table ids are random, so the bytes
+//! differ each time. [`read`] is for the runs. [`check`] makes sure that every input is accepted:
+//! mutations of an input that is refused at its first byte would test nothing.
 
 use crate::bundle::{Files, pack};
 use crate::exercise::{HOME, disk_of};
@@ -34,7 +34,7 @@ pub fn read(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(inputs)
 }
 
-/// What keeps an input of the corpus from being good.
+/// The reason why an input of the corpus is not good.
 pub fn check(target: &Target, input: &[u8]) -> siftdb::Result<()> {
     let env = disk_of(&(target.files)(input));
     let db = Options::new().env(Arc::new(env)).open(HOME)?;
@@ -74,8 +74,7 @@ fn fill(db: &Db, numbers: impl Iterator<Item = usize>, round: usize) -> siftdb::
     Ok(())
 }
 
-/// A table at level 1, one above it, a log; as the process left it when it died, and when it
-/// closed.
+/// A table at level 1, one above it, and a log: after a kill, and after a close.
 fn stores() -> siftdb::Result<(Files, Files)> {
     let filter = Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 64 });
     let env = MemEnv::new();
@@ -84,7 +83,7 @@ fn stores() -> siftdb::Result<(Files, Files)> {
     db.compact_range(..)?;
     fill(&db, (0..20).step_by(2), 1)?;
     db.flush()?;
-    // The flush is done; its log goes a moment later.
+    // The flush is done; its log is removed a moment later.
     while files(&env).keys().filter(|name| name.ends_with(".wal")).count() > 1 {
         std::thread::yield_now();
     }
@@ -147,7 +146,7 @@ fn put(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::write(directory.join(name), bytes)
 }
 
-/// Writes the corpus anew.
+/// Writes the whole corpus.
 pub fn write() -> Result<(), Box<dyn std::error::Error>> {
     let (killed, closed) = stores()?;
     for (name, files) in [("killed", &killed), ("closed", &closed)] {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Where the directory is on its disk in memory.
 pub const HOME: &str = "/db";
 
-/// Entries that are looked up by the keys that a walk found.
+/// The most keys found by a scan that are looked up.
 const LOOKUPS_MAX: usize = 40;
 
 /// Keys of the corpus and others.
@@ -28,8 +28,7 @@ pub fn disk_of(files: &Files) -> MemEnv {
     env
 }
 
-/// Options that make much of little data. What `choice` changes is how filters and blocks are
-/// kept.
+/// Options that make many levels of little data. `choice` decides how filters and blocks are kept.
 fn options(env: &MemEnv, choice: usize) -> Options {
     let options = Options::new()
         .write_buffer_bytes(64 << 10)
@@ -96,7 +95,7 @@ fn read_only(env: &MemEnv, choice: usize) {
     assert!(contents(env) == before, "a look changed files");
 }
 
-/// What was repaired opens and is sound, and a second repair finds nothing to do.
+/// A repaired database opens and is sound, and a second repair finds nothing to do.
 fn repair(env: &MemEnv, choice: usize) {
     let options = options(env, choice);
     let before = contents(env);
@@ -163,7 +162,7 @@ fn write(db: &Db) {
     snapshot.iter().all(|entry| honest(entry).is_some());
 }
 
-/// What tools make of the files, one by one.
+/// Runs every function of `inspect` on each file.
 fn look(env: &MemEnv) {
     let shared: Arc<dyn Env> = Arc::new(env.clone());
     let dump = siftdb::inspect::DumpOptions::default();

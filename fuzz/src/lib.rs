@@ -1,4 +1,4 @@
-//! Everything of siftdb that reads files, on input that nobody wrote.
+//! Fuzz tests of all code of siftdb that reads files.
 //!
 //! [`targets`] has a function for each kind of input, from one byte string to every public call
 //! that gets to see it; [`mutate`] changes good input; [`corpus`] makes it and keeps it; [`watch`]

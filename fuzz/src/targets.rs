@@ -87,7 +87,7 @@ fn around_manifest(input: &[u8]) -> Files {
     with(closed(), "MANIFEST-", input)
 }
 
-/// The database of one table, which says of itself how many entries it has.
+/// The database of one table. The table's own properties say how many entries it has.
 fn around_table(input: &[u8]) -> Files {
     let properties = Table::take_apart(input).and_then(|table| {
         let block = &table.named.iter().find(|named| named.name == b"siftdb.properties")?.block;
@@ -160,7 +160,7 @@ fn around_batch(input: &[u8]) -> Files {
     with(files.clone(), ".wal", &log)
 }
 
-/// Something of the input to choose options by.
+/// A number made of the input, which chooses options.
 fn choice(input: &[u8]) -> usize {
     input.iter().fold(0, |all, &byte| (all ^ usize::from(byte)).wrapping_mul(31)) >> 3
 }

@@ -106,7 +106,7 @@ pub fn run(target: &str, input: &[u8], body: fn(&[u8])) -> Result<Cost, String> 
     Ok(cost)
 }
 
-/// Keeps an input that failed; answers where.
+/// Keeps an input that failed; returns its path.
 pub fn save(target: &str, input: &[u8]) -> String {
     let name = format!("{target}-{:08x}", crate::seal::masked(&[input]));
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/artifacts");

@@ -28,7 +28,7 @@ pub(crate) fn shares_of_level_0(version: &Version) -> Vec<f64> {
     shares.collect()
 }
 
-/// The share of `table`'s entries between the fences of `asked`, to about one block.
+/// The share of the entries of `table` between the fences of `asked`, exact to about one block.
 fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
     let [first, last] = [&table.meta.smallest, &table.meta.largest].map(|key| user_key(key));
     let [from, to] = [&asked.smallest, &asked.largest].map(|key| user_key(key));

@@ -29,7 +29,7 @@ const BITS_ENOUGH: u64 = 16;
 /// Keys of one filter above which a hash of 32 bits raises the rate noticeably.
 const SHORT_HASH_KEYS: u64 = 3_000_000;
 
-/// A problem with filters; prints as what it is and what to do.
+/// A problem with filters. It prints as the problem and what to do about it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FilterFinding {
@@ -510,7 +510,7 @@ mod tests {
                 FilterFacts { shares_budget: true, ..table("fast-local-bloom", bits, 1_000_000) };
             kinds(&FilterReport { budget_bytes: Some(budget_bytes), ..report(table, 0, 0, 0) })
         };
-        // Weaker than an even division, as large levels are.
+        // Weaker than an even division, as the largest level should be.
         assert!(judged(5.0, 650_000).is_empty());
         assert_eq!(judged(5.0, 600_000), ["budget"], "too much");
         assert_eq!(judged(5.0, 750_000), ["budget"], "too little");
@@ -532,12 +532,12 @@ mod tests {
 
     #[test]
     fn a_high_rate_needs_its_whole_interval_above() {
-        // 1.5 % of 500 lookups, of 2,000, and of 20,000.
+        // 1.5 % of 500 lookups, of 2,000 and of 20,000: only the last is a finding.
         assert!(kinds(&report(good(), 492, 0, 8)).is_empty());
         assert!(kinds(&report(good(), 1_970, 0, 30)).is_empty());
         assert_eq!(kinds(&report(good(), 19_700, 0, 300)), ["above-expected"]);
-        // LevelDB's probes depend on each other: 1.45 % are expected of 100,000 keys, and as it
-        // was asked for, it is not weaker.
+        // LevelDB's probes depend on each other, so 1.45 % are expected of 100,000 keys. The
+        // options ask for this encoding, so it is not weaker.
         let leveldb = |negatives, false_positives| {
             let table = table("leveldb-bloom", 10.0, 100_000);
             let mut report = report(table.clone(), negatives, 0, false_positives);
@@ -547,7 +547,7 @@ mod tests {
         };
         assert!(kinds(&leveldb(98_400, 1_600)).is_empty());
         assert_eq!(kinds(&leveldb(97_500, 2_500)), ["above-expected"]);
-        // Few lookups, however bad.
+        // A bad rate is no finding while there are few lookups.
         assert!(kinds(&report(good(), 0, 0, 999)).is_empty());
         assert_eq!(kinds(&report(good(), 0, 0, 1_000)), ["above-expected"]);
     }

@@ -77,7 +77,7 @@ pub enum Error {
     /// until it is reopened or, if the cause [is out of space](Error::is_out_of_space), until
     /// `Db::resume`.
     ReadOnly {
-        /// The failure that was latched.
+        /// The failure that became the background error.
         cause: Arc<Error>,
     },
     /// The logs hold more than a read-only opening may keep in memory, and it must not flush them.

@@ -644,7 +644,7 @@ mod tests {
                         let value = load_listed(&cache, &slots, n, bytes);
                         let fits = bytes as u64 + OVERHEAD <= cache.budget.for_blocks() / 4;
                         let kept = cache.get(key(n), priority_of(n)).is_some();
-                        // Only an entry that was held before may be kept without fitting now.
+                        // Only an entry that was already held may be kept without fitting now.
                         prop_assert!(kept || !fits || cache.rejected() == rejected + 1);
                         if hold {
                             held.push_back(value);
@@ -676,7 +676,7 @@ mod tests {
                 }
                 check_books(&cache);
                 check_slots(&cache, &slots);
-                // Counted is what readers hold and the cache does not, each value once.
+                // The counter has what readers hold and the cache does not, each value once.
                 let mut evicted: Vec<_> = held
                     .iter()
                     .filter(|v| v.is_evicted())
@@ -709,7 +709,7 @@ mod tests {
         assert!((0..10).all(|n| cache.get(key(n), Priority::High).is_some()));
         assert!(cache.get(key(9_999), Priority::Low).is_some());
         assert_eq!(cache.used_bytes(), 20_000);
-        // In one shard, what was touched stays and what was not goes.
+        // In one shard, entries that were used stay and the others are evicted.
         let cache = Cache::new(4_000, 0.0);
         let home = key(0).shard();
         let same: Vec<u64> = (0..1000).filter(|&n| key(n).shard() == home).take(5).collect();
@@ -758,7 +758,7 @@ mod tests {
         assert_eq!((cache.rejected(), cache.uncached()), (others.len() as u64, 0));
         let kept = |n: usize| cache.get(key(n as u64), Priority::Low).is_some();
         assert!(held.iter().all(|&n| kept(n)), "nothing went");
-        // It knows the last fifty, and takes them in place of others.
+        // It remembers the last fifty rejections, and admits these blocks in place of others.
         let (old, last) = others.split_at(others.len() - 50);
         assert!(last.iter().all(|&n| ask(n)) && !old.iter().rev().take(100).any(|&n| ask(n)));
         let kept_of = |data: &[usize]| data.iter().filter(|&&n| kept(n)).count();
@@ -782,7 +782,7 @@ mod tests {
         }
         let low = cache.held_bytes(Priority::Low);
         assert!((10_000..=20_000).contains(&low), "data got {low}");
-        // Filters come back, and data keeps its quarter.
+        // Filters are read again, and data keeps its quarter.
         for n in 100..400 {
             load(&cache, n, Priority::High, KILO);
         }

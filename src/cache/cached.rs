@@ -173,15 +173,15 @@ impl<V> Slots<V> {
     }
 }
 
-/// Drops the slots that hold something, and forgets the others.
+/// Drops the slots that hold a value. The others are forgotten.
 impl<V> Drop for Slots<V> {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.0) {
-            // Dropping an `ArcSwapOption` scans every thread's hazard slots: some 30 ns, even when
-            // it is empty, and an index has thousands. Forgetting an empty one leaks nothing: it
-            // owns no value, and its own memory belongs to the slice. No reader is inside it, since
-            // a reader borrows the slots. Guards taken while it held a value owe it nothing: the
-            // swap that emptied it paid their debts.
+            // Dropping an `ArcSwapOption` scans the hazard slots of every thread: about 30 ns, even
+            // when it is empty, and an index has thousands. Forgetting an empty one leaks nothing,
+            // because it owns no value and its own memory belongs to the slice. No reader is in it,
+            // because a reader borrows the slots. Guards from a time when it held a value are
+            // settled: the swap that emptied it did that.
             if slot.value.load().is_none() {
                 std::mem::forget(slot);
             }
@@ -285,7 +285,7 @@ mod tests {
         assert!(first.insert_into(slots.slot(0)).is_none());
         assert_eq!((held(0), held(1), held(2)), (Some(1), None, None));
         assert!(first.take_used() && !first.take_used());
-        // The block was loaded again before the first copy of it left.
+        // The block was loaded again before its first copy was evicted.
         let second = Cached::kept(2, 10, &in_use);
         assert!(
             second.insert_into(slots.slot(0)).is_some_and(|before| Arc::ptr_eq(&before, &first))
@@ -350,9 +350,8 @@ mod tests {
         );
     }
 
-    /// Slots are dropped by relying on the inside of `arc-swap`: an empty place owns nothing. Here
-    /// readers hold more values than a thread has hazard slots, and drop the slots at any
-    /// moment.
+    /// The drop of slots relies on the inside of `arc-swap`: an empty slot owns nothing. Here
+    /// readers hold more values than a thread has hazard slots, and drop the slots at any moment.
     #[test]
     fn threads_leak_no_value() {
         const PLACES: usize = 24;
@@ -361,8 +360,8 @@ mod tests {
             let slots = Slots::new(PLACES);
             std::thread::scope(|scope| {
                 for writer in 0..2 {
-                    // A value enters and leaves under the lock of its shard: one thread has a
-                    // place.
+                    // A value enters and leaves under the lock of its shard, so one thread writes a
+                    // slot.
                     let mine = values.iter().enumerate().filter(move |(n, _)| n % 2 == writer);
                     let slots = Arc::clone(&slots);
                     scope.spawn(move || {
@@ -379,8 +378,8 @@ mod tests {
                     scope.spawn(move || {
                         let held: Vec<_> =
                             (0..4 * PLACES).map(|n| slots.slot(n % PLACES).get()).collect();
-                        // The last owner frees the places, perhaps while others hold what was
-                        // there.
+                        // The last owner frees the slots, perhaps while others hold values from
+                        // them.
                         drop(slots);
                         drop(held);
                     });

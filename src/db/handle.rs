@@ -376,7 +376,7 @@ impl Db {
     }
 
     /// Rewrites the tables whose filter is not what the options ask for (or all), and waits.
-    /// Answers how many tables there were to rewrite. Other threads may read and write in the
+    /// Returns how many tables there were to rewrite. Other threads may read and write in the
     /// meantime; compactions that are due take turns with this one, so that writers do not have to
     /// wait.
     ///

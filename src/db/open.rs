@@ -138,7 +138,7 @@ fn check_manifest(
 }
 
 /// Looks before LOCK is created, where there is none: most openings that are refused never make it.
-/// Answers whether there is none.
+/// Returns whether there is none.
 fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<bool> {
     let lock = FileName::Lock.path(directory);
     let is_missing = || match env.metadata(&lock) {

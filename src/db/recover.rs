@@ -14,8 +14,8 @@
 //!
 //! With `Recovery::Strict`, everything that `log::wal::recover` would drop is refused. With
 //! `Recovery::Salvage`, `log::wal::salvage` reads the logs that `log::wal::recover` refuses. The
-//! report lists what was left out. The salvaged logs are copied to `lost` before the manifest that
-//! makes them obsolete is written.
+//! report lists what was left out. The salvaged logs get a second name in `lost` before the
+//! manifest that makes them obsolete is written.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;

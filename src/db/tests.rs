@@ -1,7 +1,7 @@
-//! Tests of a database whose memory fails: what a filter was made of, or the filter, changes before
-//! the table is written (see `filter::builder::faults`). The flush or compaction must fail, and
-//! what was written must be there, now and after reopening. And of threads that meet at a moment
-//! that takes a lock from outside to hit.
+//! Tests of a database whose memory fails: a hash that a filter is made of changes, or the filter
+//! changes before it is written (`filter::builder::faults`). The flush or compaction must fail, and
+//! all writes must be there, now and after reopening. Other tests make threads meet at a moment
+//! that only a lock taken from outside can hit.
 
 use crate::base::error::Error;
 use crate::base::write_batch::WriteBatch;
@@ -50,7 +50,7 @@ fn filters_with_faults() -> Vec<(Filter, &'static [u8])> {
     pairs.map(|(filter, fault)| (filter.clone(), fault)).collect()
 }
 
-/// The key that the fault goes with, and others around it.
+/// The key that triggers the fault, and others around it.
 fn keys(fault: &[u8]) -> Vec<Vec<u8>> {
     let others = (0..150).flat_map(|i| [format!("a{i}"), format!("z{i}")]);
     others.map(String::into_bytes).chain([fault.to_vec()]).collect()
@@ -73,7 +73,7 @@ fn tables(env: &MemEnv) -> usize {
     listed.iter().filter(|entry| entry.name.ends_with(".sst")).count()
 }
 
-/// The database takes no writes and says that memory is to blame.
+/// Checks that the database takes no writes and names memory as the cause.
 fn takes_no_writes(db: &Db) {
     match db.put("k", "v") {
         Err(Error::ReadOnly { cause }) => {
@@ -95,7 +95,7 @@ fn a_damaged_filter_fails_the_flush() {
         check(&db, fault, &ReadOptions::new(), "value");
         assert!(db.close().is_err(), "close must tell");
         drop(db);
-        // What the log kept is read, and written where no filter is in the way.
+        // The log has all writes, and they can be flushed without a filter.
         let db = open(&env, &Filter::none(), true);
         check(&db, fault, &ReadOptions::new(), "value");
         db.flush().unwrap();
@@ -150,7 +150,7 @@ fn a_flush_races_with_the_first_write() {
     let env = MemEnv::with_log();
     let options = Options::new().env(Arc::new(env.clone()));
     let db = options.clone().open(directory).unwrap();
-    // The second manifest of a store, so that log 0 would be a step back.
+    // The second manifest of a store. In the first one, log 0 would not be a step back.
     for value in ["1", "2"] {
         db.put("k", value).unwrap();
         db.flush().unwrap();
@@ -175,8 +175,7 @@ fn a_flush_races_with_the_first_write() {
             yield_now();
         }
         scope.spawn(|| flush_pending(&shared).unwrap());
-        // Until the flush has its table and meets the lock of the versions: the write that begins
-        // the session holds it, or, if it does not, the flush takes it for its edit.
+        // Waits until the flush has written its table and waits for the lock of the versions.
         while tables(&env) < 3 || shared.versions.try_lock().is_some() {
             yield_now();
         }
@@ -187,7 +186,7 @@ fn a_flush_races_with_the_first_write() {
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
 }
 
-/// Replayed, such an edit would be refused, and the database with it.
+/// Such an edit could not be replayed, so the database would be refused.
 #[test]
 fn edits_that_reorder_versions_are_refused() {
     let directory = Path::new("/db");
@@ -199,7 +198,7 @@ fn edits_that_reorder_versions_are_refused() {
     }
     let mut versions = db.shared().versions.lock();
     let [newest, middle, oldest] = versions.current().level(0) else { panic!() };
-    // A table of the oldest and the newest, with the middle one left where it is.
+    // A table with the oldest and the newest entry, while the table with the middle one stays.
     let around = FileMeta {
         number: db.shared().numbers.take_file_number(),
         smallest_sequence: oldest.meta.smallest_sequence,
@@ -210,7 +209,7 @@ fn edits_that_reorder_versions_are_refused() {
     let edit = VersionEdit { deleted, added: vec![(0, around)], ..VersionEdit::default() };
     let error = versions.apply(edit, 3).unwrap_err();
     assert!(error.to_string().contains("overlap in level 0"), "{error}");
-    // Nothing of it was logged: the next edit is taken.
+    // Nothing of it was logged, so the next edit is accepted.
     let deleted = vec![(0, below.added[0].1.number)];
     versions.apply(VersionEdit { deleted, ..below }, 3).unwrap();
     drop(versions);
@@ -219,18 +218,19 @@ fn edits_that_reorder_versions_are_refused() {
     assert_eq!(options.open(directory).unwrap().get("k").unwrap().unwrap(), "3");
 }
 
-/// A caller's own compaction may log edits: `close` must not let the directory go before it ends.
+/// The compaction of a caller may log edits, so `close` must not unlock the directory before it
+/// ends.
 #[test]
 fn close_waits_for_the_compaction_of_a_caller() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
-    // As a `compact_range` that goes on and on.
+    // Stands for a `compact_range` that does not end.
     db.shared().jobs.lock().compacting = true;
     let (ends, ended) = channel();
     scope(|scope| {
         let closer = db.clone();
         scope.spawn(move || ends.send(closer.close()).unwrap());
-        // It never comes; without the wait it comes within microseconds.
+        // The close does not return. If it did not wait, it would return within microseconds.
         assert!(ended.recv_timeout(Duration::from_millis(200)).is_err(), "closed too early");
         assert!(db.shared().jobs.lock().stopping);
         db.shared().jobs.lock().compacting = false;
@@ -259,7 +259,7 @@ fn the_last_reader_frees_replaced_files() {
     let (db, kept) = table_kept_by_an_iterator(&env);
     let rings = db.shared().work.rings();
     drop(kept);
-    // Whatever else may have woken the worker.
+    // The rings of everything that may have woken the worker before.
     assert!(db.shared().work.rings() > rings);
     let deadline = Instant::now() + Duration::from_secs(20);
     while tables(&env) > 1 {
@@ -269,7 +269,7 @@ fn the_last_reader_frees_replaced_files() {
     assert_eq!(db.get("k").unwrap().unwrap(), "2");
 }
 
-/// Between the end of the workers and the end of the session nobody else removes it.
+/// Between the end of the workers and the end of the session, only `close` removes files.
 #[test]
 fn close_removes_files_an_iterator_kept() {
     let env = MemEnv::new();
@@ -296,7 +296,8 @@ fn opening_removes_files_an_iterator_kept() {
     assert_eq!(tables(&env), 1);
 }
 
-/// A removal that a flush left to its worker came after a later change of the manifest had failed.
+/// A flush left the removal of a file to its worker, and a later change of the manifest failed
+/// before that. The worker removed the file all the same.
 #[test]
 fn file_removal_waits_for_the_manifest() {
     let env = MemEnv::new();

@@ -238,7 +238,7 @@ impl WritableFile for DiskFile {
     }
 }
 
-/// Closing the file, which dropping does, lets go of the lock.
+/// Dropping it closes the file, and that releases the lock.
 #[derive(Debug)]
 struct DiskLock {
     file: File,
@@ -256,8 +256,8 @@ impl Drop for DiskLock {
     fn drop(&mut self) {
         // A forked child shares the open file, and so the lock: unlocking would unlock the parent.
         if self.process.is_current() {
-            // Closing alone does not let go while a child that this process just forked still has
-            // the descriptor. Should unlocking fail, closing is what is left.
+            // Closing alone does not unlock while a child that this process just forked still has
+            // the descriptor. If unlocking fails, closing is the only way left.
             let _ = self.file.unlock();
         }
     }
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn open_flags_take_effect() {
-        // Behind the check by name: the flags alone refuse a link.
+        // Past the check by name, the flags alone refuse a link.
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         DiskEnv::new().create_new(&directory.path().join("file")).unwrap();

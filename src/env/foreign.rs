@@ -202,7 +202,7 @@ mod tests {
         for sign in signs {
             assert!(judged(&[sign]), "{sign:?}");
             assert!(judged(&[("LOCK", b""), ("000004.log", b""), sign]), "{sign:?}");
-            // A file of ours, whichever it is, outweighs the sign.
+            // Any file of siftdb outweighs the sign.
             for ours in [
                 ("CURRENT", &b"siftdb 1 MANIFEST-000007 0a163b71\n"[..]),
                 ("MANIFEST-000009", b"siftdbMF\x01\0\0\0"),

@@ -63,7 +63,7 @@ struct OpenFiles {
     files: LruCache<u64, Arc<dyn RandomFile>>,
     /// Files opened since the limit last changed.
     opened: usize,
-    /// When a shortage last halved the limit.
+    /// The time when a shortage last halved the limit.
     short_at: Option<Instant>,
     /// How long the limit does not grow after that.
     patience: Duration,
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!((short.open_files(), short.limit()), (2, 2));
         read(&other_handles, 1);
         assert_eq!(other.open_files(), 8, "its limit is its own");
-        // Twice as many files as it may hold: each read opens one.
+        // Twice as many files as the pool may hold, so each read opens one.
         read(&handles, 4);
         assert_eq!(short.limit(), 2, "not at once");
         let back_in_time = |by: Duration| {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!((short.open_files(), short.limit()), (8, 8), "as before the shortage");
         read(&handles, 4);
         assert_eq!(short.limit(), 8, "and never more");
-        // The next one came of growing.
+        // The next shortage was caused by growth.
         assert!(evict_descriptors(&*short.env));
         back_in_time(PATIENCE.0);
         read(&handles, 4);

@@ -23,7 +23,7 @@ pub fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The splitmix64 generator: advances `state` and answers a random number.
+/// The splitmix64 generator: advances `state` and returns a random number.
 pub fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mix(*state)
@@ -128,7 +128,7 @@ impl KeySet {
         self.keys.iter().map(Vec::as_slice)
     }
 
-    /// The places of all keys in an order that looks random: the order of loading.
+    /// The indexes of all keys in an order that looks random: the order of loading.
     #[must_use]
     pub(crate) fn shuffled(&self, seed: u64) -> Vec<u32> {
         let mut places: Vec<u32> = (0..self.keys.len() as u32).collect();

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Fewer keys do not fill the levels.
 pub const KEYS_MIN: usize = 100;
 
-/// Places in the order of loading are `u32`.
+/// A position in the loading order is a `u32`.
 pub const KEYS_MAX: usize = u32::MAX as usize;
 
 /// Keys in one batch.
@@ -236,7 +236,7 @@ fn settle(db: &Db, directory: &Path, settled: impl Fn([u64; 3]) -> bool) -> Resu
             let what = format!("the tree does not settle: tables at levels 0 to 2 are {now:?}");
             return Err(Error::io("settle", directory, io::Error::other(what)));
         }
-        // Nothing is left to flush; the call answers the error of a failed background job.
+        // Nothing is left to flush; the call returns the error of a failed background job.
         db.flush()?;
         std::thread::sleep(Duration::from_millis(1));
     }

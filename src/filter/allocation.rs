@@ -24,8 +24,8 @@ const MILLIBITS_MIN: u32 = 1_000;
 const MILLIBITS_MAX: u32 = 100_000;
 const GRID_MILLIBITS: usize = 250;
 
-/// A piece of the polyline: from so many millibits to so many, and by how much each of them
-/// lowers the rate.
+/// A piece of the polyline: the millibits at its start and end, and the rate that each of them
+/// saves.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     from: u32,
@@ -33,8 +33,8 @@ struct Step {
     gain: f64,
 }
 
-/// The share of absent keys that a filter of so many thousandths of a bit per key lets through;
-/// 0 is no filter.
+/// The share of absent keys that a filter with this many thousandths of a bit per key passes; 0 is
+/// no filter.
 #[must_use]
 pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
     match millibits {
@@ -79,8 +79,8 @@ pub(crate) fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
     millibits
 }
 
-/// Gives the first `certain` runs a filter, then buys the steps that gain most for their price,
-/// as long as the budget (in thousandths of a bit) lasts. `None` if it does not reach that far.
+/// Gives the first `certain` runs a filter. Then buys the steps that gain most for their price, as
+/// long as the budget (in thousandths of a bit) lasts. `None` if it does not last for the filters.
 fn fill(runs: &[Run], certain: usize, budget: u128) -> Option<Vec<u32>> {
     let mut bits = vec![0; runs.len()];
     let mut left = budget;
@@ -101,7 +101,7 @@ fn fill(runs: &[Run], certain: usize, budget: u128) -> Option<Vec<u32>> {
         let Some(step) = next(bits[at]) else { continue };
         let affordable = u32::try_from(left / u128::from(run.keys)).unwrap_or(u32::MAX);
         let taken = affordable.min(step.to - step.from);
-        // A part of a step may be less than any filter has, or end in a dent of the rate.
+        // A part of a step may be less than any filter has, or end where the rate rises.
         let reached = bits[at] + taken;
         let lowers = false_positive_rate(reached) < false_positive_rate(bits[at]);
         if reached < MILLIBITS_MIN || !lowers {
@@ -113,8 +113,8 @@ fn fill(runs: &[Run], certain: usize, budget: u128) -> Option<Vec<u32>> {
             offers.extend(next(step.to).map(|step| (worth(step, run), Reverse(at))));
         }
     }
-    // The last step, cut short, may lift a run above a smaller one. Exchanged, their bits cost less
-    // and let as much through, if every lookup asks both.
+    // The last step, cut short, may lift a run above a smaller one. With their bits exchanged they
+    // cost less and pass as many keys, if every lookup asks both.
     if runs.windows(2).all(|pair| pair[0].share == pair[1].share) {
         bits.sort_unstable_by_key(|&bits| Reverse(bits));
     }
@@ -134,7 +134,7 @@ fn steps() -> &'static [Step] {
                     / f64::from(to - start),
             };
             let mut step = from(steps.last().map_or(0, |last| last.to));
-            // A step that gains more than the one before it: both become one.
+            // A step that gains more than the one before it is joined with it.
             while let Some(last) = steps.pop_if(|last| last.gain <= step.gain) {
                 step = from(last.from);
             }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// For runs of so many keys each, all of which every lookup asks.
+    /// For runs with these numbers of keys, all of which every lookup asks.
     fn by_keys(keys: &[u64], budget_bytes: u64) -> Vec<u32> {
         let runs: Vec<Run> = keys.iter().map(|&keys| Run { keys, share: 1.0 }).collect();
         millibits_by_run(&runs, budget_bytes)
@@ -163,8 +163,8 @@ mod tests {
         keys.iter().zip(bits).map(|(&n, &bits)| u128::from(n) * u128::from(bits)).sum()
     }
 
-    /// Marginal optimisation without a hull: again and again the stretch of bits, of any length,
-    /// that lowers the sum most for its price.
+    /// Marginal optimization without a hull: repeats the increase of bits, of any length, that
+    /// lowers the sum most for its price.
     fn greedy(keys: &[u64], budget_bytes: u64) -> f64 {
         const STEP: u32 = 200;
         let rates: Vec<f64> =
@@ -221,7 +221,7 @@ mod tests {
             }
             let sum = sum_of_rates(&bits);
             let by_greedy = greedy(&keys, budget_bytes);
-            // Where the rate has dents, some percent of it may be lost.
+            // Where the rate rises again, a few percent of the optimum may be lost.
             let dented = bits.iter().map(|&bits| false_positive_rate(bits)).filter(|&r| r < 4e-4);
             let lost = 0.1 * dented.sum::<f64>();
             prop_assert!(sum <= 1.01 * by_greedy + lost, "{keys:?}: {bits:?}, not {by_greedy}");
@@ -292,7 +292,7 @@ mod tests {
     fn a_run_counts_by_the_share_that_asks_it() {
         let run = |keys, share| Run { keys, share };
         let bits = millibits_by_run(&[run(1_000, 0.1), run(9_000, 0.9)], 12_500);
-        // Of disjoint runs a lookup asks one: the same bits everywhere are best.
+        // A lookup asks only one of disjoint runs, so the same bits everywhere are best.
         assert!(bits[0].abs_diff(bits[1]) < 500, "{bits:?}");
         let bits = millibits_by_run(&[run(1_000, 1.0), run(1_000, 0.01)], 2_500);
         assert!(bits[0] > bits[1] + 5_000, "{bits:?}");

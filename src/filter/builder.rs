@@ -209,7 +209,7 @@ impl FilterBuilder {
                 let mut solving = Charge::new(&self.construction);
                 ribbon::create_filter(&hashes.list, *millibits, |bytes| solving.add(bytes), dst);
             }
-            // `new` pairs policies with keys, and nothing changes either.
+            // `new` pairs policies with keys, and neither of them ever changes.
             (_, Members::Keys(_)) | (Encoding::Custom(_), _) => {
                 let what = "a filter builder that holds the keys of another encoding".to_string();
                 return Err(Error::InvalidOptions { what });
@@ -470,7 +470,7 @@ impl Drop for Charge {
     }
 }
 
-/// Failing memory, for tests: a filter that has one of these keys goes wrong.
+/// Failing memory, for tests: a filter with one of these keys is damaged.
 #[cfg(test)]
 pub(crate) mod faults {
     use super::*;
@@ -499,13 +499,13 @@ pub(crate) mod faults {
     }
 }
 
-/// A budget that tests look into.
+/// A budget whose use tests can read.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Grants up to `limit` bytes and remembers the most that were taken at once.
+    /// Grants up to `limit` bytes and remembers the most that was taken at once.
     #[derive(Debug)]
     pub(crate) struct Budget {
         limit: u64,
@@ -690,7 +690,7 @@ mod tests {
         assert!(reader.may_contain(b"", &KeyHash::new(b"key")));
     }
 
-    /// Those that need no memory but for hashes and filter.
+    /// The encodings that need memory only for hashes and filter.
     fn bloom_filters() -> impl Iterator<Item = Encoding> {
         built_in().filter(|encoding| !matches!(encoding, Encoding::Ribbon { .. }))
     }
@@ -702,7 +702,7 @@ mod tests {
         encodings().into_iter().filter(|encoding| encoding.bits_per_key().is_some())
     }
 
-    /// Keys from `first` on, and the one that a fault goes with.
+    /// Keys from `first` on, and the key that triggers a fault.
     fn with_fault(builder: &mut FilterBuilder, first: u32, fault: &[u8]) {
         (first..first + 500).for_each(|i| builder.add_key(&i.to_le_bytes()));
         builder.add_key(fault);
@@ -721,7 +721,7 @@ mod tests {
                 assert!(error.to_string().contains(says), "{encoding:?} {error}");
                 let left = (dst.as_slice(), builder.entries(), budget.taken());
                 assert_eq!(left, (&b"before"[..], 0, 0), "{encoding:?}");
-                // Nothing of it is in the next filter, neither hash nor sum of hashes.
+                // The next filter has nothing of it, neither hash nor checksum.
                 builder.add_key(b"key");
                 let mut next = Vec::new();
                 builder.finish(&mut next).expect("built");
@@ -734,7 +734,7 @@ mod tests {
     fn unchecked_filter_damage_is_unnoticed() {
         for encoding in built_in() {
             for (fault, _) in FAULTS {
-                // Which key loses its bits may be covered by the bits of others.
+                // The bits of other keys may cover those of the key that loses them.
                 let denied = [0, 1_000, 2_000, 3_000].into_iter().any(|first| {
                     let mut builder = encoding.builder();
                     with_fault(&mut builder, first, fault);
@@ -762,7 +762,7 @@ mod tests {
             let buckets = budget.take_peak();
             let mut filters = Vec::new();
             builder.finish(&mut filters).expect("built");
-            // Both at once for a moment, then the filter, then also the next.
+            // Hashes and filter for a moment, then the filter, then the next filter too.
             assert_eq!(budget.take_peak(), buckets + filters.len() as u64, "{encoding:?}");
             assert_eq!(budget.taken(), filters.len() as u64, "{encoding:?}");
             builder.add_key(b"next");
@@ -787,10 +787,10 @@ mod tests {
         let (marker, bytes, budget) = build(u64::MAX);
         assert_eq!(marker, ribbon::MARKER);
         assert_eq!(budget.taken(), 0, "the builder is gone");
-        // The hashes and about 20 bytes a key to solve the equations.
+        // The hashes, and about 20 bytes a key to solve the equations.
         let most = budget.take_peak();
         assert!((400_000 + (256 << 10)..600_000 + (256 << 10)).contains(&most), "{most}");
-        // With less, a Bloom filter that lets as many keys through.
+        // With less memory, a Bloom filter that passes as many absent keys.
         let (marker, bloom_bytes, budget) = build(most - 1);
         assert_eq!(marker, fast_local::MARKER);
         assert!(bloom_bytes > bytes * 5 / 4 && budget.taken() == 0);
@@ -802,7 +802,7 @@ mod tests {
         let custom = Encoding::Custom(Arc::new(Exact::default()));
         let mut builder = custom.builder().under(&budget.construction());
         for i in 0..50_000u32 {
-            // 4 bytes, and 8 for where they end.
+            // 4 bytes of a key, and 8 for its end.
             builder.add_key(&i.to_le_bytes());
             let bytes = (u64::from(i) + 1) * 12;
             assert_eq!(budget.taken(), (bytes + (128 << 10)) >> 18 << 18);
@@ -840,12 +840,12 @@ mod tests {
             }
             let rocksdb = encoding.full_name().starts_with("rocksdb.");
             assert_eq!((once.entries(), all.entries()), (2, if rocksdb { 2 } else { 5 }));
-            // The key before a finished filter is no repeat of the next one's first.
+            // The last key of a finished filter is no repeat of the first key of the next.
             once.finish(&mut Vec::new()).expect("built");
             once.add_key(b"b");
             assert_eq!(once.entries(), 1);
         }
-        // Also the empty key counts once, and counts.
+        // The empty key counts, and only once.
         for encoding in encodings() {
             let mut builder = encoding.builder();
             builder.add_key(b"");
@@ -926,7 +926,7 @@ mod tests {
         }
     }
 
-    /// Each key with its alternate, and how many entries there are after it.
+    /// Each key with its alternate, and the number of entries after it.
     const SCRIPT: [(&str, Option<&str>, usize); 13] = [
         ("abc", None, 1),
         ("abc1", Some("abc"), 2), // the alternate is the last entry
@@ -989,7 +989,7 @@ mod tests {
         keys.add_with_alternate(b"ab1", b"ab");
         assert_eq!(keys.last(), Some(&b"ab1"[..]));
         assert_eq!(keys.sorted(), [&b"ab"[..], b"ab1"]);
-        // An alternate that sorts below what came before it is put in its place.
+        // An alternate that sorts below earlier entries is put in order.
         keys.add_with_alternate(b"ac", b"a");
         assert_eq!(keys.sorted(), [&b"a"[..], b"ab", b"ab1", b"ac"]);
     }
@@ -1029,7 +1029,7 @@ mod tests {
         }
         charge.release();
         assert_eq!(budget.taken(), 0);
-        // It begins anew.
+        // The charge starts at zero again.
         charge.cover(BUCKET_BYTES);
         assert_eq!(budget.taken(), BUCKET);
     }

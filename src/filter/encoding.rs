@@ -416,7 +416,7 @@ mod tests {
             let filter = vectors::bytes(case, "filter");
             let name = case["name"].as_str().expect("name");
             let expected = match name {
-                // Only zero bytes are "no keys" here.
+                // Only a filter of zero bytes means "no keys" here.
                 _ if name.starts_with("len_") => {
                     if filter.is_empty() {
                         0
@@ -461,7 +461,7 @@ mod tests {
             [6, 3, 0, 0, 0],
         ];
         assert!(reserved.iter().all(|&trailer| ask(&with(64, trailer))));
-        // A body that is not whole lines would be read beyond its end.
+        // A body that is not made of whole lines would be read past its end.
         assert!([0, 1, 63, 65, 127].iter().all(|&body| ask(&with(body, [0xff, 0, 6, 0, 0]))));
     }
 

@@ -19,7 +19,7 @@ use crate::filter::ribbon::space;
 const MILLIBITS_STEP: usize = 10;
 
 impl Encoding {
-    /// Bits that are looked at for a key that may be there: of Ribbon, the parities. `None` where a
+    /// Bits that a probe reads for a key that may be there; for Ribbon, the parities. `None` if a
     /// policy decides.
     #[must_use]
     pub fn probes(&self) -> Option<u32> {
@@ -71,7 +71,7 @@ impl Encoding {
         self.expected_fpr_in(keys as f64, self.filter_bytes(keys)? as f64)
     }
 
-    /// The same of a filter, or the mean of some, with so many keys in so many bytes.
+    /// The same for a filter, or the mean of several, with this many keys in this many bytes.
     pub(crate) fn expected_fpr_in(&self, keys: f64, bytes: f64) -> Option<f64> {
         let lines = ((bytes - ROCKSDB_TRAILER_BYTES as f64) / LINE_BYTES as f64).max(1.0);
         let fast_local = |millibits| {
@@ -104,7 +104,7 @@ impl Encoding {
         for millibits in (1_000..=100_000).step_by(MILLIBITS_STEP) {
             for encoding in Encoding::built_in(millibits) {
                 let known = found.iter().any(|other| other.label() == encoding.label());
-                // Between two whole bits an encoding of these is the one that was tried.
+                // Between two whole bits, such an encoding was already tried.
                 let tried = encoding.takes_whole_bits() && millibits % 1_000 != 0;
                 if !known
                     && !tried

@@ -31,8 +31,8 @@ impl<'k> KeyHash<'k> {
         KeyHash { key, xxph3: xxph3_64(key), leveldb: OnceCell::new(), legacy: OnceCell::new() }
     }
 
-    /// Stands for a key of which only the hash is known, to ask a filter made of such hashes. The
-    /// filter's encoding decides which of the three hashes it is; 32-bit ones were widened.
+    /// Stands for a key of which only the hash is known. The filter's encoding decides which of the
+    /// three hashes it is; a 32-bit hash was widened.
     pub(crate) fn of_hash(hash: u64) -> Self {
         let narrow = OnceCell::from(hash as u32);
         KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn hash_digests_are_pinned() {
-        // One number for 5300 lengths; it was taken when the vectors of RocksDB and LevelDB passed.
+        // One number for 5300 lengths, recorded when the vectors of RocksDB and LevelDB passed.
         let mut wide = 0u64;
         let mut narrow = 0u32;
         let mut legacy = 0u32;

@@ -121,14 +121,15 @@ impl Prefix {
         Prefix(Rule::Delimited { delimiter, count })
     }
 
-    /// A rule of the user's own. Tables built with it name its id; opened without it their
-    /// prefixes are not asked for.
+    /// A custom rule. Tables built with it record its id. Opened without the rule, their prefixes
+    /// are not asked.
     #[must_use]
     pub fn custom(extractor: Arc<dyn PrefixExtractor>) -> Self {
         Prefix(Rule::Custom(extractor))
     }
 
-    /// The id that tables persist; empty, which nothing is persisted under, if a user's panics.
+    /// The id that tables persist. It is empty if a custom rule panics; nothing is persisted under
+    /// an empty id.
     #[must_use]
     pub fn id(&self) -> String {
         match &self.0 {
@@ -148,7 +149,7 @@ impl Prefix {
             return None;
         }
         let custom = || custom.iter().map(|extractor| Prefix::custom(Arc::clone(extractor)));
-        // Compared with the id as it is written: "FixedPrefix.03" is no id of `fixed(3)`.
+        // Compared with the printed id, because "FixedPrefix.03" is no id of `fixed(3)`.
         built_in(id).into_iter().chain(custom()).find(|prefix| prefix.id() == id)
     }
 
@@ -243,7 +244,7 @@ fn built_in_prefix<'k>(rule: &Rule, key: &'k [u8]) -> Option<&'k [u8]> {
     }
 }
 
-/// What a user's rule answers for `key`. The error says how the rule broke its contract.
+/// The prefix that a custom rule returns for `key`. The error says how the rule broke its contract.
 fn ask_custom<'k>(
     key: &'k [u8],
     rule: impl FnOnce(&'k [u8]) -> Option<&'k [u8]>,
@@ -265,7 +266,7 @@ mod tests {
 
     const ANY_ID: &str = "siftdb\\.(Fixed|Capped|Delimited|)Prefix(\\.[0-9a-f+]{0,6}){0,3}";
 
-    /// The letters of a key up to its first digit; made to break its contract by `Breaks`.
+    /// The letters of a key up to its first digit. `Breaks` makes it break its contract.
     #[derive(Debug, Default)]
     struct Letters(Breaks);
 
@@ -377,7 +378,7 @@ mod tests {
             assert_eq!(rule.id(), id);
             assert_eq!(Prefix::for_id(id, &[]).expect("built in").id(), id);
         }
-        // Not in the form that is written, or with a parameter that cannot be.
+        // Ids in another form than the printed one, or with an impossible parameter.
         let strangers = [
             "",
             "siftdb.FixedPrefix",

@@ -1,8 +1,8 @@
 //! Golden vectors for tests: JSON files that LevelDB and RocksDB wrote.
 //!
-//! They lie in the folder that the environment variable `SIFTDB_VECTORS` names. Without it
-//! [`load`] answers `None` and a test skips that part; each test has golden facts of its own.
-//! A set variable with a missing file fails, so that a typo does not pass for success.
+//! They lie in the folder that the environment variable `SIFTDB_VECTORS` names. Without it [`load`]
+//! returns `None` and a test skips that part; each test has golden facts of its own. If the
+//! variable is set and a file is missing, the test fails, so a typo is noticed.
 
 use serde_json::Value;
 use std::io::Read;

@@ -65,7 +65,7 @@ impl Tree {
         Tree::on(disk.clone(), Arc::new(disk))
     }
 
-    /// `env` is `disk`, or something in front of it.
+    /// `env` is `disk`, or a layer on it.
     pub(crate) fn on(disk: MemEnv, env: Arc<dyn Env>) -> Self {
         env.create_dir(Path::new(DIRECTORY)).unwrap();
         Tree {

@@ -126,7 +126,7 @@ mod tests {
     fn shares_follow_questions_in_vain() {
         let mut workload = FilterWorkload::default();
         assert_eq!(workload.shares(), [1.0; LEVELS]);
-        // Counters of earlier sessions say nothing.
+        // Counters of earlier sessions are ignored.
         workload.add_lookups(5_000_000, at(&[9, 9, 9]), at(&[1, 1, 1]));
         assert_eq!(workload.shares(), [1.0; LEVELS]);
         // Four tables of level 0 are asked by all, level 2 by one lookup of two, level 3 is empty.
@@ -135,7 +135,7 @@ mod tests {
         let [top, first, second, third, ..] = workload.shares();
         assert!((top, first) == (1.0, 1.0) && third == 1.0);
         assert!((0.50..0.51).contains(&second), "{second}");
-        // All keys are found above: it still counts for something.
+        // All keys are found above this level. It still counts for something.
         workload.add_lookups(9_100_000, more, tables);
         assert_eq!(workload.shares()[2], SHARE_MIN);
         // Newer lookups count more than those long ago.

@@ -150,7 +150,7 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     /// Makes `error` the background error: the database takes no writes until `resume` or reopening
-    /// (I8). Answers the error.
+    /// (I8). Returns the error.
     pub(crate) fn set_background_error(&self, error: Error) -> Error {
         self.background_error.set(&error);
         // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.

@@ -17,7 +17,7 @@ use std::path::Path;
 pub(crate) const MAGIC: &[u8; 8] = b"siftstat";
 const VERSION: u32 = 1;
 
-/// More than any version of this file ever holds.
+/// No version of this file is longer.
 pub(crate) const BYTES_MAX: u64 = 64 << 10;
 
 /// Saved counters and when counting began, in seconds since 1970.

@@ -1,6 +1,6 @@
 //! The write queue: one writer leads and commits the requests of all that wait, as one group.
 //!
-//! Legal order: `join` answers either "lead" or, later, the result of the group that took the
+//! Legal order: `join` returns either "lead" or, later, the result of the group that took the
 //! request. A leader calls `take_group`, commits it and calls `complete`; it repeats this for each
 //! group of `take_next_group`, then drops its [`Leadership`], which passes the lead to the first
 //! waiter. If a leader panics, its group gets an error and the next waiter leads: no writer is left
@@ -85,7 +85,7 @@ pub(crate) struct WriteQueue {
     line: Mutex<Line>,
 }
 
-/// What `join` answers.
+/// What `join` returns.
 pub(crate) enum Joined<'a> {
     /// This thread leads the next group, which begins with its own request.
     Lead(Leadership<'a>, Request),

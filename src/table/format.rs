@@ -65,7 +65,7 @@ pub(crate) enum BlockKind {
     Filter = 2,
     /// The top-level index of filter partitions.
     FilterIndex = 3,
-    /// What the table says of itself.
+    /// What the table records about itself.
     Properties = 4,
     /// Names and handles of filter and properties.
     Metaindex = 5,
@@ -369,7 +369,7 @@ impl Footer {
         if magic != TABLE_MAGIC {
             return Err(damaged("no table footer at its end (wrong magic number)"));
         }
-        // First, so that a flipped bit is not taken for the mark of another siftdb.
+        // Checked first, so that a flipped bit does not pass as a newer version.
         if footer_checksum(bytes.get(..40).unwrap_or_default(), version) != crc {
             return Err(damaged("footer checksum does not hold"));
         }

@@ -331,7 +331,7 @@ mod tests {
             }
             assert!(calls <= (first.entries_end() - begin) / STEP_BYTES);
             let entered = prefetcher.enter_next(Some(&first));
-            // What begins close to the end has no time to prefetch.
+            // A walk that begins close to the end of a block has no time to prefetch.
             assert_eq!(entered.is_some(), there && begin < 4000);
             assert!(entered.is_none_or(|entered| Arc::ptr_eq(&entered, &second)));
             assert!(prefetcher.enter_next(Some(&first)).is_none(), "entered once");

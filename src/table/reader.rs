@@ -1,14 +1,14 @@
 //! An open table and the point lookup in it.
 //!
 //! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, the
-//! filter, which then stays ("pinned"); else it comes through the cache at each use. It checks
-//! the file's size and id against what the manifest expects, so that a swapped or cut file is found
-//! before anything is asked of it. The data index is read at its first use, or by
-//! [`Table::load_index`]: for tables that were just written, and for those who look for damage.
+//! filter, which then stays ("pinned"); else it comes through the cache at each use. It checks the
+//! file's size and id against what the manifest expects, so that a swapped or cut file is found
+//! before its first use. The data index is read at its first use, or by [`Table::load_index`]: for
+//! tables that were just written, and to look for damage.
 //!
-//! [`Table::get`] tells the story of a lookup: may the table contain the key? which block? may that
-//! block? fetch it, search it. A filter's failure is never more than `NotConsulted`; any other
-//! failure is an error, never "absent". Walks are in `iter`, the check of everything in `verify`.
+//! [`Table::get`] is a lookup: ask the filter, search the index, ask a block-based filter, fetch
+//! the block, search it. The failure of a filter is `NotConsulted`; any other failure is an error,
+//! never "absent". `iter` iterates over a table, `verify` checks all of it.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{Lookup, LookupKey};
@@ -56,7 +56,7 @@ pub(crate) struct Expect {
     pub bytes: Option<u64>,
 }
 
-/// How one lookup goes about a table.
+/// The settings of one lookup in a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableReadOptions {
     /// Ask the filter.
@@ -107,7 +107,7 @@ impl Table {
         filter.pin(&file, context.pinning, &mut io);
         let index = DataIndex::new(&file, footer.index);
         if context.pinning == FilterPinning::All {
-            // Last, since it is much, and the index serves every lookup.
+            // Last, because partitions are large and the index serves every lookup.
             filter.pin_partitions(&file);
         }
         Ok(Table {
@@ -405,7 +405,7 @@ impl DataIndex {
     }
 }
 
-/// A key that the layout's second question is for.
+/// True for a key that the filter must be asked about after the index.
 fn is_undecided(key: &BatchKey<'_>) -> bool {
     key.verdict == FilterVerdict::NotConsulted && key.block.is_some()
 }

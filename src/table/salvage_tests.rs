@@ -1,4 +1,5 @@
-//! Tests of rescues: what is kept of damaged tables, against the blocks that the damage left alone.
+//! Tests of rescues: the entries that are kept of damaged tables, compared with the blocks that the
+//! damage did not touch.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
@@ -25,7 +26,7 @@ use proptest::sample::Index;
 use std::ops::Range;
 use std::path::Path;
 
-/// A table of many blocks, and where each data block stands with prefix and trailer.
+/// A table of many blocks, and where each data block is with its prefix and trailer.
 struct Sample {
     bytes: Vec<u8>,
     entries: Entries,
@@ -84,7 +85,7 @@ fn salvaged_from(env: Arc<dyn Env>, expected: &Expected) -> Result<(Entries, Sal
 }
 
 impl Sample {
-    /// The entries of the blocks of which `damaged` has every byte.
+    /// The entries of the blocks of which `damaged` still has every byte.
     fn untouched(&self, damaged: &[u8]) -> Entries {
         let same =
             |place: &Range<usize>| damaged.get(place.clone()) == self.bytes.get(place.clone());
@@ -92,8 +93,8 @@ impl Sample {
         blocks.flat_map(|(_, entries)| entries.clone()).collect()
     }
 
-    /// Rescues with a manifest's knowledge and without; all sound blocks are kept, nothing else,
-    /// and what is missing is told.
+    /// Rescues with and without the knowledge of a manifest. All sound blocks are kept and nothing
+    /// else, and the report names what is missing.
     fn check(&self, damaged: &[u8], case: &str) {
         let sound = self.untouched(damaged);
         let all = self.entries.len();
@@ -239,12 +240,12 @@ fn rescue_needs_a_known_table_id() {
     sample.check(&damaged, "header and footer");
     let error = salvaged(&damaged, &expected(None, None)).unwrap_err();
     assert!(error.is_corruption() && error.to_string().contains(PATH), "{error}");
-    // Another table under the name of this one.
+    // A file with the contents of another table.
     let error = salvaged(&sample.bytes, &expected(Some(1), None)).unwrap_err();
     assert!(matches!(error, Error::Corruption { .. }), "{error}");
 }
 
-/// A file of data blocks with these contents, one behind the other, under checksums that hold.
+/// A file of data blocks with these contents, one after the other, under valid checksums.
 fn forged(blocks: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Header { table_id: TABLE_ID }.encode();
     for contents in blocks {
@@ -278,7 +279,7 @@ fn doubled_and_misplaced_blocks_are_refused() {
         let refused = salvaged.lost.iter().filter(|lost| lost.error.to_string().contains("order"));
         assert_eq!(refused.count(), 1, "{order:?}: {:?}", salvaged.lost);
     }
-    // Older or newer than the table is said to be.
+    // Sequences below or above those of the table.
     let narrow = Expected { sequences: 10..=200, ..expected(Some(TABLE_ID), None) };
     let (found, salvaged) = salvaged(&sample.bytes, &narrow).unwrap();
     assert!(!found.is_empty() && found.len() < sample.entries.len());
@@ -297,7 +298,7 @@ fn a_rescue_reads_each_byte_few_times() {
     let len = bytes.len();
     assert!(len > 400_000);
     bytes[1000..200_000].fill(1);
-    // Prefixes that hold, of blocks that do not, each reaching far over the next.
+    // Valid prefixes of invalid blocks, each of which reaches far over the next.
     for at in (200_000..300_000).step_by(16) {
         let offset = at as u64 + 8;
         let identity = BlockIdentity { table_id: TABLE_ID, offset, kind: BlockKind::Data };

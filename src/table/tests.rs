@@ -92,7 +92,7 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
     )
 }
 
-/// Few letters and sequences: shared prefixes, several versions, runs of one user key.
+/// Few letters and sequences, which give shared prefixes and several versions of a key.
 fn any_entries() -> impl Strategy<Value = Entries> {
     let letter = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(0xff)];
     let prefix = prop_oneof![Just(&b""[..]), Just(&b"user/with/a/long/prefix/"[..])];
@@ -418,7 +418,8 @@ fn large_values_share_their_own_block() {
     assert_eq!(from_walk, entries[4].1);
 }
 
-/// The types of the data blocks of a table with such values, and its length.
+/// The compression types of the data blocks of a table with such values, and the length of the
+/// table.
 fn stored(value: impl Fn(u64) -> Vec<u8>, compression: Compression) -> (BTreeSet<u8>, usize) {
     let entries: Entries = (0..2_000u64)
         .map(|i| {

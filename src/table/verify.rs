@@ -1,12 +1,11 @@
 //! Verifies a table: reads all of it and compares all its parts.
 //!
 //! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens
-//! the file anew and, with [`Table::verify`], reads past every cache and checks: every block's
-//! header, each block's prefix, checksum and structure, order across blocks, each block within its
-//! separators, blocks one behind the other from header to footer without a gap, counts, sizes, key
-//! and sequence range against the properties, that every key is found by a lookup, passes the
-//! filter and has a prefix that does, and that the filter could be read at all. The first
-//! contradiction is a `Corruption`.
+//! the file again and, with [`Table::verify`], reads past every cache. It checks the header, and of
+//! each block prefix, checksum and structure. Blocks must be in order, within their separators, and
+//! follow each other from header to footer without a gap. Counts, sizes and the ranges of keys and
+//! sequences must agree with the properties. A lookup must find every key, and the filter must be
+//! readable and pass each key and its prefix. The first contradiction is a `Corruption`.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;

@@ -1,4 +1,4 @@
-//! Tests of walks over tables whose blocks stand in their slots.
+//! Tests of iterators over tables whose blocks are in their slots.
 
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{ValueKind, put_internal_key};
@@ -18,7 +18,7 @@ fn cached_iteration_agrees_with_the_model() {
     let mut iter = table.iter(Direction::Forward, true);
     for from in [0, 0, 450, 13, 899].into_iter().chain((0..900).step_by(17)) {
         iter.seek(Some(&entries[from].0));
-        // Not always to the end: then what was asked for is behind the next seek, or before it.
+        // Not always to the end: then the prefetched blocks are after the next seek or before it.
         for (key, value) in entries[from..].iter().take(if from % 2 == 0 { 900 } else { 40 }) {
             assert_eq!((iter.key(), iter.value()), (&key[..], &value[..]));
             iter.next();

@@ -125,7 +125,7 @@ impl LevelIter {
         self.count_reads();
     }
 
-    /// Goes on to the next table while the current one has no more entries; answers `valid`.
+    /// Goes on to the next table while the current one has no more entries; returns `valid`.
     fn settle(&mut self) -> bool {
         while let Some(current) = &self.current
             && !current.iter.valid()
@@ -239,7 +239,7 @@ mod tests {
         key
     }
 
-    /// A table for each list of keys; `extra` is what its meta says beyond what it holds.
+    /// A table for each list of keys; its meta counts `extra` entries more than it holds.
     fn level(tables: &[&[u32]], extra: u64) -> Vec<Arc<TableHandle>> {
         let env: Arc<dyn Env> = Arc::new(MemEnv::new());
         let context = TableContext {
@@ -342,7 +342,7 @@ mod tests {
                 iter.seek(None);
                 assert_eq!(counted(), [1, 1], "those that the walk has come to");
                 let found = walk(&mut iter, None);
-                // Tables that are entered must still be complete; skipped ones count for nothing.
+                // Tables that are entered must be complete; skipped ones are not checked.
                 if extra == 0 {
                     iter.status().unwrap();
                     assert_eq!(found.len(), 4);
@@ -369,7 +369,7 @@ mod tests {
             );
             let message = iter.status().unwrap_err().to_string();
             assert!(message.contains("entries instead of"), "{message}");
-            // From amid a table it cannot tell, and the next seek starts afresh.
+            // From the middle of a table it cannot check the count. The next seek starts again.
             let bound = key(if direction == Direction::Forward { 8 } else { 2 });
             assert_eq!(walk(&mut iter, Some(&bound)).len(), 1);
             iter.status().unwrap();

@@ -206,18 +206,18 @@ pub(crate) fn visit(
     }
 }
 
-/// What can be read of a manifest, whatever state it is in.
+/// The readable part of a manifest in any state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ManifestRemains {
     /// Its number: by its header where that is sound, else by its name.
     pub number: u64,
-    /// The highest next file number that an edit speaks of.
+    /// The highest next file number in its edits.
     pub next_file_number: u64,
-    /// The highest last sequence that an edit speaks of.
+    /// The highest last sequence in its edits.
     pub last_sequence: SequenceNumber,
     /// The id of every table that an edit adds.
     pub mentioned: HashSet<u64>,
-    /// The tables that edits add and none of those that can be read takes away.
+    /// The tables that its edits add and that no readable edit removes.
     pub named: Vec<FileMeta>,
 }
 
@@ -400,7 +400,7 @@ impl ManifestWriter {
     }
 
     /// Appends an edit and makes it durable. After an error the edit may or may not be there, and
-    /// every later call answers the same error.
+    /// every later call returns the same error.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
         self.write(edit)?;
         self.records.sync_data()
@@ -658,7 +658,7 @@ mod tests {
         let mut zeroed = bytes.clone();
         zeroed[sector..sector + 512].fill(0);
         assert!(replayed(&zeroed).unwrap_err().is_corruption());
-        // Without the edit behind it, it is the tail.
+        // Without the edit after it, it is the torn end.
         zeroed.truncate(ends[1] as usize);
         assert_eq!(replayed(&zeroed).unwrap().facts.bytes, ends[0]);
     }

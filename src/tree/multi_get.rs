@@ -18,7 +18,8 @@ use crate::tree::version::{Version, count_io, count_verdict};
 use std::ops::Range;
 
 impl Version {
-    /// Answers the keys of `open` that have a version here, and removes them from it.
+    /// Sets the answers of the keys in `open` that have a version here, and removes these keys from
+    /// it.
     ///
     /// # Errors
     /// The first one on the way of any key; what is still open then has no answer.

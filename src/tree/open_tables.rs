@@ -46,7 +46,7 @@ pub(crate) fn open_table(
     }
 }
 
-/// Opens all tables of `levels`; answers them in the order of the levels.
+/// Opens all tables of `levels`; returns them in the order of the levels.
 ///
 /// # Errors
 /// The first table, in that order, that cannot be opened.
@@ -77,8 +77,8 @@ fn threads(wanted: &[(&FileMeta, FilterPinning)]) -> usize {
     cores.min(THREADS_MAX).min(wanted.len())
 }
 
-/// The answers of `open` for 0, 1 and so on, up to the first `None` or error, by up to `threads`
-/// threads. Numbers are taken in order, so the answers for all numbers below an error are there.
+/// The results of `open` for 0, 1 and so on, up to the first `None` or error, by up to `threads`
+/// threads. Numbers are taken in order, so the results for all numbers below an error are there.
 fn in_parallel<T: Send>(
     threads: usize,
     open: impl Fn(usize) -> Option<Result<T>> + Sync,

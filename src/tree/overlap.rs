@@ -62,7 +62,8 @@ pub(crate) fn order_conflicts<'t>(
     tables: impl IntoIterator<Item = &'t FileMeta>,
 ) -> Vec<OrderConflict> {
     let tables: Vec<&FileMeta> = tables.into_iter().collect();
-    // In a sorted level age excuses nothing: there every table counts as of all ages.
+    // In a sorted level no two tables may share keys, whatever their sequences are: so each one
+    // counts as having all sequences.
     let ages = |meta: &FileMeta| match level {
         0 => (meta.smallest_sequence, meta.largest_sequence),
         _ => (0, SEQUENCE_MAX),

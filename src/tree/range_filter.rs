@@ -92,7 +92,7 @@ mod tests {
         prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xfe), Just(0xff)]
     }
 
-    /// Every key of up to four bytes over the letters, and some behind them.
+    /// Every key of up to four bytes over the letters, and some that sort after them.
     fn keys() -> Vec<Vec<u8>> {
         let letters = [0u8, 1, b'a', b'b', b'c', 0xfe, 0xff];
         let mut all = vec![Vec::new()];

@@ -39,7 +39,7 @@ impl SortedRuns {
         runs
     }
 
-    /// The tree with the tables in `replaced`, given with their levels, written anew into
+    /// The tree with the tables in `replaced`, given with their levels, rewritten into
     /// `output_level`.
     #[must_use]
     pub(crate) fn after_rewrite<'t>(

@@ -35,7 +35,7 @@ pub(crate) struct ManifestPosition {
     pub synced_bytes: u64,
 }
 
-/// What other threads read of the set without waiting for its lock.
+/// What other threads read of the set without taking its lock.
 #[derive(Debug, Default)]
 pub(crate) struct SharedNumbers {
     /// The next file number; taking one is `fetch_add(1)`.
@@ -66,7 +66,7 @@ pub(crate) struct VersionSet {
     failed: bool,
     /// Tables of edits that failed: the manifest in force may name them or not.
     doubtful: Vec<u64>,
-    /// Numbers below are from earlier sessions.
+    /// Files with lower numbers are from earlier sessions.
     session_start: u64,
     first_log: FirstLog,
     last_sequence: SequenceNumber,

@@ -1,4 +1,4 @@
-//! Trees drawn as text, for the tests of whatever plans on the shape of a tree.
+//! Trees drawn as text, for tests of code that plans by the shape of a tree.
 
 use crate::base::key::{ValueKind, put_internal_key};
 use crate::base::sync::Arc;

@@ -137,7 +137,7 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     Ok(())
 }
 
-/// Inserts the group into the memtable, then publishes it. Answers the tombstones of the memtable.
+/// Inserts the group into the memtable, then publishes it. Returns the tombstones of the memtable.
 fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> usize {
     let view = shared.view.load();
     let mut sequence = log.last_sequence + 1 - count as u64;

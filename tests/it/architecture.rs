@@ -33,7 +33,7 @@ fn files_and_functions_stay_within_budget() {
 
 #[test]
 fn peer_benchmarks_stay_within_budget() {
-    // A package of its own, which is not part of the published one.
+    // `benches/peers` is a package of its own and is not published.
     let mut peers = BTreeMap::new();
     if root().join("benches/peers").exists() {
         collect(&root().join("benches/peers/src"), "../benches/peers/src/", &mut peers);
@@ -93,7 +93,7 @@ fn collect(directory: &Path, prefix: &str, found: &mut BTreeMap<String, Source>)
     }
 }
 
-/// One file, looked at in three ways of the same length.
+/// One source file in three forms of the same length.
 struct Source {
     text: String,
     /// Comments and literals blanked.
@@ -242,13 +242,13 @@ fn test_lines(code: &str) -> Vec<bool> {
     lines
 }
 
-/// A module: its path from the crate's root, with the place of each step in its list.
+/// A module: its path from the crate's root, and the index of each step in the list of its parent.
 #[derive(Clone)]
 struct Module {
     file: String,
     place: Vec<usize>,
     has_children: bool,
-    /// Stands under `#[cfg(test)]`: it may use whatever it tests.
+    /// The module is under `#[cfg(test)]`, so it may use everything that it tests.
     is_test: bool,
 }
 
@@ -356,7 +356,7 @@ fn expand(tree: &str) -> Vec<Vec<String>> {
     parts.flat_map(expand).map(|part| [prefix.clone(), part].concat()).collect()
 }
 
-/// Imports of `experiment/` that users cannot make. Only the vocabulary in `base/` is free.
+/// Imports in `experiment/` of items that are not public. `base/` may be used freely.
 fn private_items_of_experiments(sources: &BTreeMap<String, Source>) -> Vec<String> {
     let items = |source: &Source| -> Vec<(usize, Vec<String>)> {
         let uses = uses(&source.code).into_iter().filter(|(start, ..)| !source.is_test(*start));

@@ -1,8 +1,9 @@
-//! Bad options and arguments: every one that has a limit, in one table each.
+//! Bad options and arguments: each one that has a limit, in one table for options and one for
+//! arguments.
 //!
-//! An impossible option is `InvalidOptions` that names it, and nothing is created or changed. A
-//! key, value or batch beyond its limit is `InvalidArgument` before anything is logged; at the
-//! limit it works. Impossible ranges are empty. The command's arguments are tested here too.
+//! An impossible option is refused with `InvalidOptions`, which names it, and nothing is created or
+//! changed. A key, value or batch beyond its limit is `InvalidArgument` before anything is logged;
+//! at the limit it works. Impossible ranges are empty. The command's arguments are tested here too.
 
 use crate::support::filters::one_of_each_layout;
 use crate::support::stores::{HOME, as_env, files, open, small_options};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 const KEY_BYTES_MAX: usize = 65_535;
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// An option with a least and a largest value, and how to set it.
+/// An option: its name, its smallest and largest value, and how to set it.
 type Limited = (&'static str, u64, u64, fn(u64) -> Options);
 
 fn limited_options() -> Vec<Limited> {
@@ -71,7 +72,7 @@ fn prefix(prefix: Prefix) -> Options {
     Options::new().filter(Filter::bloom(10.0).prefix(prefix))
 }
 
-/// A policy and a rule with a name of their own.
+/// A filter policy and prefix extractor with this name.
 #[derive(Debug)]
 struct Called(String);
 
@@ -97,7 +98,7 @@ impl PrefixExtractor for Called {
     }
 }
 
-/// Everything that cannot work, with a word of the answer.
+/// Options that are refused, each with a word of the error message.
 fn bad_options() -> Vec<(String, Options)> {
     let mut cases: Vec<(String, Options)> = Vec::new();
     for (name, least, most, with) in limited_options() {
@@ -183,7 +184,7 @@ fn options_at_their_limits_work() {
         for value in [least, most] {
             with(value).validate().unwrap_or_else(|error| panic!("{name} {value}: {error}"));
         }
-        // Not the largest: that may be as much memory as it says.
+        // Only the smallest value is used: the largest may take as much memory as it says.
         let db = with(least).env(as_env(&MemEnv::with_log())).open(HOME).unwrap();
         (0..50).for_each(|n| db.put(format!("key{n}"), "value").unwrap());
         db.flush().unwrap();
@@ -211,7 +212,7 @@ fn refused_openings_change_nothing() {
     assert!(files(&env) == before);
 }
 
-/// A write that is to be refused.
+/// A write that must be refused.
 type Write = fn(&Db) -> siftdb::Result<()>;
 
 #[test]
@@ -363,7 +364,7 @@ fn the_largest_keys_and_values_work() {
     }
 }
 
-/// The command's arguments: what is wrong with them is said, and nothing is created.
+/// The command names what is wrong with its arguments, and creates nothing.
 #[cfg(feature = "cli")]
 #[test]
 fn impossible_arguments_are_refused_before_creation() {

@@ -121,7 +121,7 @@ fn any_bytes_round_trip_through_the_shell() {
     let key = "tab\\tnul\\x00back\\\\high\\xff";
     ok(&["put", "--create", "--escaped", &db, key, "\\xfe\\n"]);
     ok(&["put", &db, "gr\u{fc}n", "plain"]);
-    // Into a pipe the bytes and nothing else.
+    // Into a pipe, `get` writes the bytes and nothing else.
     assert_eq!(siftdb(&["get", "--escaped", &db, key]).stdout, b"\xfe\n");
     let scanned = ok(&["scan", &db]);
     assert_eq!(scanned, format!("gr\u{fc}n\tplain\n{key}\t\\xfe\\n\n"));
@@ -198,7 +198,7 @@ fn usage_and_locks_have_own_exit_codes() {
     fails(2, &["get", &db]);
     fails(2, &["demo", "--bits", "0", "--keys", "1000"]);
     fails(2, &["demo", "--keys", "5"]);
-    // Refused at once, not after making them up.
+    // The count is refused before any key is generated.
     fails(2, &["demo", "--keys", "99999999999999"]);
     fails(2, &["demo", "--keys", "1000", "--lookups", "0"]);
     assert!(ok(&["--help"]).contains("Exit codes:"));
@@ -292,14 +292,14 @@ fn verify_compares_tables_with_the_manifest() {
     let [table] = &tables[..] else { panic!("{tables:?}") };
     let table = table.to_str().unwrap();
     let good = read(Path::new(table));
-    // What the manifest does not name is not the database's.
+    // A table that the manifest does not name does not belong to the database.
     for foreign in ["foreign.sst", "999999.sst"] {
         write(&format!("{db}/{foreign}"), b"no table at all");
     }
     let text = ok(&["sst", "verify", &db]);
     assert!(text.ends_with("\n1 table, all in order\n"), "{text}");
 
-    // Longer by a byte; another good table in its place; none at all.
+    // The table is a byte longer, replaced by another good table, or missing.
     write(table, &[&good[..], b"\0"].concat());
     assert!(fails(3, &["sst", "verify", &db]).contains("the manifest says"));
     let other = Place::new();
@@ -322,7 +322,7 @@ fn verify_compares_tables_with_the_manifest() {
     write(&format!("{empty}/foreign.sst"), &good);
     let none = fails(4, &["sst", "verify", empty]);
     assert_eq!(none, format!("siftdb: no database in {empty}\n"));
-    // A database without tables is one.
+    // A database without tables is a database, too.
     let young = place.path("young");
     siftdb::Db::open(&young).unwrap().close().unwrap();
     assert_eq!(ok(&["sst", "verify", &young]), "0 tables, all in order\n");
@@ -346,7 +346,8 @@ fn a_failed_load_says_where_it_stopped() {
         assert!(message.contains(reason) && message.contains("nothing was written"), "{message}");
         assert_eq!(ok(&["scan", &db, "--count"]), "0\n");
     }
-    // Enough for some batches before the wrong line; these stay, and it says how many.
+    // Some batches are written before the bad line. They stay, and the message says how many lines
+    // they had.
     let mut text: String = (0..9_000).map(|i| format!("key{i:05}\t{}\n", "v".repeat(90))).collect();
     text.push_str("no tab\n");
     write(&lines, text.as_bytes());
@@ -416,7 +417,8 @@ fn the_demo_leaves_nothing_behind() {
     assert!(ok(&["stats", kept.join("full").to_str().unwrap()]).contains("level"));
 }
 
-/// What the shell makes of the hint, this build in the place of what cargo would run.
+/// The output of the command in `hint`, run by a shell. This build replaces the program that cargo
+/// would run.
 fn explained(hint: &str) -> String {
     let (program, arguments) = hint.split_once(" explain ").unwrap();
     assert!(program.starts_with("cargo run") || program.ends_with("siftdb"), "{hint}");

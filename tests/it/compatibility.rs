@@ -28,7 +28,7 @@ fn options(filter: &NamedFilter) -> Options {
     options.auto_compaction(false).block_bytes(512).write_buffer_bytes(64 << 10)
 }
 
-/// Looks the keys up, present and absent, and answers what was counted at level 0.
+/// Looks up present and absent keys; returns what was counted at level 0.
 fn look_up(db: &Db, numbers: impl Iterator<Item = usize>, place: &str) -> LevelStats {
     let before = db.stats();
     for number in numbers {
@@ -81,8 +81,8 @@ fn every_filter_is_read_under_other_options() {
     }
 }
 
-/// Of `asked` present and as many absent keys in one table, all were asked of its filter, and
-/// nearly all absent ones denied.
+/// `asked` present and `asked` absent keys in one table: the filter was asked for all of them, and
+/// denied nearly all absent ones.
 fn check_asked(total: &LevelStats, asked: u64, written: &NamedFilter, place: &str) {
     if written.fpr_max.is_none() {
         assert_eq!(total.not_consulted, 2 * asked, "{place}");
@@ -94,9 +94,9 @@ fn check_asked(total: &LevelStats, asked: u64, written: &NamedFilter, place: &st
     assert_eq!(total.data_blocks(), asked + total.false_positives, "{place}");
 }
 
-/// Nothing is in memory and nothing stays: a lookup of a present key reads every block on the way
-/// to it, and of an absent one as far as the filter. Counted by the file system. LevelDB and
-/// RocksDB allow themselves 2 % above that for present keys and 3 % for absent ones.
+/// Nothing is pinned or cached. A lookup of a present key reads every block on its way; a lookup of
+/// an absent key stops at the filter. The file system counts the reads. LevelDB and RocksDB allow
+/// themselves 2 % more for present keys and 3 % for absent ones.
 #[test]
 fn lookups_read_the_blocks_of_their_layout() {
     let count = 10_000u64;
@@ -137,7 +137,7 @@ fn lookups_read_the_blocks_of_their_layout() {
         assert!(absent >= absent_each * lookups, "{name}: {absent} reads for absent keys");
         let most = absent_each * lookups + lookups * if name == "none" { 0 } else { 6 } / 100;
         assert!(absent <= most, "{name}: {absent} reads of {lookups} absent keys");
-        // Every answer of the filter is one of these.
+        // The filter was asked in each lookup, and each answer has one of these counters.
         if filter.fpr_max.is_some() {
             assert_eq!(total.negatives + positives, 2 * lookups, "{name}");
             assert_eq!((total.true_positives, total.unresolved), (lookups, 0), "{name}");

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
-/// Until when threads are let loose, if what they are to meet does not come about.
+/// How long threads run at most, if the situation that a test waits for does not occur.
 const RUN: Duration = Duration::from_secs(30);
 
-/// Gives the processor away until that holds, or for as long as [`RUN`].
+/// Yields until `done` holds, for [`RUN`] at most.
 fn until(done: impl Fn() -> bool) {
     let deadline = Instant::now() + RUN;
     while !done() && Instant::now() < deadline {
@@ -36,7 +36,7 @@ fn write_everywhere(db: &Db, keys: usize, number: u64, value_bytes: usize) {
     db.write(batch).unwrap();
 }
 
-/// One writer a key, so each key is a register: a read may give nothing older than what was
+/// Each key has one writer, so it is a register. A read returns nothing older than what was
 /// acknowledged before it began, and nothing newer than what was begun before it ended.
 #[test]
 fn reads_are_exact_during_flushes_and_compactions() {
@@ -110,7 +110,7 @@ fn reads_are_exact_during_flushes_and_compactions() {
     assert!(stats.log_switches == stats.flushes && stats.log_switch_nanos > 0, "{stats}");
     db.close().unwrap();
     drop(db);
-    // Space was given back: what is there is what the manifest names.
+    // Space was freed: only the files that the manifest names are left.
     let tables = std::fs::read_dir(directory.path().join("db")).unwrap();
     let tables = tables
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".sst"));
@@ -130,7 +130,7 @@ fn snapshots_are_stable_while_files_are_replaced() {
     write_round(1);
     db.flush().unwrap();
     let snapshot = db.snapshot();
-    // What these see is kept by nothing but themselves.
+    // From here on only the snapshot and the iterators keep what they see.
     write_round(2);
     let (mut fresh, mut started) = (db.iter(), db.iter());
     started.next().unwrap().unwrap();
@@ -159,7 +159,7 @@ fn snapshots_are_stable_while_files_are_replaced() {
     assert_eq!(number_in(&db.get(key(0)).unwrap().unwrap()), 11);
 }
 
-/// Every key has the number of the last batch, so all that is read of one moment is one number.
+/// Each batch writes its number to every key, so all values of one moment are one number.
 #[test]
 fn iterators_survive_replacement_of_their_files() {
     let directory = tempdir().unwrap();
@@ -171,7 +171,7 @@ fn iterators_survive_replacement_of_their_files() {
     let running = || !stop.load(Ordering::SeqCst);
     let looks: [AtomicU64; 4] = Default::default();
     std::thread::scope(|scope| {
-        // Backwards, sometimes given up on the way.
+        // Reverse scans, some of them given up half way.
         scope.spawn(|| {
             let mut rng = Rng::new(1);
             while running() {
@@ -185,7 +185,7 @@ fn iterators_survive_replacement_of_their_files() {
                 looks[0].fetch_add(1, Ordering::SeqCst);
             }
         });
-        // Short looks around a key, from both sides, and both ends of one walk.
+        // Short scans around a key, in both directions, and from both ends of one iterator.
         scope.spawn(|| {
             let mut rng = Rng::new(2);
             let mut newest = 0;
@@ -229,7 +229,7 @@ fn iterators_survive_replacement_of_their_files() {
                 looks[2].fetch_add(1, Ordering::SeqCst);
             }
         });
-        // Everything that replaces and removes files, and the check of all of them.
+        // Everything that replaces or removes files, and `verify`.
         scope.spawn(|| {
             let mut rng = Rng::new(4);
             while running() {
@@ -302,7 +302,7 @@ fn close_ends_reads_but_not_iterators() {
                 });
             }
             started.wait();
-            // In the middle of their first reads, and later.
+            // Closes during the first reads of the threads, and later.
             until(|| looks.load(Ordering::SeqCst) >= round * 100);
             db.close().unwrap();
         });
@@ -375,7 +375,7 @@ fn concurrent_writers_share_a_group() {
     };
     write_all();
     let (mut rounds, deadline) = (1, Instant::now() + RUN);
-    // How threads meet is the system's matter: where a sync costs nothing, they may miss.
+    // The system decides whether threads meet. If a sync costs nothing, they may not.
     while db.stats().write_groups == db.stats().batches && Instant::now() < deadline {
         write_all();
         rounds += 1;
@@ -400,7 +400,7 @@ fn lookups_are_counted_exactly_under_threads() {
     db.compact_range(..).unwrap();
     let before = db.stats();
     let (threads, gets) = (6u64, 20_000u64);
-    // None is done before the last has begun.
+    // No thread ends before the last one has begun.
     let begun = Barrier::new(threads as usize);
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -65,8 +65,8 @@ impl Image {
         if name(path).ends_with(".sst") { self.last() } else { self.known_durable }
     }
 
-    /// The same after a flip at byte `at`. Only a flip in a log's last record may look like a torn
-    /// end.
+    /// The same after a flip at byte `at`. Only a flip in the last record of a log may look like a
+    /// torn end.
     fn least_of_flip(&self, path: &Path, at: usize) -> usize {
         let ends = self.record_ends.iter().map(|(end, _)| *end);
         let last_begins = ends.rev().nth(1).unwrap_or(0);
@@ -74,8 +74,7 @@ impl Image {
         if is_inside { self.last() } else { self.least(path) }
     }
 
-    /// The same after a cut at byte `len`. A log does not tell its own length, except after a clean
-    /// close.
+    /// The same after a cut at byte `len`. Only a clean close records the length of a log.
     fn least_of_cut(&self, path: &Path, len: usize) -> usize {
         if !name(path).ends_with(".wal") || self.known_durable == self.last() {
             return self.last();
@@ -434,7 +433,7 @@ fn exchanged(image: &Image) -> Vec<Damage> {
     let pairs = contents.flat_map(|bytes| image.files.iter().map(move |file| (bytes, file)));
     let damaged = pairs.filter(|(bytes, (_, own))| *bytes != &own[..]).map(|(bytes, (path, _))| {
         let what = format!("with {} bytes of another file", bytes.len());
-        // A log of no bytes, or of zeros, is one that was never written to.
+        // An empty log, or a log of zeros, counts as one that was never written to.
         let least = image.least_of_cut(path, 0);
         let bytes = bytes.to_vec();
         Damage::new(path, least, what, move |b| b.clone_from(&bytes))
@@ -442,7 +441,7 @@ fn exchanged(image: &Image) -> Vec<Damage> {
     damaged.collect()
 }
 
-/// Every how many bytes a file is damaged in the short form.
+/// In the short form, the distance between damaged bytes.
 fn stride() -> usize {
     setting("SIFTDB_CORRUPTION_STRIDE", 13)
 }
@@ -527,8 +526,9 @@ fn exchanged_files_never_give_wrong_answers() {
     report("zeroed, extended, exchanged", &tally);
 }
 
-/// Every kind of damage to every byte of stores of every layout, encoding and prefix rule, each
-/// refused opening undone. Takes long; CONTRIBUTING.md has the command.
+/// Every kind of damage, at every byte, in stores of every layout, encoding and prefix rule. Each
+/// refused opening is repeated after the damage is undone. Takes long; CONTRIBUTING.md has the
+/// command.
 #[test]
 #[ignore = "the long form"]
 fn every_damage_to_every_store() {
@@ -719,7 +719,7 @@ fn opening_after_a_clean_close_writes_nothing() {
     }
 }
 
-/// A store on the real disk, as [`images`] has it in memory.
+/// Writes the files of an image to the real disk.
 fn on_disk(image: &Image, home: &Path) {
     std::fs::create_dir_all(home).unwrap();
     for (path, bytes) in &image.files {
@@ -727,7 +727,8 @@ fn on_disk(image: &Image, home: &Path) {
     }
 }
 
-/// What may replace a file. The good file is at `good`.
+/// Puts something of this kind in place of a file. The good file is at `good`. False if the system
+/// does not allow it.
 fn put_in_place(what: &str, path: &Path, good: &Path) -> bool {
     match what {
         "directory" => std::fs::create_dir(path).is_ok(),

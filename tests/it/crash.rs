@@ -24,7 +24,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-/// After one crash, and after two: one in how many states is crashed again, and at how many calls.
+/// For states after one crash, and after two: one of how many is crashed again, and at how many
+/// calls.
 const AGAIN: [(usize, usize); 2] = [(10, 10), (4, 4)];
 
 /// Some sessions of a new store, decided by the seed.
@@ -61,8 +62,8 @@ fn workload(seed: u64) -> (Run, usize) {
     (run, sessions)
 }
 
-/// A crash after a number of calls. Several crashes of one state follow each other; each counts the
-/// calls since the one before.
+/// A crash after a number of calls. Crashes of one state follow each other; each counts the calls
+/// since the crash before it.
 #[derive(Clone, Copy, Debug)]
 struct Crash {
     call: usize,
@@ -227,7 +228,7 @@ fn every_crash_leaves_a_synced_prefix() {
     assert!(tally.violations.is_empty());
 }
 
-/// What the crash test crashes is worth it.
+/// The runs that the crash test uses contain every kind of job.
 #[test]
 fn crash_runs_cover_every_job() {
     let mut counts = [0; 4];
@@ -237,7 +238,7 @@ fn crash_runs_cover_every_job() {
         let count = |call: &str, end: &str| {
             log.iter().filter(|line| line.starts_with(call) && line.ends_with(end)).count()
         };
-        // A session begins with a manifest, if it writes at all; more are replacements.
+        // A session that writes begins with a manifest; further ones are replacements.
         counts[0] += count("Rename", "to: \"/db/CURRENT\" }").saturating_sub(sessions);
         counts[1] += count("Create", ".wal\" }");
         counts[2] += count("Create", ".sst\" }");
@@ -267,9 +268,9 @@ fn a_crashed_creation_can_be_opened() {
     }
 }
 
-/// A session after a killed creation, killed too, and the opening after it: cut short at any call
-/// it leaves a directory that opens with what was written. A manifest that only names the log of
-/// its session was once taken for one that lost its end.
+/// A creation is killed. The next session is killed too, and a third opening is cut short at any
+/// call. The directory still opens with what was written. Once, a manifest that names only the log
+/// of its session was taken for one that lost its end.
 #[test]
 fn a_crashed_recovery_after_a_crashed_creation_opens() {
     let created = MemEnv::with_log();
@@ -353,8 +354,8 @@ fn a_resurrected_log_is_not_read() {
     assert!(!env.list_files().contains(&log), "an orphan stays");
 }
 
-/// Not even that of a file that nothing names: it may be one that a lost record named. Temporary
-/// files have another name soon, or none.
+/// The number of a file that nothing names is not used again either, because a lost record may have
+/// named the file. Temporary files are exempt: they are soon renamed or removed.
 #[test]
 fn no_file_number_is_used_twice() {
     let created = |log: &[String]| -> HashSet<String> {
@@ -362,7 +363,7 @@ fn no_file_number_is_used_twice() {
         let lasting = creates.filter(|name| !name.contains(".tmp"));
         lasting.map(|name| name.chars().filter(char::is_ascii_digit).collect()).collect()
     };
-    // A compaction in the background may end early and take its outputs, and all trace, away.
+    // A background compaction may stop early and remove its outputs without a trace.
     let options = small_options().auto_compaction(false);
     let env = MemEnv::with_log();
     open(&env, &options).unwrap().put("k", "v").unwrap();

@@ -129,7 +129,7 @@ fn store(rng: &mut Rng) -> Store {
         false => env = env.replay(env.log_len(), CrashModel::Kill, 0),
     }
     drop(db);
-    // Without what goes in the background, or comes.
+    // Leaves out obsolete files, which the background removes.
     let needed = needed(&env);
     let mut image = files(&env);
     image.retain(|path, _| needed.contains(path));
@@ -162,8 +162,7 @@ fn write(db: &Db, keys: &[Vec<u8>], written: &mut BTreeMap<u64, Option<Vec<u8>>>
 /// What the damage left.
 struct Damaged {
     now: Files,
-    /// By file that is there: which file of before it is, and which places of it are not as they
-    /// were.
+    /// For each file that is there: the file it comes from, and the ranges in which it differs.
     copies: BTreeMap<PathBuf, (PathBuf, Vec<Range<usize>>)>,
     what: Vec<String>,
 }
@@ -197,7 +196,7 @@ impl Damaged {
 
     fn once(&mut self, kind: usize, rng: &mut Rng) {
         let paths: Vec<PathBuf> = self.now.keys().cloned().collect();
-        // Tables and logs, but for one in three.
+        // Two choices of three are tables or logs.
         let data: Vec<PathBuf> =
             paths.iter().filter(|path| is(path, ".sst") || is(path, ".wal")).cloned().collect();
         let path = match data.is_empty() || rng.chance(33) {
@@ -298,8 +297,7 @@ fn meets(touched: &[Range<usize>], bytes: &Range<usize>) -> bool {
     touched.iter().any(|place| place.start < bytes.end && bytes.start < place.end)
 }
 
-/// The versions that there were, by key, each with its file; and of these the ones that must be
-/// there still.
+/// All versions by key, each with its file, and those of them that must survive.
 struct Oracle<'a> {
     store: &'a Store,
     damaged: &'a Damaged,
@@ -332,12 +330,12 @@ impl<'a> Oracle<'a> {
     fn survives(&self, path: &Path, piece: &Piece) -> bool {
         let mut copies = self.damaged.copies.iter().filter(|(_, (of, _))| of == path).peekable();
         if is(path, ".sst") {
-            // Under the name of another kind of file a table is none.
+            // A table is read only under the name of a table.
             return copies.peek().is_some()
                 && copies
                     .all(|(at, (_, touched))| is(at, ".sst") && !meets(touched, &piece.bytes));
         }
-        // A log is one only under its own number. A damaged length hides what follows in its page.
+        // A log is read only under its own number. A damaged length hides the rest of its page.
         let Some((of, touched)) = self.damaged.copies.get(path) else { return false };
         let hidden = |place: &Range<usize>| {
             let end = place.end.min(1 << 40).div_ceil(PAGE) * PAGE;
@@ -347,7 +345,7 @@ impl<'a> Oracle<'a> {
         of == path && !meets(&hidden, &piece.bytes)
     }
 
-    /// True if nothing has to speak of what this file lost.
+    /// True if the report need not mention what this file lost.
     fn excused(&self, path: &Path) -> bool {
         let logs = self.store.pieces.keys().filter(|path| is(path, ".wal"));
         let newest = logs.max_by_key(|path| number_of(path));
@@ -358,11 +356,12 @@ impl<'a> Oracle<'a> {
         let manifests = self.damaged.copies.iter().filter(|(_, (of, _))| is(of, "MANIFEST"));
         let manifest_is_whole =
             manifests.clone().any(|(at, (_, touched))| is(at, "MANIFEST") && touched.is_empty());
-        // Later logs speak of earlier ones too, but their first records may be gone.
+        // Later logs mention earlier ones too, but their first records may be gone.
         !manifest_is_whole && (!is_there || is(path, ".wal"))
     }
 
-    /// Holds what a store shows against what must be there; `named` says whether a loss is known.
+    /// Compares what a store shows with what must survive; `named` says whether the report names a
+    /// loss.
     fn check(
         &self,
         found: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -410,7 +409,7 @@ fn is_named(
         from.as_ref().is_none_or(|from| &from[..] <= key)
             && to.as_ref().is_none_or(|to| key <= &to[..])
     };
-    // By the name that the file had, or has.
+    // The report may use the file's old name or its new one.
     let is_it =
         |path: &Path| path == file || damaged.copies.get(path).is_some_and(|(of, _)| of == file);
     report.lost.iter().any(|lost| is_it(&lost.path) && covers(&lost.from, &lost.to))

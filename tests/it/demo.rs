@@ -40,8 +40,8 @@ fn check(report: &Report, keys: &KeySet) {
             let measured = act.column(column).unwrap();
             let (observed, expected) =
                 (measured.total.observed_fpr().unwrap(), measured.expected_fpr.unwrap());
-            // Five standard deviations of that many answers, and a tenth for the estimate; of the
-            // many small filters of a block-based one, only the mean size is known.
+            // Five standard deviations of that many answers, and a tenth for the estimate. A
+            // block-based filter consists of many small ones, of which only the mean size is known.
             let answers = measured.total.false_positives + measured.total.negatives;
             let deviation = (expected / answers as f64).sqrt();
             let estimate = if column == Column::BlockBased { 1.0 } else { 0.1 };
@@ -100,7 +100,7 @@ fn experiments_are_deterministic() {
     let run = || run(&settings(Filter::bloom(10.0)), &keys, &mut |_| {}).unwrap();
     let counts = |report: Report| -> Vec<_> {
         let columns = report.acts.into_iter().flat_map(|act| act.columns);
-        // What the cache holds depends on its shards, and those on the tables' random ids.
+        // The contents of the cache depend on its shards, and the shards on random table ids.
         let counts =
             |total: LevelStats| (total.data_blocks(), total.index_seeks, total.false_positives);
         columns.map(|(_, measured)| counts(measured.total)).collect()
@@ -119,7 +119,7 @@ fn experiments_refuse_few_keys_and_existing_databases() {
     assert!(run(&settings, &enough, &mut |_| {}).is_err(), "there is a database already");
 }
 
-/// The third part is about a cache that cannot hold the filters, so it has to miss for them.
+/// The cache of the third act cannot hold the filters, so it must miss for them.
 #[test]
 fn a_starved_cache_rereads_filters() {
     let keys = KeySet::generate(60_000, 42);
@@ -134,7 +134,7 @@ fn a_starved_cache_rereads_filters() {
         let measured = act.column(column).unwrap();
         measured.per_lookup(measured.total.filter_bytes_read)
     };
-    // With room for them none is read.
+    // With room for them no filter is read.
     for column in WITH_FILTERS {
         assert_eq!(per_lookup(&absent, column), 0.0, "{column}\n{report}");
     }

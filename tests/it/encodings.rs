@@ -66,7 +66,7 @@ fn filters_of_every_size_keep_their_rate() {
 
 type MakeKey = fn(u64) -> Vec<u8>;
 
-/// Shapes of keys that have been hard for one hash or another.
+/// Patterns of keys that some hash functions spread badly.
 const SHAPES: [(&str, MakeKey); 9] = [
     ("little-endian, 4 bytes", |i| (i as u32).to_le_bytes().to_vec()),
     ("little-endian, 8 bytes", |i| i.to_le_bytes().to_vec()),
@@ -84,7 +84,7 @@ const SHAPES: [(&str, MakeKey); 9] = [
     }),
 ];
 
-/// Present are even numbers, absent the odd ones between them and those far above.
+/// Even numbers are present. Odd numbers between them, and numbers far above them, are absent.
 #[test]
 fn every_key_pattern_gets_its_rate() {
     for (shape, key) in SHAPES {
@@ -108,9 +108,9 @@ fn every_key_pattern_gets_its_rate() {
 }
 
 /// The allowed rate at 10 bits a key: five standard deviations of that many probes around the
-/// expected rate. The 32-bit hashes are no random functions of keys that resemble one another: they
-/// get the 2 % that LevelDB and RocksDB allow them, and no lower bound. They are worse with
-/// big-endian integers of 4 bytes, and in filters larger than the 10,000 keys that LevelDB tests.
+/// expected rate. The 32-bit hashes spread similar keys badly. They may pass the 2 % that LevelDB
+/// and RocksDB allow, and have no lower bound. They are worse with big-endian integers of 4 bytes,
+/// and in filters larger than the 10,000 keys that LevelDB tests.
 fn band(encoding: &Encoding, shape: &str, keys: u64, probes: u64) -> std::ops::RangeInclusive<f64> {
     let expected = encoding.expected_fpr_of(keys).unwrap();
     let spread = 5.0 * (expected / probes as f64).sqrt();
@@ -132,8 +132,8 @@ fn scattered(number: u64) -> Vec<u8> {
     (mixed ^ (mixed >> 31)).to_le_bytes().to_vec()
 }
 
-/// What is promised of each encoding is within 10 % of what its filters let through, and five
-/// standard deviations of the measurement: of LevelDB's with all that its short hash costs.
+/// The expected rate of each encoding is within 10 % of the measured one, and five standard
+/// deviations of the measurement. LevelDB's expected rate includes the cost of its short hash.
 #[test]
 fn expected_rates_equal_measured_ones() {
     let most = (setting("SIFTDB_FILTER_KEYS", 10_000) as u64).max(100_000);

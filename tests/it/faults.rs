@@ -1,5 +1,6 @@
-//! Failing calls on files: each call of a workload in turn, once or from then on, before or after
-//! its work is done, half done, with the disk full; and power loss at any later moment.
+//! Failing calls on files. Each call of a workload fails in a run of its own: once or from then on,
+//! before, after or half way through its work, or because the disk is full. Power may fail at any
+//! later moment.
 //!
 //! A failed read is an error of that read. A failed write is not acknowledged, nor is any later one
 //! until the database is reopened; the error stays the same, and reads continue without the failed
@@ -7,7 +8,7 @@
 //! there, or after a power cut every synced one. No file is written or synced after a failure on
 //! it.
 //!
-//! `SIFTDB_FAULT_STRIDE` sets every how many calls one is tried; 1 is every call.
+//! `SIFTDB_FAULT_STRIDE` sets the distance between the calls that are tried; 1 tries every call.
 
 use crate::support::history::Violation;
 use crate::support::rng::{Rng, setting};
@@ -152,7 +153,7 @@ fn run_with(fault: Fault, n: u64, options: &Options, what: &str) -> bool {
     fired
 }
 
-/// Fails each call once, until a session passes without the fault. Answers the number of calls.
+/// Fails each call once, until a session passes without the fault. Returns the number of calls.
 fn fail_each(fault: Fault, step: u64, what: &str) -> u64 {
     let (mut fired_last, mut fired, mut n) = (0, 0, 0);
     // Background work makes the number of calls vary a little: a gap is not the end.
@@ -179,7 +180,7 @@ fn any_failing_call_loses_nothing() {
         }
     }
     println!("{fired:?}");
-    // The engine makes no links, and one directory.
+    // The engine creates no links and only one directory.
     assert!(fired.iter().all(|(name, fired)| *fired > 0 || *name == "hard_link"), "{fired:?}");
 }
 

@@ -51,7 +51,7 @@ fn findings(arguments: &[&str]) -> Vec<String> {
     let kinds = report["findings"].as_array().unwrap().iter().map(|finding| {
         let (kind, sentence) = (&finding["kind"], finding["what"].as_str().unwrap());
         let line = format!("  {}: {sentence}\n", kind.as_str().unwrap());
-        // With --probe the second run counts afresh, and finds the same.
+        // With --probe the second run starts at zero and finds the same.
         assert!(text.contains(&line), "{line}\n{text}");
         assert!(finding.as_object().unwrap().len() > 2, "only a sentence: {finding}");
         kind.as_str().unwrap().to_string()
@@ -133,7 +133,7 @@ fn filter_stats_print_filters_and_their_use() {
     });
     let probe = lines(&place, "probe", keys);
     for _ in 0..2 {
-        // Twice the same: what was counted before is no part of it.
+        // Two runs give the same figures, because earlier counts are left out.
         let probed = json(&["filter", "stats", &db, "--probe", &probe, "--json"]);
         let level = &probed["levels"][0];
         assert_eq!(probed["probe"]["found"], 1_000);
@@ -150,7 +150,7 @@ fn filter_stats_print_filters_and_their_use() {
         text.contains("counted: 9000 lookups of keys of") && text.contains("1000 found"),
         "{text}"
     );
-    // Read-only commands count nothing; the lookups of a program are there.
+    // Read-only commands count nothing; the lookups of a program are counted.
     let since = ok(&["filter", "stats", &db]);
     assert!(since.contains("counted since 20") && since.contains("         0 "), "{since}");
     let program = siftdb::Db::open(&db).unwrap();
@@ -253,7 +253,7 @@ fn rebuild_changes_only_filters() {
     let db = several_tables(&place);
     let held = ok(&["scan", &db]);
     let probe = lines(&place, "probe", (0..2_900).map(|i| format!("key{i:04}x")));
-    // Lookups that were let through, and that no filter was asked for, over all levels.
+    // Lookups that passed a filter, and lookups that asked none, over all levels.
     let bill = |more: &[&str]| {
         let stats = ["filter", "stats", &db, "--probe", &probe, "--json"];
         let report = json(&[&stats[..], more].concat());
@@ -365,14 +365,14 @@ fn advise_spends_a_budget_where_it_saves_most() {
     assert!(text.contains("Filter::monkey(5000)"), "{text}");
     assert!(text.contains(".filter_at_level(0, Filter::bloom("), "{text}");
     assert!(text.contains("FilterLayout::Full"), "{text}");
-    // What is advised is what lookups then find: as good as it was said to be.
+    // Lookups confirm the advice: filters are as good as it says.
     let probe = lines(&place, "probe", (0..2_900).map(|i| format!("key{i:04}x")));
     let even = levels[0]["bits_even"].as_f64().unwrap();
     ok(&["filter", "rebuild", &db, "--bits", &format!("{even:.2}")]);
     let report = json(&["filter", "stats", &db, "--probe", &probe, "--json"]);
     let passed = report["levels"].as_array().unwrap().iter();
     let passed: u64 = passed.map(|level| level["false_positives"].as_u64().unwrap()).sum();
-    // Level 0 went down: fewer runs are asked than were reckoned with.
+    // The tables of level 0 moved down, so lookups ask fewer runs than the advice assumed.
     assert!(passed as f64 <= 1.5 * 2_900.0 * figure("fpr_even"), "{passed}: {advice}");
     let empty = place.path("empty");
     siftdb::Db::open(&empty).unwrap().close().unwrap();

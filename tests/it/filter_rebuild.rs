@@ -37,7 +37,7 @@ fn filled(env: &MemEnv, options: &Options) -> Db {
     db
 }
 
-/// What lookups of absent keys between those that are there did, all levels added up.
+/// The counters of lookups of absent keys between present ones, summed over all levels.
 fn absent_lookups(db: &Db) -> LevelStats {
     let before = db.stats();
     for number in 0..KEYS {
@@ -166,8 +166,8 @@ fn rebuild_allows_concurrent_reads_and_writes() {
     assert!(matches!(db.rebuild_filters(FilterRebuild::All), Err(siftdb::Error::Closed)));
 }
 
-/// The middle of what `inspect` says is the filter of a table: the block that the metaindex names,
-/// or with `partition` the first partition.
+/// The middle of a table's filter, by `inspect`: of the block that the metaindex names, or with
+/// `partition` of the first partition.
 fn filter_offset(env: &MemEnv, table: &Path, partition: bool) -> usize {
     let mut text = Vec::new();
     inspect::layout(&as_env(env), table, &mut text).unwrap();
@@ -183,8 +183,8 @@ fn kinds(report: &FilterReport) -> Vec<&'static str> {
     report.findings().iter().map(FilterFinding::kind).collect()
 }
 
-/// A flipped byte in the filter of every table: seen without a lookup, never a wrong answer, and
-/// mended by what every message says.
+/// A flipped byte in the filter of every table is found without a lookup and gives no wrong answer.
+/// What every message advises repairs it.
 #[test]
 fn damaged_filters_are_found_and_rebuilt() {
     let layouts = [
@@ -225,7 +225,7 @@ fn damaged_filters_are_found_and_rebuilt() {
         assert_eq!(scan(&db).unwrap(), held, "{name}");
         let counts = absent_lookups(&db);
         assert!(counts.not_consulted > 0 && db.stats().filter_errors > 0, "{name}");
-        // Also a report that reads nothing says so by now.
+        // By now a report that reads nothing shows the damage, too.
         let seen = kinds(&db.filter_report());
         assert!(seen.contains(&"unreadable"), "{name}: {seen:?}");
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
 
-/// Looks at keys that are there and keys that are not, with and without filters.
+/// Looks up present and absent keys, with and without filters.
 fn check_answers(db: &Db, count: usize, place: &str) {
     for number in 0..count {
         for options in [ReadOptions::new(), WITHOUT_FILTERS] {
@@ -106,11 +106,12 @@ fn false_positives_stay_in_their_band() {
         let total = get_absent(&db, count - 1).total();
         assert_eq!(total.negatives + total.false_positives, count as u64 - 1, "{}", filter.name);
         let observed = total.observed_fpr().unwrap();
-        // A window of 2 KiB has so few keys that the smallest filter is generous to them, most of
-        // all the legacy one with its odd number of lines: the formula is too pessimistic for it.
+        // A window of 2 KiB has so few keys that even the smallest filter has more bits than asked
+        // for, most of all the legacy one with its odd number of lines. The formula expects too
+        // many false positives of it.
         let (fpr_min, factor) = match filter.name.as_str() {
             "legacy block-based" => (0.0002, 10.0),
-            // Of neighbouring numbers in decimal its hash lets fewer through than of other keys.
+            // Consecutive decimal numbers give its hash fewer false positives than other keys do.
             "legacy partitioned" => (0.001, 10.0),
             name if name.contains("block-based") => (0.0005, 2.5),
             _ => (0.005, 1.5),
@@ -134,7 +135,7 @@ fn more_bits_let_fewer_absent_keys_through() {
     }
 }
 
-/// The test that LevelDB holds its own filters to: reads of the file system, counted outside.
+/// LevelDB's test of its own filters: the file system counts the reads.
 #[test]
 fn lookups_read_the_expected_blocks() {
     let count = 10_000;
@@ -372,7 +373,7 @@ fn one_get_uses_both_32_bit_hashes() {
         })
         .total();
         assert_eq!((total.true_positives, total.not_consulted), (600, 0), "{layout_name}");
-        // Four tables are in the way of each lookup, and their filters spare nearly all.
+        // Each lookup meets four tables, and their filters exclude nearly all of them.
         assert!(total.negatives > 3000 && total.false_positives < 120, "{layout_name}");
     }
 }
@@ -485,7 +486,7 @@ impl FilterPolicy for Watching {
         if self.panics {
             panic_quietly();
         }
-        // As long as its keys.
+        // The filter is as long as its keys.
         keys.iter().for_each(|key| dst.extend_from_slice(key));
     }
 
@@ -518,10 +519,11 @@ fn filter_builders_are_charged_to_the_cache() {
             let (first, most) = (seen[0], *seen.iter().max().unwrap());
             match (layout_name, cache_bytes) {
                 (_, 0) => assert_eq!(most, 0, "{place}"),
-                // Half of the cache.
+                // Construction may take half of the cache.
                 ("full", bytes) if bytes < 64 << 20 => assert_eq!(most, BUCKET, "{place}"),
                 ("full", _) => assert_eq!((seen.len(), most), (1, 2 * BUCKET), "{place}"),
-                // Few keys at a time, and the filters that wait for the end of the table.
+                // A partition or window has few keys. The finished filters wait for the end of the
+                // table.
                 (_, bytes) => {
                     let all = keys as u64 * key_bytes;
                     let expected = if panics { 0..1 } else { all * 9 / 10..all };
@@ -563,7 +565,7 @@ fn counters_continue_after_reopening() {
     assert_eq!(db.stats().gets, 0, "reset_stats");
 }
 
-/// The budget is too small for any filter to stay: all come and go through the cache.
+/// The cache is too small for any filter, so each one is read and evicted again.
 #[test]
 fn filters_larger_than_the_cache_stay_correct() {
     for NamedFilter { name, filter, .. } in all_filters() {

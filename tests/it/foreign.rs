@@ -25,11 +25,11 @@ fn contents(directory: &Path) -> Contents {
     found
 }
 
-/// What both programs begin their manifests with: a checksum, a length, and the comparator.
+/// How both programs begin their manifests: with a checksum, a length, and the comparator.
 const MANIFEST: &[u8] =
     b"\x56\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb.BytewiseComparator\x02\x03\x09\0";
 
-/// Directories as LevelDB and RocksDB leave them: small, with the names and first bytes that count.
+/// Directories as LevelDB and RocksDB leave them, reduced to the names and first bytes that matter.
 fn fakes() -> [Vec<(&'static str, &'static [u8])>; 4] {
     let level = vec![
         ("CURRENT", &b"MANIFEST-000002\n"[..]),
@@ -45,7 +45,7 @@ fn fakes() -> [Vec<(&'static str, &'static [u8])>; 4] {
         ("OPTIONS-000007", b"[Version]\n  rocksdb_version=7.8.3\n"),
         ("000008.sst", b"\0\x01\x02keyvalue and a footer \xf7\xcf\xf4\x85\xb7\x41\xe2\x88"),
     ];
-    // As repairs meet them.
+    // Directories without CURRENT, as repairs meet them.
     let without_current = level.iter().filter(|(name, _)| *name != "CURRENT").copied().collect();
     let tables_alone = vec![level[3]];
     [level, rocks, without_current, tables_alone]
@@ -137,7 +137,7 @@ fn leveldb_databases_are_left_untouched() {
         let place = TempDir::new().unwrap();
         for file in fs::read_dir(database.unwrap().path().join("db")).unwrap() {
             let file = file.unwrap();
-            // The bytes alone: the originals may not be written to.
+            // Copies only the contents, because the originals must not change.
             fs::write(place.path().join(file.file_name()), fs::read(file.path()).unwrap()).unwrap();
         }
         must_be_left_alone(place.path());
@@ -172,7 +172,7 @@ fn foreign_files_do_not_block_opening() {
     assert_eq!(db.iter().count(), 2);
     db.close().unwrap();
     drop(db);
-    // Not even the CURRENT of another program outweighs files of ours.
+    // Files of siftdb count more than the CURRENT of another program.
     for (name, bytes) in fakes().concat() {
         env.write_file(&home(name), bytes);
     }

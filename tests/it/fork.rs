@@ -19,8 +19,8 @@ const CHILD_SECONDS: u32 = 20;
 
 /// Runs `body` in a child of this process, which must end well.
 fn in_child(body: impl FnOnce()) {
-    // SAFETY: the child has this thread alone. It runs `body` and leaves by `_exit`; of what other
-    // threads may have held at the moment, it uses siftdb's locks, which is the test, and the
+    // SAFETY: the child has only this thread. It runs `body` and leaves by `_exit`. Locks that
+    // other threads held stay locked in it. It takes siftdb's, which is the test, and the
     // allocator's, which glibc and musl make usable in a child.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
@@ -82,7 +82,7 @@ fn forked_children_are_refused() {
         db.compact_range(..).unwrap();
         db.put("in memory", "v").unwrap();
         let mut handles = Some((db.clone(), db.iter(), db.snapshot()));
-        // A walk that is under way may go on with what it has read.
+        // An iterator that has begun may return what it has already read.
         if let Some((_, iter, _)) = &mut handles {
             iter.next().unwrap().unwrap();
         }
@@ -151,7 +151,7 @@ impl Drop for EndsThreads<'_> {
     }
 }
 
-/// Whatever other threads are in the middle of, with whichever locks, the child ends.
+/// The child ends, whatever other threads are doing and whichever locks they hold.
 #[test]
 fn forked_children_of_busy_parents_never_hang() {
     const FORKS: usize = 60;

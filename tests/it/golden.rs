@@ -160,7 +160,7 @@ const NO_TESTS: [&str; 4] = [
     "filter_millibits_per_key",
 ];
 
-/// What in `documents` looks like the name of a test, and is none of `sources`.
+/// Names in `documents` that look like tests and are not in `sources`.
 fn missing_tests(documents: &[(&str, String)], sources: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, text) in documents {

@@ -72,7 +72,7 @@ fn every_history_on_disk_is_linearizable() {
     judge(&figures);
 }
 
-/// Much must have happened at once, and below.
+/// Checks that many operations overlapped, and that flushes and compactions ran.
 fn judge(figures: &Figures) {
     println!("{figures:?}");
     let runs = figures.histories as u64 / HISTORIES as u64;
@@ -166,7 +166,7 @@ struct Recorder<'a> {
     done: Vec<Operation>,
 }
 
-/// Something that shows the moment of its creation until it is dropped.
+/// A snapshot or iterator. It shows the moment of its creation.
 enum Moment {
     Snapshot(Snapshot),
     Iter { iter: Box<Iter>, front: usize, back: usize },
@@ -177,7 +177,7 @@ impl Recorder<'_> {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Stamps what `operation` does.
+    /// Runs `operation` between two time stamps.
     fn timed<T>(&self, operation: impl FnOnce(&Db) -> T) -> (u64, T, u64) {
         let begun = self.now();
         let result = operation(self.db);
@@ -281,7 +281,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Creates a snapshot or iterator; answers its place among what was done.
+    /// Creates a snapshot or iterator; returns its index among the operations.
     fn take_moment(&mut self) -> (usize, Moment) {
         let (begun, moment, name, ended) = if self.rng.chance(60) {
             let (begun, snapshot, ended) = self.timed(Db::snapshot);
@@ -294,7 +294,7 @@ impl Recorder<'_> {
         (self.done.len() - 1, moment)
     }
 
-    /// Reads something of a moment: it joins what was read of it before.
+    /// Reads from a snapshot or iterator. What it finds joins the earlier reads of that moment.
     fn look(&mut self, (place, moment): &mut (usize, Moment)) {
         let mut found = Entries::new();
         match moment {
@@ -333,8 +333,8 @@ fn walked(mut iter: Iter, forwards: usize, backwards: usize) -> Entries {
     found
 }
 
-/// One step of a walk of which the keys `front..back` are left: what it found and what it passed
-/// by, which is not there. Answers the new end of that side.
+/// One step of a scan that has the keys `front..back` left. Adds the key that it found, and those
+/// that it passed by, which are absent. Returns the new end of that side.
 fn step(
     item: Option<siftdb::Result<(siftdb::Key, Value)>>,
     front: usize,
@@ -355,14 +355,14 @@ fn step(
     if forwards { at + 1 } else { at }
 }
 
-/// Sizes that are stored in every way there is, and fill a memtable with twenty.
+/// Sizes of values for every way to store them. About twenty values fill a memtable.
 const SIZES: [usize; 7] = [4, 24, 40, 300, 1500, 6000, 12_000];
 
 fn value_of(number: u32) -> Vec<u8> {
     number.to_le_bytes().repeat(SIZES[number as usize % SIZES.len()] / 4)
 }
 
-/// The number of what was read, which must be whole.
+/// The number in a value, which must be whole.
 fn held(value: Option<Value>) -> Held {
     let value = value?;
     let number = u32::from_le_bytes(value[..4].try_into().unwrap());
@@ -373,7 +373,7 @@ fn held(value: Option<Value>) -> Held {
 /// Begin, end, `w` or `r`, and keys with what they hold.
 type Line = (u64, u64, char, &'static [(usize, u32)]);
 
-/// A history from such lines; 0 is nothing, and every line a thread of its own.
+/// A history of such lines. 0 is an absent key, and each line has a thread of its own.
 fn by_hand(lines: &[Line]) -> History {
     let operations = lines.iter().enumerate().map(|(thread, &(begun, ended, kind, entries))| {
         let held = |&(key, number): &(usize, u32)| (key, (number > 0).then_some(number));

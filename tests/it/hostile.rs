@@ -37,7 +37,7 @@ struct Parts {
     entries: Vec<RawEntry>,
     restarts: Vec<u32>,
     /// With `None` the block says that it has no hash index.
-    tags: Option<Vec<u8>>,
+    fingerprints: Option<Vec<u8>>,
     /// What trailers are written above.
     base: u64,
     /// Bytes of each trailer.
@@ -53,9 +53,9 @@ impl Parts {
         let (mut bytes, _) = self.entry_bytes();
         self.restarts.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
         let mut count = self.restarts.len() as u32;
-        if let Some(tags) = &self.tags {
-            bytes.extend_from_slice(tags);
-            bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
+        if let Some(fingerprints) = &self.fingerprints {
+            bytes.extend_from_slice(fingerprints);
+            bytes.extend_from_slice(&(fingerprints.len() as u16).to_le_bytes());
             count |= 1 << 31;
         }
         bytes.extend_from_slice(&self.base.to_le_bytes());
@@ -83,11 +83,11 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
     if !(1..=8).contains(&width) {
         return None;
     }
-    let (rest, tags) = if count >> 31 == 1 {
+    let (rest, fingerprints) = if count >> 31 == 1 {
         let (rest, len) = rest.split_at_checked(rest.len().checked_sub(2)?)?;
         let len = u16::from_le_bytes(len.try_into().ok()?);
-        let (rest, tags) = rest.split_at_checked(rest.len().checked_sub(len.into())?)?;
-        (rest, Some(tags.to_vec()))
+        let (rest, fingerprints) = rest.split_at_checked(rest.len().checked_sub(len.into())?)?;
+        (rest, Some(fingerprints.to_vec()))
     } else {
         (rest, None)
     };
@@ -107,14 +107,15 @@ fn parts_of(block: &[u8]) -> Option<Parts> {
         entries.push((shared, [key, &trailer].concat(), value.to_vec()));
         rest = behind;
     }
-    Some(Parts { entries, restarts, tags, base, width })
+    Some(Parts { entries, restarts, fingerprints, base, width })
 }
 
 /// The contents of a data block, or `None` if it must be refused.
 fn judge(block: &[u8]) -> Option<Versions> {
-    let Parts { entries, restarts, tags, width, .. } = parts_of(block)?;
-    let tags_fit = tags.is_none_or(|tags| !tags.is_empty() && tags.len() == entries.len());
-    if restarts.is_empty() || !tags_fit {
+    let Parts { entries, restarts, fingerprints, width, .. } = parts_of(block)?;
+    let fingerprints_fit = fingerprints
+        .is_none_or(|fingerprints| !fingerprints.is_empty() && fingerprints.len() == entries.len());
+    if restarts.is_empty() || !fingerprints_fit {
         return None;
     }
     // The begin of an entry is found in the bytes, because a varint may be longer than needed.
@@ -169,8 +170,8 @@ fn judge(block: &[u8]) -> Option<Versions> {
     Some(versions)
 }
 
-/// The tags that a hash index of these versions has.
-fn right_tags(versions: &Versions) -> Vec<u8> {
+/// The fingerprints that a hash index of these versions has.
+fn right_fingerprints(versions: &Versions) -> Vec<u8> {
     versions.iter().map(|(user, ..)| (xxph3_64(user) >> 24) as u8).collect()
 }
 
@@ -227,7 +228,7 @@ fn disk_of(table: &[u8], entries: usize) -> MemEnv {
     copy_of(&store_of(Path::new(HOME), table, entries.max(1) as u64))
 }
 
-/// The table's data in one block, this one, below a separator that is above every key.
+/// The table with `block` as its only data block, below a separator that is above every key.
 fn with_block(table: &Table, block: Vec<u8>) -> Vec<u8> {
     let separator = match separators_are_internal(table) {
         true => internal_key(&[0xff; 20], 0, 0),
@@ -275,7 +276,7 @@ fn must_refuse(db: &Db, keys: &[&[u8]], what: &str) {
     }
 }
 
-/// Walks over a database with the one block `versions`, both ways.
+/// Scans a database with the one block `versions`, both ways.
 fn must_walk(db: &Db, versions: &Versions, what: &str) {
     let expected = visible(versions);
     assert_eq!(scan(db).unwrap(), expected, "{what}");
@@ -310,7 +311,7 @@ fn sound() -> Parts {
 }
 
 /// Every malformation of a data block; everything else in each block is sound.
-fn lies() -> Vec<(&'static str, Vec<u8>)> {
+fn malformations() -> Vec<(&'static str, Vec<u8>)> {
     let with = |change: fn(&mut Parts)| {
         let mut parts = sound();
         change(&mut parts);
@@ -463,14 +464,14 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
                 b.restarts.push(places[1]);
             }),
         ),
-        ("a hash index without tags", with(|b| b.tags = Some(vec![]))),
+        ("a hash index without fingerprints", with(|b| b.fingerprints = Some(vec![]))),
         ("a hash index longer than the block", {
             let mut bytes = sound().bytes();
             let end = bytes.split_off(bytes.len() - 13);
             [&bytes[..], &[0xff, 0xff], &end[..9], &[1, 0, 0, 0x80]].concat()
         }),
-        ("a tag too few", with(|b| b.tags = Some(vec![7; 3]))),
-        ("a tag too many", with(|b| b.tags = Some(vec![7; 5]))),
+        ("a fingerprint too few", with(|b| b.fingerprints = Some(vec![7; 3]))),
+        ("a fingerprint too many", with(|b| b.fingerprints = Some(vec![7; 5]))),
     ]
 }
 
@@ -492,8 +493,8 @@ fn the_test_oracle_agrees_with_the_writer() {
         assert!(versions.len() > map.len() && versions.is_sorted_by_key(|v| (v.0.clone(), !v.1)));
     }
     assert_eq!(judge(&sound().bytes()).unwrap().len(), 4);
-    for (lie, block) in lies() {
-        assert_eq!(judge(&block), None, "{lie}");
+    for (what, block) in malformations() {
+        assert_eq!(judge(&block), None, "{what}");
     }
 }
 
@@ -501,18 +502,18 @@ fn the_test_oracle_agrees_with_the_writer() {
 fn reads_refuse_every_malformed_block() {
     let (table, _) = written(&options(), 40);
     let keys: [&[u8]; 4] = [b"key0", b"key1", b"key2", b"key9"];
-    for (lie, block) in lies() {
+    for (what, block) in malformations() {
         for options in [options(), options().block_cache_bytes(0)] {
             let env = disk_of(&with_block(&table, block.clone()), 4);
             let db = open(&env, &options).unwrap();
-            must_refuse(&db, &keys, lie);
-            // A lone table stays where it is.
+            must_refuse(&db, &keys, what);
+            // A table alone is moved and not rewritten, so this write adds another.
             db.put("key2x", "").unwrap();
-            must_blame(db.compact_range(..), &format!("{lie}: compaction"));
-            must_refuse(&db, &keys, lie);
+            must_blame(db.compact_range(..), &format!("{what}: compaction"));
+            must_refuse(&db, &keys, what);
             drop(db);
             let env: Arc<dyn Env> = Arc::new(env);
-            must_blame(verify_table(&env, &table_path()), lie);
+            must_blame(verify_table(&env, &table_path()), what);
         }
     }
 }
@@ -524,19 +525,19 @@ fn a_malformed_block_leaves_its_neighbours_readable() {
     assert!(table.data.len() > 3);
     let versions: Vec<Versions> =
         table.data.iter().map(|(_, block)| judge(&block.bytes).unwrap()).collect();
-    for (number, (lie, block)) in lies().into_iter().enumerate() {
+    for (number, (what, block)) in malformations().into_iter().enumerate() {
         let at = number % table.data.len();
         let mut forged = table.clone();
         forged.data[at].1 = Stored::raw(block);
         let entries = versions.iter().map(Vec::len).sum();
         let db = open(&disk_of(&forged.assemble(), entries), &options()).unwrap();
         let concerned: BTreeSet<&Vec<u8>> = versions[at].iter().map(|(user, ..)| user).collect();
-        // Versions of one key may lie in the block before as well.
+        // Versions of one key may be in the block before as well.
         for (key, value) in &map {
             match db.get(key) {
-                Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{lie}"),
+                Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{what}"),
                 Err(error) => {
-                    assert!(concerned.contains(key) && blames_the_table(&error), "{lie}: {error}");
+                    assert!(concerned.contains(key) && blames_the_table(&error), "{what}: {error}");
                 }
             }
         }
@@ -547,24 +548,25 @@ fn a_malformed_block_leaves_its_neighbours_readable() {
             match walk.next() {
                 Some(Ok((key, value))) => assert_eq!(map[&key[..]], &value[..]),
                 Some(Err(error)) => break error,
-                None => panic!("{lie} in block {at}: the walk passed by"),
+                None => panic!("{what} in block {at}: the walk passed by"),
             }
             good += 1;
         };
-        assert!(blames_the_table(&error) && good <= before, "{lie}: {error}");
+        assert!(blames_the_table(&error) && good <= before, "{what}: {error}");
         assert!(walk.next().is_none());
     }
 }
 
-/// It misleads lookups, and checksums cannot find it; a check of the table does.
+/// A wrong hash index misleads lookups. Checksums do not find it; `verify` does.
 #[test]
 fn verify_finds_a_wrong_hash_index() {
     let (table, _) = written(&options().block_bytes(8 << 10), 40);
     let block = table.data[0].1.bytes.clone();
     let versions = judge(&block).unwrap();
     let mut parts = parts_of(&block).unwrap();
-    assert_eq!(parts.tags, Some(right_tags(&versions)));
-    let last = parts.tags.as_mut().and_then(|tags| tags.last_mut()).unwrap();
+    assert_eq!(parts.fingerprints, Some(right_fingerprints(&versions)));
+    let last =
+        parts.fingerprints.as_mut().and_then(|fingerprints| fingerprints.last_mut()).unwrap();
     *last = !*last;
     let env = disk_of(&with_block(&table, parts.bytes()), versions.len());
     let db = open(&env, &options()).unwrap();
@@ -575,14 +577,15 @@ fn verify_finds_a_wrong_hash_index() {
     must_blame(verify_table(&env, &table_path()), "a lying tag");
 }
 
-/// A random change of the meaning: an entry, a restart, the order; fingerprints mostly follow.
+/// A random change of the contents: an entry, a restart, the order. In most cases the fingerprints
+/// are changed to match.
 fn bend(parts: &mut Parts, rng: &mut Rng) {
     bend_entries(parts, rng);
-    if let Some(tags) = parts.tags.take() {
+    if let Some(fingerprints) = parts.fingerprints.take() {
         let versions = judge(&parts.bytes()).filter(|_| rng.chance(70));
-        let mut kept = tags;
+        let mut kept = fingerprints;
         kept.resize(parts.entries.len(), rng.next() as u8);
-        parts.tags = Some(versions.map_or(kept, |versions| right_tags(&versions)));
+        parts.fingerprints = Some(versions.map_or(kept, |versions| right_fingerprints(&versions)));
     }
 }
 
@@ -652,8 +655,8 @@ fn break_bytes(block: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// The reference for changes of the block check: every read refuses what the judge refuses, and
-/// reads what the judge accepts as it is written.
+/// Every read refuses the blocks that the judge refuses, and reads the blocks that it accepts as
+/// they are written. Changes of the block check are tested by this.
 #[test]
 fn mutated_blocks_read_consistently_or_fail() {
     let mut sound_ones = 0;
@@ -697,8 +700,10 @@ fn mutated_blocks_read_consistently_or_fail() {
                     Some(versions) => {
                         sound_ones += 1;
                         must_walk(&db, &versions, &what);
-                        let tags = parts_of(&block).unwrap().tags;
-                        if tags.is_none_or(|tags| tags == right_tags(&versions)) {
+                        let fingerprints = parts_of(&block).unwrap().fingerprints;
+                        if fingerprints.is_none_or(|fingerprints| {
+                            fingerprints == right_fingerprints(&versions)
+                        }) {
                             must_find(&db, &versions, &ask, &what);
                         } else {
                             // A hash index that does not fit its entries misleads lookups.
@@ -730,13 +735,13 @@ fn nowhere(len: u64, index: u64) -> Vec<Handle> {
         (footer, 51),
         (footer - 5, 1),
         (footer, 0),
-        // Into the block that names it, and that block itself.
+        // A handle into the block that holds it, and the handle of that block.
         (index, 10),
         (index - 3, 10),
     ]
 }
 
-/// Opening names the table, or, unless it must, every scan does.
+/// Opening fails and names the table. Unless `at_open`, it may succeed, and then every scan fails.
 fn must_fail(file: &[u8], entries: usize, at_open: bool, what: &str) {
     match open(&disk_of(file, entries), &options()) {
         Err(error) => assert!(blames_the_table(&error), "{what}: {error}"),
@@ -846,8 +851,8 @@ fn compression_bombs_are_refused() {
     must_fail(&table.assemble(), 4, false, "compressed by a method of the future");
 }
 
-/// Filters with every bit set, so that only the figures after the bits can deny a key; each figure
-/// is hostile once. Empty for names under which this layout stores no filter.
+/// Filters with every bit set, so that only the fields after the bits can deny a key. Each filter
+/// has one hostile field. Empty for names under which this layout stores no filter.
 fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
     let figures =
         [0..9u8, 30..34, 62..66, 126..131, 200..201, 253..254].into_iter().flatten().chain([255]);
@@ -872,7 +877,7 @@ fn filters_of_hostile_figures(layout: &str, encoding: &str) -> Vec<Vec<u8>> {
     if layout != "filter." {
         return filters;
     }
-    // As the one window of a block; then the figures of the block.
+    // The filter as the only window of a block, and then the hostile fields of the block itself.
     let in_block = |filter: &[u8], array: u32, window_shift: u8| {
         let offset = 0u32.to_le_bytes();
         [filter, &offset, &array.to_le_bytes(), &[window_shift]].concat()
@@ -920,7 +925,7 @@ fn hostile_filters_deny_nothing() {
     }
 }
 
-/// A table's properties hold what its reader must not guess.
+/// Readers rely on the properties of a table, so impossible ones are damage.
 #[test]
 fn tables_with_impossible_properties_are_refused() {
     let (table, map) = written(&options(), 20);

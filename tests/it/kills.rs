@@ -36,9 +36,9 @@ const SIGKILL: i32 = 9;
 /// How long a process may take for the operations that it is killed after.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything small, and the rest by chance: of run to run other filters, sizes and bounds.
+/// Small options. Filters, sizes and bounds change at random from run to run.
 fn options(seed: u64, run: u64) -> Options {
-    // Some runs go on under the options of the one before.
+    // Some runs keep the options of the run before.
     let mut rng = Rng::new(seed ^ (run * 2 / 3).rotate_left(32));
     let filters = [all_filters(), prefix_filters()].concat();
     small_options()
@@ -48,7 +48,7 @@ fn options(seed: u64, run: u64) -> Options {
         .block_hash_index(rng.chance(70))
         .write_buffer_bytes((64 << 10) << rng.below(3))
         .immutable_memtables_max(1 + rng.below(3))
-        // Who looks may have a smaller write buffer than the process that was killed.
+        // The reader may have a smaller write buffer than the process that was killed.
         .read_only_log_bytes_max(16 << 20)
         .memtable_filter(rng.chance(70))
         .table_bytes((16 << 10) << rng.below(3))
@@ -67,7 +67,7 @@ fn the_writer_process_to_kill() {
         eprintln!("{panic}");
         std::process::exit(3);
     }));
-    // Nobody to be killed by: the parent is gone, and its end of the pipe with it.
+    // Ends this process when the parent has died, and with it the other end of the pipe.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(4);
@@ -187,7 +187,7 @@ fn look(db: &Db) -> Result<Map, String> {
     Ok(found)
 }
 
-/// What was found on the way.
+/// What the checks have seen.
 #[derive(Debug, Default)]
 struct Seen {
     kills: u64,
@@ -198,7 +198,7 @@ struct Seen {
     deepest: usize,
 }
 
-/// Looks at what a kill left, sometimes changing nothing, sometimes as a writer.
+/// Checks what a kill left, sometimes read-only, sometimes as a writer.
 fn check(
     directory: &Path,
     expected: &mut Expected,
@@ -215,7 +215,7 @@ fn check(
         true => options.clone().open(&path).map_err(text)?,
         false => match options.clone().open_read_only(&path) {
             Ok(db) => db,
-            // Killed before there was one.
+            // Killed before a database was created.
             Err(Error::Io { op: "open", .. }) if before == 0 => {
                 as_writer = true;
                 options.clone().open(&path).map_err(text)?
@@ -277,7 +277,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
         let written = seen.counts.acknowledged > kills * 20;
         written && seen.deepest > 0 && seen.tables > 4
     };
-    // A few kills may come upon little: then there are more of them, up to a limit.
+    // If the kills have met too little, more of them follow, up to a limit.
     for seed in first_seed.. {
         let limit = if enough(&seen) { kills } else { 5 * kills + KILLS_EACH };
         let rest = limit.saturating_sub(seen.kills);

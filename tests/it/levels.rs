@@ -87,7 +87,7 @@ fn oversized_filters_are_rewritten_by_moves() {
         assert_eq!(get_absent(&db, 1000).levels[1].not_consulted, 0);
         (after_each, flushed, filter_bytes(&db))
     };
-    // The first flush gets 10 bits a key, the others the even bits of their moment.
+    // The first flush gets 10 bits a key. Each later one gets the even bits of its moment.
     let (after_each, flushed, at_last) = moves(Filter::monkey(2000));
     assert!((2800..=3050).contains(&flushed), "{flushed} bytes when all were flushed");
     assert_eq!(after_each, [(0, 1), (0, 2), (1, 2)], "moves and rewrites");
@@ -171,7 +171,8 @@ fn pinned_filters_are_asked_without_a_block() {
             assert!(db.get(key(number)).unwrap().is_some());
         }
     }
-    // Of each of the four tables, one more read: the index; then one more: all partitions.
+    // Each of the four tables takes one more read for the top-level index, and then one more for
+    // all partitions.
     let [none, top_level, all] = reads_at_open[..] else { panic!("three openings") };
     assert_eq!((top_level - none, all - top_level), (4, 4));
 }
@@ -206,8 +207,8 @@ fn the_last_level_is_unpinned_first() {
     assert_eq!(blocks, [0, 19_980]);
 }
 
-/// Tables of level 0 that share all keys, some, or none: advice expects as many probes a lookup as
-/// lookups then make.
+/// Tables of level 0 that share all keys, some, or none. The advice expects the number of probes
+/// that lookups then make.
 #[test]
 fn advice_expects_the_probes_of_lookups() {
     for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {

@@ -180,7 +180,8 @@ fn a_removed_lock_stops_its_writer() {
         two.put("two", "3").unwrap();
         two.close().unwrap();
         drop(two);
-        // Every table and log of the other is still there: it would not open without one.
+        // All tables and logs of the other database are there: without one of them it would not
+        // open.
         let db = open(&env, &small_options()).unwrap();
         assert_eq!(db.get("two").unwrap().unwrap(), "3", "{name}");
         assert_eq!(scan(&db).unwrap().len(), 101, "{name}");

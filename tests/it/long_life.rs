@@ -23,7 +23,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 const FEW: u64 = 12;
 
-/// Puts, each of them flushed; a third as many sessions.
+/// The number of flushed puts. Three of them make one session.
 fn rounds() -> usize {
     let said = std::env::var("SIFTDB_FLUSHES").ok();
     said.map_or(300, |said| said.parse().unwrap())
@@ -104,7 +104,7 @@ fn popped_queue_entries_are_freed() {
     }
 }
 
-/// Nobody scans and nothing is full: the counters alone tell.
+/// No scan runs and no level is full. The counts of tombstones alone make compactions due.
 #[test]
 fn tombstone_tables_disappear_at_rest() {
     let env = MemEnv::new();

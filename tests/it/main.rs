@@ -34,7 +34,7 @@
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
-//! | `cli`, `care_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
+//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
 //! | `regressions` | found defects, each with its account |
 //!
 //! A failed random test prints its seed; the same seed repeats the same operations.
@@ -42,10 +42,10 @@
 // Tests read files directly; the library goes through `env`.
 #![allow(clippy::disallowed_methods)]
 
+#[cfg(feature = "cli")]
+mod admin_cli;
 mod architecture;
 mod arguments;
-#[cfg(feature = "cli")]
-mod care_cli;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;

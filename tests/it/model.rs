@@ -71,16 +71,16 @@ struct World {
     model: Model,
     held: Vec<Held>,
     keys: Vec<Vec<u8>>,
-    /// Decides the operations, never what they answer.
+    /// Decides the operations, whatever their results are.
     rng: Rng,
-    /// Decides options: apart, so that they do not change the operations.
+    /// Decides the options. It is separate, so options do not change the operations.
     option_rng: Rng,
     filter: NamedFilter,
     play: Play,
     seed: u64,
     step: usize,
     last_operation: &'static str,
-    /// Of every answer so far.
+    /// A hash of all results so far.
     answers: u64,
 }
 
@@ -257,7 +257,7 @@ impl World {
         self.walk(iter, expected);
     }
 
-    /// Walks from both ends until they meet, or stops somewhere on the way.
+    /// Iterates from both ends until they meet, or stops before that.
     fn walk(&mut self, mut iter: Iter, mut expected: VecDeque<(Vec<u8>, Vec<u8>)>) {
         let percent_back = *self.rng.pick(&[0, 0, 100, 50, 10, 90]);
         let stop_early = self.rng.chance(30);
@@ -419,7 +419,7 @@ impl World {
     }
 }
 
-/// The small options with everything else as it comes.
+/// The small options, and random values for everything else.
 fn random_options(rng: &mut Rng, filter: &NamedFilter) -> Options {
     let mut options = small_options()
         .filter(filter.filter.clone())

@@ -16,11 +16,11 @@ use siftdb::{Db, Filter, Options, Stats};
 /// What the filters of a database let through, and what they take.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Bytes of the filters, of those in the budget.
+    /// Bytes of the filters, as a share of the budget.
     used: f64,
-    /// False positives, of those of even bits.
+    /// False positives, as a share of those of even bits.
     ratio: f64,
-    /// The ratio of the best bits for each run.
+    /// The same share for the best bits of each run.
     best: f64,
 }
 
@@ -49,7 +49,7 @@ fn filter_bytes(stats: &Stats) -> u64 {
     stats.levels.iter().map(|level| level.filter_bytes).sum()
 }
 
-/// Puts random keys as fast as it goes. The largest share of the budget that filters ever took.
+/// Puts random keys at full speed. Returns the largest share of the budget that filters took.
 fn load(db: &Db, puts: u64, seed: u64, budget: u64) -> f64 {
     let mut peak = 0;
     for number in 0..puts {
@@ -91,8 +91,8 @@ fn rate(millibits: u32) -> f64 {
     }
 }
 
-/// The fewest false positives of runs with so many keys and questions, with so many bits in all:
-/// one more bit gains as much at every run.
+/// The fewest false positives of runs with these keys and lookups, with `bits` in all. The best
+/// division gives every run the same gain from one more bit.
 fn fewest(runs: &[(f64, f64)], bits: f64) -> f64 {
     let rates: Vec<(f64, f64)> = std::iter::once(0)
         .chain((1_000..30_000).step_by(100))
@@ -137,7 +137,7 @@ fn measure(db: &Db, budget: u64, seed: u64) -> Outcome {
         let of_level = || tables.iter().filter(|table| table.level == level);
         let (tables, keys) = (of_level().count(), of_level().map(|table| table.keys).sum::<u64>());
         match level {
-            // Each of them is asked by itself.
+            // Each table of level 0 is a run.
             0 => runs.extend(of_level().map(|t| (t.keys as f64, questions / tables as f64))),
             _ if keys > 0 => runs.push((keys as f64, questions)),
             _ => {}
@@ -154,7 +154,7 @@ fn measure(db: &Db, budget: u64, seed: u64) -> Outcome {
     }
 }
 
-/// A load, measured as the last put left it; and the peak of the budget on the way.
+/// Measures a load as its last put left it. Also returns the largest share of the budget.
 fn at_once(puts: u64, bits: u64, seed: u64) -> (Outcome, f64) {
     let budget = puts * bits / 8;
     let options = scaled(puts).filter(Filter::monkey(budget));
@@ -170,7 +170,7 @@ fn at_once(puts: u64, bits: u64, seed: u64) -> (Outcome, f64) {
     (outcome, peak)
 }
 
-/// A load, measured when all compactions are done.
+/// Measures a load after all compactions are done.
 fn at_rest(puts: u64, bits: u64, seed: u64) -> Outcome {
     let budget = puts * bits / 8;
     let options = scaled(puts).filter(Filter::monkey(budget));
@@ -200,7 +200,7 @@ fn a_budget_beats_even_bits_at_full_speed() {
         ratios.sort_by(f64::total_cmp);
         let (median, largest) = (ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
         println!("{bits} bits: median {median:.3}, largest {largest:.3}");
-        // In small databases filters are rounded up to lines, and few flushes are much.
+        // Small databases round filters up to lines, and a few flushes are a large part of them.
         let is_long = puts >= 1_000_000;
         let (most, used) =
             if is_long { ([0.80, 0.88], 0.95..=1.0) } else { ([0.95; 2], 0.85..=1.1) };
@@ -217,14 +217,14 @@ fn a_tree_at_rest_uses_its_budget() {
     for seed in 1..=setting("SIFTDB_MONKEY_SEEDS", 1) as u64 {
         for bits in [5, 10] {
             let outcome = at_rest(puts, bits, seed);
-            // The tree is another one in each run. The median is 0.8; a few trees have 1.1.
+            // Each run makes another tree. The median is 0.8; a few trees have 1.1.
             assert!(outcome.best <= outcome.ratio.max(1.1) && outcome.ratio <= 1.3, "{outcome:?}");
             assert!((0.90..=1.0).contains(&outcome.used), "{outcome:?}");
         }
     }
 }
 
-/// Without automatic compactions all is exact.
+/// Without automatic compactions all figures are exact.
 fn by_hand() -> Options {
     Options::new().auto_compaction(false).table_bytes(40 << 10)
 }
@@ -250,7 +250,7 @@ fn a_move_rewrites_a_filter_that_is_too_small() {
     };
     let (jobs, bytes) = moves(1_500);
     assert!(jobs == (0, 1) && (1_300..=1_560).contains(&bytes), "{jobs:?}, {bytes} bytes");
-    // Four bits are what this budget gives.
+    // This budget gives four bits a key.
     let (jobs, bytes) = moves(560);
     assert!(jobs == (1, 0) && (500..=600).contains(&bytes), "{jobs:?}, {bytes} bytes");
 }
@@ -271,13 +271,13 @@ fn levels_that_lookups_need_less_get_fewer_bits() {
     for number in 0..20_000 {
         assert!(db.get(key(4 * (number % 1_000))).unwrap().is_some());
     }
-    // The next job counts them.
+    // The next job sees the lookups.
     put(&db, 1..2);
     let shares = db.filter_report().level_shares;
     assert!(shares[0] > 0.9 && shares[1] < 0.2, "{shares:?}");
     let [top_after, below_after] = bits();
     assert!(top_after > top + 1.0 && below_after < below - 0.3, "{:?}", bits());
-    // Absent keys need both.
+    // Lookups of absent keys ask both levels.
     for number in 0..100_000 {
         assert_eq!(db.get(absent_key(number % 4_000)).unwrap(), None);
     }

@@ -18,7 +18,7 @@ fn counted<T>(db: &Db, look: impl FnOnce() -> T) -> (T, Stats) {
     (answer, db.stats().since(&before))
 }
 
-/// What a batch must count as its keys do one by one, by level.
+/// The counters of a level that a batch must raise as single lookups of its keys do.
 fn per_key(level: &LevelStats) -> [u64; 7] {
     [
         level.negatives,
@@ -106,7 +106,7 @@ fn multi_get_agrees_with_single_gets() {
                 .filter(filter.filter.clone());
             let db = open(&MemEnv::new(), &options).unwrap();
             let all = odd_keys(900, &mut rng);
-            // Some are never written, and stand between those that are.
+            // Some keys are never written and sort between written ones.
             let snapshot = random_store(&db, &all[all.len() / 8..], &mut rng);
             for size in [0, 1, 2, 33, 700, 5000] {
                 let wanted: Vec<_> = (0..size).map(|_| rng.pick(&all).clone()).collect();
@@ -135,7 +135,7 @@ fn lookups_cross_overlapping_tables_of_many_filters() {
         let db = open(&env, &options.clone().filter(filter.clone())).unwrap();
         for number in (table..count).step_by(filters.len()) {
             db.put(key(number), bytes(number as u64, 20)).unwrap();
-            // In every table; the newest one's counts.
+            // A key that every table has. The newest version is the answer.
             db.put(key(number / 100 * 100), bytes(table as u64, 30)).unwrap();
         }
         db.flush().unwrap();
@@ -225,7 +225,8 @@ fn neighbouring_keys_share_one_read() {
     }
 }
 
-/// Damage anywhere in the table: an error if a single lookup has one, else the same answers.
+/// With damage anywhere in the table, a batch fails if a single lookup fails. Otherwise its answers
+/// are the same.
 #[test]
 fn damage_never_changes_a_batchs_answers() {
     for (layout_name, layout) in layouts() {

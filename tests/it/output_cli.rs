@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Bytes among which those that escapes are about come often.
+/// Random bytes, many of them such as have an escape.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         Just(b'\\'),
@@ -204,7 +204,7 @@ fn fields(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Strings that look like sentences, with the field they stand in.
+/// Strings that look like sentences, each with the name of its field.
 fn sentences(name: &str, value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {
@@ -230,7 +230,7 @@ fn every_json_field_is_in_the_help() {
         let words = strs(&words);
         let output = ok(&[&words[..], &["--json"]].concat().into_iter().fold(
             Vec::new(),
-            // The demonstration has it already.
+            // The command line of the demonstration has `--json` already.
             |mut all: Vec<&str>, word| {
                 if word != "--json" || !all.contains(&"--json") {
                     all.push(word);

@@ -38,7 +38,7 @@ fn encodings() -> [Filter; 5] {
     ]
 }
 
-/// Few letters, so that keys share prefixes, are prefixes of each other and of nothing.
+/// A random key of few letters, so that keys share prefixes, and some are prefixes of others.
 fn random_key(rng: &mut Rng) -> Vec<u8> {
     let letters = *rng.pick(&[&b"ab-"[..], b"a-\xff", b"abcdef-"]);
     (0..rng.below(7)).map(|_| *rng.pick(letters)).collect()
@@ -272,7 +272,7 @@ fn prefix_scans_skip_tables_without_the_prefix() {
             }
             let stats = counted(&db, || assert_eq!(db.prefix("missing/").count(), 0));
             assert_eq!(stats.total().scan_negatives, 11, "{layout}");
-            // What has no prefix in common, and what is told to ask none, asks none.
+            // A range whose keys share no prefix, and a scan without filters, ask no filter.
             let bounds = (Bound::Included("wanted/"), Bound::Excluded("wanted0"));
             let stats = counted(&db, || {
                 assert_eq!(db.prefix("wanted").count(), 10);
@@ -307,7 +307,7 @@ fn long_levels_are_filtered_table_by_table() {
     let rest = counted(&db, || assert_eq!(walk.count(), 3999));
     let asked = first + rest.total().scan_checks();
     assert!(asked.abs_diff(tables / 2) <= 2 * levels, "{asked} of {tables}");
-    // Between the two runs of keys: one table has it in its range, none has it.
+    // The key is between two runs of keys: one table covers it, and no table has it.
     let none = counted(&db, || assert_eq!(db.prefix("bb").count(), 0)).total();
     assert!(none.scan_negatives <= levels && none.scan_positives == 0);
 }
@@ -324,7 +324,7 @@ fn prefix_only_filters_are_asked_by_prefix() {
         db.flush().unwrap();
         let total = counted(&db, || {
             for number in 0..50 {
-                // Its prefix is there, the key is not; then neither is.
+                // First the prefix is there and the key is not; then neither is there.
                 assert_eq!(db.get(format!("{:04}-absent", number * 2)).unwrap(), None);
                 assert_eq!(db.get(format!("{:04}-absent", number * 2 + 1)).unwrap(), None);
             }
@@ -363,7 +363,7 @@ fn tables_are_asked_by_their_own_rule() {
         (0..100).for_each(|number| db.put(format!("{number:04}-key"), "value").unwrap());
         db.flush().unwrap();
         drop(db);
-        // Another rule today; the table keeps to its own.
+        // The options have another rule now; the table keeps its own.
         let mut options = Options::new().filter(Filter::bloom(16.0).prefix(Prefix::fixed(1)));
         for extractor in extractors {
             options = options.register_prefix(Arc::clone(extractor));
@@ -376,7 +376,7 @@ fn tables_are_asked_by_their_own_rule() {
         })
         .total();
         assert_eq!(total.scan_checks() > 0, asked, "{place}");
-        // One byte is a prefix today, and not one of the table's.
+        // One byte is a prefix by the new rule, and not by the table's.
         assert!(total.scan_checks() <= 2, "{place}");
     }
 }
@@ -430,8 +430,8 @@ fn a_panicking_rule_fails_the_flush() {
     assert_eq!(db.prefix("ab").count(), 2);
 }
 
-/// What scans read is what the system was asked for, in counters of their own, whatever the number
-/// of threads, and kept from one opening to the next.
+/// Scans have counters of their own. They equal what the file system saw, with any number of
+/// threads, and are kept from one opening to the next.
 #[test]
 fn scans_are_counted_apart_from_lookups() {
     let counting = CountingEnv::new(as_env(&MemEnv::new()));

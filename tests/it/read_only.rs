@@ -34,7 +34,7 @@ fn store(closed: bool) -> MemEnv {
     env.replay(env.log_len(), CrashModel::Kill, 0)
 }
 
-/// An Env over `env` in which every call that changes anything fails, LOCK being there.
+/// An Env over `env` in which every call that changes anything fails. LOCK is there.
 fn frozen(env: &MemEnv) -> Arc<FaultEnv> {
     let frozen = Arc::new(FaultEnv::new(Arc::new(env.clone())));
     frozen.fail_at(0, Fault::from_then_on(FaultKind::Error(EIO)).among(Calls::Changes));

@@ -169,7 +169,8 @@ fn closed() -> (MemEnv, PathBuf, Vec<usize>) {
     (env, log, ends)
 }
 
-/// The damaged log is an error where a history must be whole, and Salvage says what is not there.
+/// Modes that require a whole history refuse the damaged log. Salvage opens, and reports what is
+/// missing.
 fn check_refused(env: &MemEnv, log: &Path, what: &str) {
     for recovery in [Recovery::default(), Recovery::Strict] {
         let image = files(env);
@@ -261,7 +262,7 @@ fn a_writing_session_clears_the_mark() {
     let image = files(&killed);
     let db = with(&copy_of(&image), Recovery::default()).unwrap();
     assert_eq!((batches(&db).len() as u64, db.get("unsynced").unwrap()), (BATCHES, None));
-    // Its name was durable before the first write, though.
+    // But its name was durable before the first write.
     killed.remove_file(&newest);
     let error = with(&killed, Recovery::default()).unwrap_err();
     assert!(matches!(&error, Error::Missing { path, .. } if *path == newest), "{error}");
@@ -476,7 +477,7 @@ fn salvage_refuses_an_old_manifest() {
     db.put("b", "2").unwrap();
     db.close().unwrap();
     drop(db);
-    // Cut between two records: it looks whole, and knows nothing of the table with "a".
+    // Cut between two records, the manifest looks whole. It does not name the table with "a".
     env.write_file(&manifest(&env), &short);
     let before = files(&env);
     for recovery in [Recovery::default(), Recovery::Strict, Recovery::Salvage] {
@@ -486,7 +487,7 @@ fn salvage_refuses_an_old_manifest() {
     }
 }
 
-/// It opened as an empty database, and the tables would have gone as orphans.
+/// Once it opened as an empty database, and the tables would have been removed as obsolete.
 #[test]
 fn a_cut_manifest_without_logs_is_refused() {
     let env = MemEnv::with_log();

@@ -157,9 +157,9 @@ fn snapshots_of_closed_databases_answer_closed() {
 
 /// A process died between the write and the sync of a flush's record in the manifest. The next one
 /// read the record from the page cache and let its new log repeat the claim that all of the flush
-/// was durable. Power failed; of both, the claim alone survived. The opening after that passed the
-/// log over, as one of a session that never began, but once its own manifest was in force, the one
-/// after it took the claim for proof of damage. Found by the crash test, three crashes deep.
+/// was durable. Power failed, and only the claim survived. The next opening skipped that log, as
+/// one of a session that never began. Then its own manifest was in force, and the opening after it
+/// took the claim for proof of damage. Found by the crash test, with three crashes in a row.
 #[test]
 fn new_logs_drop_unproven_durability_claims() {
     let env = MemEnv::with_log();
@@ -170,7 +170,7 @@ fn new_logs_drop_unproven_durability_claims() {
     db.flush().unwrap();
     drop(db);
     let log = env.log_text();
-    // Behind each record of the manifest, which is file 1.
+    // After each record of the manifest, which is file 1.
     let edits = (1..log.len()).filter(|call| log[call - 1].starts_with("Write { id: 1,"));
     let mut tried = 0;
     for call in edits {

@@ -310,7 +310,7 @@ fn a_flipped_version_costs_its_file_only() {
         newer[8] = 2;
         let sum = masked(&[&newer[..16]]);
         newer[16..20].copy_from_slice(&sum.to_le_bytes());
-        // With everything else in order, and where tables would have to be rescued first.
+        // Everything else is in order, or other tables would have to be rescued first.
         for damaged in [false, true] {
             let env = copy_of(&image);
             env.write_file(path, &newer);
@@ -412,7 +412,7 @@ fn repair_copies_files_without_hard_links() {
     for code in [1, 95] {
         let env = copy_of(&files(&original));
         let mut bad = env.read_file(&table).unwrap();
-        // More than one step of copying, all of which must come along.
+        // The copy takes more than one step, and must have every byte.
         bad.extend_from_slice(&vec![7; 3 << 20]);
         env.write_file(&table, &bad);
         let links = Calls::Named("hard_link");
@@ -664,7 +664,7 @@ fn a_crashed_repair_can_be_repeated() {
                 let report = repair(&crashed).unwrap_or_else(|error| panic!("{place}: {error}"));
                 repeated += usize::from(report.changed);
                 assert!(report.missing.is_empty(), "{place}: {report}");
-                // The old database or the repaired one, after every call.
+                // After every call, the directory has the old database or the repaired one.
                 let has_manifest = what == "with its manifest";
                 assert!(report.manifest_used || !has_manifest, "{place}: {report}");
                 assert_eq!(all(&crashed, &place), now, "{place}, repaired");

@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir, tempdir_in};
 
-/// In memory where the system has such a place: what a sync costs is no matter here.
+/// A directory in memory if the system has one, because the cost of a sync does not matter here.
 fn quick_directory() -> TempDir {
     tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap()
 }
 
-/// Entries of `/proc/self/fd` or `task`; the one that looks is among the former.
+/// The number of entries of `/proc/self/fd` or `task`. The former includes the descriptor that
+/// lists them.
 fn count_of(what: &str) -> usize {
     fs::read_dir(Path::new("/proc/self").join(what)).unwrap().count()
 }
@@ -204,16 +205,17 @@ fn closed_databases_leave_no_thread_or_descriptor() {
     });
 }
 
-/// Bytes of memory of this process that are no file's.
+/// Bytes of anonymous memory of this process.
 fn memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// What write buffers and cache may take by the options, half as much again for what the allocator
-/// loses between pieces and for memtables that were just flushed, and 8 MiB for tables being
-/// written and read. One arena: how many an allocator keeps for its threads is not siftdb's matter.
+/// The limit is what the options allow for write buffers and cache. Half as much again is for
+/// memtables that were just flushed and for what the allocator loses to fragmentation. Another 8
+/// MiB are for tables being written and read. The allocator has one arena, because the number of
+/// its arenas does not depend on siftdb.
 #[test]
 fn memory_stays_within_the_options_under_mixed_load() {
     const BUFFER: usize = 2 << 20;
@@ -374,7 +376,7 @@ fn small_disk() -> Option<String> {
     Some(mount(how, "exec \"$0\" \"$@\""))
 }
 
-/// The disk is full, said at once or by an error that repeats it.
+/// The error says that the disk is full, directly or as the background error.
 fn assert_full(error: &Error) {
     match error {
         Error::Io { source, .. } => assert_eq!(source.raw_os_error(), Some(28), "{error}"),
@@ -444,7 +446,7 @@ fn a_full_disk_refuses_writes_until_reopened() {
             let db = options().open(path).unwrap();
             check(&db, &counts);
             assert!(db.verify(|_| {}).unwrap().is_sound());
-            // Room for the next round, and a use for the room there is.
+            // Makes room for the next round, by deletes and a compaction that need some themselves.
             let kept = counts.map(|count| count / 4);
             for (writer, count) in counts.iter().enumerate() {
                 for number in kept[writer]..count + 1 {

@@ -69,13 +69,13 @@ fn verify_progress_reaches_the_total() {
     assert!(seen.len() as u64 > last.tables * 3, "a call for each data block");
 }
 
-/// Every file of the open database, with a byte of it changed under its hands.
+/// Changes a byte of each file while the database is open. `verify` names that file.
 #[test]
 fn verify_names_the_file_of_every_flip() {
     let env = MemEnv::new();
     let db = open(&env, &small_options().auto_compaction(false)).unwrap();
     fill(&db);
-    // Pinned filters and cached blocks are at hand: none of them may answer for the file.
+    // Filters are pinned and blocks are cached. `verify` must read the file all the same.
     db.iter().for_each(|entry| drop(entry.unwrap()));
     sound(&db, "before");
     // Wait until the background has removed the obsolete files of the flush and the compaction: a
@@ -181,7 +181,7 @@ fn verify_succeeds_during_writes_and_compactions() {
     });
 }
 
-/// The filter of a table with no bit set, in its own form.
+/// The filter of a table with all bits cleared, in the same format.
 fn denying(named: &Named) -> Named {
     let mut named = named.clone();
     let encoded = |bytes: &mut Vec<u8>| {

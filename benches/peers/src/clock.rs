@@ -1,8 +1,8 @@
 //! Wall time, of one thread and of several at once, processor time of the thread, and the memory
 //! and the writing of the process.
 //!
-//! Single-threaded reads are compared by the processor time of their thread: other processes of a
-//! busy machine then cost less of the comparison's truth. Everything else is compared by wall time.
+//! Single-threaded reads are compared by the processor time of their thread: other processes on a
+//! busy machine disturb it less. Everything else is compared by wall time.
 
 use crate::engine::Result;
 use rustix::time::{ClockId, clock_gettime};
@@ -40,15 +40,15 @@ impl Clock {
 
 /// When a thread was at work.
 pub struct Span {
-    /// Its start, behind the barrier.
+    /// Its start, after the barrier.
     pub start: Instant,
     /// Its end.
     pub end: Instant,
 }
 
-/// Gives each piece of work to a thread of its own, all at once: the time from the first start to
-/// the last end, told by the threads themselves, since the thread that waits for them may be late.
-/// Each has to wait at the barrier before it starts, whatever happens before that.
+/// Runs each piece of work on a thread of its own, all at the same time. Returns the time from the
+/// first start to the last end. The threads take these times, because the thread that waits for
+/// them may run late. Each piece of work must wait at the barrier, whatever fails before that.
 pub fn at_once<W: Sync>(
     work: &[W],
     run: impl Fn(&W, &Barrier) -> Result<Span> + Sync,
@@ -71,7 +71,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Starts the high-water mark of the resident memory anew, and says what is resident now, in MB.
+/// Resets the high-water mark of the resident memory; returns what is resident now, in MB.
 pub fn reset_memory_peak() -> Result<f64> {
     fs::write("/proc/self/clear_refs", "5")?;
     status("VmRSS:")

@@ -2,7 +2,8 @@
 //!
 //! A stage is a database in a state that phases read or write. `settled` stays on disk to the end;
 //! the other directories go as soon as the next stage is entered. Entering a stage is never timed.
-//! Whatever is read is read once before, so that caches are full and every value has been found.
+//! Everything that a phase reads was read once before, so caches are full and every value was
+//! found.
 
 use crate::engine::{Engine, Layout, Result, Settings, Store, WRITE_BUFFER_BYTES};
 use crate::tally::Tally;
@@ -118,10 +119,10 @@ impl Databases {
 
     /// Brings the machine into one state for all engines, before a phase that writes is timed.
     ///
-    /// What others have left for the system to write is written now, since the disk would do it
-    /// meanwhile. And a file as large as what loading all entries may take is written and removed:
-    /// a virtual machine may have given its free memory back to the host, and then whoever uses it
-    /// first waits for every page of it, ten times as long as for the page alone.
+    /// It syncs what others have left for the system to write, because the disk would write it
+    /// during the phase. It also writes and removes a file as large as all entries: a virtual
+    /// machine may have returned its free memory to the host, and the first use of such a page
+    /// takes ten times as long.
     pub fn even_out(&self, workload: &Workload) -> Result<()> {
         let path = self.directory.join("warm");
         let mut file = File::create(&path)?;

@@ -1,9 +1,9 @@
-//! What the benchmark knows of an engine: one trait, [`Store`], and a description beside it.
+//! What the benchmark knows of an engine: one trait, [`Store`], and a description.
 //!
 //! Each file below `engines/` implements [`Store`] and [`Reader`] and describes itself in a
 //! constant [`Engine`]. The harness knows nothing else of an engine, so every engine gets the same
-//! keys through the same loops. A reader is what one thread looks up with: engines that read in
-//! transactions hold one for as long as the reader lives, which is the best they can do.
+//! keys through the same loops. Each thread looks up through a reader of its own. Engines that read
+//! in transactions hold one for the life of the reader, which is the fastest they offer.
 //!
 //! [`Reader::lookups`] is a provided method on purpose: it is compiled once for each engine, so a
 //! lookup costs no virtual call.
@@ -13,7 +13,7 @@ use crate::workload::{Batch, KeyList};
 use std::path::Path;
 use std::time::Duration;
 
-/// Whatever an engine fails with; the harness only reports it.
+/// The result of a call. The harness only reports the error of an engine.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Where the bits of the filters are.
@@ -107,10 +107,10 @@ pub trait Store: Sync {
     /// Writes entries as one step.
     fn write(&self, batch: &Batch<'_>) -> Result<()>;
 
-    /// What one thread reads with.
+    /// A reader for one thread.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
-    /// Moves what is only in memory and log to where it stays.
+    /// Writes entries that are only in memory and in the log to the files of the tree.
     fn flush(&mut self) -> Result<()>;
 
     /// Flushes and compacts to one level.

@@ -1,4 +1,4 @@
-//! How often which time was measured, in memory of fixed size.
+//! A histogram of measured times, in memory of fixed size.
 //!
 //! `sustained` times every put. A bucket is at most a sixty-fourth of its time wide, 1.6 %, and
 //! times below 128 ns have one each, so that a percentile is off by no more than that.

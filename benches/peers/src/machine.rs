@@ -1,4 +1,4 @@
-//! What a run was made on and with: processor, memory, system, versions.
+//! The machine and the versions of a run: processor, memory, system, crates.
 
 use std::fs;
 use std::path::Path;

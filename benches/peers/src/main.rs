@@ -10,7 +10,8 @@
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
 //! - `reads`, `writes`, `sustained`, `writers`: what the phases do
-//! - `databases`, `clock`, `histogram`: what they stand on: databases in the right state, and time
+//! - `databases`, `clock`, `histogram`: what the phases need: databases in the right state, and
+//!   time
 //! - `sample`, `tally`: a figure, and what was found
 //! - `mapped`: files in memory maps, for siftdb in the one row that compares those
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them

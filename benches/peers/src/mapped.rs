@@ -1,9 +1,9 @@
 //! Files that siftdb reads through memory maps, for the row that compares such reads.
 //!
-//! LevelDB and LMDB always read that way, RocksDB if it is told to. siftdb itself does not: while
-//! a file is mapped, an error of the disk, or a file that someone cut short, ends the process by a
-//! signal, where a call would have answered an error. But an `Env` of one's own may: this is
-//! siftdb's own for disks, with the one call replaced that reads at random.
+//! LevelDB and LMDB always read that way, RocksDB if it is told to. siftdb itself does not: an
+//! error of the disk, or a mapped file that is cut short, ends the process by a signal, where a
+//! call would return an error. A custom `Env` may do so. This one is siftdb's disk Env with random
+//! reads replaced.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -24,7 +24,7 @@ impl EnvLayer for MappedEnv {
     }
 
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        // Refuses what is no file, as ever.
+        // Fails for everything that is not a file, as the disk Env does.
         let bytes = usize::try_from(self.0.open_random(path)?.len()?).map_err(io::Error::other)?;
         if bytes == 0 {
             return self.0.open_random(path);

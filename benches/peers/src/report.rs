@@ -110,7 +110,7 @@ fn figure_cell(figure: &Figure) -> String {
     format!("{} ({} to {})", short(median(&figure.rounds)), short(low), short(high))
 }
 
-/// Three digits that matter, no more than a point in between.
+/// Three significant digits below 1000, and no fraction above.
 fn short(value: f64) -> String {
     let places = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
     format!("{value:.places$}")
@@ -140,7 +140,7 @@ fn over_time(row: &Row, figure: &Figure) -> Option<String> {
     Some(format!("{}, {}, over time: {medians}", row.title, row.unit.name()))
 }
 
-/// A set of rivals to be ahead of.
+/// A set of engines that siftdb is compared with.
 struct Against {
     title: String,
     names: Vec<&'static str>,

@@ -3,7 +3,7 @@
 use crate::engine::Layout;
 use crate::engine::Layout::{BlockBased, NoFilter, Own, Partitioned};
 
-/// What a figure is in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds of processor time for each operation.
@@ -16,7 +16,7 @@ pub enum Unit {
     PerSecond,
     /// Millions of bytes.
     Megabytes,
-    /// So many times something.
+    /// A factor.
     Times,
 }
 
@@ -42,7 +42,7 @@ pub struct Row {
     pub layout: Layout,
     /// What the report calls it.
     pub title: &'static str,
-    /// What its figures are in.
+    /// The unit of its figures.
     pub unit: Unit,
 }
 

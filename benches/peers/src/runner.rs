@@ -21,7 +21,7 @@ pub struct Figure {
     pub rounds: Vec<f64>,
     /// The same by wall time, where `rounds` is processor time.
     pub wall: Vec<f64>,
-    /// The same by parts of the run, of each round, where it was cut into such.
+    /// For each round, the same by parts of the run, if it was divided into parts.
     pub over_time: Vec<Vec<f64>>,
 }
 

@@ -1,7 +1,7 @@
 //! One figure of one round, as workers send it to the first process.
 //!
-//! What a phase does makes samples, `phases` gives them on, `runner` and `report` collect them.
-//! Units are those of the row that a sample names (`rows`).
+//! Phases make samples; `runner` and `report` collect them. Units are those of the row that a
+//! sample names (`rows`).
 
 use crate::clock::Elapsed;
 use serde::{Deserialize, Serialize};

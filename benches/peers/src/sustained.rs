@@ -3,8 +3,8 @@
 //!
 //! Into an empty database every entry is put once in random order, then every entry again with
 //! another value in another order, one by one, without sync and without a pause; then the database
-//! is settled. Each half is cut into 20 slices. Wall time, as in `writes`, and every put by itself,
-//! so that a look at the clock, some 25 ns, is part of each; what is put is made between them.
+//! is settled. Each half is cut into 20 slices. Each put is measured by wall time, as in `writes`,
+//! so each includes reading the clock, some 25 ns. Entries are made between puts.
 //!
 //! - Write amplification is what the process gave to write calls from the first put to the end of
 //!   settling over the bytes of keys and values put. It leaves out what is written through memory
@@ -13,8 +13,9 @@
 //!   twice, whether or not the disk sees it twice.
 //! - Space amplification is what the files take on disk over the bytes of the live entries: the
 //!   most at the end of a slice, and when it is settled and closed.
-//! - What an engine says it made writers wait ([`Store::stalled`]) is held against each put of a
-//!   millisecond or more: what remains of the longest ones is what its statistics do not explain.
+//! - Engines count how long they made writers wait ([`Store::stalled`]). That time is subtracted
+//!   from each put of a millisecond or more. The longest rest is what these statistics do not
+//!   explain.
 
 use crate::clock::written_bytes;
 use crate::databases::{Databases, disk_bytes, expect};
@@ -97,7 +98,7 @@ struct Puts {
     disk_bytes_most: u64,
     /// How long writers had waited, by the engine's statistics, when it was last asked.
     stalled: Duration,
-    /// The most that a put took beyond what writers waited meanwhile.
+    /// The most that a put took beyond what writers waited during it.
     unexplained: Duration,
 }
 

@@ -9,7 +9,7 @@ use crate::tally::Tally;
 use clap::{Args, ValueEnum, value_parser};
 use std::sync::OnceLock;
 
-/// Places in the pool at which values start.
+/// Offsets in the pool at which values start.
 const POOL_STARTS: usize = 1 << 20;
 
 /// What keys look like. All keys of one run are equally long.
@@ -155,7 +155,8 @@ impl Workload {
         Batch { values, ..batch }
     }
 
-    /// A batch of `count` entries that none of the others is, from the `first` of them on.
+    /// A batch of `count` entries that are in no other batch, from number `first` of such entries
+    /// on.
     pub fn fresh(&self, first: u64, count: u64) -> Batch<'_> {
         self.batch_at(first..first + count, 2)
     }
@@ -174,7 +175,7 @@ impl Workload {
         self.shuffled.get_or_init(|| self.reshuffled(0))
     }
 
-    /// The same in another such order, for each `seed` but 0.
+    /// The same in another such order for each `seed` but 0.
     pub fn reshuffled(&self, seed: u64) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
         for last in (1..numbers.len()).rev() {
@@ -194,7 +195,7 @@ impl Workload {
         })
     }
 
-    /// Entries drawn from all, for overwriting; another `seed` draws others.
+    /// The numbers of random entries to overwrite; each `seed` draws others.
     pub fn drawn_numbers(&self, seed: u64, count: u64) -> Vec<u32> {
         (0..count).map(|step| below(random(seed, step), self.keys) as u32).collect()
     }
@@ -219,7 +220,7 @@ impl Workload {
         lookups
     }
 
-    /// What scans of `count` entries find that start at these keys, which are present.
+    /// The result of scans of `count` entries that start at these keys, which are present.
     pub fn scanned(&self, starts: &KeyList, count: usize) -> Tally {
         let sorted = self.sorted();
         let mut tally = Tally::default();
@@ -239,11 +240,11 @@ impl Workload {
     }
 }
 
-/// Keys to look up, and what that finds.
+/// Keys to look up, and the expected result.
 pub struct Lookups {
     /// The keys.
     pub keys: KeyList,
-    /// What is found.
+    /// The expected result.
     pub expected: Tally,
 }
 
@@ -290,7 +291,7 @@ impl Batch<'_> {
         self.keys.iter().zip(self.values.iter().copied())
     }
 
-    /// What looking all of them up finds.
+    /// The result of looking up all of them.
     pub fn expected(&self) -> Tally {
         let mut tally = Tally::default();
         self.values.iter().for_each(|value| tally.add(value.last().copied()));

@@ -13,13 +13,13 @@ use crate::workload::{Batch, Workload};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Threads that write at once, in turn.
+/// Numbers of threads that write at once, one after the other.
 const THREADS: [u64; 4] = [1, 2, 4, 8];
 
 /// Puts of all threads together, at most.
 const PUTS_MAX: u64 = 500_000;
 
-/// The same of those that each wait for the disk.
+/// The same for durable puts, which each wait for the disk.
 const DURABLE_PUTS_MAX: u64 = 4000;
 
 /// One round, for each number of threads.

@@ -106,7 +106,7 @@ pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sam
 /// High-water marks of the resident memory above what the harness itself takes: while loading and
 /// settling, and while everything is read with a cache that holds it.
 pub fn memory(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
-    // Made now, so that it is the harness's.
+    // Made before the measurement, so its memory counts as the harness's.
     workload.shuffled();
     let harness = reset_memory_peak()?;
     let mut store = databases.create(workload)?;

@@ -314,7 +314,7 @@ mod tests {
                 flipped[place] ^= 0x21;
                 env.write_file(path, &flipped);
                 let (text, outcome) = dumped(&env, path);
-                // A damaged filter or the padding of a log is said in the text.
+                // The text names a damaged filter, and damage in the padding of a log.
                 assert!(outcome.is_err() || text != whole, "{} byte {place}", path.display());
             }
             for cut in (0..good.len()).step_by(7) {

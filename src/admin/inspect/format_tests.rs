@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/format.md");
 const MARKER: &str = "<!-- example: ";
-/// The width of 16 bytes in hex, with the blank behind each.
+/// The width of 16 bytes in hex, each with a blank after it.
 const HEX_COLUMNS: usize = 48;
 
 const DIRECTORY: &str = "/";
@@ -206,8 +206,8 @@ fn clean_close() -> Vec<u8> {
     bytes
 }
 
-/// The lines of an example with the bytes that the code writes: as many on each line as `lines`
-/// have. The error is a difference in number.
+/// The lines of an example with the bytes that the code writes, each line with as many bytes as
+/// before. The error says that the number of bytes differs.
 fn with_bytes(lines: &[&str], mut bytes: &[u8]) -> Result<Vec<String>, String> {
     let mut filled = Vec::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Walking sorted internal keys: the contract, and the merge of many walks into one.
+//! Iterators over sorted internal keys: the contract, and the merge of several into one.
 //!
 //! `api` is the contract. The memtable, `table::iter` and `tree::level_iter` implement it.
 //! `merging` merges several iterators into one, for scans and compactions. Keys are internal keys:

@@ -322,7 +322,8 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Who has a stripe adds to it as if nobody else did; the others know that theirs is shared.
+    /// A thread with a stripe of its own adds without a read-modify-write; other threads know that
+    /// they share theirs.
     #[test]
     fn concurrent_threads_have_their_own_stripes() {
         let (counters, threads) = (Counters::new(), OWNED_STRIPES + 8);
@@ -350,7 +351,7 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..OWNED_STRIPES + 8 {
                     scope.spawn(|| {
-                        // With its stripe, until all have one or none is left.
+                        // Each thread keeps its stripe until all have one or none is left.
                         counters.add(Counter::Gets, 1);
                         all.wait();
                         for _ in 0..500 {

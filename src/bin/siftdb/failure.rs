@@ -36,7 +36,7 @@ pub enum Failure {
     Losses,
 }
 
-/// What a command answers.
+/// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl From<Error> for Failure {

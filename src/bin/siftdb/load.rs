@@ -56,7 +56,7 @@ pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
     Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
 }
 
-/// Reads the next line without its end into `line`, and answers the bytes it took from the file.
+/// Reads the next line without its end into `line`, and returns the bytes it took from the file.
 /// `None` at the end of the file.
 pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<Option<u64>> {
     line.clear();
@@ -108,7 +108,7 @@ impl Load {
             let Some(taken) = taken else { break };
             self.put(&line, &mut batch).map_err(at_line)?;
             entries += 1;
-            // A batch that refused the line has not grown. Writing it answers the reason.
+            // A batch that refused the line has not grown. Writing it returns the reason.
             let refused = written + batch.len() as u64 != entries;
             if refused || batch.bytes() >= BATCH_BYTES {
                 let batch = std::mem::take(&mut batch);

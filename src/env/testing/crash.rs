@@ -324,7 +324,7 @@ mod tests {
         file
     }
 
-    /// The states that seeds find, of what `look` sees.
+    /// The states that the seeds reach, as `look` sees them.
     fn states<T: Ord>(env: &MemEnv, model: CrashModel, look: impl Fn(&MemEnv) -> T) -> BTreeSet<T> {
         SEEDS.map(|seed| look(&env.replay(usize::MAX, model, seed))).collect()
     }
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(env.replay(1, CrashModel::Kill, 7).read_file(path("/f")).unwrap(), b"");
         assert!(files(&env.replay(0, CrashModel::Kill, 7)).is_empty());
         assert!(files(&killed.power_cut()).is_empty());
-        // And its own log starts from what was not synced.
+        // And its own log starts with the unsynced changes.
         killed.sync_dir(path("/")).unwrap();
         assert_eq!(killed.replay(0, CrashModel::Kill, 0).read_file(path("/f")).unwrap(), b"x");
         assert!(files(&killed.replay(0, CrashModel::Posix, 0)).is_empty());

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
     use crate::env::mem::MemEnv;
 
-    /// Every name of call once, in the order of this list; answers how each went.
+    /// Makes each kind of call once, in the order of the list; returns how each ended.
     fn script(env: &dyn Env) -> Vec<(&'static str, Option<i32>)> {
         let path = Path::new;
         let mut outcomes = Vec::new();
@@ -423,7 +423,8 @@ mod tests {
         assert!(!env.has_fired());
     }
 
-    /// A call added to the traits must be counted and be able to fail: this is what fails first.
+    /// A call that is added to the traits must be counted and able to fail. This test fails first
+    /// if it is not.
     #[test]
     fn every_call_of_the_traits_is_known() {
         let source = include_str!("../api.rs");

@@ -101,8 +101,8 @@ pub(crate) fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
     dst.extend_from_slice(&[MARKER, 0, probes as u8, 0, 0]);
 }
 
-/// Appends a body in lines and sets the bits of every hash. `place` says which line a hash has, of
-/// so many, and which bits in the line.
+/// Appends a body in lines and sets the bits of every hash. `place` returns the line of a hash,
+/// given the number of lines, and the bits in that line.
 #[inline]
 pub(super) fn set_bits<B: Iterator<Item = usize>>(
     hashes: &[u64],
@@ -343,7 +343,7 @@ mod tests {
         let one = filter_of(1, 10_000);
         assert_eq!(one.len(), 69);
         assert_eq!(vectors::hex(&one[64..]), "ff00060000");
-        // One number for many sizes and settings, taken when the vectors of RocksDB passed.
+        // One number for many sizes and settings, recorded when the vectors of RocksDB passed.
         let mut digest = 0u64;
         for millibits in [1_000, 2_500, 5_000, 9_990, 10_000, 15_000, 23_456, 60_000, 100_000] {
             for n in [1, 2, 10, 51, 52, 100, 1_000, 3_000] {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn shared_probe_bits_answer_like_fresh_ones() {
-        // 1 to 24 probes, some of them several times, and each as the first that is asked.
+        // Filters with 1 to 24 probes, some numbers repeated, each asked first once.
         let filters: Vec<Vec<u8>> = (1..=60).map(|i| filter_of(50 * i, 1_700 * i as u32)).collect();
         let (mut yes, mut no) = (0, 0);
         for j in 0..3_000usize {

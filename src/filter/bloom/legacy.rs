@@ -46,7 +46,7 @@ pub(crate) fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     if lines == 0 {
         return 0;
     }
-    // All the keys that fill the largest odd number of lines.
+    // The number of keys that fill the largest odd number of lines.
     let filled = (lines - (lines + 1) % 2).saturating_mul(LINE_BITS) / bits_per_key;
     // Beyond the largest filter every number of keys fits; RocksDB stops here.
     filled.min(bytes.saturating_mul(8).min(BITS_MAX) / bits_per_key + 1)
@@ -267,7 +267,7 @@ mod tests {
         let one = filter_of(1, 10);
         assert_eq!((one.len(), vectors::hex(&one[64..]).as_str()), (69, "0601000000"));
         assert_eq!(vectors::hex(&filter_of(1_000, 10)[1344..]), "0615000000");
-        // One number for many sizes and settings, taken when the vectors of RocksDB passed.
+        // One number for many sizes and settings, recorded when the vectors of RocksDB passed.
         let mut digest = 0u64;
         for bits_per_key in [1, 4, 10, 16, 30, 100] {
             for n in [1, 2, 10, 51, 52, 100, 1_000, 3_000] {
@@ -307,7 +307,7 @@ mod tests {
             (96, 6, 2),
             (0, 6, 0),
             (0, 6, 1),
-            // 64 times this is 64 in 32 bits.
+            // 64 times this number is 64 in 32 bits.
             (64, 6, (1 << 26) + 1),
             (64, 6, u32::MAX),
         ] {
@@ -338,7 +338,7 @@ mod tests {
             for bytes in 0..3_000u64 {
                 let n = approximate_num_entries(bytes, bits_per_key);
                 let fits = |n: u64| calculate_space(n, bits_per_key) <= bytes;
-                // The largest number that fits, as RocksDB finds by counting down.
+                // The largest number that fits, which RocksDB finds by counting down.
                 assert!(n == 0 || fits(n), "{bytes} bytes, {bits_per_key} bits");
                 assert!(!fits(n + 1), "{bytes} bytes, {bits_per_key} bits: {n}");
             }
@@ -355,7 +355,7 @@ mod tests {
             (100, 10, 0.0..0.02),
             (10_000, 10, 0.0095..0.0145),
             (30_000, 5, 0.08..0.105),
-            // Twenty bits a key would give 0.02 % but for the single bits.
+            // Twenty bits a key would give 0.02 % without the keys that set a single bit.
             (30_000, 20, 0.001..0.0045),
         ] {
             let filter = filter_of(n, bits_per_key);

@@ -16,14 +16,13 @@
 //!    the key are near special places. That happens to some 65535 / `bits` of all keys.
 //! 4. *Equal hashes*: one absent key in 2^32 / `keys` has the hash of a key.
 //!
-//! To these comes what any double hashing loses in a small filter: keys with the same `d`, or the
-//! opposite one, share most of their bits (Dillinger and Manolios, "Bloom Filters in Probabilistic
-//! Verification", 2004). Everything is reckoned as a sum of small terms, each of first order.
-//! Called by `filter/estimates.rs`.
+//! Any double hashing also loses in a small filter: keys with the same `d`, or the opposite one,
+//! share most of their bits (Dillinger and Manolios, "Bloom Filters in Probabilistic Verification",
+//! 2004). The rate is a sum of small terms, each of first order. Called by `filter/estimates.rs`.
 
 use std::ops::RangeInclusive;
 
-/// What the special places are multiples of.
+/// The special places are multiples of this number.
 const STRIDE: i64 = 65_537;
 
 /// How many multiples of it there are below 2^32.
@@ -32,10 +31,10 @@ const MULTIPLES: f64 = 65_535.0;
 /// The probe that only meets special places.
 const SPECIAL: usize = 2;
 
-/// Below so many bits special places are everywhere, and no probe differs from another.
+/// In filters with fewer bits special places are everywhere, so no probe differs from another.
 const SPREAD_BITS: u64 = 1_024;
 
-/// Below so many bits most places are special, so that keys have nothing of theirs together.
+/// In filters with fewer bits most places are special, so their probes have nothing in common.
 const TOGETHER_BITS: u64 = 1 << 17;
 
 /// Points of the integrals in each direction; with more the rates change by less than 2 %.
@@ -44,7 +43,7 @@ const GRID: usize = 12;
 /// The share of absent keys that a filter of `keys` keys lets through.
 #[must_use]
 pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
-    // What a hash of 32 bits cannot reach stays unused.
+    // Bits beyond the reach of a 32-bit hash stay unused.
     let (keys, bits) = (keys as f64, bits.clamp(1, 1 << 32));
     let probes = probes.max(1) as usize;
     let load = keys / bits as f64;
@@ -52,7 +51,7 @@ pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
         let set = 1.0 - (-(probes as f64) * load).exp();
         set.powi(probes as i32) + same_step(load, bits, probes, set)
     } else {
-        // Of the other probes, then of special places with their multiplicity.
+        // First the other probes, then special places by how often each occurs.
         let others = 1.0 - (-(probes as f64 - 1.0) * load).exp();
         let places = SpecialPlaces::of(keys, bits);
         let (covered, missed) = places.covered_and_missed();
@@ -67,8 +66,8 @@ pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
     rate + equal_hash - rate * equal_hash
 }
 
-/// What keys with the same or the opposite step add: `c` shared bits, the rest set by others, less
-/// what these `c` bits are in the mean already.
+/// The rate added by keys with the same step or the opposite one: `c` bits are shared and others
+/// set the rest, less the mean that already counts these `c` bits.
 fn same_step(load: f64, bits: u64, probes: usize, set: f64) -> f64 {
     let most = probes as i32;
     let shifts = (1 - most..most).map(|shift: i32| {
@@ -79,19 +78,19 @@ fn same_step(load: f64, bits: u64, probes: usize, set: f64) -> f64 {
     2.0 * load / bits as f64 * shifts.sum::<f64>()
 }
 
-/// The share of absent keys all of whose probes but the special one meet a set bit. `covered` is
-/// the share of bits that are set by special probes.
+/// The share of absent keys of which every probe but the special one finds a set bit. Special
+/// probes set the share `covered` of the bits.
 fn by_residues(load: f64, bits: u64, probes: usize, covered: f64) -> f64 {
     let classes = gcd(bits, 15) as usize;
     let others = || (0..probes).filter(|&probe| probe != SPECIAL);
-    // The residue of a probe with so many carries; `classes` divides 2^32 - 1.
+    // The residue of a probe with this many carries; `classes` divides 2^32 - 1.
     let residue = |hash: usize, probe: usize, carries: usize| {
         (hash * (1 + (probe << 15)) + classes * probe - carries) % classes
     };
     let mut loads = vec![0.0; classes];
     for (hash, probe) in (0..classes).flat_map(|hash| others().map(move |probe| (hash, probe))) {
         for carries in 0..=probe {
-            // Of `h + i * d` with both even over 2^32: half as many at both ends.
+            // `h + i * d`, with both spread evenly over 2^32: half as many at both ends.
             let ends = probe > 0 && (carries == 0 || carries == probe);
             let share = if ends { 0.5 } else { 1.0 } / probe.max(1) as f64;
             loads[residue(hash, probe, carries)] += share * load;
@@ -114,9 +113,10 @@ struct SpecialPlaces {
     /// Keys for each `q`.
     per_multiple: f64,
     bits: u64,
-    /// Other places that are the same bit: carries more, and steps of `q` as a share of all.
+    /// Other places that are the same bit: the difference in carries, and in `q` as a share of all.
     same: Vec<(i64, f64)>,
-    /// The smallest such step with carries, if there is one: what places repeat themselves by.
+    /// The smallest such difference in `q` with its carries, if there is one. Places repeat after
+    /// it.
     period: Option<(i64, f64)>,
 }
 
@@ -142,8 +142,8 @@ impl SpecialPlaces {
         places
     }
 
-    /// The share of the keys of a multiple that reach it with so many carries, where `at` is its
-    /// place from 0 to 1: `h + 2 * d` with both even over 2^32.
+    /// The share of the keys of a multiple that reach it with this many carries. `at` is its place
+    /// from 0 to 1: `h + 2 * d`, with both spread evenly over 2^32.
     fn share(carries: i64, at: f64) -> f64 {
         match carries {
             _ if !(0.0..1.0).contains(&at) => 0.0,
@@ -154,8 +154,8 @@ impl SpecialPlaces {
         }
     }
 
-    /// How many places are set by probe 2, as a multiple of [`MULTIPLES`]; and how often no key but
-    /// the one that is asked set the place that its probe 2 meets.
+    /// The number of places that probe 2 sets, as a multiple of [`MULTIPLES`], and how often no
+    /// other key has set the place that probe 2 of a key reads.
     fn covered_and_missed(&self) -> (f64, f64) {
         let points = 2 * GRID;
         let (mut covered, mut missed) = (0.0, 0.0);
@@ -170,7 +170,7 @@ impl SpecialPlaces {
         (covered / points as f64, missed / points as f64)
     }
 
-    /// The chance that keys set a place, whatever number of its names; `None` beside all places.
+    /// The chance that keys set a place, under any of its numbers; `None` outside of all places.
     fn set(&self, carries: i64, at: f64, others: f64) -> Option<f64> {
         let share = match self.period {
             None => Self::share(carries, at),
@@ -182,9 +182,9 @@ impl SpecialPlaces {
         (share > 0.0).then(|| 1.0 - (1.0 - others) * (-self.per_multiple * share).exp())
     }
 
-    /// What comes on top since probes meet special places together: an integral over the hash, its
-    /// step, and the number of times that the step goes around the filter, `turns`. Of each key
-    /// one in [`STRIDE`] has a given number of turns and carries a step.
+    /// The rate added because probes meet special places together: an integral over the hash, its
+    /// step, and the number of times that the step goes around the filter, `turns`. One key in
+    /// [`STRIDE`] has a given number of turns and carries a step.
     fn together(&self, probes: usize, others: f64, set: f64) -> f64 {
         if self.bits < TOGETHER_BITS {
             return 0.0;
@@ -214,7 +214,8 @@ impl SpecialPlaces {
                         above += here.map_or(0.0, |here| here - set);
                         special += usize::from(here.is_some());
                     }
-                    // One alone is in the mean of `set` already, and of several their mean.
+                    // A single special probe is in the mean of `set` already; several count with
+                    // their mean.
                     if special > 1 {
                         sum += (product - first - above * mean) * second;
                     }
@@ -240,7 +241,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// So many points in the middle of equal parts of 0 to 1.
+/// The middles of `points` equal parts of 0 to 1.
 fn grid(points: usize) -> impl Iterator<Item = f64> {
     (0..points).map(move |point| (point as f64 + 0.5) / points as f64)
 }

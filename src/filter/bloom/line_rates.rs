@@ -10,11 +10,11 @@
 //! - The legacy Bloom takes `k` steps of `d` modulo 512 from a start. Where `d` is even, steps meet
 //!   again: one key in 512 has a single bit. And two keys whose steps are alike share many bits.
 //!   How often two keys share how many is counted over all steps and starts; first order in the
-//!   number of keys, this is exact but for 5 %. To that come keys with equal hashes of 32 bits.
-//!   The formula takes the line as independent of start and step. But all three come from one
-//!   32-bit hash, and the hashes of one line are a multiple of the number of lines apart. From
-//!   about a million keys on, a line has so few hashes that this shows: with 17 bits a key, 12 to
-//!   17 % more keys passed than the formula says (docs/measurements.md).
+//!   number of keys, this is exact but for 5 %. Keys with equal hashes of 32 bits are added. The
+//!   formula takes the line as independent of start and step. But all three come from one 32-bit
+//!   hash, and the hashes of one line are a multiple of the number of lines apart. From about a
+//!   million keys on, a line has so few hashes that this shows: with 17 bits a key, 12 to 17 % more
+//!   keys passed than the formula says (docs/measurements.md).
 //!
 //! Called by `filter/estimates.rs` with the size that a filter has.
 
@@ -23,10 +23,10 @@ use std::sync::OnceLock;
 /// Bits of a line.
 const LINE: usize = 512;
 
-/// Probes have at most so many steps.
+/// The most probes of a filter.
 const PROBES_MAX: usize = 30;
 
-/// Chances of 0, 1, 2 … keys in a line, as far as they matter.
+/// The chances of 0, 1, 2 … keys in a line, as long as they matter.
 fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
     let (mean, odds) = (keys / lines, 1.0 / (lines - 1.0).max(1e-9));
     // In logarithms: of a line with 500 keys on average, none is as rare as 10^-217.
@@ -49,8 +49,8 @@ fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
 fn mean_over_lines(keys: f64, lines: f64, rate: impl Fn(i32) -> f64) -> f64 {
     let weighted = keys_in_line(keys, lines).map(|(j, chance)| (chance * rate(j), chance));
     let (sum, chances) = weighted.fold((0.0, 0.0), |(sum, all), (r, c)| (sum + r, all + c));
-    // The mean size of several filters is no whole number of keys, and then the chances do not add
-    // up to 1: with little more than one line they are nearly 0.
+    // The mean size of several filters is not always a whole number of keys. Then the chances do
+    // not add up to 1: with little more than one line they are nearly 0.
     sum / chances
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
     let bits = LINE as f64;
     let rate = |j: i32| {
         let throws = f64::from(j) * k;
-        // That one given bit, and that two given bits are not set.
+        // The chances that one given bit is not set, and that two given bits are not.
         let [one, two] = [1.0, 2.0].map(|unset| (1.0 - unset / bits).powf(throws));
         let set = 1.0 - one;
         let variance = one * (1.0 - bits * one) / bits + two * (bits - 1.0) / bits;
@@ -87,7 +87,7 @@ pub(crate) fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
                 let beyond_mean = 1.0 - set.powi(c) - f64::from(c) * unset * set.powi(c - 1);
                 chance * set.powi(bits - c) * beyond_mean
             });
-            // Bits that share keys by chance are in the number of bits that are set.
+            // The number of set bits already includes those that keys share by chance.
             let pairs = f64::from(bits * (bits - 1)) / 2.0;
             let by_chance = pairs * (hit * unset).powi(2) * set.powi((bits - 2).max(0));
             let more = f64::from(j) * (shared.sum::<f64>() - by_chance);
@@ -100,15 +100,15 @@ pub(crate) fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
     rate + equal_hash - rate * equal_hash
 }
 
-/// Keys whose step has the same power of two in it: a multiplication by an odd number turns one
-/// into the other.
+/// Keys whose steps contain the same power of two. Multiplication by an odd number turns one such
+/// step into another.
 #[derive(Debug)]
 struct Step {
-    /// How many keys have such a step.
+    /// The share of keys with such a step.
     chance: f64,
     /// Different bits of such a key.
     bits: usize,
-    /// The chance that another key in the line shares so many of them.
+    /// The chance that another key in the line shares this many of them.
     shared: Vec<f64>,
 }
 

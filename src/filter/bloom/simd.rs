@@ -138,7 +138,7 @@ mod avx2 {
 mod tests {
     use super::*;
 
-    /// xorshift64*: plenty for lines and hashes.
+    /// xorshift64*, good enough for lines and hashes.
     struct Random(u64);
 
     impl Random {
@@ -149,8 +149,8 @@ mod tests {
             self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
         }
 
-        /// A line of which about 1, 1/2, 3/4, 7/8 … of the bits are set, so that long runs of
-        /// probes are met from both sides of yes.
+        /// A line in which about 1, 1/2, 3/4, 7/8 … of the bits are set, so that long runs of
+        /// probes give both answers.
         fn line(&mut self, fullness: u32) -> [u8; LINE_BYTES] {
             let mut line = [0; LINE_BYTES];
             for word in line.as_chunks_mut::<8>().0 {

@@ -213,7 +213,7 @@ mod tests {
             |seed: u8| Banding::solve(&hashes, 256, seed).map(|(found, _)| found).expect("solved");
         let found: Vec<u8> = (0..=255).map(solves).collect();
         for (first, &seed) in found.iter().enumerate() {
-            // The first that works, so every one from `first` to it finds the same.
+            // The first seed that works, so every seed from `first` up to it finds the same one.
             assert_eq!(found[usize::from(seed)], seed);
             assert!(first as u8 == seed || found[(first + 1) % 256] == seed);
         }

@@ -152,7 +152,7 @@ mod tests {
         filter
     }
 
-    /// Asks a Ribbon filter or the Bloom filter in its place.
+    /// Asks a Ribbon filter, or the Bloom filter that replaces it.
     fn asks(filter: &[u8], key: &[u8]) -> bool {
         let hash = xxph3_64(key);
         match RibbonTrailer::parse(filter) {

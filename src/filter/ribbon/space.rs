@@ -251,7 +251,7 @@ impl Columns {
 mod tests {
     use super::*;
 
-    /// So thousandths lose nothing of what RocksDB computes with, given three decimals.
+    /// Thousandths are exact for everything that RocksDB computes from three decimals.
     #[test]
     fn thousandths_keep_three_decimals() {
         for millibits in 1_000..=100_000u32 {
@@ -287,7 +287,8 @@ mod tests {
             let millibits = vectors::number(case, "bits_per_key") as u32 * 1_000;
             let n = vectors::number(case, "n");
             let expected = case["desired_one_in_fp_rate"].as_f64().expect("number");
-            // Read from JSON the last bit may be off; `golden_slots` has the exact numbers.
+            // The last bit of a number read from JSON may be off; `golden_slots` has the exact
+            // numbers.
             assert!((one_in(millibits) / expected - 1.0).abs() < 1e-15, "{millibits} millibits");
             assert_eq!(u64::from(slots_for(n as u32)), vectors::number(case, "slots_unrounded"));
             assert_eq!(
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// The classes of the vectors: smallest filters, interpolation, the formula for large ones.
+    /// The kinds of vectors: smallest filters, interpolated ones, and large ones by formula.
     #[test]
     fn golden_slots() {
         for (keys, slots) in [

@@ -261,7 +261,7 @@ mod tests {
             cursors.advance(&task);
         }
         assert_eq!(inputs, [1, 2, 3, 1]);
-        // The table behind the cursor may be another one by now.
+        // The table after the cursor may be another one by now.
         assert_eq!(picked("L1: 1[a..b] 4[aa..h]:150 3[i..j]", &cursors), "L1 3 -> L2, a move");
     }
 
@@ -273,7 +273,7 @@ mod tests {
             ("L1: 1[a..c]g50\nL4: 2[a..c]", "L1 1 -> L2, a move"),
             ("L1: 1[a..c]g50\nL4: 2[d..e]", "L1 1 -> L1"),
             ("L6: 1[a..c] 2[d..e]g70", "L6 2 -> L6"),
-            // A snapshot may hold it: rewriting could change nothing.
+            // A snapshot may need the garbage, so rewriting could free nothing.
             ("L6: 1[a..c] 2[d..e]g70@11", "nothing"),
             ("L6: 1[a..c]g70@11 2[d..e]g70", "L6 2 -> L6"),
             ("L1: 1[a..c]g70@11\nL2: 2[a..c]", "nothing"),
@@ -332,9 +332,10 @@ mod tests {
             ),
             // 3 and 2 alone would be older than 4 by one sequence, and newer by another.
             ("L0: 4[a..b]^7@9:1 3[c..z]^6@8:1 2[a..d]^3@4:1 1[a..z]^1@2:7", "L0 4 3 2 -> L0"),
-            // 3 and 2 are parts of one age.
+            // 3 and 2 come from one flush: their sequences overlap, and they share no key.
             ("L0: 5[a..k]^8@9:1 3[a..k]^6@7:1 2[l..z]^4@7:1 1[a..z]^1@2:7", "L0 5 3 2 -> L0"),
-            // 3 and 2 would be cheapest; but 4 is as old as 3, and shares keys with 2.
+            // 3 and 2 would be cheapest. But the sequences of 4 overlap those of 3, and 4 shares
+            // keys with 2.
             ("L0: 4[a..b]^7@9:5 3[c..z]^6@8:1 2[a..z]^3@4:1 1[a..z]^1@2:3", "L0 4 3 2 1 -> L0"),
         ];
         for (drawing, expected) in golden {
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A tree whose level 0 was flushed table by table: some in several parts of one age.
+    /// A tree whose level 0 was flushed table by table. Some flushes wrote several tables.
     fn grown(flushes: &[Vec<(u8, u8, u16)>], deeper: &[(usize, u8, u8, u16)]) -> LevelFiles {
         let mut drawing = String::new();
         let (mut number, mut sequence) = (1, 100);
@@ -394,7 +395,7 @@ mod tests {
                 steps += 1;
                 prop_assert!(steps < 200, "{}", text);
                 if task.output_level > task.input_level {
-                    // None that stays may be older than what overtakes it.
+                    // No table that stays may be older than one that passes it.
                     let stay = levels[task.input_level].iter();
                     let stay = stay.filter(|m| task.inputs.iter().all(|i| i.number != m.number));
                     for meta in stay {

@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(recorded, ages, "although the oldest entries are gone");
         assert_eq!(merged.meta.entries, 6);
 
-        // Above an older table of level 0 a tombstone stays, above nothing it goes.
+        // A tombstone stays above an older table of level 0, and is dropped above nothing.
         let mut tree = Tree::new();
         for value in [Some(vec![1]), None, None] {
             tree.write(key(7), value);

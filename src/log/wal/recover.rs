@@ -513,7 +513,7 @@ mod tests {
         (env, written, facts)
     }
 
-    /// What recovery makes of the sample when only `lost` records are gone: the last sequence that
+    /// The expected result of recovery if only `lost` records are gone: the last sequence that
     /// comes back, or `None` for damage.
     fn expected(
         written: &[Written],
@@ -704,7 +704,7 @@ mod tests {
 
     #[test]
     fn missing_durable_sequences_are_found_exactly() {
-        // 2 to 7 were given up by an earlier recovery, 8 is torn.
+        // An earlier recovery gave up 2 to 7; 8 is torn.
         let env = new_env();
         let mut log3 = create(&env, 3, &start_of(0, 0, 0));
         put(&mut log3, 0, 1, 1, 10);
@@ -838,7 +838,7 @@ mod tests {
         let log3 = env.read_file(&path_of(3)).unwrap();
         env.write_file(&path_of(4), &log3);
         assert!(recover_in(&env, &[3, 4, 6], &facts).unwrap_err().is_corruption());
-        // Records of another log behind those of a recycled file.
+        // Records of another log after those of a recycled file.
         let (env, _, facts) = sample(false);
         let mut log6 = env.read_file(&path_of(6)).unwrap();
         let tail = log6.iter().rposition(|&byte| byte != 0).unwrap() + 1;

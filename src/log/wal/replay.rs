@@ -44,7 +44,7 @@ pub(crate) fn push_batch(
     }
 }
 
-/// Hands out the batches of `parts`, in order. Records that cannot be read are skipped. Answers the
+/// Hands out the batches of `parts`, in order. Records that cannot be read are skipped. Returns the
 /// sequence of the last entry; 0 if there was no batch.
 ///
 /// # Errors

@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((found.missing, found.dropped.len()), (vec![1..=4], 1));
         let (came, found) = run(&two_logs(), &[3, 5], &facts);
         assert_eq!((came, found.dropped.len()), (vec![1, 2, 3, 4], 1));
-        // What is in tables is not taken again.
+        // Entries that are in tables are not taken again.
         let flushed = ManifestFacts { flushed_through: 4, ..facts };
         let (came, found) = run(&two_logs(), &[3, 4], &flushed);
         assert_eq!((came, found.missing.len()), (vec![5, 6, 7], 0));

@@ -59,7 +59,7 @@ impl BlockCursor {
         }
     }
 
-    /// The next entry in the cursor's direction; answers `valid`.
+    /// The next entry in the cursor's direction; returns `valid`.
     #[inline]
     pub(crate) fn next(&mut self, block: &Block) -> bool {
         match self.direction {
@@ -69,7 +69,7 @@ impl BlockCursor {
         self.valid
     }
 
-    /// Positioned at an entry?
+    /// True while positioned at an entry.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.valid

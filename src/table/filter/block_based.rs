@@ -330,7 +330,7 @@ mod tests {
         let mut shifted = sound.clone();
         *shifted.last_mut().expect("base_lg") = 64;
         assert_eq!(window_of(&shifted, 0), Window::Damaged);
-        // An empty range behind the filters: LevelDB says "no", which damage must never say.
+        // An empty range after the filters: LevelDB says "no", which damage must never say.
         let mut outside = vec![0; 4];
         put_u32(&mut outside, 0x40);
         put_u32(&mut outside, 0x40);

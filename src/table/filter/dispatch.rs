@@ -560,8 +560,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Whatever stands in the file instead of a filter, its checksum is wrong: a member may be
-        /// there, or nobody was asked.
+        /// Whatever overwrites a filter in the file, its checksum is wrong: the answer is "may
+        /// contain" or "not consulted".
         #[test]
         fn overwritten_filters_never_deny_a_member(
             at: prop::sample::Index,
@@ -588,8 +588,8 @@ mod tests {
             }
         }
 
-        /// Random bytes under a good checksum, as a filter, as windows or as a top-level index:
-        /// nothing panics, and an index that nobody can follow is not consulted.
+        /// Random bytes with a valid checksum, as a filter, as windows or as a top-level index:
+        /// nothing panics, and an index that cannot be followed is not consulted.
         #[test]
         fn random_filter_blocks_are_answered(
             junk in proptest::collection::vec(any::<u8>(), 0..300),
@@ -599,7 +599,7 @@ mod tests {
             array in 0u32..300,
             pinned: bool,
         ) {
-            // As they come, and with the end of a block of windows.
+            // The bytes as they are, and with the end of a block of windows.
             let windows = [&junk[..], &array.to_le_bytes(), &[base_lg]].concat();
             for filter in choices() {
                 let name = built(&filter, &some_keys(5), 10).metaindex[0].0.clone();
@@ -617,7 +617,7 @@ mod tests {
                     }
                     let said = verdicts(&reader, &file, &key, offset, &mut io);
                     let asked = said.iter().any(|one| *one != FilterVerdict::NotConsulted);
-                    // Behind the last window nobody was asked, and nothing is wrong.
+                    // After the last window no filter is asked, and nothing is wrong.
                     let windows = matches!(filter.layout, FilterLayout::BlockBased { .. });
                     prop_assert!(asked || io.filter_errors > 0 || windows, "{:?}", filter);
                 }
@@ -749,7 +749,7 @@ mod tests {
             builder.start_block(1 << 20);
             let mut sink = Sink::default();
             let summary = builder.finish(true, &mut sink).expect("written").expect("a filter");
-            // Offsets and the top-level index are small, and not counted.
+            // Offsets and the top-level index are small and are not charged.
             let (taken, bytes) = (budget.taken(), summary.filter_bytes);
             assert!(taken <= bytes && taken > bytes / 2, "{taken} of {bytes}: {filter:?}");
             drop(builder);
@@ -856,7 +856,8 @@ mod prefix_tests {
         a.iter().zip(b).take_while(|(a, b)| a == b).count()
     }
 
-    /// Keys, their prefixes and every range between two of them, against what is there.
+    /// Checks keys, their prefixes and every range between two of them against the keys that are
+    /// there.
     fn check(filter: &TableFilter, keys: &[Vec<u8>], others: &[Vec<u8>], pinned: bool) {
         let (open, file) = opened(filter, keys, pinned);
         let mut io = TableIo::default();
@@ -940,11 +941,12 @@ mod prefix_tests {
                     let verdict = open.range_may_match(&file, &prefix, &start, io);
                     assert!(number % 2 == 1 || verdict == FilterVerdict::Maybe);
                     denied += u32::from(verdict == FilterVerdict::No);
-                    // Two bytes leave the third one open.
+                    // With two bytes the third one is open, so there is no single prefix.
                     let verdict = open.range_may_match(&file, &prefix[..2], &start, io);
                     assert_eq!(verdict, FilterVerdict::NotConsulted);
                 }
-                // The other half are odd, but for partitions that hold a neighbour's prefix.
+                // The other half are odd numbers. Some partitions hold the prefix of a neighbour,
+                // too.
                 assert!((195..=200).contains(&denied), "{layout}: {denied}");
                 assert_eq!(
                     open.pinned_filter().is_some(),

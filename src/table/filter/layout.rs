@@ -94,11 +94,11 @@ pub enum FilterPinning {
 /// How new tables filter.
 #[derive(Clone, Debug)]
 pub(crate) struct TableFilter {
-    /// How keys become bits.
+    /// The bytes that keys become.
     pub encoding: Encoding,
-    /// Where the bits live.
+    /// Where in the table these bytes are.
     pub layout: FilterLayout,
-    /// What stands for a key in it.
+    /// What is added for each key.
     pub members: FilterMembers,
 }
 
@@ -216,9 +216,9 @@ pub(crate) const FULL_PREFIX: &str = "fullfilter.";
 pub(crate) const PARTITIONED_PREFIX: &str = "partitionedfilter.";
 
 /// Takes finished blocks of a filter. `table/builder.rs` writes them to the file as they are, with
-/// the usual prefix and trailer, one behind the other.
+/// the usual prefix and trailer, one after the other.
 pub(crate) trait BlockSink {
-    /// Writes one block and says where it stands.
+    /// Writes one block and returns its handle.
     fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle>;
 }
 

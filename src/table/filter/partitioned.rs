@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(vectors::hex(index), expected);
         let (sink, _) = build(1, vector_keys(60, 1), false);
         let (_, index) = sink.blocks.last().expect("an index");
-        // Internal keys: 8 bytes more, all 0, behind each user key.
+        // Internal keys have 8 bytes more, all 0, after each user key.
         let expected = "0011037030312d30303035300000000000000000f00745\
                         0011037030312d30303035390000000000000000c20845\
                         000000001700000002000000";
@@ -496,7 +496,7 @@ mod tests {
                         ask(&reader, &file, key.as_bytes(), &mut io) == FilterVerdict::No
                     });
                     assert!(misses.count() > 280, "{partition_bytes} bytes, {versions} versions");
-                    // Also below the first key and above the last one, a filter is asked.
+                    // A filter is asked below the first key and above the last one, too.
                     for key in ["a", "z"] {
                         assert_ne!(
                             ask(&reader, &file, key.as_bytes(), &mut io),
@@ -528,8 +528,8 @@ mod tests {
         assert_eq!(builder.finish(true, &mut sink).expect("written"), None);
     }
 
-    /// Keys that have a prefix of their own each, so that only a rule puts one where another
-    /// partition begins.
+    /// Keys with a prefix of their own each, so that only the rule for neighbours puts a prefix
+    /// where another partition begins.
     fn lonely_keys() -> Vec<Vec<u8>> {
         (0..1000).map(|i| format!("{i:04}-key").into_bytes()).collect()
     }
@@ -540,7 +540,8 @@ mod tests {
         FilterMembers { whole_keys, prefix: Some(Prefix::fixed(LONELY_PREFIX_BYTES)) }
     }
 
-    /// Each partition's filter and, as places among the keys, its first key and the next one's.
+    /// The filter of each partition, the index of its first key, and the index of the next
+    /// partition's.
     fn lonely_partitions(whole_keys: bool) -> Vec<(Vec<u8>, usize, usize)> {
         let builder = PartitionedBuilder::with_partition_bytes(
             FAST.builder(),
@@ -561,7 +562,7 @@ mod tests {
         filters.zip(ends).map(|(filter, (first, end))| (filter, first, end)).collect()
     }
 
-    /// Asks a partition for the prefixes of the keys at these places.
+    /// Asks a partition for the prefixes of the keys with these indexes.
     fn holds_prefixes(filter: &[u8], places: impl IntoIterator<Item = usize>) -> bool {
         let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
         let keys = lonely_keys();
@@ -589,7 +590,7 @@ mod tests {
         }
     }
 
-    /// What the closing partition got of the next prefix must not pass for a repeat in the new one.
+    /// The prefix that ended the last partition must not count as a repeat in the new one.
     #[test]
     fn repeats_are_dropped_within_a_partition() {
         for whole_keys in [true, false] {
@@ -660,7 +661,7 @@ mod tests {
         sink.write_raw(&[], BlockKind::Filter).expect("written").encode(&mut value);
         index.add(b"key", &value);
         let handle = sink.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
-        // An index of no partitions is as useless.
+        // An index of no partitions is as useless as a damaged one.
         let empty =
             sink.write_raw(BlockBuilder::new(1).finish(), BlockKind::FilterIndex).expect("written");
         let file = sink.file(true);

@@ -1,4 +1,4 @@
-//! A table file that holds nothing but a filter, and a policy, for the tests of the layouts.
+//! For tests of the layouts: a table file that holds only a filter, and a filter policy.
 
 use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::error::Result;

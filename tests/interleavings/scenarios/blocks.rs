@@ -74,7 +74,7 @@ pub fn an_evicted_block_leaves_its_slot() {
         let left = check_slots(&cache, &slots, 6);
         assert!(cache.used_bytes() <= CAPACITY);
         assert_eq!(cache.evicted_bytes_in_use(), 0);
-        // All can go, and then nothing is left in any slot.
+        // All blocks can be evicted, and then no slot holds one.
         let everything = cache.try_reserve(CAPACITY / 2);
         assert!(everything.is_some());
         check_slots(&cache, &slots, 6);
@@ -96,7 +96,7 @@ pub fn slot_hits_protect_a_block_from_eviction() {
                 let (cache, slots) = (&cache, &slots);
                 scope.spawn(move || fetch_twice(cache, slots, n));
             }
-            // In time or not.
+            // This use may come before the eviction or after it.
             scope.spawn(|| drop(slots.slot(1).get()));
         });
         assert!(cache.get(key(0), Priority::Low).is_some());
@@ -146,8 +146,8 @@ pub fn concurrent_misses_share_one_load() {
     });
 }
 
-/// A full cache turns away what is asked for once. Several may be the first to ask; whoever asks
-/// after them has it kept, by one load.
+/// A full cache rejects a block that is asked for once. Several threads may be the first to ask. A
+/// request after them is admitted, and one load serves it.
 pub fn a_rejected_block_is_kept_when_asked_again() {
     check("turned away", 5000, 3, || {
         let cache = Numbers::new(CAPACITY, 0.5);

@@ -1,16 +1,16 @@
 //! The engine's own code under many schedules: a scheduler decides at every lock, every atomic and
 //! every swapped pointer which thread goes on (see `sync` and `scheduled`).
 //!
-//! Only the package `tests/interleavings/` compiles this; CONTRIBUTING.md has the commands. A check runs
-//! a scenario of a few threads under thousands of schedules, half of them drawn evenly, half with
-//! few changes of thread at the worst places (PCT), and fails with the schedule that broke it;
+//! Only the package `tests/interleavings/` compiles this; CONTRIBUTING.md has the commands. A check
+//! runs a scenario of a few threads under thousands of schedules, half of them drawn evenly, half
+//! with few changes of thread at the worst places (PCT), and fails with the schedule that broke it;
 //! a thread that nobody wakes is found as a deadlock. Each check also says how many different
-//! outcomes it must see, so that none passes because nothing met.
+//! outcomes it must see, so that no check passes vacuously.
 //!
 //! | module | what it checks |
 //! |---|---|
 //! | `queue` | one leader at a time, every request answered once, nobody left waiting |
-//! | `reads` | view, sequence, memtable filter; batches; snapshots beside jobs; removed files |
+//! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; removed files |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
 //! | `whole` | an open database with its workers: stalls, flushes, closing |
 //! | `run` | schedulers, seeds, settings |

@@ -1,4 +1,4 @@
-//! The write queue: whoever comes when, one leads, and everyone is answered once.
+//! The write queue: whenever requests come, one writer leads, and each request is answered once.
 
 use crate::base::error::Result;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, thread};

@@ -1,4 +1,4 @@
-//! Reads beside writes, switches of the memtable, flushes, compactions and removal of files: the
+//! Reads during writes, switches of the memtable, flushes, compactions and removal of files: the
 //! whole path of each, on a database in memory whose jobs the scenario calls itself.
 
 use crate::base::levels::LEVELS;
@@ -142,8 +142,8 @@ pub fn lookups_find_exactly_what_was_published() {
     });
 }
 
-/// A flush keeps what is read at the sequence of now, and nothing of before: who reads at an
-/// earlier one must look where things were then.
+/// A flush keeps the versions that reads at the published sequence see, and no older ones. So a
+/// read at an earlier sequence must use the view of that time.
 pub fn reads_load_their_view_before_the_sequence() {
     type Read = fn(&Store) -> u64;
     let reads: [(&str, Read); 3] = [
@@ -195,8 +195,8 @@ pub fn readers_see_batches_whole() {
     });
 }
 
-/// Versions that only the snapshot or iterator sees must outlive flushes and compactions, however
-/// its creation meets them.
+/// Versions that only the snapshot or iterator sees must survive flushes and compactions, also
+/// those that run while it is created.
 pub fn snapshots_are_stable_under_writes_and_jobs() {
     check("snapshots", 3000, 3, || {
         let store = Store::new();
@@ -239,7 +239,8 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
     });
 }
 
-/// The version changes under readers: what they read stays readable, and goes when they are gone.
+/// The version changes while readers use it. What they read stays readable, and its files are
+/// removed when the readers are gone.
 pub fn unreferenced_tables_are_removed() {
     check("version switch and removal", 3000, 2, || {
         let store = Store::new();

@@ -9,14 +9,14 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Changes of thread that a schedule of the second kind has, at most.
+/// The most changes of thread in a schedule of the second kind.
 const CHANGES: usize = 4;
 
-/// Enough for what the engine does unoptimized.
+/// Enough for the engine without optimization.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Runs `scenario` under so many schedules of each kind; its answers must be of at least
-/// `outcomes` kinds.
+/// Runs `scenario` under that many schedules of each kind. It must have at least `outcomes`
+/// different results.
 pub fn check<T: Ord + Debug + Send + 'static>(
     name: &str,
     schedules: usize,

@@ -1,7 +1,7 @@
-//! An open database with its workers: whoever waits for whom, somebody wakes them.
+//! An open database with its workers: each thread that waits is woken.
 //!
-//! The main thread waits for the threads of its scope and does nothing else beside them: the
-//! scheduler's `scope` wakes it when the last of them ends, whatever it waits for then.
+//! The main thread waits for the threads of its scope and does nothing else: the scheduler's
+//! `scope` wakes it when the last of them ends, whatever it waits for then.
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, thread};
@@ -78,7 +78,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
             scope.spawn(|| {
                 let (iter, snapshot) = (db.iter(), db.snapshot());
                 db.close().unwrap();
-                // Taken before the closing, they read on.
+                // Snapshots and iterators from before the close read on.
                 let there = iter.map(|entry| entry.unwrap().0.to_vec()).any(|key| key == [0]);
                 assert!(!there || snapshot.get([0]).unwrap().is_some());
             });
@@ -90,7 +90,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
     });
 }
 
-/// While something reads, nobody can lock the directory, however its start meets the closing.
+/// While something reads, nobody can lock the directory, even if its start and the close overlap.
 pub fn concurrent_reads_fail_or_keep_the_lock() {
     check("reads during a close", 1500, 3, || {
         let env = MemEnv::new();

@@ -208,7 +208,8 @@ impl Expected {
         self.judge_shared(&rest)
     }
 
-    /// Applies acknowledged operations; returns number and begin of the one that was not.
+    /// Applies acknowledged operations; returns the number and the begin of the one that was not
+    /// acknowledged.
     fn take_notes(
         &mut self,
         directory: &Path,

@@ -169,7 +169,7 @@ impl Run {
     }
 }
 
-/// Reads everything that is there, in every way; answers which prefix of the history it is.
+/// Reads everything that is there, in every way; returns which prefix of the history it is.
 pub fn look_at(db: &Db, history: &History) -> std::result::Result<Prefix, Violation> {
     let violation = |error: siftdb::Error| Violation::new("read", error);
     let found = scan(db).map_err(violation)?;

@@ -116,7 +116,7 @@ fn version() -> String {
     format!("{major}.{minor} (the system's library)")
 }
 
-/// Calls `call` with a place for an error, and gives the error that it left there.
+/// Runs `call` with a pointer for an error; returns the error that the call stored there.
 fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     let mut error: *mut c_char = null_mut();
     let answer = call(&raw mut error);

@@ -153,7 +153,7 @@ impl Sim {
     }
 }
 
-/// The place of an encoding in the library's list.
+/// The index of an encoding in the library's list.
 fn place(label: &str) -> Option<usize> {
     Encoding::built_in(10_000).iter().position(|encoding| encoding.label() == label)
 }

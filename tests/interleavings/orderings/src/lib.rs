@@ -2,8 +2,8 @@
 //! [loom](https://docs.rs/loom): a relaxed load may see any value that the memory model allows.
 //!
 //! The modules are siftdb's own files, except `sync`, which this package replaces. Loom runs the
-//! threads of a model one at a time, so the skip list, whose atomics are not loom's, is always up to date.
-//! What is checked is everything around it: filter bits, the segment in use, the published
+//! threads of a model one at a time, so the skip list, whose atomics are not loom's, is always up
+//! to date. The models check everything around it: filter bits, the segment in use, the published
 //! sequence.
 
 // Only what publishing touches is called.

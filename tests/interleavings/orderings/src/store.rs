@@ -36,7 +36,7 @@ impl Store {
     }
 
     /// As a lookup does it: every key that the published sequence covers is found, from `first` on.
-    /// Answers that sequence.
+    /// Returns that sequence.
     pub fn read(&self, first: u64) -> u64 {
         let visible = self.published.visible();
         for sequence in first..=visible {

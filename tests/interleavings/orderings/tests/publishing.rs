@@ -5,7 +5,7 @@ use loom::thread;
 use siftdb_orderings::store::{SEGMENT_BYTES, Store};
 use std::sync::Arc;
 
-/// Explores `model`; a reader must have met every state, so that nothing passes unseen.
+/// Explores `model`. Readers must meet every state, so that no check passes vacuously.
 fn explore(preemptions: usize, model: impl Fn() -> u64 + Sync + Send + 'static, last: u64) {
     let seen = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
     let noting = Arc::clone(&seen);

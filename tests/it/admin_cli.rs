@@ -33,7 +33,7 @@ fn verify_reads_everything_and_changes_nothing() {
     let report = failed_json(3, &["verify", &db]);
     assert_eq!((&report["sound"], report["damage"].as_array().unwrap().len()), (&false.into(), 1));
     assert_eq!((&report["tables"], &report["tables_damaged"]), (&1.into(), &1.into()));
-    // A table that cannot be opened keeps the database from opening, and is named all the same.
+    // A database with an unreadable table does not open. `verify` still names the table.
     write(table, &good[..good.len() - 1]);
     assert!(fails(3, &["verify", &db]).contains(table));
     let report = failed_json(3, &["verify", &db]);
@@ -79,7 +79,7 @@ fn repair_reports_and_leaves_a_sound_database() {
     drop(held);
 }
 
-/// Each kind of damage: what the command exits with, and that all is sound afterwards.
+/// For each kind of damage: the exit code of the command, and a sound database afterwards.
 #[test]
 fn repair_exits_with_5_after_a_loss() {
     let place = Place::new();
