@@ -42,12 +42,11 @@ use std::path::Path;
 /// # After `fork`
 ///
 /// A handle belongs to the process that opened it. A child that inherits one by `fork` cannot use
-/// it: calls that write, wait or begin a scan, and lookups that would have to read a file, answer
-/// [`Error::Forked`]. Lookups of what is in memory still find it, as it was at the fork;
-/// [`Db::stats`] and [`Db::filter_report`] are empty. Dropping
-/// what was inherited, iterators and snapshots too, changes no file, waits for nobody and leaves
-/// the directory to the parent, which has it locked as before. A child that needs a database opens
-/// one of its own; as long as it or the parent has one open, the other gets [`Error::Locked`].
+/// it. Calls that write, wait, begin a scan or would read a file return [`Error::Forked`]. Lookups
+/// still find what is in memory, as it was at the fork. [`Db::stats`] and [`Db::filter_report`] are
+/// empty. Dropping inherited handles, iterators or snapshots changes no file, does not wait, and
+/// leaves the directory locked by the parent. A child that needs a database opens one of its own.
+/// While the child or the parent has a database open, the other gets [`Error::Locked`] for it.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
@@ -82,23 +81,23 @@ impl Options {
     ///
     /// # Errors
     /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs,
-    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Io`. Nothing is created or
-    /// changed when open is refused.
+    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Io`. A refused opening
+    /// creates and changes nothing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let shared = open::open(self, path.as_ref())?;
         let workers = workers::start(&shared)?;
         Ok(Db::with(shared, workers))
     }
 
-    /// Opens the database in the directory `path` to read it, and changes nothing there, not a
-    /// byte: no right to write is needed, nothing is created, compacted or removed, and counters
-    /// are not saved. What logs hold is read into memory, also after a crash. Calls that would
-    /// write answer [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly); everything else works
+    /// Opens the database in the directory `path` read-only. No byte of the directory changes:
+    /// nothing is created, compacted or removed, counters are not saved, and no write permission is
+    /// needed. The contents of logs are read into memory, also after a crash. Calls that would
+    /// write return [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly); everything else works
     /// as usual.
     ///
-    /// Any number of readers, in any number of processes, may have a database open like this, and
-    /// no writer at the same time: `LOCK` is shared between them. A directory without `LOCK`, such
-    /// as a copy of the other files, is read without.
+    /// Any number of readers, in any number of processes, may have a database open read-only, but
+    /// no writer at the same time: readers share `LOCK`. If there is no `LOCK`, as in a copy of the
+    /// other files, the directory is read without it.
     ///
     /// # Errors
     /// As for [`Options::open`]; `Locked` while a writer has the database open.
@@ -107,25 +106,25 @@ impl Options {
         Ok(Db::with(shared, Vec::new()))
     }
 
-    /// Makes a database that is damaged, or that does not open, into one that opens and passes
-    /// [`Db::verify`](crate::Db::verify), from what its tables, logs and manifest still hold. The
-    /// new tables have the filters and sizes of these options. A sound database is not touched.
+    /// Repairs a damaged database from its tables, logs and manifest, so that it opens and passes
+    /// [`Db::verify`](crate::Db::verify). New tables have the filters and sizes of these options. A
+    /// sound database is not changed.
     ///
-    /// Nothing that could not be used, or not as a whole, is deleted: it goes to the folder `lost`
-    /// of the database. The report says what was kept, what was set aside and why, and what could
-    /// not be saved. Until everything new is durable nothing old is removed, so a repair that was
-    /// interrupted is simply repeated.
+    /// Files that cannot be used as a whole are not deleted: they move to the folder `lost` of the
+    /// database. The report says what was kept, what was set aside and why, and what was lost. Old
+    /// files are removed only after all new ones are durable, so an interrupted repair can be
+    /// repeated.
     ///
-    /// What a repair may do to the data: entries in unreadable places are gone, and then an older
-    /// version of their keys may show, or a key that was deleted. Where the manifest itself is
-    /// lost, every table and log that is found takes part, also one that had been replaced and was
-    /// about to be removed: a deleted key comes back if its tombstone had been dropped since. The
-    /// newest of the versions that are there always wins. Space for a copy of all tables is needed.
+    /// Entries in unreadable places are lost. Then an older version of their keys may appear, or a
+    /// deleted key may return. If the manifest is lost, every table and log that is found is used,
+    /// obsolete ones included. Then a deleted key returns if its tombstone was dropped. Of the
+    /// versions that are found, the newest always wins. A repair needs space for a copy of all
+    /// tables.
     ///
     /// # Errors
     /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read,
-    /// and of a LevelDB or RocksDB database, of which nothing is touched, not even `LOCK`; `Io` if
-    /// there is no database, or a file cannot be opened or written. Nothing is removed then.
+    /// and for a LevelDB or RocksDB database, which is not touched, not even its `LOCK`; `Io` if
+    /// there is no database, or if a file cannot be opened or written. Nothing is removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         repair(self, path.as_ref())
     }
@@ -140,8 +139,8 @@ impl Db {
         Options::new().open(path)
     }
 
-    /// Opens the database in the directory `path` to read it, with default options, and changes
-    /// nothing there: see [`Options::open_read_only`].
+    /// Opens the database in the directory `path` read-only, with default options: see
+    /// [`Options::open_read_only`].
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -181,12 +180,13 @@ impl Db {
         point::get(self.shared(), key.as_ref(), None, options, None)
     }
 
-    /// The values of many keys, in the order asked, all as of one moment: no write comes between
-    /// two of them, and a batch is seen by all or by none. Keys may come in any order and repeat.
+    /// The values of many keys, in the order of `keys`, all as of one moment: no write comes
+    /// between two of them, and a batch is visible as a whole or not at all. Keys may come in any
+    /// order and repeat.
     ///
-    /// Cheaper than as many single lookups: filters are asked for many keys at once, and a block
-    /// that several keys need is fetched once. In [`Db::stats`] each key counts as a lookup, each
-    /// block as often as it was fetched.
+    /// This costs less than single lookups: filters are asked for many keys at once, and a block
+    /// that several keys need is fetched once. In [`Db::stats`] each key counts as a lookup, and
+    /// each fetch of a block counts once.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -292,8 +292,8 @@ impl Db {
         commit::write(self.shared(), batch, options)
     }
 
-    /// Makes every write acknowledged so far survive a power loss. Joins the write group of the
-    /// moment, so it may be called from any thread, often.
+    /// Makes every write acknowledged so far survive a power loss. The sync is shared with the
+    /// current write group, so any thread may call this often.
     ///
     /// # Errors
     /// As for [`Db::write`].
@@ -316,7 +316,7 @@ impl Db {
         self.iterate(range.into_bounds(), options)
     }
 
-    /// The entries whose keys start with `prefix`: exact, whatever bytes it has.
+    /// The entries whose keys start with `prefix`, which may be any bytes.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
     }
@@ -350,12 +350,13 @@ impl Db {
         manual::flush(self.shared())
     }
 
-    /// Compacts all tables that hold keys of `range` down, level by level, and waits. Gives back
-    /// the space of deleted and overwritten entries that no snapshot needs, and makes one table of
-    /// neighbours that fit one.
+    /// Compacts all tables with keys of `range` down, level by level, and waits. This frees the
+    /// space of deleted and overwritten entries that no snapshot needs, and joins neighbors that
+    /// fit one table.
     ///
-    /// A table that shares keys with no other, has no such entries and no small neighbour may be
-    /// moved down, or stay where it is, unread. [`Db::compact_range_with`] can rewrite all.
+    /// A table that shares no keys with another, has no such entries and has no small neighbor may
+    /// be moved down, or stay, without being read. [`Db::compact_range_with`] can rewrite all
+    /// tables.
     ///
     /// # Errors
     /// As for [`Db::flush`], and the failure of the compaction.
@@ -375,15 +376,14 @@ impl Db {
         manual::compact_range(self.shared(), &range.into_bounds(), options)
     }
 
-    /// Rewrites the tables whose filter is not what the options ask for (or all), and waits.
-    /// Returns how many tables there were to rewrite. Other threads may read and write in the
-    /// meantime; compactions that are due take turns with this one, so that writers do not have to
-    /// wait.
+    /// Rewrites the tables whose filter differs from the options (or all tables), and waits.
+    /// Returns how many tables there were to rewrite. Other threads may read and write at the same
+    /// time. Compactions that are due alternate with the rebuild, so writers do not have to wait.
     ///
-    /// A table is rewritten at its level and gets the filter of that level. Those of level 0 go
-    /// down to level 1, with the tables of theirs that they share keys with. If a compaction
-    /// moves a table unread during this call, the table keeps the filter of its old level. After a
-    /// crash, call this again for the rest. With nothing to do it writes nothing.
+    /// A table is rewritten at its level and gets the filter of that level. Tables of level 0 go
+    /// down to level 1, together with the tables that share keys with them. If a compaction moves a
+    /// table without reading it during this call, the table keeps the filter of its old level.
+    /// After a crash, call this again for the rest. If there is nothing to do, nothing is written.
     ///
     /// # Errors
     /// As for [`Db::compact_range`]: a failed compaction makes the database read-only.
@@ -391,28 +391,28 @@ impl Db {
         manual::rebuild_filters(self.shared(), which)
     }
 
-    /// Takes writes again after the disk was full: if writes answer [`Error::ReadOnly`] because of
-    /// a lack of space or quota, and there is room again. Without a failure it does nothing.
+    /// Takes writes again after the disk was full: if writes return [`Error::ReadOnly`] because of
+    /// a lack of space or quota, and there is space again. Without such a failure it does nothing.
     ///
-    /// It looks whether there is room, by a file as large as the write buffer that it writes, syncs
-    /// and removes; then it flushes all memtables and begins a new log and a new manifest. Nothing
-    /// that was acknowledged is lost, and a write that was refused does not come back any more, as
-    /// it might when the database is reopened. Iterators and snapshots read on. Space of up to
-    /// [`Options::immutable_memtables_max`] + 1 write buffers is needed for the tables, while
-    /// the old logs are still there.
+    /// It first writes, syncs and removes a file as large as the write buffer, to check for space.
+    /// Then it flushes all memtables and begins a new log and a new manifest. No acknowledged write
+    /// is lost. A refused write cannot reappear any more, as it might when the database is
+    /// reopened. Iterators and snapshots stay valid. The tables need space for up to
+    /// [`Options::immutable_memtables_max`] + 1 write buffers, while the old logs still exist.
     ///
     /// # Errors
-    /// `Io` if there is still no room: the database stays as it is, and `resume` may be called
-    /// again. `ReadOnly`, which says to reopen, if anything but space was wanting: after a failed
-    /// sync nobody knows what the disk holds. `Closed`; `OpenedReadOnly`; `Forked`.
+    /// `Io` if there is still no space: the database stays as it is, and `resume` may be called
+    /// again. `ReadOnly` if a failure had another cause than space: after a failed sync the
+    /// contents of the disk are unknown, so the database must be reopened. `Closed`;
+    /// `OpenedReadOnly`; `Forked`.
     pub fn resume(&self) -> Result<()> {
         resume(self.shared())
     }
 
-    /// The filters of all tables: what they are, what the options ask for, what they did, and, with
-    /// the feature `cli`, by `FilterReport::findings`, what someone should look at. Reads no
-    /// filter, so damage is in it only where a filter was read before: [`Db::check_filters`] reads
-    /// them all.
+    /// The filters of all tables: what they are, what the options ask for, and what the counters
+    /// say. With the feature `cli`, `FilterReport::findings` lists the problems. This reads no
+    /// filter, so it shows damage only in filters that were read before. [`Db::check_filters`]
+    /// reads them all.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -433,23 +433,23 @@ impl Db {
         filter_report::filter_report(self.shared())
     }
 
-    /// [`Db::filter_report`] after reading the filter of every table, past the cache, to see which
-    /// are damaged. Nothing is counted.
+    /// [`Db::filter_report`] after reading the filter of every table, past the cache, to find
+    /// damaged ones. Nothing is counted.
     ///
     /// # Errors
-    /// `Closed`; `Io` where a table cannot be opened. Damage is no error here.
+    /// `Closed`; `Io` if a table cannot be opened. Damage is not an error here.
     pub fn check_filters(&self) -> Result<FilterReport> {
         filter_report::check_filters(self.shared())
     }
 
-    /// What the database did and holds. Cheap: it reads no file. In a forked child all figures are
-    /// 0.
+    /// The counters, and what the database holds now. Reads no file. In a forked child all figures
+    /// are 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
         stats_report::stats(self.shared())
     }
 
-    /// What opening found in manifest and logs, and what it left out. Empty in a forked child.
+    /// What opening found in manifest and logs, and what it dropped. Empty in a forked child.
     #[must_use]
     pub fn recovery_report(&self) -> RecoveryReport {
         let shared = self.shared();
@@ -458,15 +458,15 @@ impl Db {
         mine.unwrap_or_default()
     }
 
-    /// Reads everything that the database is made of and checks it: manifest and logs, and of each
-    /// table all checksums, the order of keys, the bounds in its index, sizes, counts and
-    /// sequences against what it and the manifest say, and that each key is found by a lookup and
-    /// passes the filter; and that no two tables of a level overlap where they must not. Nothing
-    /// is taken from the cache and nothing stays there.
+    /// Reads and checks the whole database: manifest, logs and tables. In each table it checks all
+    /// checksums, the order of keys, the bounds in the index, and sizes, counts and sequences
+    /// against the table's properties and the manifest. Lookups must find each key, and the filter
+    /// must pass it. Tables of a sorted level must not overlap. Nothing is taken from the cache or
+    /// stays in it.
     ///
-    /// Damage does not end the check, it is listed in the report. `progress` is called on this
-    /// thread, after each data block. Reads and writes of other threads go on; tables that they
-    /// replace in the meantime are checked too.
+    /// Damage does not end the check; the report lists it. `progress` is called on this thread
+    /// after each data block. Other threads may read and write at the same time; tables that they
+    /// replace are checked too.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -486,8 +486,8 @@ impl Db {
         verify::verify(self.shared(), &mut progress)
     }
 
-    /// Makes the damaged database in the directory `path` into one that opens, with default
-    /// options: see [`Options::repair`].
+    /// Repairs the damaged database in the directory `path`, with default options: see
+    /// [`Options::repair`].
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -509,13 +509,13 @@ impl Db {
         Options::new().repair(path)
     }
 
-    /// Ends background work, makes every acknowledged write durable, and reports what failed.
-    /// Later calls answer `Closed`; iterators, snapshots and lookups that have begun read on. The
-    /// directory is unlocked when the last of these is gone, at once if there are none. Clones of
-    /// this `Db` that are still in scope do not keep it locked.
+    /// Ends background work, makes every acknowledged write durable, and reports failures. Later
+    /// calls return `Closed`. Iterators, snapshots and lookups that have begun stay valid, and the
+    /// directory is unlocked when the last of them is gone. Clones of this `Db` do not keep it
+    /// locked.
     ///
-    /// Dropping the last handle does the same but cannot report an error. Call this, or
-    /// [`Db::sync`], to know that all writes are durable.
+    /// Dropping the last handle does the same but cannot report an error. To know that all writes
+    /// are durable, call this or [`Db::sync`].
     ///
     /// # Errors
     /// A failed sync, or the failure that had already made the database read-only.
@@ -562,7 +562,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.shared.process.is_current() {
-            // The threads belong to the parent: a forked child has none to join or detach.
+            // The threads belong to the parent, so a forked child cannot join or detach them.
             std::mem::forget(std::mem::take(self.workers.get_mut()));
             return;
         }

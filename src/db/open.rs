@@ -137,8 +137,8 @@ fn check_manifest(
     }
 }
 
-/// Looks before LOCK is created, where there is none: most openings that are refused never make it.
-/// Returns whether there is none.
+/// If there is no LOCK, checks the directory before LOCK is created, so most refused openings never
+/// create it. Returns whether there is none.
 fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<bool> {
     let lock = FileName::Lock.path(directory);
     let is_missing = || match env.metadata(&lock) {

@@ -50,7 +50,7 @@ impl Snapshot {
         Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
     }
 
-    /// The value of `key` then, or `None`.
+    /// The value of `key` at the snapshot, or `None`.
     ///
     /// # Errors
     /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
@@ -68,7 +68,7 @@ impl Snapshot {
         point::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
     }
 
-    /// The values of many keys then, in the order asked; see
+    /// The values of many keys at the snapshot, in the order of `keys`; see
     /// [`Db::multi_get`](crate::Db::multi_get).
     ///
     /// # Errors
@@ -93,12 +93,12 @@ impl Snapshot {
         multi_get::multi_get(&self.shared, keys, Some(self.sequence), options)
     }
 
-    /// All entries then.
+    /// All entries at the snapshot.
     pub fn iter(&self) -> Iter {
         self.range(..)
     }
 
-    /// The entries then of a range of keys.
+    /// The entries of a range of keys at the snapshot.
     pub fn range(&self, range: impl KeyRange) -> Iter {
         self.range_with(range, &ReadOptions::new())
     }
@@ -108,7 +108,7 @@ impl Snapshot {
         self.iterate(range.into_bounds(), options)
     }
 
-    /// The entries then whose keys start with `prefix`.
+    /// The entries at the snapshot whose keys start with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
     }

@@ -107,10 +107,10 @@ pub trait FileLock: Send + Sync + Debug {
 
 /// A file system.
 ///
-/// This trait can grow without breaking an implementation: a call that is added later, here or to
-/// the traits of files, has a default that is made of the calls of today, or one that answers
-/// `Unsupported` where the engine can do without the call. Implement [`EnvLayer`] instead to change
-/// single calls of another Env.
+/// This trait can grow without breaking an implementation. A call that is added later, here or to
+/// the traits of files, has a default made of existing calls, or one that returns `Unsupported` if
+/// the engine can do without the call. To change single calls of another Env, implement
+/// [`EnvLayer`] instead.
 ///
 /// [`EnvLayer`]: crate::env::EnvLayer
 pub trait Env: Send + Sync + Debug {

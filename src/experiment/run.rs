@@ -94,8 +94,9 @@ const PINNED_SHARE: f64 = 0.9;
 
 /// Loads the databases and makes the lookups. `progress` is told about every few hundred keys.
 ///
-/// # Errors `InvalidArgument` for fewer than 100 keys; a database of a former run in the way; any
-/// failure of a database. Counts that disagree are no error; they are in `Report::faults`.
+/// # Errors
+/// `InvalidArgument` for fewer than 100 keys; a database of a former run in the way; any failure of
+/// a database. Counts that disagree are no error; they are in `Report::faults`.
 pub fn run(
     settings: &Settings,
     keys: &KeySet,

@@ -90,8 +90,8 @@ pub trait FilterPolicy: Send + Sync + Debug {
     }
 }
 
-/// Runs a user's code; a panic comes back as text. The caller must then discard what `call`
-/// touched, which may be half done.
+/// Runs a user's code; a panic comes back as text. The caller must then discard everything that
+/// `call` changed.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| panic_text(&*payload))
 }

@@ -51,6 +51,7 @@ impl MemtableFilter {
         self.allocated.get_or_init(allocate);
         let Some(line) = self.line(hash) else { return };
         for (i, word) in line.0.iter().enumerate() {
+            // No `fetch_or`: there is one writer, so no bit is lost between load and store.
             let bits = word.load(Ordering::Relaxed) | Self::bit(hash, i);
             word.store(bits, Ordering::Relaxed);
         }

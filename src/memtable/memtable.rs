@@ -107,7 +107,7 @@ impl Memtable {
         batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
     }
 
-    /// Inserts the entries of `batch`, numbered from its sequence, as [`insert`](Self::insert) does.
+    /// Inserts the entries of `batch`, numbered from its sequence: see [`insert`](Self::insert).
     pub(crate) fn apply(&self, batch: &DecodedBatch<'_>) {
         self.insert(batch.sequence, batch.iter());
     }
@@ -131,11 +131,13 @@ impl Memtable {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The segment for the next entries. One call's entries go into one segment, even if they exceed
-    /// it.
+    /// The segment for the next entries. The entries of one call go into one segment, even if they
+    /// exceed it.
     fn open_segment(&self) -> &Segment {
         let (used, bytes) = (self.used.load(Ordering::Relaxed), self.bytes());
         if bytes >= used * self.segment_bytes && used < self.segments.len() {
+            // Relaxed suffices: a reader needs the new segment only for a sequence in it, and that
+            // is published with Release after this store.
             self.used.store(used + 1, Ordering::Relaxed);
             return &self.segments[used];
         }
@@ -150,6 +152,9 @@ impl Memtable {
     /// The newest version of the key that the lookup's sequence can see. With `hash`, the filters
     /// of segments are asked.
     pub(crate) fn get(&self, key: &LookupKey, hash: Option<&KeyHash<'_>>) -> Lookup {
+        // From the newest segment back: the first one with a visible version has the newest.
+        // Versions above the lookup's sequence do not count, so the search may end in an older
+        // segment.
         for segment in self.filled() {
             if hash.is_some_and(|hash| !segment.may_contain(hash.xxph3())) {
                 continue;
@@ -235,6 +240,8 @@ impl MemtableIter {
 
     /// Copies the next chunk, which is twice as long.
     fn refill(&mut self) {
+        // Copied, because `fill` overwrites the chunk that has it. The list is searched again from
+        // there: no position in it outlives the epoch guard.
         let last = self.copies.key(self.position - 1).to_vec();
         self.limit = CHUNK_ENTRIES_MAX.min(2 * self.limit);
         self.fill(Bound::Excluded(&last));
@@ -254,6 +261,7 @@ impl InternalIterator for MemtableIter {
     #[inline]
     fn next(&mut self) -> bool {
         self.position += 1;
+        // A chunk that is shorter than its limit reached the end of the segment.
         if self.position == self.copies.len() && self.position == self.limit {
             self.refill();
         }
@@ -494,10 +502,13 @@ impl Segment {
         let guard = &epoch::pin();
         let mut sequence = first;
         loop {
+            // `next_chunk` looks ahead on a clone; the loop below takes the same entries.
             let (chunk, count) = next_chunk(entries.clone());
             let mut end = 0;
             for entry in entries.by_ref().take(count) {
                 let hash = xxph3_64(entry.key);
+                // I3: both filters get the key before the list gets the entry. The caller publishes
+                // the sequence after the whole batch.
                 added(hash, &entry);
                 self.filter.add(hash);
                 let (start, len) = (end, entry.value.len() as u32);
@@ -523,6 +534,8 @@ impl Segment {
     fn get(&self, key: &LookupKey) -> Lookup {
         let guard = &epoch::pin();
         let sought = KeyRef::new(key.user_key(), key.trailer());
+        // The sought key sorts before every version that its sequence sees, and after all newer
+        // ones. So the first entry from there on is the answer, if it has the user key.
         let bound: Bound<&dyn KeyView> = Bound::Included(&sought);
         match self.entries.lower_bound(bound, guard) {
             Some(entry) if entry.key().user_key() == sought.user_key => match entry.value() {

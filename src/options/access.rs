@@ -1,10 +1,10 @@
 //! [`ReadOptions`], [`WriteOptions`] and [`CompactRangeOptions`]: how a single read, write or
 //! compaction is done.
 //!
-//! They go to the methods of `Db` that end in `_with`; the others use the defaults. Each setter
-//! takes and gives back the value, and is `const`, so that a program may keep its options in
-//! constants. None of them changes the answer of a read or the atomicity of a write, only their
-//! cost and what a power loss may take. `database` has the settings of a whole database.
+//! They are arguments of the methods of `Db` that end in `_with`; other methods use the defaults.
+//! Each setter takes and returns the value and is `const`, so a program may keep its options in
+//! constants. They change the cost of a read or write, and what a power loss may take, but never
+//! its result. `database` has the settings of a whole database.
 
 use crate::table::reader::TableReadOptions;
 
@@ -28,21 +28,21 @@ impl ReadOptions {
         ReadOptions { use_filters: true, fill_cache: true }
     }
 
-    /// Ask filters before tables. Default: true. Off answers the same from the same files without
-    /// asking any: for comparisons.
+    /// Ask filters before tables. Default: true. If off, the same files give the same answers
+    /// without any filter, for comparisons.
     pub const fn use_filters(mut self, yes: bool) -> Self {
         self.use_filters = yes;
         self
     }
 
-    /// Keep the blocks that this read loads in the cache. Default: true. Off spares the cache a
-    /// large scan.
+    /// Keep the blocks that this read loads in the cache. Default: true. Turn it off for a large
+    /// scan, so that other blocks stay cached.
     pub const fn fill_cache(mut self, yes: bool) -> Self {
         self.fill_cache = yes;
         self
     }
 
-    /// What the tables need of them.
+    /// The part of them that tables need.
     #[inline]
     pub(crate) const fn for_tables(&self) -> TableReadOptions {
         let (use_filters, fill_cache) = (self.use_filters, self.fill_cache);
@@ -58,13 +58,13 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The write survives the death of the process, not yet a power loss.
+    /// The write survives the death of the process, but may be lost at a power loss.
     pub const fn new() -> Self {
         WriteOptions { sync: false }
     }
 
-    /// Wait until the write, and every write before it, would survive a power loss. Default:
-    /// false. Costs a sync of the log, shared with all writers of the same moment.
+    /// Wait until the write, and every write before it, survives a power loss. Default: false. This
+    /// costs a sync of the log, which concurrent writers share.
     pub const fn sync(mut self, yes: bool) -> Self {
         self.sync = yes;
         self
@@ -79,13 +79,13 @@ pub struct CompactRangeOptions {
 }
 
 impl CompactRangeOptions {
-    /// Tables are rewritten only where that gives back space or makes fewer of them.
+    /// Tables are rewritten only if that frees space or makes fewer tables.
     pub const fn new() -> Self {
         CompactRangeOptions { force: false }
     }
 
-    /// Rewrite every table of the range, none is moved unread. Default: false. For new options
-    /// (compression, block sizes, filters) to reach all tables, or to read all data once.
+    /// Rewrite every table of the range instead of moving any. Default: false. Use it to bring new
+    /// options (compression, block sizes, filters) to all tables, or to read all data once.
     pub const fn force(mut self, yes: bool) -> Self {
         self.force = yes;
         self

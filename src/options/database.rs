@@ -19,8 +19,8 @@ use crate::table::format::Compression;
 use crate::tree::targets::CompactionOptions;
 use std::sync::Arc;
 
-/// How to open a database. Every setter says its default, its unit, and what more of it buys and
-/// costs.
+/// How to open a database. Every setter states its default, its unit, and what a larger value gains
+/// and costs.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
@@ -114,25 +114,25 @@ impl Options {
         self
     }
 
-    /// Bytes that a memtable takes before it is flushed. Default: 64 MiB; 64 KiB to 4 GiB. More
-    /// means fewer, larger tables at level 0 and less rewriting; it costs that much memory up to
-    /// three times over (see [`Options::immutable_memtables_max`]), and longer recovery.
+    /// Bytes of a memtable at which it is flushed. Default: 64 MiB; 64 KiB to 4 GiB. More means
+    /// fewer and larger tables at level 0, and less rewriting. It takes up to three times as much
+    /// memory (see [`Options::immutable_memtables_max`]), and recovery takes longer.
     pub fn write_buffer_bytes(mut self, bytes: usize) -> Self {
         self.write_buffer_bytes = bytes;
         self
     }
 
     /// Full memtables that may wait for their flush before writes stop. Default: 2; 1 to 16. More
-    /// rides out longer bursts and costs a write buffer each.
+    /// absorbs longer bursts and takes a write buffer of memory each.
     pub fn immutable_memtables_max(mut self, count: usize) -> Self {
         self.immutable_memtables_max = count;
         self
     }
 
-    /// Bytes that the entries of the logs may take in memory while the database is open to read
-    /// only, which cannot flush them: beyond, opening answers [`Error::LogsTooLarge`]. Default: two
-    /// write buffers more than [`Options::immutable_memtables_max`], so four of them unless that is
-    /// set. A database that was written with these options leaves less in its logs.
+    /// Bytes of memory that the entries of the logs may take in a database opened read-only, which
+    /// cannot flush them. If they take more, opening returns [`Error::LogsTooLarge`]. Default: two
+    /// write buffers more than [`Options::immutable_memtables_max`], so four if that is not set. A
+    /// database that was written with these options has less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
         self
@@ -152,8 +152,8 @@ impl Options {
         self
     }
 
-    /// Give data blocks a hash index for point lookups: a byte an entry, and in memory three, for
-    /// fewer cache misses inside the block. Default: true.
+    /// Give data blocks a hash index for point lookups. Default: true. It takes a byte per entry,
+    /// three bytes in memory, and saves cache misses within the block.
     pub fn block_hash_index(mut self, yes: bool) -> Self {
         self.block_hash_index = yes;
         self
@@ -166,8 +166,8 @@ impl Options {
         self
     }
 
-    /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits let
-    /// fewer absent keys through and cost memory: at 10 bits, 1.25 MB a million keys.
+    /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits pass
+    /// fewer absent keys and take more memory: 10 bits take 1.25 MB per million keys.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = filter;
         self
@@ -186,47 +186,47 @@ impl Options {
         self
     }
 
-    /// Give the last level filters. Default: true. Off, a compaction into the deepest level that
-    /// then has data writes tables without: nine tenths of the filters' memory saved, for a data
-    /// block looked at in vain by each lookup of an absent key. For workloads whose lookups nearly
-    /// always hit.
+    /// Give the last level filters. Default: true. If off, a compaction into the deepest level that
+    /// then has data writes tables without filters. That saves nine tenths of the memory of
+    /// filters, and costs each lookup of an absent key a data block. For workloads whose lookups
+    /// nearly always hit.
     ///
-    /// Level 0 is never the last. Tables are asked by what they say of themselves: where a level
-    /// ceases to be the last one, its tables go without filters until they are rewritten, and
-    /// where one becomes the last, or a table is moved there as it is, old filters stay in use.
+    /// Level 0 is never the last. Tables keep what they were written with: if a level is no longer
+    /// the last, its tables have no filters until they are rewritten. If a level becomes the last,
+    /// or a table is moved there unread, the old filters stay in use.
     pub fn filter_last_level(mut self, yes: bool) -> Self {
         self.filter_last_level = yes;
         self
     }
 
-    /// Check each filter, once it is built, against the keys that it was built from: a bit that
-    /// memory or processor flipped in between would deny a key for good. What fails the check
-    /// fails its flush or compaction with [`Error::MemoryCorruption`], and no table is written.
-    /// Default: true. Costs about 3 % of the instructions that write tables. Filters of a
-    /// [`FilterPolicy`] are always checked.
+    /// Check each finished filter against the keys that it was built from: a bit that memory or
+    /// processor flipped would otherwise deny a key for good. If the check fails, the flush or
+    /// compaction fails with [`Error::MemoryCorruption`], and no table is written. Default: true.
+    /// It costs about 3 % of the instructions that write tables. Filters of a [`FilterPolicy`] are
+    /// always checked.
     pub fn verify_filters(mut self, yes: bool) -> Self {
         self.verify_filters = yes;
         self
     }
 
-    /// The share of the cache budget that filters and indexes may take for good, so that a probe
-    /// touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them come and go through
-    /// the cache like data.
+    /// The share of the cache budget in which filters and indexes may be pinned, so that a probe
+    /// touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them go through the cache
+    /// like data.
     pub fn filter_pinned_share(mut self, share: f64) -> Self {
         self.filter_pinned_share = share;
         self
     }
 
-    /// Bytes for cached blocks, filters and indexes, pinned ones included. Default: 64 MiB; 0
-    /// works and caches nothing. More saves reads; it is the one knob for read memory.
+    /// Bytes for cached blocks, filters and indexes, pinned ones included. Default: 64 MiB; 0 works
+    /// and caches nothing. More saves reads. This one option bounds the memory of reads.
     pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
         self.block_cache_bytes = bytes;
         self
     }
 
-    /// Table files held open at a time. Default: 256; at least 1. Fewer means more `open` calls.
-    /// Where the process may not have as many, the bound of the database that is told so is halved;
-    /// it grows back half a minute later. Others close half of theirs.
+    /// Table files that are open at a time. Default: 256; at least 1. Fewer means more `open`
+    /// calls. If the process runs out of descriptors, the limit of the database that notices it is
+    /// halved, and grows back after half a minute. Other databases close half of their files.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.max_open_files = count;
         self
@@ -240,10 +240,9 @@ impl Options {
         self
     }
 
-    /// Bytes that the list of tables may grow to, edit by edit, before it is rewritten; it also
-    /// has to have four times the length of a new one. Default: 16 KiB; 1 KiB to 256 MiB. More
-    /// means fewer rewrites; it costs that much space, and its reading at every opening, which for
-    /// a mebibyte takes 3 ms.
+    /// The length of the manifest, in bytes, at which it is rewritten, if it is also four times as
+    /// long as a new one. Default: 16 KiB; 1 KiB to 256 MiB. More means fewer rewrites, more space,
+    /// and a longer opening: 3 ms per mebibyte.
     pub fn manifest_bytes(mut self, bytes: u64) -> Self {
         self.manifest_bytes = bytes;
         self
@@ -256,43 +255,42 @@ impl Options {
         self
     }
 
-    /// Tables at level 0 that start a compaction. Default: 4; 1 to 64. Writes are slowed at five
-    /// times this number and stopped at nine times. More means less rewriting and more tables to
-    /// probe for each lookup.
+    /// Tables at level 0 that start a compaction. Default: 4; 1 to 64. Writes slow down at five
+    /// times this number and stop at nine times. More means less rewriting, and more tables that
+    /// each lookup probes.
     pub fn level0_compaction_trigger(mut self, count: usize) -> Self {
         self.level0_compaction_trigger = count;
         self
     }
 
-    /// Compact in the background. Default: true. When off, tables stay where flushes put them
-    /// until [`Db::compact_range`](crate::Db::compact_range), and level 0 never slows writes: for
-    /// tests and measurements.
+    /// Compact in the background. Default: true. If off, tables stay where flushes put them until
+    /// [`Db::compact_range`](crate::Db::compact_range) is called, and level 0 never slows writes.
+    /// For tests and measurements.
     pub fn auto_compaction(mut self, yes: bool) -> Self {
         self.auto_compaction = yes;
         self
     }
 
-    /// Start all counters at zero instead of going on from the file `STATS`. Default: false.
+    /// Start all counters at zero instead of reading them from the file `STATS`. Default: false.
     pub fn reset_stats(mut self, yes: bool) -> Self {
         self.reset_stats = yes;
         self
     }
 
-    /// What to do where the logs end badly: see [`Recovery`]. Default: drop what a crash may have
-    /// torn and was never synced, refuse everything else.
+    /// What to do if the end of a log is torn or damaged: see [`Recovery`]. By default, opening
+    /// drops what a crash may have torn and was never synced, and refuses everything else.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = recovery;
         self
     }
 
-    /// A policy that tables written earlier may name, besides those in [`Options::filter`].
+    /// A filter policy that older tables may name, besides those in [`Options::filter`].
     pub fn register_filter_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
         self.policies.push(policy);
         self
     }
 
-    /// A prefix extractor that tables written earlier may name, besides those in
-    /// [`Options::filter`].
+    /// A prefix extractor that older tables may name, besides those in [`Options::filter`].
     pub fn register_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
         self.prefixes.push(extractor);
         self
@@ -305,7 +303,7 @@ impl Options {
         self
     }
 
-    /// Refuses what cannot work.
+    /// Refuses options that cannot work.
     ///
     /// # Errors
     /// `InvalidOptions`, naming the option, its value and the values it may have.
@@ -355,7 +353,7 @@ impl Options {
         Ok(())
     }
 
-    /// What the logs may take in memory while the database is open to read only.
+    /// The bytes that the logs may take in memory in a database opened read-only.
     pub(crate) fn read_only_log_bytes(&self) -> u64 {
         let buffers = self.immutable_memtables_max as u64 + 2;
         self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
@@ -370,8 +368,8 @@ impl Options {
             compression: self.compression,
             filter,
             construction: Construction { verify: self.verify_filters, budget: None },
-            // A flush should end soon, and its table is soon rewritten; tables of deeper levels
-            // are read for long.
+            // A flush should end soon, and its table is rewritten soon. Tables of deeper levels are
+            // read for a long time.
             write_bytes: if level == 0 { 64 << 10 } else { 1 << 20 },
         }
     }

@@ -1,6 +1,7 @@
 //! [`Filter`]: which filter new tables get. Composed into `TableOptions` by `options/database.rs`.
 //!
-//! A setter cannot fail, so a value that cannot work is kept as its refusal and answers the open.
+//! A setter cannot fail. An impossible value is kept as an error, which opening the database
+//! returns.
 
 use crate::base::levels::LEVELS;
 use crate::filter::bloom::fast_local::millibits;
@@ -12,7 +13,7 @@ use crate::table::filter::layout::FilterPinning;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use std::sync::Arc;
 
-/// The filter that new tables get: how keys become bits, and where the bits live.
+/// The filter of new tables: the encoding of keys, and the layout of the bits.
 ///
 /// ```
 /// use siftdb::{Filter, FilterLayout};
@@ -22,9 +23,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) encoding: Option<Encoding>,
-    /// For all levels together; the encoding's own bits per key are not meant then.
+    /// A budget for all levels together; then the bits per key of the encoding are not used.
     pub(crate) memory_bytes: Option<u64>,
-    /// What the levels above this one have instead.
+    /// The encoding of the levels above this one, if it is another.
     above: Option<(usize, Encoding)>,
     pub(crate) pinning: FilterPinning,
     layout: Option<FilterLayout>,
@@ -32,7 +33,7 @@ pub struct Filter {
     refused: Option<String>,
 }
 
-/// The encoding, in the default layout. What it cannot do is refused when a database is opened.
+/// The encoding in the default layout. An impossible encoding is refused when a database is opened.
 impl From<Encoding> for Filter {
     fn from(encoding: Encoding) -> Self {
         Filter::of(encoding)
@@ -46,21 +47,22 @@ impl Filter {
         Filter::default()
     }
 
-    /// RocksDB's FastLocalBloom, one cache line a probe, with this many bits a key (0.5 to 100).
-    /// 10 bits let about 1 % of absent keys through, each further 5 bits a tenth of that.
+    /// RocksDB's FastLocalBloom with this many bits a key (0.5 to 100); a probe reads one cache
+    /// line. 10 bits pass about 1 % of absent keys, and each further 5 bits a tenth of that.
     #[must_use]
     pub fn bloom(bits_per_key: f64) -> Self {
         Filter::of_bits(bits_per_key, |millibits| Encoding::FastLocalBloom { millibits })
     }
 
-    /// RocksDB's Ribbon filter, which lets as many absent keys through as [`Filter::bloom`] with
-    /// these bits a key (0.5 to 100, at most three decimals, since more would give other bytes than
-    /// RocksDB's) and takes 7/10 of its space: 10 mean 7.1 bits. It costs
-    /// several times as much to build, some more to ask, and 20 bytes of memory a key while it is
-    /// built. Filters of less than about 150 keys are Bloom filters, which are smaller then.
+    /// RocksDB's Ribbon filter. It passes as many absent keys as [`Filter::bloom`] with these bits
+    /// a key (0.5 to 100) in 7/10 of the space: 10 means 7.1 bits. At most three decimals are
+    /// taken, because more would give other bytes than RocksDB's. It takes several times as long to
+    /// build, somewhat longer to probe, and 20 bytes of memory a key during its construction.
+    /// Filters of less than about 150 keys are Bloom filters, which are smaller then.
     #[must_use]
     pub fn ribbon(bits_per_key: f64) -> Self {
-        // RocksDB's Bloom filters go by thousandths, too; its Ribbon filters by all decimals.
+        // RocksDB's Bloom filters use thousandths of a bit too; its Ribbon filters use all
+        // decimals.
         let thousandths = 1_000.0 * bits_per_key.max(1.0);
         if (thousandths - thousandths.round()).abs() > 1e-6 {
             return Filter::refusing(format!(
@@ -70,9 +72,9 @@ impl Filter {
         Filter::of_bits(bits_per_key, |millibits| Encoding::Ribbon { millibits })
     }
 
-    /// [`Filter::bloom`] for what flushes write and for the levels above `first_ribbon_level` (1
-    /// to 6), [`Filter::ribbon`] from there on: tables that live shortly are built fast, and the
-    /// many keys below take less memory. Tables that a compaction only moves keep their filters.
+    /// [`Filter::bloom`] for flushes and for the levels above `first_ribbon_level` (1 to 6), and
+    /// [`Filter::ribbon`] from there on. Short-lived tables are built fast, and the many keys of
+    /// the lower levels take less memory. A table that a compaction only moves keeps its filter.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -96,10 +98,10 @@ impl Filter {
         Filter { above, ..Filter::ribbon(bits_per_key) }
     }
 
-    /// RocksDB's older Bloom filter with this many bits a key (0.5 to 100, rounded to whole ones
-    /// as RocksDB does), for comparison: [`Filter::bloom`] is better in every respect. Its hash
-    /// has 32 bits, so tables of millions of keys let more absent keys through than was asked
-    /// for, and above 14 bits a key further bits hardly help.
+    /// RocksDB's older Bloom filter with this many bits a key (0.5 to 100, rounded to whole bits as
+    /// RocksDB does), for comparison: [`Filter::bloom`] is better in every respect. Its hash has 32
+    /// bits, so tables of millions of keys pass more absent keys than expected, and above 14 bits a
+    /// key further bits hardly help.
     #[must_use]
     pub fn legacy_bloom(bits_per_key: f64) -> Self {
         Filter::of_bits(bits_per_key, |millibits| Encoding::LegacyBloom {
@@ -107,28 +109,27 @@ impl Filter {
         })
     }
 
-    /// FastLocalBloom with as many bits a key at each level as let the fewest absent keys through
-    /// all levels together, the filters having about `memory_bytes` in all (the allocation of the
-    /// Monkey paper, 2017). Only for [`Options::filter`](crate::Options::filter), and not in the
-    /// block-based layout, which rounds every few keys up to a line.
+    /// FastLocalBloom, with about `memory_bytes` for all filters together. The bits per key of each
+    /// level are chosen so that all levels together pass the fewest absent keys (the allocation of
+    /// the Monkey paper, 2017). Only for [`Options::filter`](crate::Options::filter), and not in
+    /// the block-based layout, which rounds every few keys up to a line.
     ///
-    /// The small upper levels get more bits a key, the largest level fewer than an even division
-    /// would give, or no filter at all when memory is short. In a tree at rest whose levels grow
-    /// tenfold that saves a third of the false positives of the same bytes with two levels, and
-    /// half of them with three. Where levels are of one size, or side by side, it saves little.
-    /// While writes are faster than compactions, level 0 has many tables, and it saves a third to
-    /// a half.
-    /// `docs/measurements.md` has the measurements.
+    /// The small upper levels get more bits a key. The largest level gets fewer than an even
+    /// division would give, or no filter if memory is short. In a tree at rest with levels that
+    /// grow tenfold, this saves a third of the false positives of the same bytes with two levels,
+    /// and half of them with three. If levels have the same size or disjoint keys, it saves little.
+    /// While writes are faster than compactions, level 0 has many tables, and it saves a third to a
+    /// half. `docs/measurements.md` has the measurements.
     ///
-    /// Bits are computed at each flush and compaction from the entries of each level (each table
-    /// of level 0 is asked by itself and counts as a level) and from the share of lookups that ask
-    /// the level in vain. Tables keep the filter they were written with, so each compaction also
-    /// reckons with what the filters take, and a filter that is far off is rewritten: when its
-    /// table is moved, and otherwise for an eighth of the bytes that compactions write. Flushes
-    /// may take the sum above the budget until a compaction ends: a few percent while the
-    /// database is large, up to a third while it has a few flushes. Levels with a filter of their
-    /// own ([`Options::filter_at_level`](crate::Options::filter_at_level)) and a last level
-    /// without one take no part.
+    /// Bits are computed at each flush and compaction, from the entries of each level and from the
+    /// share of lookups that ask the level in vain. Each table of level 0 is asked by itself and
+    /// counts as a level. Tables keep the filter that they were written with, so each compaction
+    /// takes the size of existing filters into account. A filter that is far off is rewritten: when
+    /// its table is moved, and otherwise for an eighth of the bytes that compactions write. Flushes
+    /// may take the sum above the budget until a compaction ends: by a few percent in a large
+    /// database, by up to a third while it has only a few flushes. Levels with a filter of their
+    /// own ([`Options::filter_at_level`](crate::Options::filter_at_level)) and a last level without
+    /// filters take no part.
     #[must_use]
     pub fn monkey(memory_bytes: u64) -> Self {
         if memory_bytes == 0 {
@@ -150,40 +151,39 @@ impl Filter {
         Filter::of(Encoding::LevelDbBloom { bits_per_key: bits_per_key as u32 })
     }
 
-    /// A policy of the user's own. Tables built with it name it; opened without it they are read
-    /// as if they had no filter.
+    /// A custom filter policy. Tables built with it record its name. Without the policy they are
+    /// read as if they had no filter.
     #[must_use]
     pub fn custom(policy: Arc<dyn FilterPolicy>) -> Self {
         Filter::of(Encoding::Custom(policy))
     }
 
-    /// Where the bits live. Without this call: one filter for the whole table at levels 0 and 1,
-    /// partitions of 4 KiB below.
+    /// The layout. Default: one filter for the whole table at levels 0 and 1, partitions of 4 KiB
+    /// below.
     #[must_use]
     pub fn layout(mut self, layout: FilterLayout) -> Self {
         self.layout = Some(layout);
         self
     }
 
-    /// Hold the prefix of each key, too, so that a scan over keys of one prefix skips the
-    /// tables that have none of them. Costs an entry for each prefix of a table. Not in the
-    /// block-based layout.
+    /// Also hold the prefix of each key, so that a scan over keys with one prefix skips tables
+    /// without it. Each prefix of a table takes an entry. Not in the block-based layout.
     #[must_use]
     pub fn prefix(mut self, prefix: Prefix) -> Self {
         self.members.prefix = Some(prefix);
         self
     }
 
-    /// Hold whole keys. Default: true. Off leaves a much smaller filter of prefixes only, which
-    /// answers a point lookup by the prefix of its key; a key without one is searched for without
-    /// a filter. Needs [`Filter::prefix`].
+    /// Hold whole keys. Default: true. If off, the filter holds prefixes only and is much smaller.
+    /// Then the prefix of a key answers a point lookup, and a key without a prefix is searched
+    /// without a filter. Needs [`Filter::prefix`].
     #[must_use]
     pub fn whole_key(mut self, yes: bool) -> Self {
         self.members.whole_keys = yes;
         self
     }
 
-    /// What RocksDB's filters take.
+    /// Checks the bits per key as RocksDB's filters take them.
     fn of_bits(bits_per_key: f64, encoding: impl FnOnce(u32) -> Encoding) -> Self {
         if (0.5..=100.0).contains(&bits_per_key) {
             return Filter::of(encoding(millibits(bits_per_key)));
@@ -194,14 +194,14 @@ impl Filter {
         ))
     }
 
-    /// How much of its tables' filters stays in memory. Default: whole filters and top-level
-    /// indexes. More saves lookups the cache's lock, or a read where the cache is short; it costs
-    /// memory that no block can have, and reads when tables are opened.
+    /// How much of the filters stays in memory. Default: whole filters and top-level indexes. More
+    /// saves lookups the lock of the cache, or reads if the cache is short. It takes memory from
+    /// cached blocks, and costs reads when tables are opened.
     ///
-    /// Concerns every table that is opened at the level, whatever filter it was written with. A
-    /// table that moves to another level stays as it was opened until the database is opened
-    /// again. Where the cache's share for this is used up, what did not fit is cached; the upper
-    /// levels come first when a database is opened.
+    /// It applies to every table that is opened at the level, whatever its filter is. A table that
+    /// moves to another level keeps its state until the database is reopened. If the pinned share
+    /// of the cache is used up, the remaining filters are cached. Opening a database pins the upper
+    /// levels first.
     #[must_use]
     pub fn pinning(mut self, pinning: FilterPinning) -> Self {
         self.pinning = pinning;

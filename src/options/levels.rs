@@ -2,7 +2,7 @@
 //!
 //! Asked by `jobs/compact/filter_budget.rs` before each flush and compaction with the entries of
 //! each run. Tables keep the filter they were written with until a compaction rewrites them. So
-//! after a change of options, or of the tree, old and new filters stand side by side.
+//! after a change of options, or of the tree, there are old and new filters at the same time.
 
 use crate::base::levels::LEVELS;
 use crate::filter::allocation::{Run, millibits_by_run};
@@ -11,8 +11,8 @@ use crate::options::filter::Filter;
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
 
-/// A filter with this many bits a key lets one absent key in 100,000 through. The first tables of
-/// an empty tree would take more, and keep it when there are many keys.
+/// A filter with this many bits a key passes one absent key in 100,000. The first tables of an
+/// empty tree would get more, and would keep it when there are many keys.
 const MILLIBITS_USEFUL: u32 = 25_000;
 
 impl Options {
@@ -86,7 +86,7 @@ impl Options {
         let mut by_level = [0; LEVELS];
         for &level in &levels {
             let of_level: Vec<u32> = millibits.by_ref().take(runs.level(level).len()).collect();
-            // The newest of level 0 is the one that is written.
+            // Of level 0, the newest table is the one that the job writes.
             by_level[level] = of_level.first().copied().unwrap_or(0).min(MILLIBITS_USEFUL);
         }
         for level in (0..LEVELS - 1).rev() {
@@ -155,7 +155,7 @@ mod tests {
         let filtered: Vec<bool> =
             (0..LEVELS).map(|level| bits(&options, level).is_some()).collect();
         assert_eq!(filtered, [true, true, true, false, false, false, false]);
-        // What is flushed into an empty tree has one.
+        // A table that is flushed into an empty tree has a filter.
         let empty = SortedRuns::after_flush(&Default::default(), 5);
         assert!(options.table_filter(0, &empty).is_some());
         assert!(options.table_filter(1, &empty).is_none());

@@ -57,6 +57,8 @@ pub(crate) fn get(
     mut trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
     let view = shared.view.load();
+    // I3: after the view. A switch in between does no harm, because the old view has everything up
+    // to it. Loaded first, the sequence could need versions that a compaction drops from the view.
     let sequence = sequence_in(shared, &view, sequence)?;
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);

@@ -113,6 +113,8 @@ pub(crate) fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()>
             ..view.clone()
         }
     });
+    // The old log is synced before the new one at the next sync (I13). Without unsynced writes it
+    // is dropped here; its file stays until the flush.
     if let Some(old) = log.current.replace(wal)
         && log.synced_through < log.last_sequence
     {
@@ -194,6 +196,8 @@ fn create_log(
     manifest: ManifestPosition,
 ) -> Result<WalWriter> {
     shared.check_lock()?;
+    // What recovery needs to tell a torn end from a loss: which log and sequence this one follows,
+    // and how much of the logs and of the manifest is durable.
     let start = WalStart {
         synced_through: log.synced_through,
         previous_log: log.previous_log,
@@ -208,6 +212,7 @@ fn create_log(
 }
 
 fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+    // Oldest first, so what this call has made durable is a prefix of the writes at any moment.
     for wal in &mut log.unsynced {
         wal.sync()?;
         shared.counters.add(Counter::WalSyncs, 1);

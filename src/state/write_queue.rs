@@ -52,6 +52,8 @@ struct Waiter {
 
 impl Waiter {
     fn set(&self, turn: Turn) {
+        // The turn before the hint: a writer that sees the hint finds its turn set. The waiter
+        // checks its turn under the lock, so it cannot miss the signal that follows.
         *self.turn.lock() = turn;
         self.has_turn.store(true, Ordering::Release);
         self.changed.notify_one();
@@ -105,6 +107,8 @@ impl WriteQueue {
     /// request.
     pub(crate) fn join(&self, request: Request) -> Joined<'_> {
         let mut line = self.line.lock();
+        // Under the lock that a leader holds when it hands over. So a writer either leads, or is in
+        // the queue when the leader looks for the next one (I12).
         if !line.led {
             line.led = true;
             return Joined::Lead(Leadership::new(self), request);
@@ -115,6 +119,7 @@ impl WriteQueue {
         let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
         line.waiting.push_back(Waiting { waiter: Arc::clone(&waiter), bytes, quick });
         drop(line);
+        // A quick group ends before a blocked thread would run again.
         if quick {
             yield_until(|| waiter.has_turn.load(Ordering::Acquire));
         }
@@ -160,6 +165,8 @@ impl<'a> Leadership<'a> {
     fn take(&mut self, mut bytes: usize, fits: impl Fn(&Waiting) -> bool) -> Vec<Request> {
         let mut group = Vec::new();
         let mut line = self.queue.line.lock();
+        // A request above the limit is never taken along: it leads a group of its own when it is
+        // the first in the queue.
         while let Some(next) = line.waiting.front()
             && fits(next)
             && bytes + next.bytes <= GROUP_BYTES_MAX

@@ -170,6 +170,9 @@ pub(crate) fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<Man
             Step::Bad(bad) => bad,
             Step::End => break,
         };
+        // A crash tears only the last record: each append is durable before the next one begins. So
+        // a torn place with a record after it is damage. Nor can the snapshot be torn, because it
+        // was durable before anything named the manifest.
         let is_tail = matches!(reader.step()?, Step::End);
         if !bad.torn || !is_tail || replay.edits == 0 {
             return Err(Error::corruption(path, bad.offset, bad.what));
@@ -267,6 +270,7 @@ struct Replay {
 impl Replay {
     fn apply(&mut self, edit: VersionEdit) -> std::result::Result<(), Undecodable> {
         self.edits += 1;
+        // A missing edit in the middle would leave a tree that looks sound.
         if edit.ordinal != self.edits {
             return damaged(format!("edit {} stands where {} belongs", edit.ordinal, self.edits));
         }

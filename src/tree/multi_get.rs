@@ -59,6 +59,8 @@ fn search_level(
         let (Some(fence), Some(probe)) = (level.fences.get(index), level.probes.get(index)) else {
             break;
         };
+        // The fence may start after the key. Then the key is in no table of this level, and the run
+        // begins with a later key; `at` passes it either way.
         let run = run_of(fence, &keys[at..]);
         let run = at + run.start..at + run.end;
         at = run.end;

@@ -170,6 +170,8 @@ impl VersionSet {
         mut edit: VersionEdit,
         last_sequence: SequenceNumber,
     ) -> Result<Arc<Version>> {
+        // Opened and checked before the edit is logged: a refusal leaves manifest and version as
+        // they were.
         let next = self.next_version(&edit)?;
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
         self.rewrite_if_large()?;

@@ -53,7 +53,7 @@ const FAR_OFF: f64 = 1.25;
 /// This many times its level's allotment is as good as the allotment.
 const NEARLY_RIGHT: f64 = 1.05;
 
-/// Of all bytes that compactions write, those that are written for a filter alone.
+/// The share of the bytes that compactions write that may be written for a filter alone.
 const REWRITTEN_SHARE: f64 = 0.125;
 
 /// The budget, divided over the tree that a job leaves.
@@ -118,12 +118,12 @@ impl<'v> Division<'v> {
         replaced.map(|(_, handle)| handle.table.properties().filter_bytes as f64).sum()
     }
 
-    /// Thousandths of a bit per key, for filters of so many bytes and keys.
+    /// Thousandths of a bit per key of filters with this many bytes and keys.
     fn millibits(&self, bytes: f64, keys: u64) -> f64 {
         8_000.0 * bytes / self.overhead / keys.max(1) as f64
     }
 
-    /// Bytes of filters with `millibits` for each of so many keys.
+    /// Bytes of filters with `millibits` for each of this many keys.
     fn bytes(&self, millibits: f64, keys: f64) -> f64 {
         self.overhead * millibits * keys / 8_000.0
     }
@@ -139,9 +139,9 @@ impl<'v> Division<'v> {
         best.min(0.5 * (best + self.even_millibits()))
     }
 
-    /// What the filter of `handle` has, over what its level is allotted.
+    /// The bits of the filter of `handle`, as a multiple of what its level is allotted.
     fn excess(&self, level: usize, handle: &TableHandle) -> f64 {
-        // One, too, for no filter where none is allotted.
+        // A table without a filter where none is allotted also gives 1.
         (own_millibits(handle) + 1.0) / (f64::from(self.allotted[level]) + 1.0)
     }
 
@@ -178,7 +178,7 @@ fn own_millibits(handle: &TableHandle) -> f64 {
     handle.table.properties().filter_millibits_per_key as f64
 }
 
-/// `runs` with the level 0 that the budget is divided for.
+/// `runs`, with the usual number of tables at level 0, for which the budget is divided.
 fn with_usual_level0(
     options: &Options,
     workload: &FilterWorkload,
@@ -218,8 +218,8 @@ fn wanted_in(
     std::array::from_fn(|level| options.table_filter_of(level, &runs, allotted[level]))
 }
 
-/// The filter of the table that a flush of `entries` writes above `levels`: the tables of
-/// `version`, and those flushed since.
+/// The filter of the table that a flush of `entries` writes above `levels`, which are the tables of
+/// `version` and those flushed since.
 pub(crate) fn flush_filter(
     shared: &Shared,
     version: &Version,

@@ -88,6 +88,8 @@ impl ManualCompaction {
             let (level, tables) = (self.level, &levels[self.level]);
             let mut due = tables.iter().filter(|meta| is_due(meta));
             let inputs = match (level, self.goal) {
+                // With all tables that overlap them: an older table that stays would be searched
+                // first.
                 (0, _) => overlap_closure(tables, due.cloned().collect()),
                 (_, ManualGoal::Compact { force }) => {
                     self.neighbours(&due.collect::<Vec<_>>(), force, options)

@@ -144,6 +144,8 @@ impl<I: InternalIterator> Rewrite<'_, I> {
                 return Err(self.damaged("a key without a known kind".to_string()));
             };
             let decision = self.stripes.decide(user_key, sequence, kind);
+            // A cut between two versions of one key would put the key into two tables of a sorted
+            // level (I4).
             if decision.first_of_key
                 && (cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full())
             {
@@ -161,6 +163,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             merged.next();
         }
         merged.status()?;
+        // I17: a damaged input could end early without an error of its own.
         if counts.entries_in != self.entries {
             let (read, expected) = (counts.entries_in, self.entries);
             return Err(self.damaged(format!("{read} entries were read instead of {expected}")));
@@ -269,6 +272,7 @@ impl<'a> OutputTables<'a> {
             let what = format!("new tables hold {written} entries instead of {entries}");
             return Err(Error::corruption(self.context.directory, 0, what));
         }
+        // I5: the names must be durable before an edit names the tables.
         if !self.finished.is_empty() {
             let directory = self.context.directory;
             let synced = self.context.env.sync_dir(directory);

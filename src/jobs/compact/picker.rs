@@ -130,9 +130,12 @@ fn merge_within_level0(
         return None;
     }
     let tables = &levels[0];
+    // A run of n tables becomes one, so it takes n - 1 from the level. This is the shortest run
+    // that leaves fewer tables than the trigger.
     let shortest = (tables.len() + 2).saturating_sub(options.level0_compaction_trigger).max(2);
     // Longer runs first: they win a tie.
     let runs = (shortest..=tables.len()).rev().flat_map(|length| tables.windows(length));
+    // Bytes written for each table that the level loses.
     let cost = |run: &[Arc<FileMeta>]| total_bytes(run) as f64 / (run.len() - 1) as f64;
     let runs = runs.filter(|run| stays_in_order(tables, run));
     let run = runs.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;

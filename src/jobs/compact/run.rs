@@ -117,6 +117,7 @@ fn run_with_filter(
     }
     {
         shared.check_lock()?;
+        // The lock is held from the edit to the new view, so views appear in the order of edits.
         let mut versions = shared.versions.lock();
         let published = shared.published.visible();
         let version = versions.apply(task.edit(added), published)?;
@@ -152,6 +153,8 @@ pub(crate) fn merge(
         0 => upper.into_iter().map(|table| vec![table]).collect(),
         _ => vec![upper],
     };
+    // Last: for every key that they share, the tables of the output level are older than the
+    // inputs.
     runs.push(lower);
     let rewrite = Rewrite {
         sources: runs

@@ -91,9 +91,14 @@ impl SnapshotStripes {
         }
         // A stripe is named by the index of the oldest snapshot that sees it.
         let stripe = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
+        // Above every snapshot and the published sequence.
         let unpublished = stripe == self.snapshots.len();
+        // Versions of a key come newest first. If the one before was in the same stripe, every
+        // snapshot that sees this version sees that one instead.
         let shadowed = !unpublished && self.stripe_above == Some(stripe);
         self.stripe_above = Some(stripe);
+        // In stripe 0 all snapshots see the tombstone. Older versions in this merge are in the same
+        // stripe and are dropped as well, and no older table can hold the key.
         let hides_nothing = kind == ValueKind::Tombstone
             && !shadowed
             && !unpublished

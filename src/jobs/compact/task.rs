@@ -68,6 +68,8 @@ impl CompactionTask {
             older: Vec::new(),
             trivial_move: false,
         };
+        // A moved table is not cut. One that overlaps too much of the next level would make its own
+        // later compaction too large.
         let grandparent_bytes = total_bytes(task.grandparents());
         // The table of a large memtable is cut into tables of the usual size on its way down.
         let oversized =

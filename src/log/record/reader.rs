@@ -247,8 +247,10 @@ impl RecordReader {
             }
             Attempt::End => Ok(Step::End),
             Attempt::Fault(Fault { offset, what }) => {
+                // The next whole record bounds the bad place, and reading continues there.
                 let next = self.search(offset + 1)?;
                 let torn = self.is_torn(offset, next)?;
+                // Without a further record the next step is the end.
                 self.position = next.unwrap_or(self.window.file_bytes.max(self.position));
                 Ok(Step::Bad(BadPlace { offset, what, torn }))
             }
@@ -314,6 +316,7 @@ impl RecordReader {
             let page_start = at - at % PAGE;
             let page = self.window.page(at)?;
             let inside = (at - page_start) as usize;
+            // Beyond the budget only page starts are tried, so a page takes a fixed time.
             let last = if spent > budget { inside } else { PAGE_BYTES };
             let found = claimed_start(page, inside..=last, low_half(self.number));
             at = page_start + PAGE;
@@ -324,6 +327,8 @@ impl RecordReader {
                     return Ok(Some(start));
                 }
                 if spent <= budget {
+                    // A false start. The search goes on one byte later, and not after the claimed
+                    // length, which may be wrong.
                     at = start + 1;
                 }
             }
@@ -343,11 +348,15 @@ impl RecordReader {
             page.get(inside..to.saturating_sub(page_start) as usize).unwrap_or_default()
         };
         let first_sector_end = (at / SECTOR + 1) * SECTOR;
+        // The fragment's first sector was last written before the fragment: from here on it is
+        // zeros.
         if at >= data_end || is_zero(part(at, first_sector_end)) {
             return Ok(true);
         }
         let page_end = page_start + PAGE;
         let length = Decoder::new(part(at + 4, page_end)).u16();
+        // The length may be damaged. It only says where the fragment would end, and nothing is read
+        // by it.
         let claimed_end = (at + FRAGMENT_HEADER + u64::from(length.unwrap_or(0))).min(page_end);
         if next.is_none() && claimed_end > data_end {
             // The data seems to end inside the fragment. If the checksum holds for the length that
@@ -355,6 +364,7 @@ impl RecordReader {
             let mut ends = [file_bytes, data_end].into_iter().filter(|end| *end <= page_end);
             return Ok(!ends.any(|end| is_fragment_but_for_length(part(at, end))));
         }
+        // Sectors reach the disk in any order. A zero one inside the fragment was not written.
         let end = claimed_end.min(next.unwrap_or(claimed_end)).min(file_bytes);
         let mut sectors = (first_sector_end..end).step_by(SECTOR_BYTES);
         Ok(sectors.any(|sector| is_zero(part(sector, sector + SECTOR))))

@@ -72,6 +72,8 @@ impl RecordWriter {
         loop {
             let used = (self.end + self.buffer.len() as u64) % PAGE_BYTES as u64;
             let room = PAGE_BYTES - used as usize;
+            // The rest of the page has no room for a payload. It is filled with zeros, which
+            // readers skip.
             if room <= FRAGMENT_HEADER_BYTES {
                 self.buffer.resize(self.buffer.len() + room, 0);
                 continue;
@@ -98,6 +100,7 @@ impl RecordWriter {
                 self.buffer.extend_from_slice(taken);
                 part = rest;
             }
+            // The checksum covers everything after it, so it is filled in last.
             let sum = masked(&self.buffer[at + 4..]);
             self.buffer[at..at + 4].copy_from_slice(&sum.to_le_bytes());
             left -= length;
@@ -142,6 +145,8 @@ impl RecordWriter {
     fn write_out(&mut self) -> Result<()> {
         let end = self.end + self.buffer.len() as u64;
         if self.allocation_step > 0 && end > self.allocated {
+            // Space is allocated before the write, so that the write does not change the length of
+            // the file and its sync writes no metadata.
             let from = self.allocated.max(self.end);
             let bytes = (end - from).next_multiple_of(self.allocation_step);
             match self.file.allocate_zeroed(from, bytes) {

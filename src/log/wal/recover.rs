@@ -225,9 +225,12 @@ impl Survey<'_> {
                 ),
             ));
         }
+        // The log follows the last good record. `next` is beyond `last + 1` only if the start of a
+        // log skipped sequences, which no log has.
         if (self.last..self.next).contains(&begins_after) {
             return Ok(true);
         }
+        // A log cannot follow a sequence that the logs before it have already passed.
         if begins_after < self.last {
             return Err(log.corruption(
                 begins,
@@ -361,6 +364,8 @@ impl Survey<'_> {
             self.check_closed(close)?;
         }
         let DurableWatermark { sequence, source } = &self.check.durable;
+        // A durable sequence is not part of the history, so it was lost to damage and not to a
+        // crash.
         if *sequence >= self.next {
             return Err(self.ends_too_early(&format!("{source} says that {sequence} was durable")));
         }

@@ -89,6 +89,7 @@ impl Salvage<'_> {
             HeaderState::Bad(Undecodable::Damaged(what)) => self.drop_part(&log.path, 0, &what),
             HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
         }
+        // A bad header does not stop the salvage: each record has the log's number in its checksum.
         let mut end = 0;
         loop {
             match reader.step()? {
@@ -125,6 +126,7 @@ impl Salvage<'_> {
                 self.drop_part(&log.path, record.start, &what);
             }
             CheckedRecord::Batch(batch, last) => {
+                // What lies between the last batch and this one existed and cannot be read.
                 self.expect_through(batch.sequence - 1);
                 self.seen_through = last;
                 push_batch(&mut self.kept, log.number, record.end, batch.sequence..=last);
@@ -178,6 +180,7 @@ impl Salvage<'_> {
 
     fn finish(mut self, env: &dyn Env, apply: Apply<'_>) -> Result<SalvagedLogs> {
         let closed = self.check.facts.clean_close.map_or(0, |close| close.last_sequence);
+        // Records and the manifest say what was durable, even if no record with it is left.
         self.expect_through(self.check.durable.sequence.max(closed));
         let last = replay_parts(env, self.check.directory, &self.kept, apply)?;
         self.found.last_sequence = last.max(self.check.facts.flushed_through);
