@@ -158,7 +158,7 @@ mod base;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub use admin::filter_doctor::FilterFinding;
+pub use admin::filter_doctor::{FilterFinding, FindingFigure};
 pub use admin::filter_report::{
     FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter,
 };

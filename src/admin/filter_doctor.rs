@@ -5,10 +5,11 @@
 //! because flaky warnings get ignored. A filter that does better than expected (few keys, rounded
 //! up to a line) is not a finding.
 
-use crate::admin::filter_report::{FilterDamage, FilterFacts, FilterReport, WantedFilter};
+use crate::admin::filter_report::{FilterFacts, FilterReport, WantedFilter};
 use crate::base::stats::report::LevelStats;
 use crate::base::stats::text::bytes;
 use crate::filter::encoding::Encoding;
+use FindingFigure::{Count, Name, Rate};
 use std::fmt;
 
 /// Lookups before rates are judged.
@@ -32,129 +33,60 @@ const SHORT_HASH_KEYS: u64 = 3_000_000;
 /// A problem with filters. It prints as the problem and what to do about it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum FilterFinding {
-    /// Tables have no filter though the options ask for one.
-    NoFilter {
-        /// Their level.
-        level: usize,
-        /// How many.
-        tables: u64,
-    },
-    /// Filters are not asked, because their policy or prefix extractor is not registered.
-    UnknownPolicy {
-        /// Their level.
-        level: usize,
-        /// How many tables.
-        tables: u64,
-        /// The name of the policy in the tables.
-        policy: String,
-    },
-    /// Filters have a clearly higher rate than those that the options ask for.
-    Weaker {
-        /// Their level.
-        level: usize,
-        /// How many tables.
-        tables: u64,
-        /// Their highest expected rate.
-        expected_fpr: f64,
-        /// The expected rate of the filter in the options.
-        wanted_fpr: f64,
-    },
-    /// The filters under one budget take more than it, or much less.
-    Budget {
-        /// Bytes of the filters.
-        filter_bytes: u64,
-        /// The budget.
-        budget_bytes: u64,
-    },
-    /// The observed rate is above the expected rate of the current tables.
-    AboveExpected {
-        /// The level.
-        level: usize,
-        /// The observed rate.
-        observed_fpr: f64,
-        /// The lower end of its 95 % interval.
-        low: f64,
-        /// The highest expected rate of a table of the level.
-        expected_fpr: f64,
-    },
-    /// A filter with 32-bit hashes has so many keys that their hashes collide.
-    ShortHash {
-        /// The level.
-        level: usize,
-        /// Number of the table's file.
-        table: u64,
-        /// The encoding's label.
-        encoding: String,
-        /// Keys of one filter.
-        keys: u64,
-        /// The expected rate with that many keys.
-        expected_fpr: f64,
-        /// The rate without collisions.
-        few_keys_fpr: f64,
-    },
-    /// Filters are damaged, so lookups do not use them; answers stay right.
-    Damaged {
-        /// Their level.
-        level: usize,
-        /// How many tables.
-        tables: u64,
-        /// Number of the first table's file.
-        table: u64,
-        /// The damage of the filter of that table.
-        damage: FilterDamage,
-        /// Searches of the level's tables that asked no filter, since counting began.
-        not_consulted: u64,
-    },
-    /// Filters could not be read, in a report that did not check them for damage.
-    Unreadable {
-        /// How many times, since counting began.
-        errors: u64,
-    },
-    /// All filters together are larger than the cache.
-    LargerThanCache {
-        /// Bytes of the filters.
-        filter_bytes: u64,
-        /// Bytes of the cache.
-        cache_bytes: u64,
-    },
-    /// Filters that are read whole are larger than the memory in which they may be pinned.
-    LargerThanPinned {
-        /// Bytes of the filters in the full and block-based layouts.
-        filter_bytes: u64,
-        /// Bytes that may be pinned.
-        pinned_bytes_max: u64,
-    },
-    /// Nearly every lookup that asks the filters of a level finds its key there.
-    DoesNotPay {
-        /// The level.
-        level: usize,
-        /// Lookups that asked.
-        lookups: u64,
-        /// The share of them that found the key.
-        found: f64,
-        /// Bytes of the filters.
-        filter_bytes: u64,
-    },
+pub struct FilterFinding {
+    /// A name of the problem for programs:
+    ///
+    /// - `no-filter`: tables have no filter though the options ask for one.
+    /// - `unknown-policy`: filters are not asked, because their policy or prefix extractor is not
+    ///   registered.
+    /// - `weaker`: filters have a clearly higher rate than those that the options ask for.
+    /// - `budget`: the filters under one budget take more than it, or much less.
+    /// - `above-expected`: the observed rate is above the expected rate of the current tables.
+    /// - `short-hash`: a filter with 32-bit hashes has so many keys that their hashes collide.
+    /// - `damaged`: filters are damaged, so lookups do not use them; answers stay right.
+    /// - `unreadable`: filters could not be read, in a report that did not check them for damage.
+    /// - `larger-than-cache`: all filters together are larger than the cache.
+    /// - `larger-than-pinned`: filters that are read whole are larger than the memory in which they
+    ///   may be pinned.
+    /// - `does-not-pay`: nearly every lookup that asks the filters of a level finds its key there.
+    pub kind: &'static str,
+    /// What the problem is and what to do, in words.
+    pub what: String,
+    /// The figures that the words contain, by name: `level`, the `table` or the number of `tables`,
+    /// rates, bytes.
+    pub figures: Vec<(&'static str, FindingFigure)>,
+}
+
+/// A figure of a [`FilterFinding`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum FindingFigure {
+    /// A number, such as bytes.
+    Count(u64),
+    /// A share, from 0 to 1.
+    Rate(f64),
+    /// The name of a policy or an encoding.
+    Name(String),
+}
+
+impl fmt::Display for FilterFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
 }
 
 impl FilterFinding {
-    /// A name of the problem for programs.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            FilterFinding::NoFilter { .. } => "no-filter",
-            FilterFinding::UnknownPolicy { .. } => "unknown-policy",
-            FilterFinding::Weaker { .. } => "weaker",
-            FilterFinding::Budget { .. } => "budget",
-            FilterFinding::AboveExpected { .. } => "above-expected",
-            FilterFinding::ShortHash { .. } => "short-hash",
-            FilterFinding::Damaged { .. } => "damaged",
-            FilterFinding::Unreadable { .. } => "unreadable",
-            FilterFinding::LargerThanCache { .. } => "larger-than-cache",
-            FilterFinding::LargerThanPinned { .. } => "larger-than-pinned",
-            FilterFinding::DoesNotPay { .. } => "does-not-pay",
-        }
+    fn of_level(level: usize, kind: &'static str, what: String) -> Self {
+        FilterFinding { kind, what: format!("level {level}: {what}"), figures: Vec::new() }
+            .with("level", Count(level as u64))
+    }
+
+    fn of_all(kind: &'static str, what: String) -> Self {
+        FilterFinding { kind, what, figures: Vec::new() }
+    }
+
+    fn with(mut self, name: &'static str, figure: FindingFigure) -> Self {
+        self.figures.push((name, figure));
+        self
     }
 }
 
@@ -179,85 +111,7 @@ const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cach
 const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
     block_cache_bytes or filter_pinned_share, or rebuild them partitioned";
 
-fn fmt_budget(f: &mut fmt::Formatter<'_>, filter_bytes: u64, budget_bytes: u64) -> fmt::Result {
-    let (has, may) = (bytes(filter_bytes), bytes(budget_bytes));
-    let share = 100.0 * filter_bytes as f64 / budget_bytes.max(1) as f64;
-    write!(f, "the filters take {has}, {share:.0} % of their budget of {may}; ")?;
-    f.write_str("compactions change that, and rebuilding the filters does it now")
-}
-
-impl fmt::Display for FilterFinding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FilterFinding::NoFilter { level, tables } => {
-                write!(f, "level {level}: {} without a filter, searched by ", table(*tables))?;
-                f.write_str("every lookup in their range; rebuild the filters")
-            }
-            FilterFinding::UnknownPolicy { level, tables, policy } => {
-                let (tables, policy) = (table(*tables), policy.escape_debug());
-                write!(f, "level {level}: {tables} with filters of the policy \"{policy}\", ")?;
-                f.write_str(UNKNOWN_POLICY)
-            }
-            FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr } => {
-                let (has, wants) = (percent(*expected_fpr), percent(*wanted_fpr));
-                write!(f, "level {level}: {} with filters that let up to ", table(*tables))?;
-                write!(f, "{has} through, where the options ask for {wants}; ")?;
-                f.write_str("rebuild the filters")
-            }
-            FilterFinding::Budget { filter_bytes, budget_bytes } => {
-                fmt_budget(f, *filter_bytes, *budget_bytes)
-            }
-            FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => {
-                write!(f, "level {level}: {} false positives observed, ", percent(*observed_fpr))?;
-                write!(f, "at least {} by the 95 % interval, ", percent(*low))?;
-                write!(f, "where {} are expected; {COUNT_AFRESH}", percent(*expected_fpr))
-            }
-            FilterFinding::ShortHash {
-                level,
-                table,
-                encoding,
-                keys,
-                expected_fpr,
-                few_keys_fpr,
-            } => {
-                write!(f, "level {level}: table {table} has {keys} keys in one filter of ")?;
-                write!(f, "{encoding}, whose hash of 32 bits is too short for them: ")?;
-                let (expected, few) = (percent(*expected_fpr), percent(*few_keys_fpr));
-                write!(f, "{expected} false positives are expected instead of {few}; ")?;
-                f.write_str("rebuild the filters with fast-local-bloom, or partitioned")
-            }
-            FilterFinding::Damaged { level, tables, table: number, damage, not_consulted } => {
-                write!(f, "level {level}: {} with a damaged filter ", table(*tables))?;
-                write!(
-                    f,
-                    "(table {number} at byte {}: {}), searched without it; ",
-                    damage.offset, damage.what
-                )?;
-                write!(f, "{not_consulted} searches asked no filter so far; rebuild the filters")
-            }
-            FilterFinding::Unreadable { errors } => {
-                write!(f, "filters could not be read {errors} times since counting began; ")?;
-                f.write_str(WHICH_DAMAGED)
-            }
-            FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
-                let (filters, cache) = (bytes(*filter_bytes), bytes(*cache_bytes));
-                write!(f, "filters take {filters}, more than the cache of {cache}, {BEYOND_CACHE}")
-            }
-            FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max } => {
-                let (filters, most) = (bytes(*filter_bytes), bytes(*pinned_bytes_max));
-                write!(f, "filters that are read whole take {filters}, and {most} {BEYOND_SHARE}")
-            }
-            FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => {
-                write!(f, "level {level}: {} of {lookups} lookups that asked ", percent(*found))?;
-                write!(f, "found their key, so its filters ({}) save ", bytes(*filter_bytes))?;
-                write!(f, "little; Options::filter_at_level({level}, Filter::none()) saves ")?;
-                f.write_str("their memory")
-            }
-        }
-    }
-}
-
-fn table(count: u64) -> String {
+fn tables_of(count: u64) -> String {
     if count == 1 { "1 table".into() } else { format!("{count} tables") }
 }
 
@@ -277,8 +131,10 @@ impl FilterReport {
     pub fn findings(&self) -> Vec<FilterFinding> {
         let mut findings = Vec::new();
         for level in 0..self.wanted.len().max(self.stats.levels.len()) {
-            self.kinds(level, &mut findings);
             let counts = self.stats.levels.get(level).cloned().unwrap_or_default();
+            findings.extend(self.without_filter(level));
+            findings.extend(self.unknown_policies(level));
+            findings.extend(self.weaker(level));
             findings.extend(self.damaged(level, &counts));
             findings.extend(self.above_expected(level, &counts));
             findings.extend(self.short_hash(level));
@@ -290,22 +146,159 @@ impl FilterReport {
         findings
     }
 
-    fn damaged(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
-        let damaged = || self.level(level).filter(|table| table.damage.is_some());
-        let first = damaged().next()?;
-        Some(FilterFinding::Damaged {
-            level,
-            tables: damaged().count() as u64,
-            table: first.table,
-            damage: first.damage.clone()?,
-            not_consulted: counts.not_consulted,
+    /// The filter in the options for `level`.
+    fn wanted(&self, level: usize) -> Option<&WantedFilter> {
+        self.wanted.get(level).and_then(Option::as_ref)
+    }
+
+    fn without_filter(&self, level: usize) -> Option<FilterFinding> {
+        self.wanted(level)?;
+        let tables = self.level(level).filter(|table| table.policy.is_empty()).count() as u64;
+        let what = format!(
+            "{} without a filter, searched by every lookup in their range; rebuild the filters",
+            tables_of(tables)
+        );
+        let finding = FilterFinding::of_level(level, "no-filter", what);
+        (tables > 0).then(|| finding.with("tables", Count(tables)))
+    }
+
+    fn unknown_policies(&self, level: usize) -> impl Iterator<Item = FilterFinding> {
+        let groups = self.groups(level).into_iter();
+        let unknown = groups.filter(|group| !group.like.is_asked && !group.like.policy.is_empty());
+        unknown.map(move |group| {
+            let (tables, policy) = (group.tables, group.like.policy);
+            let name = policy.escape_debug();
+            let what = format!(
+                "{} with filters of the policy \"{name}\", {UNKNOWN_POLICY}",
+                tables_of(tables)
+            );
+            FilterFinding::of_level(level, "unknown-policy", what)
+                .with("tables", Count(tables))
+                .with("policy", Name(policy))
         })
+    }
+
+    fn weaker(&self, level: usize) -> Option<FilterFinding> {
+        let wanted = self.wanted(level)?;
+        let wanted_fpr = wanted.expected_fpr?;
+        // Filters under a budget are judged together.
+        let judged = self.level(level).filter(|table| table.is_asked && !table.shares_budget);
+        let weak = judged.filter(|table| !has_wanted_bits(table, wanted));
+        let rates = weak.filter_map(|table| table.expected_fpr);
+        let rates: Vec<f64> = rates.filter(|rate| *rate > MARGIN * wanted_fpr).collect();
+        let (tables, expected_fpr) = (rates.len() as u64, rates.into_iter().reduce(f64::max)?);
+        let what = format!(
+            "{} with filters that let up to {} through, where the options ask for {}; rebuild the \
+             filters",
+            tables_of(tables),
+            percent(expected_fpr),
+            percent(wanted_fpr)
+        );
+        let finding = FilterFinding::of_level(level, "weaker", what)
+            .with("tables", Count(tables))
+            .with("expected_fpr", Rate(expected_fpr))
+            .with("wanted_fpr", Rate(wanted_fpr));
+        Some(finding)
+    }
+
+    fn damaged(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
+        let damaged: Vec<_> = self.level(level).filter(|table| table.damage.is_some()).collect();
+        let (tables, first) = (damaged.len() as u64, damaged.first()?);
+        let (table, damage) = (first.table, first.damage.as_ref()?);
+        let (offset, searches) = (damage.offset, counts.not_consulted);
+        let what = format!(
+            "{} with a damaged filter (table {table} at byte {offset}: {}), searched without it; \
+             {searches} searches asked no filter so far; rebuild the filters",
+            tables_of(tables),
+            damage.what
+        );
+        let finding = FilterFinding::of_level(level, "damaged", what)
+            .with("tables", Count(tables))
+            .with("table", Count(table))
+            .with("offset", Count(offset))
+            .with("not_consulted", Count(searches));
+        Some(finding)
+    }
+
+    fn above_expected(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
+        let observed_fpr = counts.observed_fpr()?;
+        let (low, _) = counts.observed_fpr_interval()?;
+        // If one policy does not know its rate, the expected rate of the level is unknown.
+        let asked = self.level(level).filter(|table| table.is_asked);
+        let expected: Option<Vec<f64>> = asked.map(|table| table.expected_fpr).collect();
+        let expected_fpr = expected?.into_iter().reduce(f64::max)?;
+        let what = format!(
+            "{} false positives observed, at least {} by the 95 % interval, where {} are expected; \
+             {COUNT_AFRESH}",
+            percent(observed_fpr),
+            percent(low),
+            percent(expected_fpr)
+        );
+        let finding = FilterFinding::of_level(level, "above-expected", what)
+            .with("observed_fpr", Rate(observed_fpr))
+            .with("low", Rate(low))
+            .with("expected_fpr", Rate(expected_fpr));
+        let lookups = counts.negatives + counts.false_positives;
+        (lookups >= LOOKUPS_MIN && low > MARGIN * expected_fpr).then_some(finding)
+    }
+
+    /// The table of the level with the most keys in one filter, if its hash is too short.
+    fn short_hash(&self, level: usize) -> Option<FilterFinding> {
+        let large = self.level(level).filter(|table| table.keys_per_filter > SHORT_HASH_KEYS);
+        let lost = large.filter_map(|table| {
+            let millibits = (1_000.0 * table.asked_bits_per_key?).round() as u64;
+            let encoding = Encoding::of_table(&table.encoding, millibits)?;
+            let expected_fpr = encoding.expected_fpr_of(table.keys_per_filter)?;
+            let equal_hash = encoding.equal_hash_rate(table.keys_per_filter)?;
+            let few_keys_fpr = (expected_fpr - equal_hash) / (1.0 - equal_hash);
+            (expected_fpr > few_keys_fpr).then_some((table, expected_fpr, few_keys_fpr))
+        });
+        let worst = lost.max_by_key(|(table, ..)| table.keys_per_filter);
+        let (FilterFacts { table, encoding, keys_per_filter: keys, .. }, expected_fpr, few) =
+            worst?;
+        let what = format!(
+            "table {table} has {keys} keys in one filter of {encoding}, whose hash of 32 bits is \
+             too short for them: {} false positives are expected instead of {}; rebuild the \
+             filters with fast-local-bloom, or partitioned",
+            percent(expected_fpr),
+            percent(few)
+        );
+        let finding = FilterFinding::of_level(level, "short-hash", what)
+            .with("table", Count(*table))
+            .with("encoding", Name(encoding.clone()))
+            .with("keys", Count(*keys))
+            .with("expected_fpr", Rate(expected_fpr))
+            .with("few_keys_fpr", Rate(few));
+        Some(finding)
+    }
+
+    fn does_not_pay(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
+        let asked = self.level(level).filter(|table| table.is_asked);
+        let filter_bytes: u64 = asked.map(|table| table.bytes).sum();
+        let lookups = counts.negatives + counts.true_positives + counts.false_positives;
+        let found = counts.true_positives as f64 / lookups.max(1) as f64;
+        let what = format!(
+            "{} of {lookups} lookups that asked found their key, so its filters ({}) save little; \
+             Options::filter_at_level({level}, Filter::none()) saves their memory",
+            percent(found),
+            bytes(filter_bytes)
+        );
+        let finding = FilterFinding::of_level(level, "does-not-pay", what)
+            .with("lookups", Count(lookups))
+            .with("found", Rate(found))
+            .with("filter_bytes", Count(filter_bytes));
+        let is_useless = lookups >= LOOKUPS_MIN && found >= FOUND_SHARE;
+        (filter_bytes > 0 && is_useless).then_some(finding)
     }
 
     /// A report that read all filters knows the damaged ones, so it ignores the counter.
     fn unreadable(&self) -> Option<FilterFinding> {
         let errors = self.stats.filter_errors;
-        (errors > 0 && !self.were_read).then_some(FilterFinding::Unreadable { errors })
+        let what = format!(
+            "filters could not be read {errors} times since counting began; {WHICH_DAMAGED}"
+        );
+        let finding = FilterFinding::of_all("unreadable", what).with("errors", Count(errors));
+        (errors > 0 && !self.were_read).then_some(finding)
     }
 
     fn off_budget(&self) -> Option<FilterFinding> {
@@ -317,107 +310,47 @@ impl FilterReport {
         let rounding = 64 * tables().count() as u64;
         let [least, most] = BUDGET_USED.map(|share| (share * budget_bytes as f64) as u64);
         let is_short = filter_bytes + rounding < least.min(BITS_ENOUGH * keys / 8);
-        (is_short || filter_bytes > most + rounding)
-            .then_some(FilterFinding::Budget { filter_bytes, budget_bytes })
-    }
-
-    /// Problems of the filters themselves: missing, unknown, weak.
-    fn kinds(&self, level: usize, findings: &mut Vec<FilterFinding>) {
-        let wanted = self.wanted.get(level).and_then(Option::as_ref);
-        let count = |is: &dyn Fn(&FilterFacts) -> bool| {
-            self.level(level).filter(|table| is(table)).count() as u64
-        };
-        let tables = count(&|table| table.policy.is_empty());
-        if tables > 0 && wanted.is_some() {
-            findings.push(FilterFinding::NoFilter { level, tables });
-        }
-        for group in self.groups(level) {
-            if !group.like.is_asked && !group.like.policy.is_empty() {
-                let (tables, policy) = (group.tables, group.like.policy);
-                findings.push(FilterFinding::UnknownPolicy { level, tables, policy });
-            }
-        }
-        let Some(wanted) = wanted else { return };
-        let Some(wanted_fpr) = wanted.expected_fpr else { return };
-        let is_weaker = |table: &FilterFacts| {
-            let lets_more_through = table.expected_fpr.is_some_and(|fpr| fpr > MARGIN * wanted_fpr);
-            // Filters under a budget are judged together.
-            let is_judged = table.is_asked && !table.shares_budget;
-            is_judged && lets_more_through && !has_wanted_bits(table, wanted)
-        };
-        let tables = count(&is_weaker);
-        if tables > 0 {
-            let rates = self.level(level).filter(|table| is_weaker(table));
-            let rates = rates.filter_map(|table| table.expected_fpr);
-            let expected_fpr = rates.fold(0.0, f64::max);
-            findings.push(FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr });
-        }
-    }
-
-    fn above_expected(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
-        let observed_fpr = counts.observed_fpr()?;
-        let (low, _) = counts.observed_fpr_interval()?;
-        // If one policy does not know its rate, the expected rate of the level is unknown.
-        let asked = self.level(level).filter(|table| table.is_asked);
-        let expected: Option<Vec<f64>> = asked.map(|table| table.expected_fpr).collect();
-        let expected_fpr = expected?.into_iter().reduce(f64::max)?;
-        (counts.negatives + counts.false_positives >= LOOKUPS_MIN && low > MARGIN * expected_fpr)
-            .then_some(FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr })
-    }
-
-    /// The table of the level with the most keys in one filter, if its hash is too short.
-    fn short_hash(&self, level: usize) -> Option<FilterFinding> {
-        let large = self.level(level).filter(|table| table.keys_per_filter > SHORT_HASH_KEYS);
-        let lost = large.filter_map(|table| {
-            let millibits = (1_000.0 * table.asked_bits_per_key?).round() as u64;
-            let encoding = Encoding::of_table(&table.encoding, millibits)?;
-            let keys = table.keys_per_filter;
-            let expected_fpr = encoding.expected_fpr_of(keys)?;
-            let equal_hash = encoding.equal_hash_rate(keys)?;
-            let few_keys_fpr = (expected_fpr - equal_hash) / (1.0 - equal_hash);
-            let (table, encoding) = (table.table, table.encoding.clone());
-            (expected_fpr > few_keys_fpr).then_some(FilterFinding::ShortHash {
-                level,
-                table,
-                encoding,
-                keys,
-                expected_fpr,
-                few_keys_fpr,
-            })
-        });
-        lost.max_by_key(|finding| match finding {
-            FilterFinding::ShortHash { keys, .. } => *keys,
-            _ => 0,
-        })
-    }
-
-    fn does_not_pay(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
-        let asked = self.level(level).filter(|table| table.is_asked);
-        let filter_bytes: u64 = asked.map(|table| table.bytes).sum();
-        let lookups = counts.negatives + counts.true_positives + counts.false_positives;
-        let found = counts.true_positives as f64 / lookups.max(1) as f64;
-        (filter_bytes > 0 && lookups >= LOOKUPS_MIN && found >= FOUND_SHARE)
-            .then_some(FilterFinding::DoesNotPay { level, lookups, found, filter_bytes })
+        let share = 100.0 * filter_bytes as f64 / budget_bytes.max(1) as f64;
+        let what = format!(
+            "the filters take {}, {share:.0} % of their budget of {}; compactions change that, and \
+             rebuilding the filters does it now",
+            bytes(filter_bytes),
+            bytes(budget_bytes)
+        );
+        let finding = FilterFinding::of_all("budget", what)
+            .with("filter_bytes", Count(filter_bytes))
+            .with("budget_bytes", Count(budget_bytes));
+        (is_short || filter_bytes > most + rounding).then_some(finding)
     }
 
     fn too_large(&self) -> Option<FilterFinding> {
         let asked = || self.tables.iter().filter(|table| table.is_asked);
-        let filter_bytes: u64 = asked().map(|table| table.bytes).sum();
-        let cache_bytes = self.stats.cache_capacity_bytes;
-        if filter_bytes > cache_bytes {
-            return Some(FilterFinding::LargerThanCache { filter_bytes, cache_bytes });
-        }
+        let all: u64 = asked().map(|table| table.bytes).sum();
         let whole = asked().filter(|table| !table.layout.starts_with("partitioned"));
-        let filter_bytes: u64 = whole.map(|table| table.bytes).sum();
-        let pinned_bytes_max = self.pinned_bytes_max;
-        (filter_bytes > pinned_bytes_max)
-            .then_some(FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max })
+        let whole: u64 = whole.map(|table| table.bytes).sum();
+        let (cache, pinned) = (self.stats.cache_capacity_bytes, self.pinned_bytes_max);
+        if all > cache {
+            let (take, most) = (bytes(all), bytes(cache));
+            let what =
+                format!("filters take {take}, more than the cache of {most}, {BEYOND_CACHE}");
+            let finding = FilterFinding::of_all("larger-than-cache", what)
+                .with("filter_bytes", Count(all))
+                .with("cache_bytes", Count(cache));
+            return Some(finding);
+        }
+        let (take, most) = (bytes(whole), bytes(pinned));
+        let what = format!("filters that are read whole take {take}, and {most} {BEYOND_SHARE}");
+        let finding = FilterFinding::of_all("larger-than-pinned", what)
+            .with("filter_bytes", Count(whole))
+            .with("pinned_bytes_max", Count(pinned));
+        (whole > pinned).then_some(finding)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::filter_report::FilterDamage;
     use crate::base::stats::report::Stats;
 
     fn table(encoding: &str, bits: f64, keys: u64) -> FilterFacts {
@@ -472,7 +405,7 @@ mod tests {
             let text = finding.to_string();
             assert!(text.contains(';') && text.len() > 60 && !text.contains('\n'), "{text}");
         }
-        findings.iter().map(FilterFinding::kind).collect()
+        findings.iter().map(|finding| finding.kind).collect()
     }
 
     fn good() -> FilterFacts {

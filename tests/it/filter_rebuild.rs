@@ -9,8 +9,8 @@ use crate::support::rng::Rng;
 use crate::support::stores::{as_env, files, files_ending, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{
-    Db, Error, Filter, FilterFinding, FilterLayout, FilterRebuild, FilterReport, LevelStats,
-    Options, Remedy, inspect,
+    Db, Error, Filter, FilterLayout, FilterRebuild, FilterReport, LevelStats, Options, Remedy,
+    inspect,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,7 +180,7 @@ fn filter_offset(env: &MemEnv, table: &Path, partition: bool) -> usize {
 }
 
 fn kinds(report: &FilterReport) -> Vec<&'static str> {
-    report.findings().iter().map(FilterFinding::kind).collect()
+    report.findings().iter().map(|finding| finding.kind).collect()
 }
 
 /// A flipped byte in the filter of every table is found without a lookup and gives no wrong answer.

@@ -12,8 +12,8 @@ use crate::output::{Output, Shown};
 use crate::text::counted;
 use clap::Args;
 use serde_json::json;
-use siftdb::CompactRangeOptions;
 use siftdb::experiment::bytes;
+use siftdb::{CompactRangeOptions, Options, Stats};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -49,19 +49,13 @@ impl Compact {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let range = self.spelling.range(self.from, self.to)?;
         let options = CompactRangeOptions::new().force(self.force);
-        let db = self.database.open_to_write()?;
-        db.flush()?;
-        let before = db.stats();
-        let total = before.total().bytes;
-        watched(
-            "compact",
-            &db,
-            total,
-            |stats| stats.compaction_bytes_read,
-            |db| db.compact_range_with(range, &options),
-        )?;
-        let after = db.stats();
-        db.close()?;
+        let (before, after) = self.database.write(Options::new(), |db| {
+            db.flush()?;
+            let before = db.stats();
+            let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
+            watched("compact", db, total, read, |db| db.compact_range_with(range, &options))?;
+            Ok((before, db.stats()))
+        })?;
         let work = after.since(&before);
         let (before, after) = (before.total(), after.total());
         let json = json!({
@@ -75,10 +69,9 @@ impl Compact {
         output.show(json, |out| {
             let [then, now] = [&before, &after]
                 .map(|total| format!("{}, {}", counted(total.tables, "table"), bytes(total.bytes)));
-            let (read, wrote) =
-                (bytes(work.compaction_bytes_read), bytes(work.compaction_bytes_written));
-            writeln!(out, "{then} before; {now} now; read {read}, wrote {wrote}")?;
-            Ok(())
+            let [read, wrote] =
+                [work.compaction_bytes_read, work.compaction_bytes_written].map(bytes);
+            writeln!(out, "{then} before; {now} now; read {read}, wrote {wrote}")
         })
     }
 }

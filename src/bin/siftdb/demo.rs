@@ -9,7 +9,7 @@ use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
 use crate::interrupt::{on_interrupt, wait_if_interrupted};
-use crate::json::{joined, path_field};
+use crate::json::{fields, joined, list, path_field};
 use crate::load::{next_line, open_lines};
 use crate::numbers::count;
 use crate::output::{Output, Shown};
@@ -107,7 +107,7 @@ impl Demo {
         let report = measure(&settings, &keys)?;
         let shown = output.show(self.report_json(&keys, &report), |out| {
             writeln!(out, "siftdb {} demo: {}\n", env!("CARGO_PKG_VERSION"), self.heading(&keys))?;
-            Ok(writeln!(out, "{report}")?)
+            writeln!(out, "{report}")
         })?;
         if self.keep {
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Demo {
         if report.faults.is_empty() {
             Ok(shown)
         } else {
-            Err(Failure::Fault(format!("{} counts disagree", report.faults.len())))
+            Err(Failure::fault(format!("{} counts disagree", report.faults.len())))
         }
     }
 
@@ -134,8 +134,7 @@ impl Demo {
             let (bytes, limit) = (line.len(), KeySet::KEY_BYTES_MAX);
             if bytes > limit {
                 let what = format!("a key of {bytes} bytes; at most {limit} are allowed");
-                let (file, cause) = (path.clone(), Box::new(Failure::Usage(what)));
-                return Err(Failure::Line { file, line: number, cause, written: None });
+                return Err(Failure::usage(what).at_line(path, number, None));
             }
             if !line.is_empty() {
                 keys.push(line.clone());
@@ -163,36 +162,28 @@ impl Demo {
     }
 
     fn report_json(&self, keys: &KeySet, report: &Report) -> Value {
-        let databases = report.databases.iter().map(|facts| {
-            json!({
-                "column": facts.column.name(),
-                "tables": facts.tables,
-                "entries": facts.total.entries,
-                "data_blocks": facts.total.data_blocks,
-                "data_bytes": facts.total.data_bytes,
-                "filter_bytes": facts.total.filter_bytes,
-                "index_bytes": facts.total.index_bytes,
-            })
+        let databases = list(&report.databases, |facts| {
+            joined([
+                json!({ "column": facts.column.name(), "tables": facts.tables }),
+                fields!(facts.total; entries, data_blocks, data_bytes, filter_bytes, index_bytes),
+            ])
         });
         let input = match &self.input {
             Some(path) => path_field("input", path),
             None => json!({ "input": null }),
         };
-        let faults = report.faults.iter().map(|fault| json!({ "what": fault }));
-        let figures = json!({
-            "siftdb": env!("CARGO_PKG_VERSION"),
-            "keys": keys.len(),
-            "key_bytes": keys.bytes(),
-            "value_bytes": self.value_bytes,
-            "encoding": self.encoding,
-            "bits": self.bits,
-            "seed": self.seed,
-            "lookups": self.lookups,
-            "databases": databases.collect::<Vec<_>>(),
-            "acts": report.acts.iter().map(act_json).collect::<Vec<_>>(),
-            "faults": faults.collect::<Vec<_>>(),
-        });
-        joined([figures, input])
+        joined([
+            fields!(self; value_bytes, encoding, bits, seed, lookups),
+            json!({
+                "siftdb": env!("CARGO_PKG_VERSION"),
+                "keys": keys.len(),
+                "key_bytes": keys.bytes(),
+                "databases": databases,
+                "acts": list(&report.acts, act_json),
+                "faults": list(&report.faults, |fault| json!({ "what": fault })),
+            }),
+            input,
+        ])
     }
 }
 
@@ -220,24 +211,24 @@ fn explain_command(database: &Path, key: &[u8]) -> String {
 }
 
 fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {
-    let mut bars: Option<(Stage, Bar)> = None;
+    let mut shown: Option<(Stage, Bar)> = None;
     let report = run(settings, keys, &mut |progress| {
         wait_if_interrupted();
-        let name = match progress.stage {
-            Stage::Load => "load",
-            Stage::LookUp => "look up",
-        };
-        match &bars {
-            Some((stage, bar)) if *stage == progress.stage => bar.set(progress.done),
-            _ => {
-                if let Some((_, finished)) = bars.take() {
-                    finished.finish("done");
-                }
-                bars = Some((progress.stage, Bar::keys(name, Some(progress.total))));
+        if shown.as_ref().is_none_or(|(stage, _)| *stage != progress.stage) {
+            let name = match progress.stage {
+                Stage::Load => "load",
+                Stage::LookUp => "look up",
+            };
+            let bar = Bar::keys(name, Some(progress.total));
+            if let Some((_, finished)) = shown.replace((progress.stage, bar)) {
+                finished.finish("done");
             }
         }
+        if let Some((_, bar)) = &shown {
+            bar.set(progress.done);
+        }
     });
-    if let Some((_, bar)) = bars {
+    if let Some((_, bar)) = shown {
         bar.finish("done");
     }
     Ok(report?)
@@ -249,37 +240,25 @@ fn act_json(act: &Act) -> Value {
         ActKind::Present => "present",
         ActKind::Starved => "starved",
     };
-    let columns = act.columns.iter().map(|(column, one)| column_json(act, *column, one));
-    json!({
-        "act": kind,
-        "cache_bytes": act.cache_bytes,
-        "columns": columns.collect::<Vec<_>>(),
-    })
+    let columns = list(&act.columns, |(column, one)| column_json(act, *column, one));
+    json!({ "act": kind, "cache_bytes": act.cache_bytes, "columns": columns })
 }
 
 fn column_json(act: &Act, column: Column, measured: &Measurement) -> Value {
     let total = &measured.total;
-    json!({
-        "column": column.name(),
-        "lookups": measured.lookups,
-        "found": measured.found,
-        "data_blocks": total.data_blocks(),
-        "data_blocks_read": total.data_blocks_read,
-        "data_reads_saved": act.data_reads_saved(column),
-        "data_bytes_read": total.data_bytes_read,
-        "index_seeks": total.index_seeks,
-        "index_blocks_read": total.index_blocks_read,
-        "index_bytes_read": total.index_bytes_read,
-        "filter_blocks_read": total.filter_blocks_read,
-        "filter_bytes_read": total.filter_bytes_read,
-        "data_blocks_avoided": total.data_blocks_avoided(),
-        "false_positives": total.false_positives,
-        "filter_answers_absent": total.false_positives + total.negatives,
-        "observed_fpr": total.observed_fpr(),
-        "expected_fpr": measured.expected_fpr,
-        "p50_nanos": measured.p50_nanos,
-        "p99_nanos": measured.p99_nanos,
-        "env_read_calls": measured.env_read_calls,
-        "env_bytes_read": measured.env_bytes_read,
-    })
+    joined([
+        fields!(measured;
+            lookups, found, expected_fpr, p50_nanos, p99_nanos, env_read_calls, env_bytes_read),
+        fields!(total;
+            data_blocks_read, data_bytes_read, index_seeks, index_blocks_read, index_bytes_read,
+            filter_blocks_read, filter_bytes_read, false_positives),
+        json!({
+            "column": column.name(),
+            "data_blocks": total.data_blocks(),
+            "data_reads_saved": act.data_reads_saved(column),
+            "data_blocks_avoided": total.data_blocks_avoided(),
+            "filter_answers_absent": total.false_positives + total.negatives,
+            "observed_fpr": total.observed_fpr(),
+        }),
+    ])
 }

@@ -6,13 +6,13 @@
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;
-use crate::json::{bytes_field, joined};
+use crate::json::{bytes_field, fields, joined, list};
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::{
     Explain as Explained, ExplainOutcome, ExplainPlace, ExplainStep, FilterAnswer, FilterSource,
-    ReadOptions,
+    Options, ReadOptions,
 };
 use std::ffi::OsString;
 use std::io::Write;
@@ -53,32 +53,27 @@ pub struct Explain {
 impl Explain {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
-        let db = self.database.open_to_read()?;
         let options = ReadOptions::new().use_filters(!self.no_filters);
-        let explain = db.explain_with(&key, &options)?;
-        db.close()?;
-        output.show(explain_json(&explain), |out| Ok(writeln!(out, "{explain}")?))
+        let explain =
+            self.database.read(Options::new(), |db| Ok(db.explain_with(&key, &options)?))?;
+        output.show(explain_json(&explain), |out| writeln!(out, "{explain}"))
     }
 }
 
 fn explain_json(explain: &Explained) -> Value {
     joined([
         bytes_field("key", &explain.key),
+        fields!(explain;
+            sequence, out_of_range, data_blocks, bytes_read, data_blocks_without_filters),
         json!({
-            "sequence": explain.sequence,
             "found": explain.value.is_some(),
             "value_bytes": explain.value.as_ref().map(|value| value.len()),
-            "steps": explain.steps.iter().map(step_json).collect::<Vec<_>>(),
-            "out_of_range": explain.out_of_range,
-            "data_blocks": explain.data_blocks,
-            "bytes_read": explain.bytes_read,
-            "data_blocks_without_filters": explain.data_blocks_without_filters,
+            "steps": list(&explain.steps, step_json),
         }),
     ])
 }
 
 fn step_json(step: &ExplainStep) -> Value {
-    let touched = &step.touched;
     json!({
         "place": match step.place {
             ExplainPlace::Memtable(age) => json!({ "memtable_age": age }),
@@ -99,13 +94,8 @@ fn step_json(step: &ExplainStep) -> Value {
             }),
             "bytes_read": step.filter.bytes_read,
         },
-        "touched": {
-            "index_seeks": touched.index_seeks,
-            "index_bytes_read": touched.index_bytes_read,
-            "data_blocks_cached": touched.data_blocks_cached,
-            "data_blocks_read": touched.data_blocks_read,
-            "data_bytes_read": touched.data_bytes_read,
-        },
+        "touched": fields!(step.touched;
+            index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read, data_bytes_read),
         "outcome": match step.outcome {
             ExplainOutcome::Found => "found",
             ExplainOutcome::Deleted => "deleted",

@@ -10,30 +10,14 @@ use crate::json::{FORMAT, error_json, joined, path_field};
 use serde_json::{Value, json};
 use siftdb::Error;
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-/// The failure of a command.
+/// The failure of a command: its exit code, and each error as a sentence and as an object.
 #[derive(Debug)]
-pub enum Failure {
-    /// The key is not there.
-    NotFound,
-    /// A wrong argument, or an unusable line of input.
-    Usage(String),
-    /// An error of the database.
-    Database(Error),
-    /// An I/O error of the output, or of a file outside the database.
-    Io { what: PathBuf, source: std::io::Error },
-    /// A line of an input file, and how many lines were written before it.
-    Line { file: PathBuf, line: u64, cause: Box<Failure>, written: Option<u64> },
-    /// Damaged tables; at least one.
-    Tables(Vec<Error>),
-    /// A directory without a database, and advice.
-    NoDatabase { directory: PathBuf, advice: Option<&'static str> },
-    /// Counts that disagree.
-    Fault(String),
-    /// A repair that lost entries; its report is printed.
-    Losses,
+pub struct Failure {
+    code: u8,
+    errors: Vec<(String, Value)>,
 }
 
 /// The result of a command.
@@ -41,137 +25,120 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Failure::Database(error)
+        Failure::damage(&[error])
     }
 }
 
 /// Only output is written with `?` on a bare I/O error.
 impl From<std::io::Error> for Failure {
     fn from(source: std::io::Error) -> Self {
-        Failure::Io { what: PathBuf::from("standard output"), source }
+        Failure::io(Path::new("standard output"), source)
     }
 }
 
 impl Failure {
-    /// A failed call on `path`.
-    pub fn io(path: &Path, source: std::io::Error) -> Self {
-        Failure::Io { what: path.to_path_buf(), source }
+    fn new(code: u8, kind: &str, what: &str) -> Self {
+        let rest = json!({ "path": null, "offset": null, "operation": null, "advice": null });
+        let object = joined([rest, json!({ "kind": kind, "what": what })]);
+        Failure { code, errors: vec![(what.into(), object)] }
     }
 
-    /// True if the reader of the output has closed it.
-    fn is_closed_pipe(&self) -> bool {
-        let kind = match self {
-            Failure::Database(Error::Io { source, .. }) => source.kind(),
-            Failure::Io { source, .. } => source.kind(),
-            Failure::Line { cause, .. } => return cause.is_closed_pipe(),
-            _ => return false,
+    /// The first error with another sentence, with this path and with more fields.
+    fn told(self, sentence: String, path: Option<&Path>, more: Value) -> Self {
+        let object = self.errors.into_iter().next().map(|(_, object)| object);
+        let mut object = joined([object.unwrap_or_default(), more]);
+        if let (Some(path), Some(fields)) = (path, object.as_object_mut()) {
+            // A path that is not UTF-8 has another name.
+            fields.remove("path");
+            object = joined([object, path_field("path", path)]);
+        }
+        Failure { code: self.code, errors: vec![(sentence, object)] }
+    }
+
+    /// The key is not there.
+    pub fn not_found() -> Self {
+        Failure::new(1, "not_found", "no such key").told("not found".into(), None, Value::Null)
+    }
+
+    /// A wrong argument, or an unusable line of input.
+    pub fn usage(what: impl AsRef<str>) -> Self {
+        Failure::new(2, "usage", what.as_ref())
+    }
+
+    /// Counts that disagree.
+    pub fn fault(what: impl AsRef<str>) -> Self {
+        Failure::new(4, "disagreement", what.as_ref())
+    }
+
+    /// A repair that lost entries; its report is printed.
+    pub fn losses() -> Self {
+        let what = "repaired, but entries are lost";
+        let sentence = format!("{what}; the report says which");
+        Failure::new(5, "losses", what).told(sentence, None, Value::Null)
+    }
+
+    /// A directory without a database, and advice.
+    pub fn no_database(directory: &Path, advice: Option<&str>) -> Self {
+        let hint = advice.map_or(String::new(), |advice| format!(" ({advice})"));
+        let sentence = format!("no database in {}{hint}", directory.display());
+        let failure = Failure::new(4, "no_database", "no database in this directory");
+        failure.told(sentence, Some(directory), json!({ "advice": advice }))
+    }
+
+    /// A failed call on the output, or on a file outside the database.
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
+        let code = if source.kind() == ErrorKind::BrokenPipe { 0 } else { 4 };
+        let sentence = format!("{}: {source}", path.display());
+        Failure::new(code, "io", &source.to_string()).told(sentence, Some(path), Value::Null)
+    }
+
+    /// Errors of the database; at least one. Damage decides the exit code.
+    pub fn damage(errors: &[Error]) -> Self {
+        let damaged = errors.iter().find(|error| error.is_corruption());
+        Failure {
+            code: damaged.or(errors.first()).map_or(4, code_of),
+            errors: errors.iter().map(|error| (error.to_string(), error_json(error))).collect(),
+        }
+    }
+
+    /// The same at a line of an input file; `written` lines before it were written.
+    pub fn at_line(self, file: &Path, line: u64, written: Option<u64>) -> Self {
+        let name = file.display().to_string();
+        let message = self.errors.first().map_or("", |(sentence, _)| sentence);
+        // An error of the file itself names it already.
+        let message = message.strip_prefix(&format!("{name}: ")).unwrap_or(message);
+        let rest = match written {
+            None => String::new(),
+            Some(0) => "; nothing was written".into(),
+            Some(lines) => format!("; lines written before it: {lines}"),
         };
-        kind == ErrorKind::BrokenPipe
+        let sentence = format!("{name}: line {line}: {message}{rest}");
+        self.told(sentence, Some(file), json!({ "line": line, "lines_written": written }))
     }
 
     /// Prints it on standard error, as JSON or as text.
     pub fn report(self, json: bool) -> ExitCode {
-        if self.is_closed_pipe() {
-            return ExitCode::SUCCESS;
-        }
-        let code = self.code();
+        let code = self.code;
         let mut stderr = std::io::stderr().lock();
-        // There is no other place to report an error of standard error.
-        if json {
-            for error in self.errors() {
+        // A closed pipe has the code 0: nobody reads on.
+        let errors = self.errors.into_iter().filter(|_| code != 0);
+        for (sentence, error) in errors {
+            // There is no other place to report an error of standard error.
+            let _ = if json {
                 let error = joined([error, json!({ "exit_code": code })]);
-                let _ = writeln!(stderr, "{}", json!({ "format": FORMAT, "error": error }));
-            }
-        } else {
-            for sentence in self.sentences() {
-                let _ = writeln!(stderr, "siftdb: {sentence}");
-            }
+                writeln!(stderr, "{}", json!({ "format": FORMAT, "error": error }))
+            } else {
+                writeln!(stderr, "siftdb: {sentence}")
+            };
         }
         ExitCode::from(code)
     }
-
-    fn code(&self) -> u8 {
-        match self {
-            Failure::NotFound => 1,
-            Failure::Usage(_) => 2,
-            Failure::Database(error) => code_of(error),
-            Failure::Line { cause, .. } => cause.code(),
-            Failure::Tables(errors) => {
-                let damaged = errors.iter().find(|error| error.is_corruption());
-                damaged.or(errors.first()).map_or(4, code_of)
-            }
-            Failure::Io { .. } | Failure::NoDatabase { .. } | Failure::Fault(_) => 4,
-            Failure::Losses => 5,
-        }
-    }
-
-    fn sentences(&self) -> Vec<String> {
-        vec![match self {
-            Failure::NotFound => "not found".into(),
-            Failure::Usage(what) | Failure::Fault(what) => what.clone(),
-            Failure::Database(error) => error.to_string(),
-            Failure::Io { what, source } => format!("{}: {source}", what.display()),
-            Failure::Line { file, line, cause, written } => {
-                let message = match &**cause {
-                    // The file is named already.
-                    Failure::Io { what, source } if what == file => source.to_string(),
-                    other => other.sentences().join("; "),
-                };
-                let written = match written {
-                    None => String::new(),
-                    Some(0) => "; nothing was written".into(),
-                    Some(lines) => format!("; lines written before it: {lines}"),
-                };
-                format!("{}: line {line}: {message}{written}", file.display())
-            }
-            Failure::Tables(errors) => return errors.iter().map(Error::to_string).collect(),
-            Failure::NoDatabase { directory, advice } => {
-                let advice = advice.map_or(String::new(), |advice| format!(" ({advice})"));
-                format!("no database in {}{advice}", directory.display())
-            }
-            Failure::Losses => "repaired, but entries are lost; the report says which".into(),
-        }]
-    }
-
-    /// The same as objects.
-    fn errors(&self) -> Vec<Value> {
-        let own = |kind: &str, what: &str, advice: Option<&str>| {
-            let rest = json!({ "path": null, "offset": null, "operation": null });
-            joined([json!({ "kind": kind, "what": what, "advice": advice }), rest])
-        };
-        vec![match self {
-            Failure::NotFound => own("not_found", "no such key", None),
-            Failure::Usage(what) => own("usage", what, None),
-            Failure::Fault(what) => own("disagreement", what, None),
-            Failure::Losses => own("losses", "repaired, but entries are lost", None),
-            Failure::Database(error) => error_json(error),
-            Failure::Io { what, source } => {
-                let error = own("io", &source.to_string(), None);
-                with_path(error, what)
-            }
-            Failure::Line { file, line, cause, written } => {
-                let cause = cause.errors().into_iter().next().unwrap_or_default();
-                let place = json!({ "line": line, "lines_written": written });
-                joined([with_path(cause, file), place])
-            }
-            Failure::Tables(errors) => return errors.iter().map(error_json).collect(),
-            Failure::NoDatabase { directory, advice } => {
-                with_path(own("no_database", "no database in this directory", *advice), directory)
-            }
-        }]
-    }
-}
-
-fn with_path(mut error: Value, path: &Path) -> Value {
-    if let Some(fields) = error.as_object_mut() {
-        fields.remove("path");
-    }
-    joined([error, path_field("path", path)])
 }
 
 fn code_of(error: &Error) -> u8 {
     match error {
         error if error.is_corruption() => 3,
+        Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => 0,
         Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => 2,
         Error::ReadOnly { cause } => code_of(cause),
         _ => 4,

@@ -21,7 +21,7 @@ pub fn encoding_labels() -> PossibleValuesParser {
 
 /// The encoding with this label and these bits per key.
 pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
-    let refuse = |what: String| Err(Failure::Usage(what));
+    let refuse = |what: String| Err(Failure::usage(what));
     if !(0.5..=100.0).contains(&bits) {
         return refuse(format!("{bits} bits per key; a filter takes 0.5 to 100"));
     }

@@ -10,6 +10,7 @@ use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::json;
+use siftdb::Options;
 use siftdb::experiment::bytes;
 use std::io::Write;
 
@@ -30,30 +31,21 @@ pub struct Flush {
 impl Flush {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         // Opening to write may flush entries already, so they are counted before.
-        let entries = {
-            let db = self.database.open_to_read()?;
-            let entries = db.stats().memtable_entries;
-            db.close()?;
-            entries
-        };
-        let db = self.database.open_to_write()?;
-        let memory = db.stats().memtable_bytes;
-        watched("flush", &db, memory, |stats| stats.flush_bytes, |db| db.flush())?;
-        let stats = db.stats();
-        let tables = stats.total().tables;
-        db.close()?;
-        let written = stats.flush_bytes;
+        let entries = self.database.read(Options::new(), |db| Ok(db.stats().memtable_entries))?;
+        let stats = self.database.write(Options::new(), |db| {
+            let memory = db.stats().memtable_bytes;
+            watched("flush", db, memory, |stats| stats.flush_bytes, |db| db.flush())?;
+            Ok(db.stats())
+        })?;
+        let (written, tables) = (stats.flush_bytes, stats.total().tables);
         let json = json!({ "log_entries": entries, "bytes_written": written, "tables": tables });
         output.show(json, |out| {
             let tables = counted(tables, "table");
-            match entries {
-                0 => writeln!(out, "nothing to flush: the log holds no entries; {tables}")?,
-                _ => {
-                    let (entries, written) = (counted_entries(entries), bytes(written));
-                    writeln!(out, "{entries} of the log flushed, {written}; {tables} now")?;
-                }
+            if entries == 0 {
+                return writeln!(out, "nothing to flush: the log holds no entries; {tables}");
             }
-            Ok(())
+            let (entries, written) = (counted_entries(entries), bytes(written));
+            writeln!(out, "{entries} of the log flushed, {written}; {tables} now")
         })
     }
 }

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 use siftdb::{DroppedPart, Error};
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -43,6 +44,16 @@ pub fn path_field(name: &str, path: &Path) -> Value {
     bytes_field(name, path.as_os_str().as_bytes())
 }
 
+/// An object of fields of `$from`, under the names that they have in the library.
+macro_rules! fields {
+    ($from:expr; $($field:ident),* $(,)?) => {{
+        let mut fields = serde_json::Map::new();
+        $(fields.insert(stringify!($field).into(), serde_json::json!($from.$field));)*
+        serde_json::Value::Object(fields)
+    }};
+}
+pub(crate) use fields;
+
 /// One object of the fields of all `parts`.
 pub fn joined<const PARTS: usize>(parts: [Value; PARTS]) -> Value {
     let mut fields = Map::new();
@@ -52,6 +63,16 @@ pub fn joined<const PARTS: usize>(parts: [Value; PARTS]) -> Value {
         }
     }
     Value::Object(fields)
+}
+
+/// An array of `one` for each item.
+pub fn list<T>(items: impl IntoIterator<Item = T>, one: impl FnMut(T) -> Value) -> Value {
+    items.into_iter().map(one).collect()
+}
+
+/// Ranges of sequence numbers as pairs of first and last.
+pub fn ranges(ranges: &[RangeInclusive<u64>]) -> Value {
+    list(ranges, |range| json!([range.start(), range.end()]))
 }
 
 /// What went wrong: kind, file, offset, and the words for it.
@@ -97,7 +118,7 @@ fn reason(error: &Error) -> String {
 
 /// A part of a log or manifest that was left out.
 pub fn dropped_json(part: &DroppedPart) -> Value {
-    joined([path_field("path", &part.path), json!({ "offset": part.offset, "what": part.what })])
+    joined([path_field("path", &part.path), fields!(part; offset, what)])
 }
 
 #[cfg(test)]

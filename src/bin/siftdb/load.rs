@@ -15,7 +15,7 @@ use crate::output::{Output, Shown};
 use crate::text::{counted_entries, unescaped};
 use clap::Args;
 use serde_json::json;
-use siftdb::WriteBatch;
+use siftdb::{Db, WriteBatch};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -70,62 +70,60 @@ pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<
 impl Load {
     fn put(&self, line: &[u8], batch: &mut WriteBatch) -> Outcome {
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
-            return Err(Failure::Usage("no TAB between key and value".into()));
+            return Err(Failure::usage("no TAB between key and value"));
         };
         let (key, value) = (&line[..tab], &line[tab + 1..]);
         if self.raw {
             batch.put(key, value);
-        } else {
-            let read = |bytes| {
-                unescaped(bytes).map_err(|failure| match failure {
-                    Failure::Usage(what) => {
-                        Failure::Usage(format!("{what}; --raw reads lines without escapes"))
-                    }
-                    other => other,
-                })
-            };
-            batch.put(read(key)?, read(value)?);
+            return Ok(());
         }
+        let advice = |what| Failure::usage(format!("{what}; --raw reads lines without escapes"));
+        batch.put(unescaped(key).map_err(advice)?, unescaped(value).map_err(advice)?);
         Ok(())
     }
 
-    fn at_line(&self, line: u64, written: u64, cause: Failure) -> Failure {
-        let (file, cause) = (self.file.clone(), Box::new(cause));
-        Failure::Line { file, line, cause, written: Some(written) }
-    }
-
-    pub fn run(self, output: Output) -> Outcome<Shown> {
-        let (mut lines, length) = open_lines(&self.file)?;
-        let db = self.database.open()?;
-        let started = Instant::now();
-        let bar = Bar::bytes("load", length);
+    /// Writes all lines in batches. Returns their number.
+    fn write_lines(&self, lines: &mut Lines, db: &Db, bar: &Bar) -> Outcome<u64> {
         let mut batch = WriteBatch::new();
         let mut line = Vec::new();
         let (mut entries, mut written) = (0u64, 0u64);
         loop {
-            let at_line = |cause| self.at_line(entries + 1, written, cause);
-            let taken = next_line(&mut lines, &mut line, &self.file).map_err(at_line)?;
-            let Some(taken) = taken else { break };
-            self.put(&line, &mut batch).map_err(at_line)?;
-            entries += 1;
+            let at_line = |cause: Failure| cause.at_line(&self.file, entries + 1, Some(written));
+            let taken = next_line(lines, &mut line, &self.file).map_err(at_line)?;
+            if taken.is_some() {
+                self.put(&line, &mut batch).map_err(at_line)?;
+                entries += 1;
+            }
             // A batch that refused the line has not grown. Writing it returns the reason.
             let refused = written + batch.len() as u64 != entries;
-            if refused || batch.bytes() >= BATCH_BYTES {
-                let batch = std::mem::take(&mut batch);
-                db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
+            let is_last = taken.is_none() && !batch.is_empty();
+            if refused || batch.bytes() >= BATCH_BYTES || is_last {
+                db.write(std::mem::take(&mut batch)).map_err(|error| {
+                    Failure::from(error).at_line(&self.file, entries, Some(written))
+                })?;
                 written = entries;
             }
-            bar.add(taken);
+            match taken {
+                Some(bytes) => bar.add(bytes),
+                None => return Ok(entries),
+            }
         }
-        if !batch.is_empty() {
-            db.write(batch).map_err(|error| self.at_line(entries, written, error.into()))?;
-        }
-        // Filters and most figures are about tables.
-        db.flush()?;
-        db.close()?;
+    }
+
+    pub fn run(self, output: Output) -> Outcome<Shown> {
+        let (mut lines, length) = open_lines(&self.file)?;
+        let mut started = Instant::now();
+        let bar = Bar::bytes("load", length);
+        let entries = self.database.write(|db| {
+            started = Instant::now();
+            let entries = self.write_lines(&mut lines, db, &bar)?;
+            // Filters and most figures are about tables.
+            db.flush()?;
+            Ok(entries)
+        })?;
         bar.clear();
         let seconds = started.elapsed().as_secs_f64();
         output.note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
-        output.show(json!({ "entries": entries, "seconds": seconds }), |_| Ok(()))
+        output.show_json(json!({ "entries": entries, "seconds": seconds }))
     }
 }

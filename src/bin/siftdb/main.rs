@@ -11,12 +11,10 @@
 
 // Subcommands first, then what they share: a module uses only modules below it.
 mod demo;
-mod delete;
 mod explain;
 mod filter;
-mod get;
+mod entry;
 mod load;
-mod put;
 mod flush;
 mod compact;
 mod repair;
@@ -96,11 +94,11 @@ enum Command {
     /// says how many lines before it were written. These stay; the rest of the file is not written.
     Load(load::Load),
     /// Print the value of a key
-    Get(get::Get),
+    Get(entry::Get),
     /// Write a value under a key
-    Put(put::Put),
+    Put(entry::Put),
     /// Delete a key
-    Delete(delete::Delete),
+    Delete(entry::Delete),
     /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
     /// Write entries that are only in the log to tables, which have filters
@@ -166,7 +164,7 @@ fn refused(refusal: &clap::Error) -> ExitCode {
     if refusal.use_stderr() && json.into_iter().any(|argument| argument == "--json") {
         let text = refusal.to_string();
         let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        return Failure::Usage(what.into()).report(true);
+        return Failure::usage(what).report(true);
     }
     refusal.exit()
 }

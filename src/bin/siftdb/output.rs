@@ -5,7 +5,7 @@
 //! every subcommand. So no subcommand can forget one of the forms, and every object has `format`.
 //! Results go to standard output, notes to standard error.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::json::{FORMAT, joined};
 use serde_json::{Value, json};
 use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
@@ -49,14 +49,23 @@ impl Output {
     }
 
     /// Prints the whole answer.
-    pub fn show(self, json: Value, text: impl FnOnce(&mut Text<'_>) -> Outcome) -> Outcome<Shown> {
+    pub fn show<E: Into<Failure>>(
+        self,
+        json: Value,
+        text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
+    ) -> Outcome<Shown> {
         let mut out = stdout();
         match self.json {
             true => writeln!(out, "{:#}", with_format(json))?,
-            false => text(&mut out)?,
+            false => text(&mut out).map_err(E::into)?,
         }
         out.flush()?;
         Ok(Shown(()))
+    }
+
+    /// Prints the JSON alone: text says nothing where the exit code says all.
+    pub fn show_json(self, json: Value) -> Outcome<Shown> {
+        self.show(json, |_| Outcome::Ok(()))
     }
 
     /// Begins an answer of rows.

@@ -6,11 +6,11 @@
 
 use crate::args::Database;
 use crate::failure::{Failure, Outcome};
-use crate::json::{bytes_field, dropped_json, joined, path_field};
+use crate::json::{bytes_field, dropped_json, fields, joined, list, path_field, ranges};
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::RepairReport;
+use siftdb::{Options, RepairReport};
 use std::io::Write;
 
 const JSON: &str = "\
@@ -40,9 +40,9 @@ pub struct Repair {
 
 impl Repair {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let report = self.database.repair()?;
-        let shown = output.show(report_json(&report), |out| Ok(writeln!(out, "{report}")?))?;
-        if report.saved_everything() { Ok(shown) } else { Err(Failure::Losses) }
+        let report = Options::new().repair(&self.database.directory)?;
+        let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
+        if report.saved_everything() { Ok(shown) } else { Err(Failure::losses()) }
     }
 }
 
@@ -51,31 +51,27 @@ fn report_json(report: &RepairReport) -> Value {
         Some(key) => bytes_field(name, key),
         None => json!({ name: null }),
     };
-    let lost = report.lost.iter().map(|lost| {
+    let lost = list(&report.lost, |lost| {
         joined([
             path_field("path", &lost.path),
             key("first_key", &lost.from),
             key("last_key", &lost.to),
-            json!({ "what": lost.what }),
+            fields!(lost; what),
         ])
     });
-    let aside = report.set_aside.iter();
-    let aside =
-        aside.map(|file| joined([path_field("path", &file.path), json!({ "what": file.why })]));
-    let missing = report.missing.iter().map(|gap| [*gap.start(), *gap.end()]);
-    json!({
-        "changed": report.changed,
-        "saved_everything": report.saved_everything(),
-        "manifest_used": report.manifest_used,
-        "tables_kept": report.tables_kept,
-        "tables_written": report.tables_written,
-        "entries": report.entries,
-        "entries_lost": report.entries_lost,
-        "log_entries": report.log_entries,
-        "last_sequence": report.last_sequence,
-        "lost": lost.collect::<Vec<_>>(),
-        "not_used": report.dropped.iter().map(dropped_json).collect::<Vec<_>>(),
-        "missing_sequences": missing.collect::<Vec<_>>(),
-        "set_aside": aside.collect::<Vec<_>>(),
-    })
+    let set_aside = list(&report.set_aside, |file| {
+        joined([path_field("path", &file.path), json!({ "what": file.why })])
+    });
+    joined([
+        fields!(report;
+            changed, manifest_used, tables_kept, tables_written, entries, entries_lost,
+            log_entries, last_sequence),
+        json!({
+            "saved_everything": report.saved_everything(),
+            "lost": lost,
+            "not_used": list(&report.dropped, dropped_json),
+            "missing_sequences": ranges(&report.missing),
+            "set_aside": set_aside,
+        }),
+    ])
 }

@@ -12,7 +12,7 @@ use crate::output::{Output, Shown};
 use crate::text::escaped;
 use clap::Args;
 use serde_json::json;
-use siftdb::{Db, Iter};
+use siftdb::Options;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -60,15 +60,19 @@ const STEP: u64 = 1 << 14;
 
 impl Scan {
     pub fn run(mut self, output: Output) -> Outcome<Shown> {
-        let db = self.database.open_to_read()?;
-        let entries = self.entries(&db)?;
-        let entries: Box<dyn Iterator<Item = _>> =
-            if self.reverse { Box::new(entries.rev()) } else { Box::new(entries) };
-        let entries = entries.take(self.limit.unwrap_or(usize::MAX));
-        let shown = if self.count { count(entries, output) } else { self.print(entries, output) };
-        let shown = shown?;
-        db.close()?;
-        Ok(shown)
+        let [prefix, from, to] = [self.prefix.take(), self.from.take(), self.to.take()];
+        let range = self.spelling.range(from, to)?;
+        let prefix = prefix.map(|prefix| self.spelling.bytes(prefix)).transpose()?;
+        self.database.read(Options::new(), |db| {
+            let entries = match prefix {
+                Some(prefix) => db.prefix(prefix),
+                None => db.range(range),
+            };
+            let entries: Box<dyn Iterator<Item = _>> =
+                if self.reverse { Box::new(entries.rev()) } else { Box::new(entries) };
+            let entries = entries.take(self.limit.unwrap_or(usize::MAX));
+            if self.count { count(entries, output) } else { self.print(entries, output) }
+        })
     }
 
     fn print(&self, entries: impl Iterator<Item = Entry>, output: Output) -> Outcome<Shown> {
@@ -90,13 +94,6 @@ impl Scan {
         }
         rows.end()
     }
-
-    fn entries(&mut self, db: &Db) -> Outcome<Iter> {
-        if let Some(prefix) = self.prefix.take() {
-            return Ok(db.prefix(self.spelling.bytes(prefix)?));
-        }
-        Ok(db.range(self.spelling.range(self.from.take(), self.to.take())?))
-    }
 }
 
 type Entry = siftdb::Result<(siftdb::Key, siftdb::Value)>;
@@ -112,5 +109,5 @@ fn count(entries: impl Iterator<Item = Entry>, output: Output) -> Outcome<Shown>
         }
     }
     bar.clear();
-    output.show(json!({ "count": count }), |out| Ok(writeln!(out, "{count}")?))
+    output.show(json!({ "count": count }), |out| writeln!(out, "{count}"))
 }

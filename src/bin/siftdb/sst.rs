@@ -8,7 +8,7 @@
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::json::{bytes_field, error_json, joined, path_field};
+use crate::json::{bytes_field, error_json, fields, joined, list, path_field};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::{Args, Subcommand};
@@ -17,7 +17,7 @@ use siftdb::Error;
 use siftdb::env::{DiskEnv, Env, FileKind};
 use siftdb::inspect::{self, DumpRecord, DumpValue, LiveTable, TableFacts, UncheckedLogs};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Subcommand)]
@@ -125,7 +125,7 @@ impl Sst {
 impl Layout {
     fn run(self, output: Output) -> Outcome<Shown> {
         let facts = inspect::table_facts(&disk(), &self.file)?;
-        output.show(facts_json(&facts), |out| Ok(inspect::layout(&disk(), &self.file, out)?))
+        output.show(facts_json(&facts), |out| inspect::layout(&disk(), &self.file, out))
     }
 }
 
@@ -135,8 +135,7 @@ impl Dump {
         options.block = self.block;
         options.entries_max = self.limit.unwrap_or(u64::MAX);
         if !output.is_json() {
-            return output
-                .show(json!({}), |out| Ok(inspect::dump(&disk(), &self.file, &options, out)?));
+            return output.show(json!({}), |out| inspect::dump(&disk(), &self.file, &options, out));
         }
         let mut rows = output.rows();
         inspect::dump_records(&disk(), &self.file, &options, &mut |record| {
@@ -170,7 +169,7 @@ impl Verify {
             let checked = inspect::verify_table(&env, path).map(Some);
             return print(vec![(path.clone(), checked)], None, output);
         }
-        let no_database = || Failure::NoDatabase { directory: path.clone(), advice: None };
+        let no_database = || Failure::no_database(path, None);
         let tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
         let checked = check_tables(&env, tables);
         let unchecked = inspect::unchecked_logs(&env, path)?;
@@ -203,7 +202,7 @@ fn print(
         "unchecked_logs": unchecked.as_ref().map(|unchecked| {
             json!({ "logs": unchecked.logs, "log_entries": unchecked.entries })
         }),
-        "tables": checked.iter().map(|(path, one)| table_json(path, one)).collect::<Vec<_>>(),
+        "tables": list(&checked, table_json),
     });
     let shown = output.show(json, |out| {
         for (path, checked) in &checked {
@@ -214,38 +213,35 @@ fn print(
             }
         }
         let tables = counted(checked.len() as u64, "table");
-        let nothing_else = unchecked.as_ref().is_none_or(|rest| rest.entries == 0 && !rest.in_use);
+        let rest = unchecked.unwrap_or_default();
         match bad {
-            0 if nothing_else => writeln!(out, "{tables}, all in order")?,
+            0 if rest.entries == 0 && !rest.in_use => writeln!(out, "{tables}, all in order")?,
             0 => writeln!(out, "{tables} in order")?,
             bad => writeln!(out, "{tables}, {bad} not in order")?,
         }
-        if let Some(unchecked) = &unchecked {
-            print_unchecked(unchecked, out)?;
-        }
-        Ok(())
+        print_unchecked(rest, out)
     })?;
     let failures: Vec<Error> = checked.into_iter().filter_map(|(_, one)| one.err()).collect();
-    if failures.is_empty() { Ok(shown) } else { Err(Failure::Tables(failures)) }
+    if failures.is_empty() { Ok(shown) } else { Err(Failure::damage(&failures)) }
 }
 
-fn print_unchecked(unchecked: &UncheckedLogs, out: &mut dyn Write) -> Outcome {
+fn print_unchecked(unchecked: UncheckedLogs, out: &mut dyn Write) -> std::io::Result<()> {
     if unchecked.in_use {
         writeln!(out, "the database is in use: tables that are written now are not checked")?;
     }
-    if unchecked.entries > 0 {
-        let logs = counted(unchecked.logs, "log");
-        let entries = counted_entries(unchecked.entries);
-        let way = match unchecked.in_use {
-            true => "once it is closed, `siftdb verify DIR` checks logs, too",
-            false => "`siftdb verify DIR` checks logs, `siftdb flush DIR` writes them to a table",
-        };
-        writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")?;
+    if unchecked.entries == 0 {
+        return Ok(());
     }
-    Ok(())
+    let logs = counted(unchecked.logs, "log");
+    let entries = counted_entries(unchecked.entries);
+    let way = match unchecked.in_use {
+        true => "once it is closed, `siftdb verify DIR` checks logs, too",
+        false => "`siftdb verify DIR` checks logs, `siftdb flush DIR` writes them to a table",
+    };
+    writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")
 }
 
-fn table_json(path: &Path, checked: &Checked) -> Value {
+fn table_json((path, checked): &(PathBuf, Checked)) -> Value {
     let facts = checked.as_ref().ok().and_then(Option::as_ref);
     joined([
         path_field("path", path),
@@ -258,20 +254,11 @@ fn table_json(path: &Path, checked: &Checked) -> Value {
 }
 
 fn facts_json(facts: &TableFacts) -> Value {
-    json!({
-        "bytes": facts.bytes,
-        "table_id": format!("{:016x}", facts.table_id),
-        "entries": facts.entries,
-        "tombstones": facts.tombstones,
-        "data_blocks": facts.data_blocks,
-        "data_bytes": facts.data_bytes,
-        "index_bytes": facts.index_bytes,
-        "filter_bytes": facts.filter_bytes,
-        "filter_partitions": facts.filter_partitions,
-        "filter_policy": facts.filter_policy,
-        "filter_encoding": facts.filter_encoding,
-        "filter_layout": facts.filter_layout,
-        "smallest_sequence": facts.smallest_sequence,
-        "largest_sequence": facts.largest_sequence,
-    })
+    joined([
+        json!({ "table_id": format!("{:016x}", facts.table_id) }),
+        fields!(facts;
+            bytes, entries, tombstones, data_blocks, data_bytes, index_bytes, filter_bytes,
+            filter_partitions, filter_policy, filter_encoding, filter_layout, smallest_sequence,
+            largest_sequence),
+    ])
 }

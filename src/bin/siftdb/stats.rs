@@ -6,11 +6,12 @@
 
 use crate::args::Database;
 use crate::failure::Outcome;
+use crate::json::{fields, joined, list};
 use crate::output::{Output, Shown};
 use crate::text::{date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{LevelStats, Stats as Figures};
+use siftdb::{LevelStats, Options, Stats as Figures};
 use std::io::Write;
 
 const JSON: &str = "\
@@ -72,9 +73,7 @@ pub struct Stats {
 
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let db = self.database.open_to_read()?;
-        let stats = db.stats();
-        db.close()?;
+        let stats = self.database.read(Options::new(), |db| Ok(db.stats()))?;
         output.show(stats_json(&stats), |out| {
             writeln!(out, "{stats}")?;
             let since = match stats.since_unix_seconds {
@@ -83,23 +82,13 @@ impl Stats {
             };
             writeln!(out, "counted{since}, by programs that write;")?;
             writeln!(out, "read-only commands, such as get and scan, count nothing")?;
-            write_log_note(out, stats.memtable_entries)?;
-            Ok(())
+            write_log_note(out, stats.memtable_entries)
         })
     }
 }
 
-/// An object of the named fields.
-macro_rules! object {
-    ($from:expr; $($field:ident),* $(,)?) => {{
-        let mut object = serde_json::Map::new();
-        $(object.insert(stringify!($field).into(), Value::from($from.$field));)*
-        object
-    }};
-}
-
 fn stats_json(stats: &Figures) -> Value {
-    let mut object = object!(stats;
+    let counters = fields!(stats;
         gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, memtable_entries,
         scans, batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes,
         flush_bytes, compactions, compaction_bytes_read, compaction_bytes_written,
@@ -110,14 +99,12 @@ fn stats_json(stats: &Figures) -> Value {
         cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,
         pinned_bytes, construction_bytes, evicted_bytes_in_use, snapshots, since_unix_seconds,
     );
-    let levels: Vec<Value> = stats.levels.iter().map(level_json).collect();
-    object.insert("levels".into(), json!(levels));
-    object.insert("total".into(), level_json(&stats.total()));
-    Value::Object(object)
+    let levels = list(&stats.levels, level_json);
+    joined([counters, json!({ "levels": levels, "total": level_json(&stats.total()) })])
 }
 
 fn level_json(level: &LevelStats) -> Value {
-    let mut object = object!(level;
+    let counters = fields!(level;
         tables, bytes, entries, filter_bytes, expected_fpr, negatives, true_positives,
         false_positives, unresolved, not_consulted, bytes_avoided, index_seeks,
         data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
@@ -127,6 +114,5 @@ fn level_json(level: &LevelStats) -> Value {
         scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read,
         scan_index_blocks_read, scan_index_bytes_read,
     );
-    object.insert("observed_fpr".into(), json!(level.observed_fpr()));
-    Value::Object(object)
+    joined([counters, json!({ "observed_fpr": level.observed_fpr() })])
 }

@@ -3,7 +3,6 @@
 //! UTF-8 without control characters and backslashes is printed as it is. Other bytes are printed as
 //! `\t`, `\n`, `\\` and `\xNN`, which `--escaped` reads back, so every key has one spelling.
 
-use crate::failure::{Failure, Outcome};
 use std::io::Write;
 
 /// `1 table`, `2 tables`.
@@ -66,39 +65,29 @@ pub fn shell_word(argument: &str) -> String {
 pub fn escaped(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() || c == '\\') => text.into(),
-        Ok(text) => {
-            let mut spelled = String::new();
-            for character in text.chars() {
-                if character.is_control() || character == '\\' {
-                    let mut utf8 = [0; 4];
-                    let bytes = character.encode_utf8(&mut utf8).as_bytes();
-                    bytes.iter().for_each(|byte| spell(*byte, &mut spelled));
-                } else {
-                    spelled.push(character);
-                }
-            }
-            spelled
-        }
-        Err(_) => {
-            let mut spelled = String::new();
-            bytes.iter().for_each(|byte| spell(*byte, &mut spelled));
-            spelled
-        }
+        Ok(text) => text
+            .chars()
+            .map(|c| match c.is_control() || c == '\\' {
+                true => c.encode_utf8(&mut [0; 4]).bytes().map(spelled).collect(),
+                false => c.to_string(),
+            })
+            .collect(),
+        Err(_) => bytes.iter().copied().map(spelled).collect(),
     }
 }
 
-fn spell(byte: u8, spelled: &mut String) {
+fn spelled(byte: u8) -> String {
     match byte {
-        b'\t' => spelled.push_str("\\t"),
-        b'\n' => spelled.push_str("\\n"),
-        b'\\' => spelled.push_str("\\\\"),
-        b' '..=b'~' => spelled.push(byte as char),
-        _ => spelled.push_str(&format!("\\x{byte:02x}")),
+        b'\t' => "\\t".into(),
+        b'\n' => "\\n".into(),
+        b'\\' => "\\\\".into(),
+        b' '..=b'~' => (byte as char).into(),
+        _ => format!("\\x{byte:02x}"),
     }
 }
 
 /// The bytes of a spelling.
-pub fn unescaped(spelled: &[u8]) -> Outcome<Vec<u8>> {
+pub fn unescaped(spelled: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(spelled.len());
     let mut rest = spelled;
     while let Some((&first, tail)) = rest.split_first() {
@@ -116,7 +105,7 @@ pub fn unescaped(spelled: &[u8]) -> Outcome<Vec<u8>> {
         };
         let Some(byte) = byte else {
             let what = "an escape that is none of \\t \\n \\\\ \\xNN in";
-            return Err(Failure::Usage(format!("{what} {}", spelled.escape_ascii())));
+            return Err(format!("{what} {}", spelled.escape_ascii()));
         };
         bytes.push(byte);
         rest = rest.get(used..).unwrap_or_default();

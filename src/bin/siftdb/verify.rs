@@ -8,7 +8,7 @@
 use crate::args::Database;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::json::{dropped_json, error_json};
+use crate::json::{dropped_json, error_json, fields, joined, list, ranges};
 use crate::output::{Output, Shown};
 use crate::sst::check_tables;
 use crate::text::{counted, counted_entries};
@@ -45,20 +45,23 @@ pub struct Verify {
 
 impl Verify {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let db = match self.database.open_to_read_with(Options::new()) {
-            Err(Failure::Database(error)) if error.is_corruption() => {
-                return print(&verify_tables(self.database.directory(), error), None, output);
+        let directory = &self.database.directory;
+        let opened = match Options::new().open_read_only(directory) {
+            Err(error) if error.is_corruption() => {
+                return print(&verify_tables(directory, error), None, output);
             }
-            opened => opened?,
+            opened => opened,
         };
-        let mut bar = None;
-        let report = db.verify(|progress| {
-            let bar = bar.get_or_insert_with(|| Bar::bytes("verify", Some(progress.bytes)));
-            bar.set(progress.bytes_done);
-        })?;
-        drop(bar);
-        let recovery = db.recovery_report();
-        print(&report, Some(&recovery).filter(|report| !report.is_complete()), output)
+        self.database.with(opened, None, |db| {
+            let mut bar = None;
+            let report = db.verify(|progress| {
+                let bar = bar.get_or_insert_with(|| Bar::bytes("verify", Some(progress.bytes)));
+                bar.set(progress.bytes_done);
+            })?;
+            drop(bar);
+            let recovery = db.recovery_report();
+            print(&report, Some(&recovery).filter(|report| !report.is_complete()), output)
+        })
     }
 }
 
@@ -121,38 +124,32 @@ fn print(
         let of_filter = |error: &Error| {
             matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
         };
+        let way = match report.damage.iter().all(of_filter) {
+            true => "`siftdb filter rebuild DIR` repairs filters",
+            false => "`siftdb repair DIR` saves the readable part",
+        };
         match report.damage.len() {
-            0 => writeln!(out, "all in order")?,
-            bad if report.damage.iter().all(of_filter) => {
-                writeln!(out, "{bad} not in order; `siftdb filter rebuild DIR` repairs filters")?;
-            }
-            bad => {
-                writeln!(out, "{bad} not in order; `siftdb repair DIR` saves the readable part")?
-            }
+            0 => writeln!(out, "all in order"),
+            bad => writeln!(out, "{bad} not in order; {way}"),
         }
-        Ok(())
     })?;
-    if report.is_sound() { Ok(shown) } else { Err(Failure::Tables(report.damage.clone())) }
+    if report.is_sound() { Ok(shown) } else { Err(Failure::damage(&report.damage)) }
 }
 
 fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> Value {
     let unclean_end = unclean_end.map(|recovery| {
-        let missing = recovery.missing.iter().map(|gap| [*gap.start(), *gap.end()]);
         json!({
-            "dropped": recovery.dropped.iter().map(dropped_json).collect::<Vec<_>>(),
-            "missing_sequences": missing.collect::<Vec<_>>(),
+            "dropped": list(&recovery.dropped, dropped_json),
+            "missing_sequences": ranges(&recovery.missing),
         })
     });
-    json!({
-        "sound": report.is_sound(),
-        "tables": report.tables,
-        "tables_damaged": tables_damaged(report),
-        "table_bytes": report.table_bytes,
-        "entries": report.entries,
-        "data_blocks": report.data_blocks,
-        "filter_probes": report.filter_probes,
-        "logs": report.logs,
-        "unclean_end": unclean_end,
-        "damage": report.damage.iter().map(error_json).collect::<Vec<_>>(),
-    })
+    joined([
+        fields!(report; tables, table_bytes, entries, data_blocks, filter_probes, logs),
+        json!({
+            "sound": report.is_sound(),
+            "tables_damaged": tables_damaged(report),
+            "unclean_end": unclean_end,
+            "damage": list(&report.damage, error_json),
+        }),
+    ])
 }

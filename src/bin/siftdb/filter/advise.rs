@@ -6,6 +6,7 @@
 
 use crate::args::Database;
 use crate::failure::Outcome;
+use crate::json::{fields, joined, list};
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::write_log_note;
@@ -13,7 +14,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
 use siftdb::{FilterAdvice, LevelAdvice, Options};
-use std::io::Write;
+use std::io::{self, Write};
 
 const JSON: &str = "\
 JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null.
@@ -45,22 +46,19 @@ pub struct Advise {
 impl Advise {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let options = Options::new().block_cache_bytes(self.cache);
-        let db = self.database.open_to_read_with(options)?;
-        let advice = db.filter_report().advice(self.budget);
-        let log_entries = db.stats().memtable_entries;
-        db.close()?;
+        let (advice, log_entries) = self.database.read(options, |db| {
+            Ok((db.filter_report().advice(self.budget), db.stats().memtable_entries))
+        })?;
         output.show(advice_json(&advice, log_entries), |out| {
             print(&advice, out)?;
-            write_log_note(out, log_entries)?;
-            Ok(())
+            write_log_note(out, log_entries)
         })
     }
 }
 
-fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
+fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> io::Result<()> {
     if advice.levels.is_empty() {
-        writeln!(out, "no tables, so no filters")?;
-        return Ok(());
+        return writeln!(out, "no tables, so no filters");
     }
     let now: u64 = advice.levels.iter().map(|level| level.bytes_now).sum();
     writeln!(out, "filters {} now, budget {}", bytes(now), bytes(advice.budget_bytes))?;
@@ -73,28 +71,21 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> Outcome {
         write!(out, "{:>10}{now:>10}", bytes(level.bytes_now))?;
         write!(out, "{:>12.1}{:>10}", level.bits_even, percent(level.fpr_even))?;
         write!(out, "{:>12.1}{:>10}", level.bits_divided, percent(level.fpr_divided))?;
-        writeln!(
-            out,
-            "  {}",
-            if level.bits_divided > 0.0 { level.layout.to_string() } else { "-".into() }
-        )?;
+        let layout = if level.bits_divided > 0.0 { level.layout.to_string() } else { "-".into() };
+        writeln!(out, "  {layout}")?;
     }
     let now = advice.fpr_now().map_or_else(|| "not known".into(), each);
     writeln!(out, "false positives of a lookup of an absent key, all levels together:")?;
     let (even, divided) = (each(advice.fpr_even()), each(advice.fpr_divided()));
     writeln!(out, "  {now} now, {even} with the same bits everywhere, {divided} by level")?;
-    writeln!(
-        out,
-        "for bits that follow the tree: Options::filter(Filter::monkey({}))",
-        advice.budget_bytes
-    )?;
+    let budget = advice.budget_bytes;
+    writeln!(out, "for bits that follow the tree: Options::filter(Filter::monkey({budget}))")?;
     writeln!(out, "for bits that stay (fast-local-bloom):")?;
     for level in &advice.levels {
         writeln!(out, "  .filter_at_level({}, {})", level.level, filter_of(level))?;
     }
     writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters, or now by")?;
-    writeln!(out, "  siftdb filter rebuild DIR --monkey {}", advice.budget_bytes)?;
-    Ok(())
+    writeln!(out, "  siftdb filter rebuild DIR --monkey {budget}")
 }
 
 /// A number for each lookup.
@@ -112,30 +103,18 @@ fn filter_of(level: &LevelAdvice) -> String {
 }
 
 fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
-    let levels: Vec<Value> = advice
-        .levels
-        .iter()
-        .map(|level| {
-            json!({
-                "level": level.level,
-                "asked": level.asked,
-                "keys": level.keys,
-                "bytes_now": level.bytes_now,
-                "fpr_now": level.fpr_now,
-                "bits_even": level.bits_even,
-                "fpr_even": level.fpr_even,
-                "bits_divided": level.bits_divided,
-                "fpr_divided": level.fpr_divided,
-                "bytes_divided": level.bytes_divided,
-                "encoding": "fast-local-bloom",
-                "layout": level.layout.to_string(),
-            })
-        })
-        .collect();
+    let level = |level: &LevelAdvice| {
+        joined([
+            fields!(level;
+                level, asked, keys, bytes_now, fpr_now, bits_even, fpr_even, bits_divided,
+                fpr_divided, bytes_divided),
+            json!({ "encoding": "fast-local-bloom", "layout": level.layout.to_string() }),
+        ])
+    };
     json!({
         "log_entries": log_entries,
         "budget_bytes": advice.budget_bytes,
-        "levels": levels,
+        "levels": list(&advice.levels, level),
         "fpr_now": advice.fpr_now(),
         "fpr_even": advice.fpr_even(),
         "fpr_divided": advice.fpr_divided(),

@@ -11,13 +11,14 @@
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
+use crate::json::{fields, joined, list};
 use crate::numbers::{bits, count, percent};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::{splitmix64, wilson_95};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Instant;
 
 /// Keys of the filter inside the caches: 12.5 kB at 10 bits a key.
@@ -66,7 +67,7 @@ pub struct Bench {
 struct Measured {
     encoding: Encoding,
     filter_bytes: usize,
-    build_nanos: f64,
+    build_nanos_per_key: f64,
     inside_absent_nanos: f64,
     inside_present_nanos: f64,
     outside_absent_nanos: f64,
@@ -77,7 +78,7 @@ struct Measured {
 impl Bench {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         if self.keys > KEYS_MAX {
-            return Err(Failure::Usage(format!("--keys {}: at most {KEYS_MAX}", self.keys)));
+            return Err(Failure::usage(format!("--keys {}: at most {KEYS_MAX}", self.keys)));
         }
         let encodings = Encoding::built_in((1_000.0 * self.bits).round() as u32);
         let total = encodings.len() as u64 * (3 * self.keys + 4 * self.lookups);
@@ -86,25 +87,24 @@ impl Bench {
             encodings.into_iter().map(|encoding| self.measure(encoding, &bar)).collect();
         let measured = measured?;
         drop(bar);
-        let encodings: Vec<Value> = measured.iter().map(|one| self.row_json(one)).collect();
         let json = json!({
             "keys": self.keys,
             "lookups": self.lookups,
             "inside_keys": self.keys.min(INSIDE_KEYS),
             "outside_bytes": OUTSIDE_BYTES,
-            "encodings": encodings,
+            "encodings": list(&measured, |one| self.row_json(one)),
         });
         output.show(json, |out| self.print(&measured, out))
     }
 
-    fn print(&self, measured: &[Measured], out: &mut Text<'_>) -> Outcome {
+    fn print(&self, measured: &[Measured], out: &mut Text<'_>) -> io::Result<()> {
         writeln!(out, "{} keys, {} lookups of each kind", self.keys, self.lookups)?;
         writeln!(out, "{:>44}{:>22}{:>22}", "", "ns/lookup in cache", "ns/lookup outside")?;
         write!(out, "{:<18}{:>10}{:>16}", "encoding", "bits/key", "build ns/key")?;
         writeln!(out, "{0:>11}{1:>11}{0:>11}{1:>11}  false positives", "absent", "present")?;
         for one in measured {
             write!(out, "{:<18}{:>10.2}", one.encoding.label(), self.bits_per_key(one))?;
-            write!(out, "{:>16.1}{:>11.1}", one.build_nanos, one.inside_absent_nanos)?;
+            write!(out, "{:>16.1}{:>11.1}", one.build_nanos_per_key, one.inside_absent_nanos)?;
             write!(out, "{:>11.1}{:>11.1}", one.inside_present_nanos, one.outside_absent_nanos)?;
             write!(out, "{:>11.1}  ", one.outside_present_nanos)?;
             let (low, high) = wilson_95(one.false_positives, self.lookups).unwrap_or_default();
@@ -113,8 +113,7 @@ impl Bench {
             write!(out, "{} ({} to {})", percent(observed), percent(low), percent(high))?;
             writeln!(out, ", {} expected", percent(expected))?;
         }
-        writeln!(out, "no false negatives: every key of a filter was found in it")?;
-        Ok(())
+        writeln!(out, "no false negatives: every key of a filter was found in it")
     }
 
     fn bits_per_key(&self, measured: &Measured) -> f64 {
@@ -124,7 +123,7 @@ impl Bench {
     fn measure(&self, encoding: Encoding, bar: &Bar) -> Outcome<Measured> {
         let started = Instant::now();
         let large = build(&encoding, self.keys)?;
-        let build_nanos = started.elapsed().as_nanos() as f64 / self.keys as f64;
+        let build_nanos_per_key = started.elapsed().as_nanos() as f64 / self.keys as f64;
         bar.add(2 * self.keys);
         let small = build(&encoding, self.keys.min(INSIDE_KEYS))?;
         let small = [prepare(&encoding, &small)?];
@@ -141,7 +140,7 @@ impl Bench {
         let (outside_absent_nanos, false_positives) = self.timed(bar, &copies, absent);
         Ok(Measured {
             filter_bytes: large.len(),
-            build_nanos,
+            build_nanos_per_key,
             inside_absent_nanos: self.timed(bar, &small, absent).0,
             inside_present_nanos: self.timed(bar, &small, small_present).0,
             outside_absent_nanos,
@@ -165,22 +164,20 @@ impl Bench {
 
     fn row_json(&self, measured: &Measured) -> Value {
         let interval = wilson_95(measured.false_positives, self.lookups);
-        json!({
-            "encoding": measured.encoding.label(),
-            "asked_bits": measured.encoding.bits_per_key(),
-            "bits_per_key": self.bits_per_key(measured),
-            "filter_bytes": measured.filter_bytes,
-            "build_nanos_per_key": measured.build_nanos,
-            "inside_absent_nanos": measured.inside_absent_nanos,
-            "inside_present_nanos": measured.inside_present_nanos,
-            "outside_absent_nanos": measured.outside_absent_nanos,
-            "outside_present_nanos": measured.outside_present_nanos,
-            "false_positives": measured.false_positives,
-            "observed_fpr": measured.false_positives as f64 / self.lookups as f64,
-            "observed_fpr_low": interval.map(|(low, _)| low),
-            "observed_fpr_high": interval.map(|(_, high)| high),
-            "expected_fpr": measured.encoding.expected_fpr_of(self.keys),
-        })
+        joined([
+            fields!(measured;
+                filter_bytes, build_nanos_per_key, inside_absent_nanos, inside_present_nanos,
+                outside_absent_nanos, outside_present_nanos, false_positives),
+            json!({
+                "encoding": measured.encoding.label(),
+                "asked_bits": measured.encoding.bits_per_key(),
+                "bits_per_key": self.bits_per_key(measured),
+                "observed_fpr": measured.false_positives as f64 / self.lookups as f64,
+                "observed_fpr_low": interval.map(|(low, _)| low),
+                "observed_fpr_high": interval.map(|(_, high)| high),
+                "expected_fpr": measured.encoding.expected_fpr_of(self.keys),
+            }),
+        ])
     }
 }
 
@@ -208,14 +205,14 @@ fn build(encoding: &Encoding, keys: u64) -> Outcome<Vec<u8>> {
 
 fn prepare(encoding: &Encoding, filter: &[u8]) -> Outcome<PreparedFilter> {
     let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or_else(|| {
-        Failure::Fault(format!("no reader for filters named {}", encoding.full_name()))
+        Failure::fault(format!("no reader for filters named {}", encoding.full_name()))
     })?;
     Ok(PreparedFilter::new(reader, filter.into()))
 }
 
 fn check_members(encoding: &Encoding, filter: &PreparedFilter, keys: u64) -> Outcome {
     match (0..keys).find(|number| !filter.may_contain(&KeyHash::new(&key(*number)))) {
-        Some(number) => Err(Failure::Fault(format!(
+        Some(number) => Err(Failure::fault(format!(
             "{}: a filter of {keys} keys denies key {number}, which it contains; this is a defect \
              of siftdb",
             encoding.label()
@@ -247,7 +244,8 @@ mod tests {
             let filter = prepare(&encoding, &build(&encoding, 1_000).unwrap()).unwrap();
             assert!(check_members(&encoding, &filter, 1_000).is_ok());
             let denied = check_members(&encoding, &filter, 2_000);
-            let Err(Failure::Fault(what)) = denied else { panic!("{encoding:?}") };
+            let Err(failure) = denied else { panic!("{encoding:?}") };
+            let what = format!("{failure:?}");
             assert!(what.contains(encoding.label()) && what.contains("denies key 1"), "{what}");
         }
     }

@@ -16,7 +16,7 @@ use crate::text::{counted, write_log_note};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
-use siftdb::{FilterRebuild, Options, Stats};
+use siftdb::{Db, FilterRebuild, Options, Stats};
 use std::io::Write;
 
 const JSON: &str = "\
@@ -45,41 +45,41 @@ impl Rebuild {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
         let options = match self.wanted.monkey() {
             Some(budget) => {
-                let db = self.database.open_to_read_with(Options::new())?;
-                let advice = db.filter_report().advice(budget);
-                db.close()?;
+                let advice = |db: &Db| Ok(db.filter_report().advice(budget));
+                let advice = self.database.read(Options::new(), advice)?;
                 self.wanted.set_advised(Options::new(), &advice)
             }
             None => self.wanted.set(Options::new())?,
         };
-        let db = self.database.open_to_rewrite_with(options)?;
-        let before = db.stats();
-        let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
-        let tables = watched("rebuild", &db, total, read, |db| db.rebuild_filters(which))?;
-        let after = db.stats();
-        let filter_bytes = [before.total().filter_bytes, after.total().filter_bytes];
+        // Nothing but the filters changes.
+        let options = options.auto_compaction(false);
+        let (tables, before, after) = self.database.write(options, |db| {
+            let before = db.stats();
+            let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
+            let tables = watched("rebuild", db, total, read, |db| db.rebuild_filters(which))?;
+            Ok((tables, before, db.stats()))
+        })?;
         let work = after.since(&before);
-        db.close()?;
         let log_entries = after.memtable_entries;
+        let (before, after) = (before.total(), after.total());
         let json = json!({
             "tables_rewritten": tables,
-            "tables_before": before.total().tables,
-            "tables_after": after.total().tables,
+            "tables_before": before.tables,
+            "tables_after": after.tables,
             "bytes_read": work.compaction_bytes_read,
             "bytes_written": work.compaction_bytes_written,
-            "filter_bytes_before": filter_bytes[0],
-            "filter_bytes_after": filter_bytes[1],
+            "filter_bytes_before": before.filter_bytes,
+            "filter_bytes_after": after.filter_bytes,
             "log_entries": log_entries,
         });
         output.show(json, |out| {
-            let of = counted(before.total().tables, "table");
-            write!(out, "{tables} of {of} rewritten")?;
-            write!(out, ", read {}", bytes(work.compaction_bytes_read))?;
-            write!(out, ", wrote {}", bytes(work.compaction_bytes_written))?;
-            let [before, after] = filter_bytes.map(bytes);
-            writeln!(out, "; filters {before} before, {after} after")?;
-            write_log_note(out, log_entries)?;
-            Ok(())
+            let of = counted(before.tables, "table");
+            let [read, wrote] =
+                [work.compaction_bytes_read, work.compaction_bytes_written].map(bytes);
+            let [before, after] = [before.filter_bytes, after.filter_bytes].map(bytes);
+            write!(out, "{tables} of {of} rewritten, read {read}, wrote {wrote}; ")?;
+            writeln!(out, "filters {before} before, {after} after")?;
+            write_log_note(out, log_entries)
         })
     }
 }

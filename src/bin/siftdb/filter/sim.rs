@@ -6,6 +6,7 @@
 //! ideal for their rate. Ribbon filters take fewer; no such filter can take less than log2(1/e).
 
 use crate::failure::Outcome;
+use crate::json::{fields, joined, list};
 use crate::numbers::{bits, count, percent, share};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use siftdb::experiment::bytes;
 use siftdb::filter::Encoding;
 use std::f64::consts::LN_2;
-use std::io::Write;
+use std::io::{self, Write};
 
 const JSON: &str = "\
 JSON fields:
@@ -94,12 +95,11 @@ fn ideal_bits(fpr: f64) -> f64 {
 impl Sim {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let rows = self.rows();
-        let filters: Vec<Value> = rows.iter().map(row_json).collect();
-        let json = json!({ "keys": self.keys, "filters": filters });
+        let json = json!({ "keys": self.keys, "filters": list(&rows, row_json) });
         output.show(json, |out| self.print(&rows, out))
     }
 
-    fn print(&self, rows: &[Row], out: &mut Text<'_>) -> Outcome {
+    fn print(&self, rows: &[Row], out: &mut Text<'_>) -> io::Result<()> {
         let probes = "probes: k = ln 2 * bits is ideal; above: bits over 1.44 * log2(1 / expected)";
         writeln!(out, "{} keys; {probes}", self.keys)?;
         let head = ["encoding", "asked", "bits/key", "memory", "probes", "expected", "one in"];
@@ -159,15 +159,14 @@ fn place(label: &str) -> Option<usize> {
 }
 
 fn row_json(row: &Row) -> Value {
-    json!({
-        "encoding": row.encoding,
-        "asked_bits": row.asked_bits,
-        "bits_per_key": row.bits_per_key,
-        "bytes": row.bytes.round() as u64,
-        "probes": row.probes,
-        "expected_fpr": row.fpr,
-        "above_ideal": row.above_ideal(),
-    })
+    joined([
+        fields!(row; encoding, asked_bits, bits_per_key, probes),
+        json!({
+            "bytes": row.bytes.round() as u64,
+            "expected_fpr": row.fpr,
+            "above_ideal": row.above_ideal(),
+        }),
+    ])
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use crate::args::Database;
 use crate::failure::Outcome;
 use crate::filter_args::WantedFilter;
-use crate::json::joined;
+use crate::json::{fields, joined, list};
 use crate::load::{next_line, open_lines};
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
@@ -19,8 +19,8 @@ use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
-use siftdb::{Db, FilterFinding, FilterGroup, FilterReport, LevelStats, Options};
-use std::io::Write;
+use siftdb::{Db, FilterFinding, FilterGroup, FilterReport, FindingFigure, LevelStats, Options};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const JSON: &str = "\
@@ -74,14 +74,12 @@ struct Probed {
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let options = self.wanted.set(Options::new().block_cache_bytes(self.cache))?;
-        let db = self.database.open_to_read_with(options)?;
-        let before = db.stats();
-        let probed = self.probe.as_deref().map(|file| probe(&db, file)).transpose()?;
-        let report = match probed {
-            Some(_) => db.check_filters()?.since(&before),
-            None => db.check_filters()?,
-        };
-        db.close()?;
+        let (report, probed) = self.database.read(options, |db| {
+            let before = db.stats();
+            let probed = self.probe.as_deref().map(|file| probe(db, file)).transpose()?;
+            let report = db.check_filters()?;
+            Ok((if probed.is_some() { report.since(&before) } else { report }, probed))
+        })?;
         output.show(report_json(&report, probed), |out| {
             print(&report, self.probe.as_deref().zip(probed), out)
         })
@@ -110,7 +108,11 @@ fn asked(counts: &LevelStats) -> u64 {
     counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
 }
 
-fn print(report: &FilterReport, probed: Option<(&Path, Probed)>, out: &mut Text<'_>) -> Outcome {
+fn print(
+    report: &FilterReport,
+    probed: Option<(&Path, Probed)>,
+    out: &mut Text<'_>,
+) -> io::Result<()> {
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
     write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
     writeln!(out, "observed (95 %)")?;
@@ -146,8 +148,8 @@ fn print(report: &FilterReport, probed: Option<(&Path, Probed)>, out: &mut Text<
         0 => writeln!(out, "doctor: nothing to say")?,
         count => writeln!(out, "doctor: {}", counted(count as u64, "finding"))?,
     }
-    for finding in findings {
-        writeln!(out, "  {}: {finding}", finding.kind())?;
+    for FilterFinding { kind, what, .. } in findings {
+        writeln!(out, "  {kind}: {what}")?;
     }
     Ok(())
 }
@@ -194,117 +196,52 @@ fn bill_of(counts: &LevelStats) -> String {
 }
 
 fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
-    let levels: Vec<Value> = levels(report)
-        .iter()
-        .map(|(level, groups, counts)| {
-            let interval = counts.observed_fpr_interval();
+    let level_json = |(level, groups, counts): &(usize, Vec<FilterGroup>, LevelStats)| {
+        let interval = counts.observed_fpr_interval();
+        let wanted = report.wanted.get(*level).and_then(Option::as_ref);
+        joined([
+            fields!(counts;
+                negatives, true_positives, false_positives, unresolved, not_consulted),
             json!({
                 "level": level,
-                "filters": groups.iter().map(group_json).collect::<Vec<_>>(),
-                "wanted": report.wanted.get(*level).and_then(Option::as_ref).map(|wanted| json!({
-                    "encoding": wanted.encoding,
-                    "layout": wanted.layout,
-                    "bits_per_key": wanted.bits_per_key,
-                    "expected_fpr": wanted.expected_fpr,
-                })),
+                "filters": list(groups, group_json),
+                "wanted": wanted.map(|wanted| {
+                    fields!(wanted; encoding, layout, bits_per_key, expected_fpr)
+                }),
                 "lookups": asked(counts),
-                "negatives": counts.negatives,
-                "true_positives": counts.true_positives,
-                "false_positives": counts.false_positives,
-                "unresolved": counts.unresolved,
-                "not_consulted": counts.not_consulted,
                 "observed_fpr": counts.observed_fpr(),
                 "observed_fpr_low": interval.map(|(low, _)| low),
                 "observed_fpr_high": interval.map(|(_, high)| high),
-            })
-        })
-        .collect();
-    let findings: Vec<Value> = report.findings().iter().map(finding_json).collect();
+            }),
+        ])
+    };
     json!({
         "log_entries": report.stats.memtable_entries,
-        "levels": levels,
-        "findings": findings,
+        "levels": list(&levels(report), level_json),
+        "findings": list(&report.findings(), finding_json),
         "since_unix_seconds": report.stats.since_unix_seconds,
-        "probe": probed.map(|Probed { lookups, found }| {
-            json!({ "lookups": lookups, "found": found })
-        }),
+        "probe": probed.map(|probed| fields!(probed; lookups, found)),
         "cache_capacity_bytes": report.stats.cache_capacity_bytes,
         "pinned_bytes_max": report.pinned_bytes_max,
     })
 }
 
 fn finding_json(finding: &FilterFinding) -> Value {
-    let figures = match finding {
-        FilterFinding::NoFilter { level, tables } => json!({ "level": level, "tables": tables }),
-        FilterFinding::UnknownPolicy { level, tables, policy } => {
-            json!({ "level": level, "tables": tables, "policy": policy })
-        }
-        FilterFinding::Budget { filter_bytes, budget_bytes } => json!({
-            "filter_bytes": filter_bytes,
-            "budget_bytes": budget_bytes,
-        }),
-        FilterFinding::Weaker { level, tables, expected_fpr, wanted_fpr } => json!({
-            "level": level,
-            "tables": tables,
-            "expected_fpr": expected_fpr,
-            "wanted_fpr": wanted_fpr,
-        }),
-        FilterFinding::AboveExpected { level, observed_fpr, low, expected_fpr } => json!({
-            "level": level,
-            "observed_fpr": observed_fpr,
-            "low": low,
-            "expected_fpr": expected_fpr,
-        }),
-        FilterFinding::ShortHash { level, table, encoding, keys, expected_fpr, few_keys_fpr } => {
-            json!({
-                "level": level,
-                "table": table,
-                "encoding": encoding,
-                "keys": keys,
-                "expected_fpr": expected_fpr,
-                "few_keys_fpr": few_keys_fpr,
-            })
-        }
-        FilterFinding::Damaged { level, tables, table, damage, not_consulted } => json!({
-            "level": level,
-            "tables": tables,
-            "table": table,
-            "offset": damage.offset,
-            "not_consulted": not_consulted,
-        }),
-        FilterFinding::Unreadable { errors } => json!({ "errors": errors }),
-        FilterFinding::LargerThanCache { filter_bytes, cache_bytes } => {
-            json!({ "filter_bytes": filter_bytes, "cache_bytes": cache_bytes })
-        }
-        FilterFinding::LargerThanPinned { filter_bytes, pinned_bytes_max } => {
-            json!({ "filter_bytes": filter_bytes, "pinned_bytes_max": pinned_bytes_max })
-        }
-        FilterFinding::DoesNotPay { level, lookups, found, filter_bytes } => json!({
-            "level": level,
-            "lookups": lookups,
-            "found": found,
-            "filter_bytes": filter_bytes,
-        }),
-        // The enum may get new findings; kind and what describe them.
-        _ => json!({}),
-    };
-    joined([json!({ "kind": finding.kind(), "what": finding.to_string() }), figures])
+    let fields = fields!(finding; kind, what);
+    finding.figures.iter().fold(fields, |object, (name, figure)| {
+        let field = match figure {
+            FindingFigure::Count(count) => json!({ *name: count }),
+            FindingFigure::Rate(rate) => json!({ *name: rate }),
+            FindingFigure::Name(text) => json!({ *name: text }),
+        };
+        joined([object, field])
+    })
 }
 
 fn group_json(group: &FilterGroup) -> Value {
-    json!({
-        "tables": group.tables,
-        "damaged": group.damaged,
-        "entries": group.entries,
-        "keys": group.keys,
-        "bytes": group.bytes,
-        "policy": group.like.policy,
-        "encoding": group.like.encoding,
-        "layout": group.like.layout,
-        "asked_bits_per_key": group.like.asked_bits_per_key,
-        "bits_per_key": group.bits_per_key(),
-        "expected_fpr": group.expected_fpr,
-        "is_asked": group.like.is_asked,
-        "differs": group.like.differs,
-    })
+    joined([
+        fields!(group; tables, damaged, entries, keys, bytes, expected_fpr),
+        fields!(group.like; policy, encoding, layout, asked_bits_per_key, is_asked, differs),
+        json!({ "bits_per_key": group.bits_per_key() }),
+    ])
 }
