@@ -17,9 +17,9 @@ use crate::state::shared::Shared;
 pub(crate) fn stats(shared: &Shared) -> Stats {
     if !shared.process.is_current() {
         // A thread of the parent process may hold the locks that the report takes.
-        return Stats::from_counters(&Counters::new());
+        return Stats::from_totals(&Counters::new().totals());
     }
-    let mut stats = Stats::from_counters(&shared.counters);
+    let mut stats = Stats::from_totals(&shared.counters.totals());
     let view = shared.view.load();
     for level in 0..LEVELS {
         let report = &mut stats.levels[level];

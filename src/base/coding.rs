@@ -84,24 +84,21 @@ fn get_varint_bytewise(src: &[u8]) -> Option<(u64, usize)> {
 #[inline]
 #[must_use]
 pub(crate) fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
-    let bytes = src.get(offset..offset.checked_add(2)?)?;
-    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+    Some(u16::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
 
 /// The `u32` at `offset` of `src`.
 #[inline]
 #[must_use]
 pub(crate) fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
-    let bytes = src.get(offset..offset.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    Some(u32::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
 
 /// The `u64` at `offset` of `src`.
 #[inline]
 #[must_use]
 pub(crate) fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
-    let bytes = src.get(offset..offset.checked_add(8)?)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    Some(u64::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
 
 /// A cursor over bytes from a file. Each method takes bytes from the front, or returns `None` and

@@ -75,27 +75,13 @@ impl fmt::Display for FileName {
 /// Parses the name of a file; `None` if siftdb writes no file of this name.
 #[must_use]
 pub(crate) fn parse(name: &str) -> Option<FileName> {
-    let parsed = match name {
-        "CURRENT" => FileName::Current,
-        "LOCK" => FileName::Lock,
-        "STATS" => FileName::Stats,
-        _ => {
-            if let Some(digits) = name.strip_prefix("MANIFEST-") {
-                FileName::Manifest(digits.parse().ok()?)
-            } else {
-                let (digits, extension) = name.split_once('.')?;
-                let number = digits.parse().ok()?;
-                match extension {
-                    "wal" => FileName::Wal(number),
-                    "sst" => FileName::Table(number),
-                    "tmp" => FileName::Temporary(number),
-                    _ => return None,
-                }
-            }
-        }
-    };
-    // Comparing with the printed name refuses "+7.sst", "7.sst" and "0000007.sst", which parse too.
-    (parsed.to_string() == name).then_some(parsed)
+    use FileName::{Current, Lock, Manifest, Stats, Table, Temporary, Wal};
+    let digits = name.trim_matches(|c: char| !c.is_ascii_digit());
+    let number = digits.parse().unwrap_or(0);
+    let kinds =
+        [Current, Lock, Stats, Manifest(number), Wal(number), Table(number), Temporary(number)];
+    // Comparing with what is printed refuses "+7.sst", "7.sst" and "0000007.sst".
+    kinds.into_iter().find(|file| file.to_string() == name)
 }
 
 #[cfg(test)]

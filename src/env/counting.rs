@@ -6,8 +6,9 @@
 //! relaxed atomics: they are exact once the threads that made the calls are joined.
 
 use crate::base::sync::{Arc, AtomicU64, Ordering};
-use crate::env::api::{Env, RandomFile, WritableFile};
+use crate::env::api::Env;
 use crate::env::layer::EnvLayer;
+use crate::env::watched::{WatchedEnv, Watcher};
 use std::io;
 use std::path::Path;
 
@@ -27,10 +28,7 @@ use std::path::Path;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct CountingEnv {
-    inner: Arc<dyn Env>,
-    counts: Arc<Counts>,
-}
+pub struct CountingEnv(WatchedEnv<Arc<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -43,127 +41,92 @@ struct Counts {
     directory_syncs: AtomicU64,
 }
 
-fn add(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
-}
-
 impl CountingEnv {
     /// Wraps `inner`, with all counters at zero.
     #[must_use]
     pub fn new(inner: Arc<dyn Env>) -> Self {
-        CountingEnv { inner, counts: Arc::default() }
+        CountingEnv(WatchedEnv { inner, watcher: Arc::default() })
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.0.watcher
     }
 
     /// Calls of `read_exact_at`.
     #[must_use]
     pub fn read_calls(&self) -> u64 {
-        self.counts.read_calls.load(Ordering::Relaxed)
+        self.counts().read_calls.load(Ordering::Relaxed)
     }
 
     /// Bytes that these calls asked for.
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
-        self.counts.read_bytes.load(Ordering::Relaxed)
+        self.counts().read_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of the largest of these calls.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {
-        self.counts.read_bytes_max.load(Ordering::Relaxed)
+        self.counts().read_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Calls of `write_at` and `allocate_zeroed`.
     #[must_use]
     pub fn write_calls(&self) -> u64 {
-        self.counts.write_calls.load(Ordering::Relaxed)
+        self.counts().write_calls.load(Ordering::Relaxed)
     }
 
     /// Bytes that these calls wrote.
     #[must_use]
     pub fn write_bytes(&self) -> u64 {
-        self.counts.write_bytes.load(Ordering::Relaxed)
+        self.counts().write_bytes.load(Ordering::Relaxed)
     }
 
     /// Calls of `sync_data` and `sync_all`.
     #[must_use]
     pub fn syncs(&self) -> u64 {
-        self.counts.syncs.load(Ordering::Relaxed)
+        self.counts().syncs.load(Ordering::Relaxed)
     }
 
     /// Calls of `sync_dir`.
     #[must_use]
     pub fn directory_syncs(&self) -> u64 {
-        self.counts.directory_syncs.load(Ordering::Relaxed)
+        self.counts().directory_syncs.load(Ordering::Relaxed)
     }
 }
 
 impl EnvLayer for CountingEnv {
     fn inner(&self) -> &dyn Env {
-        &*self.inner
-    }
-
-    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        let inner = self.inner.open_random(path)?;
-        Ok(Arc::new(CountingRandom { inner, counts: Arc::clone(&self.counts) }))
-    }
-
-    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let inner = self.inner.create_new(path)?;
-        Ok(Box::new(CountingWritable { inner, counts: Arc::clone(&self.counts) }))
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        add(&self.counts.directory_syncs, 1);
-        self.inner.sync_dir(path)
+        &self.0
     }
 }
 
-#[derive(Debug)]
-struct CountingRandom {
-    inner: Arc<dyn RandomFile>,
-    counts: Arc<Counts>,
-}
-
-impl RandomFile for CountingRandom {
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        add(&self.counts.read_calls, 1);
-        add(&self.counts.read_bytes, buffer.len() as u64);
-        self.counts.read_bytes_max.fetch_max(buffer.len() as u64, Ordering::Relaxed);
-        self.inner.read_exact_at(offset, buffer)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-}
-
-#[derive(Debug)]
-struct CountingWritable {
-    inner: Box<dyn WritableFile>,
-    counts: Arc<Counts>,
-}
-
-impl WritableFile for CountingWritable {
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        add(&self.counts.write_calls, 1);
-        add(&self.counts.write_bytes, data.len() as u64);
-        self.inner.write_at(offset, data)
-    }
-
-    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
-        add(&self.counts.write_calls, 1);
-        add(&self.counts.write_bytes, bytes);
-        self.inner.allocate_zeroed(offset, bytes)
-    }
-
-    fn sync_data(&mut self) -> io::Result<()> {
-        add(&self.counts.syncs, 1);
-        self.inner.sync_data()
-    }
-
-    fn sync_all(&mut self) -> io::Result<()> {
-        add(&self.counts.syncs, 1);
-        self.inner.sync_all()
+impl Watcher for Arc<Counts> {
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        _path: &Path,
+        bytes: u64,
+        mut make: impl FnMut(u64) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let add = |counter: &AtomicU64, amount| {
+            counter.fetch_add(amount, Ordering::Relaxed);
+        };
+        match operation {
+            "read_exact_at" => {
+                add(&self.read_calls, 1);
+                add(&self.read_bytes, bytes);
+                self.read_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+            }
+            "write_at" | "allocate_zeroed" => {
+                add(&self.write_calls, 1);
+                add(&self.write_bytes, bytes);
+            }
+            "sync_data" | "sync_all" => add(&self.syncs, 1),
+            "sync_dir" => add(&self.directory_syncs, 1),
+            _ => {}
+        }
+        make(bytes)
     }
 }
 

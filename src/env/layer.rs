@@ -6,8 +6,8 @@
 //! A call added to [`Env`] later starts with a default that is made of older calls. While it is
 //! missing from the list here, a layer gets it as those older calls, so no layer misses it. Before
 //! the call joins the list, check each layer: from then on the call passes a layer that does not
-//! state it. `FaultEnv` must see every call, so it implements [`Env`] itself, and its tests compare
-//! its calls with those in `api.rs`.
+//! state it. `WatchedEnv` must see every call, so it implements [`Env`] itself, and the tests of
+//! `FaultEnv` compare its calls with those in `api.rs`.
 
 use crate::env::api::{
     DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,

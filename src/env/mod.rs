@@ -17,6 +17,8 @@ pub(crate) mod descriptor_retry;
 pub(crate) mod handle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) mod counting;
+#[cfg(any(feature = "cli", feature = "testing"))]
+mod watched;
 pub(crate) mod layer;
 pub(crate) mod mem;
 mod mem_disk;

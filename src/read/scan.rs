@@ -15,7 +15,8 @@ use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
-    SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
+    INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, ValueKind, put_key_with_trailer,
+    split_internal_key, unpack_trailer, user_key,
 };
 use crate::base::levels::LEVELS;
 use crate::base::range::KeyBounds;
@@ -135,10 +136,10 @@ impl Iter {
         }
         let mut merge = self.merge(direction);
         let bound = match direction {
-            Direction::Forward => start_bound(&self.bounds.start),
-            Direction::Reverse => end_bound(&self.bounds.end),
+            Direction::Forward => &self.bounds.start,
+            Direction::Reverse => &self.bounds.end,
         };
-        merge.seek(bound.as_deref());
+        merge.seek(internal_bound(bound, direction).as_deref());
         Ok(merge)
     }
 
@@ -379,25 +380,15 @@ fn same_key(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b
 }
 
-/// Before every version of a key, or after all of them: see `base/key.rs`.
-fn internal_bound(key: &[u8], before_versions: bool) -> Vec<u8> {
-    let mut bound = Vec::with_capacity(key.len() + 8);
-    put_key_with_trailer(&mut bound, key, if before_versions { u64::MAX } else { 0 });
-    bound
-}
-
-fn start_bound(start: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
-    match start {
-        Bound::Unbounded => None,
-        Bound::Included(key) => Some(internal_bound(key, true)),
-        Bound::Excluded(key) => Some(internal_bound(key, false)),
-    }
-}
-
-fn end_bound(end: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
-    match end {
-        Bound::Unbounded => None,
-        Bound::Included(key) => Some(internal_bound(key, false)),
-        Bound::Excluded(key) => Some(internal_bound(key, true)),
-    }
+/// Where a merge over `bound` starts: before every version of its key, or after all of them (see
+/// `base/key.rs`). `None` without a bound.
+fn internal_bound(bound: &Bound<Vec<u8>>, direction: Direction) -> Option<Vec<u8>> {
+    let (key, before_versions) = match bound {
+        Bound::Unbounded => return None,
+        Bound::Included(key) => (key, direction == Direction::Forward),
+        Bound::Excluded(key) => (key, direction == Direction::Reverse),
+    };
+    let mut internal = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
+    put_key_with_trailer(&mut internal, key, if before_versions { u64::MAX } else { 0 });
+    Some(internal)
 }

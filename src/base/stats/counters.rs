@@ -8,155 +8,15 @@
 //! are joined, and always includes what the calling thread counted.
 
 use crate::base::levels::LEVELS;
+pub(crate) use crate::base::stats::report::{Counter, LevelCounter};
 use crate::base::sync::plain::{AtomicU64, Mutex, Ordering};
 use std::sync::OnceLock;
 
 /// Stripes with one owner each; one more stripe is shared.
 const OWNED_STRIPES: usize = 64;
 
-macro_rules! counters {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)* }
-
-        impl $name {
-            /// All counters, in order.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-        }
-    };
-}
-
-counters! {
-    /// Counted once for the database.
-    Counter {
-        /// Point lookups.
-        Gets,
-        /// Point lookups that found a value.
-        GetsFound,
-        /// Point lookups answered by a memtable, with a value or a tombstone.
-        MemtableHits,
-        /// Memtables that lookups skipped because of their filter.
-        MemtableNegatives,
-        /// Iterators that were asked for an entry.
-        Scans,
-        /// Batches acknowledged.
-        Batches,
-        /// Entries of those batches.
-        Entries,
-        /// Bytes of user keys and values in them.
-        EntryBytes,
-        /// Write groups, each one append to the log.
-        WriteGroups,
-        /// Bytes appended to write-ahead logs.
-        WalBytes,
-        /// Syncs of write-ahead logs.
-        WalSyncs,
-        /// Memtables written as tables.
-        Flushes,
-        /// Bytes of those tables.
-        FlushBytes,
-        /// Compactions that rewrote tables.
-        Compactions,
-        /// Bytes they read.
-        CompactionBytesRead,
-        /// Bytes they wrote.
-        CompactionBytesWritten,
-        /// Entries they dropped: old versions, and tombstones with nothing below.
-        CompactionEntriesDropped,
-        /// Tables moved to the next level without rewriting.
-        TrivialMoves,
-        /// Writes delayed because level 0 grows.
-        Level0Slowdowns,
-        /// Nanoseconds of these slowdowns.
-        Level0SlowdownNanos,
-        /// Writes stopped because level 0 is full.
-        Level0Stalls,
-        /// Nanoseconds of these stalls.
-        Level0StallNanos,
-        /// Writes stopped because earlier memtables are not flushed yet.
-        MemtableStalls,
-        /// Nanoseconds of these stalls.
-        MemtableStallNanos,
-        /// Logs started after a full one, while writers waited.
-        LogSwitches,
-        /// Nanoseconds of these waits.
-        LogSwitchNanos,
-        /// Filters that could not be read or decoded; each answered "may contain".
-        FilterErrors,
-    }
-}
-
-counters! {
-    /// Counted by level: point lookups, then scans, which have counters of their own. What
-    /// compactions read is in [`Counter`].
-    LevelCounter {
-        /// The filter said no.
-        Negatives,
-        /// The filter said maybe, and the table had the key.
-        TruePositives,
-        /// The filter said maybe, and the table did not have the key.
-        FalsePositives,
-        /// The filter said maybe; versions newer than the read hide whether it was right.
-        Unresolved,
-        /// The table was searched without asking a filter.
-        NotConsulted,
-        /// Bytes of data blocks that negatives avoided: an estimate by the table's mean block.
-        BytesAvoided,
-        /// Data indexes searched.
-        IndexSeeks,
-        /// Data blocks found in the cache.
-        DataBlocksCached,
-        /// Data blocks read from the file.
-        DataBlocksRead,
-        /// Bytes of these blocks in the file.
-        DataBytesRead,
-        /// Filters, partitions and their top-level indexes found in the cache.
-        FilterBlocksCached,
-        /// Filters, partitions and their top-level indexes read from the file.
-        FilterBlocksRead,
-        /// Bytes of these blocks in the file.
-        FilterBytesRead,
-        /// Data indexes read from the file.
-        IndexBlocksRead,
-        /// Bytes of these blocks in the file.
-        IndexBytesRead,
-        /// A filter without whole keys was asked for the prefix of a key and said no.
-        PrefixNegatives,
-        /// A filter without whole keys was asked for the prefix of a key and said maybe.
-        PrefixPositives,
-        /// The filter was asked for the prefix of a scan and said no: the scan skipped the table.
-        ScanNegatives,
-        /// The filter was asked for the prefix of a scan and said maybe.
-        ScanPositives,
-        /// Tables that scans read, whether or not their filter was asked.
-        ScanTables,
-        /// Bytes of data blocks that scan negatives avoided: one mean block each, an estimate.
-        ScanBytesAvoided,
-        /// Data blocks that scans found in the cache.
-        ScanDataBlocksCached,
-        /// Data blocks that scans read from the file.
-        ScanDataBlocksRead,
-        /// Bytes of these blocks in the file.
-        ScanDataBytesRead,
-        /// Filter blocks that scans found in the cache.
-        ScanFilterBlocksCached,
-        /// Filter blocks that scans read from the file.
-        ScanFilterBlocksRead,
-        /// Bytes of these blocks in the file.
-        ScanFilterBytesRead,
-        /// Data indexes that scans read from the file.
-        ScanIndexBlocksRead,
-        /// Bytes of these blocks in the file.
-        ScanIndexBytesRead,
-    }
-}
-
-const GLOBALS: usize = Counter::ALL.len();
-const PER_LEVEL: usize = LevelCounter::ALL.len();
-
 /// The number of all counters.
-pub(crate) const COUNTERS: usize = GLOBALS + LEVELS * PER_LEVEL;
+const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT;
 
 #[repr(align(128))]
 #[derive(Debug)]
@@ -170,28 +30,22 @@ impl Cells {
 
 /// The counters of one database.
 #[derive(Debug)]
-pub struct Counters {
+pub(crate) struct Counters {
     owned: Box<[OnceLock<Box<Cells>>; OWNED_STRIPES]>,
     shared: Box<Cells>,
 }
 
 /// The stripe of the calling thread. Get it once and count many times.
 #[derive(Clone, Copy, Debug)]
-pub struct Stripe<'a> {
+pub(crate) struct Stripe<'a> {
     cells: &'a Cells,
     shared: bool,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Counters::new()
-    }
 }
 
 impl Counters {
     /// All zero.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let owned = Box::new([const { OnceLock::new() }; OWNED_STRIPES]);
         Counters { owned, shared: Cells::new() }
     }
@@ -200,7 +54,7 @@ impl Counters {
     /// prevent that, because a stripe never leaves the function that counts.
     #[inline]
     #[must_use]
-    pub fn stripe(&self) -> Stripe<'_> {
+    pub(crate) fn stripe(&self) -> Stripe<'_> {
         match self.owned.get(slot()) {
             Some(cells) => Stripe { cells: cells.get_or_init(Cells::new), shared: false },
             None => Stripe { cells: &self.shared, shared: true },
@@ -209,31 +63,31 @@ impl Counters {
 
     /// Adds to one counter of the database.
     #[inline]
-    pub fn add(&self, counter: Counter, amount: u64) {
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.stripe().add(counter, amount);
     }
 
     /// The sum of one counter over all threads.
     #[must_use]
-    pub fn total(&self, counter: Counter) -> u64 {
+    pub(crate) fn total(&self, counter: Counter) -> u64 {
         self.sum(counter as usize)
     }
 
     /// The sum of one counter of `level` over all threads.
     #[must_use]
-    pub fn level_total(&self, level: usize, counter: LevelCounter) -> u64 {
+    pub(crate) fn level_total(&self, level: usize, counter: LevelCounter) -> u64 {
         self.sum(level_index(level, counter))
     }
 
     /// All sums: the database's counters, then each level's.
     #[must_use]
-    pub fn totals(&self) -> Vec<u64> {
+    pub(crate) fn totals(&self) -> Vec<u64> {
         (0..COUNTERS).map(|index| self.sum(index)).collect()
     }
 
     /// Adds the totals of an earlier session. A list of another length is from another version and
     /// is ignored.
-    pub fn restore(&self, totals: &[u64]) {
+    pub(crate) fn restore(&self, totals: &[u64]) {
         if totals.len() == COUNTERS {
             for (cell, &value) in self.shared.0.iter().zip(totals) {
                 cell.fetch_add(value, Ordering::Relaxed);
@@ -252,13 +106,13 @@ impl Counters {
 impl Stripe<'_> {
     /// Adds to one counter of the database.
     #[inline]
-    pub fn add(&self, counter: Counter, amount: u64) {
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.bump(counter as usize, amount);
     }
 
     /// Adds to one counter of `level`.
     #[inline]
-    pub fn add_level(&self, level: usize, counter: LevelCounter, amount: u64) {
+    pub(crate) fn add_level(&self, level: usize, counter: LevelCounter, amount: u64) {
         self.bump(level_index(level, counter), amount);
     }
 
@@ -276,7 +130,7 @@ impl Stripe<'_> {
 
 #[inline]
 fn level_index(level: usize, counter: LevelCounter) -> usize {
-    GLOBALS + level.min(LEVELS - 1) * PER_LEVEL + counter as usize
+    Counter::COUNT + level.min(LEVELS - 1) * LevelCounter::COUNT + counter as usize
 }
 
 static FREE_SLOTS: Mutex<SlotList> = Mutex::new(SlotList { returned: Vec::new(), next: 0 });

@@ -13,6 +13,6 @@
 //!   table does not have, the share that the filter let through.
 
 pub(crate) mod text;
+pub(crate) mod counters;
 pub(crate) mod report;
 pub(crate) mod interval;
-pub(crate) mod counters;

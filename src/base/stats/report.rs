@@ -5,174 +5,223 @@
 //! `text` prints them.
 
 use crate::base::levels::LEVELS;
-use crate::base::stats::counters::{Counter, Counters, LevelCounter};
 use crate::base::stats::interval::wilson_95;
 
-/// What a database did, and what it holds now. Counters run since the database was created, or
-/// since `Options::reset_stats`; the advisory file `STATS` keeps them across openings.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// One entry a level, level 0 first.
-    pub levels: Vec<LevelStats>,
-    /// Point lookups.
-    pub gets: u64,
-    /// Point lookups that found a value.
-    pub gets_found: u64,
-    /// Point lookups that a memtable answered.
-    pub memtable_hits: u64,
-    /// Memtables skipped by their filter.
-    pub memtable_negatives: u64,
-    /// Bytes in memtables now, bookkeeping and flushed memtables that are not yet freed included.
-    pub memtable_bytes: u64,
-    /// Entries in memtables that are not flushed. In a database that was opened read-only, these
-    /// are the entries that are only in the logs.
-    pub memtable_entries: u64,
-    /// Iterators that were asked for an entry.
-    pub scans: u64,
-    /// Batches acknowledged.
-    pub batches: u64,
-    /// Entries in them.
-    pub entries: u64,
-    /// Bytes of user keys and values in them.
-    pub entry_bytes: u64,
-    /// Write groups; `batches / write_groups` is the mean group.
-    pub write_groups: u64,
-    /// Bytes appended to write-ahead logs.
-    pub wal_bytes: u64,
-    /// Syncs of write-ahead logs.
-    pub wal_syncs: u64,
-    /// Memtables flushed.
-    pub flushes: u64,
-    /// Bytes of flushed tables.
-    pub flush_bytes: u64,
-    /// Compactions that rewrote tables.
-    pub compactions: u64,
-    /// Bytes they read.
-    pub compaction_bytes_read: u64,
-    /// Bytes they wrote.
-    pub compaction_bytes_written: u64,
-    /// Entries they dropped.
-    pub compaction_entries_dropped: u64,
-    /// Tables moved down without rewriting.
-    pub trivial_moves: u64,
-    /// Writes delayed because level 0 grows.
-    pub level0_slowdowns: u64,
-    /// Nanoseconds of these delays.
-    pub level0_slowdown_nanos: u64,
-    /// Writes stopped because level 0 is full.
-    pub level0_stalls: u64,
-    /// Nanoseconds of these stalls.
-    pub level0_stall_nanos: u64,
-    /// Writes stopped because earlier memtables are not flushed yet.
-    pub memtable_stalls: u64,
-    /// Nanoseconds of these stalls.
-    pub memtable_stall_nanos: u64,
-    /// Logs started after a full one, while writers waited for the sync of the directory.
-    pub log_switches: u64,
-    /// Nanoseconds of these waits.
-    pub log_switch_nanos: u64,
-    /// Filters that could not be read or decoded; each answered "may contain".
-    pub filter_errors: u64,
-    /// Capacity of the block cache in bytes.
-    pub cache_capacity_bytes: u64,
-    /// Bytes in the cache now, pinned reservations not included.
-    pub cache_bytes: u64,
-    /// Blocks that were not cached because each is larger than a quarter of the capacity.
-    pub cache_uncached: u64,
-    /// Data blocks that were not cached because the cache was full and they were not read lately.
-    pub cache_rejected: u64,
-    /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
-    pub pinned_bytes: u64,
-    /// Bytes of filters that are being built, charged to the same budget.
-    pub construction_bytes: u64,
-    /// Bytes of blocks that were evicted from the cache and that a value or iterator still uses.
-    pub evicted_bytes_in_use: u64,
-    /// Live snapshots.
-    pub snapshots: u64,
-    /// When counting began, in seconds since 1970; 0 if unknown.
-    pub since_unix_seconds: u64,
+/// Declares the counters of one scope, each in one place: the variant that the engine counts with,
+/// and the field of the public report with its sum. The report also has figures of the present.
+macro_rules! report {
+    (
+        $(#[$report_doc:meta])* $Report:ident, counted by $(#[$counter_doc:meta])* $Counter:ident;
+        counted { $($(#[$doc:meta])* $Variant:ident: $sum:ident,)* }
+        present { $($(#[$figure_doc:meta])* $figure:ident: $type:ty,)* }
+    ) => {
+        $(#[$counter_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $Counter { $($(#[$doc])* $Variant,)* }
+
+        impl $Counter {
+            /// The number of counters.
+            pub(crate) const COUNT: usize = [$($Counter::$Variant,)*].len();
+        }
+
+        $(#[$report_doc])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $Report {
+            $($(#[$doc])* pub $sum: u64,)*
+            $($(#[$figure_doc])* pub $figure: $type,)*
+        }
+
+        impl $Report {
+            /// The sums, in the order of the counters.
+            fn counters(&mut self) -> [&mut u64; $Counter::COUNT] {
+                [$(&mut self.$sum,)*]
+            }
+        }
+    };
 }
 
-/// Counters and contents of one level. Those that do not begin with `scan_` count point lookups.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct LevelStats {
-    /// Tables now.
-    pub tables: u64,
-    /// Bytes of those tables.
-    pub bytes: u64,
-    /// Entries in them, old versions and tombstones included.
-    pub entries: u64,
-    /// Bytes of their filters.
-    pub filter_bytes: u64,
-    /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
-    pub expected_fpr: f64,
-    /// The filter said no.
-    pub negatives: u64,
-    /// The filter said maybe, and the table had the key.
-    pub true_positives: u64,
-    /// The filter said maybe, and the table did not have the key.
-    pub false_positives: u64,
-    /// The filter said maybe; versions newer than the read hide whether it was right.
-    pub unresolved: u64,
-    /// The table was searched without asking a filter.
-    pub not_consulted: u64,
-    /// Data block bytes avoided: an estimate from each table's mean block.
-    pub bytes_avoided: u64,
-    /// Data indexes searched.
-    pub index_seeks: u64,
-    /// Data blocks found in the cache.
-    pub data_blocks_cached: u64,
-    /// Data blocks read from files.
-    pub data_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub data_bytes_read: u64,
-    /// Filter blocks found in the cache.
-    pub filter_blocks_cached: u64,
-    /// Filter blocks read from files.
-    pub filter_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub filter_bytes_read: u64,
-    /// Index blocks read from files.
-    pub index_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub index_bytes_read: u64,
-    /// A filter without whole keys was asked for the prefix of a looked-up key and said no: the
-    /// lookup skipped the table.
-    pub prefix_negatives: u64,
-    /// A filter without whole keys was asked for the prefix of a looked-up key and said maybe. This
-    /// does not count in the false-positive rate: the table may have the prefix without the key.
-    pub prefix_positives: u64,
-    /// The filter was asked for the common prefix of a scan and said no: the scan skipped the
-    /// table. Scans of both directions count, and every table that they skip.
-    pub scan_negatives: u64,
-    /// The filter was asked for the common prefix of a scan and said maybe.
-    pub scan_positives: u64,
-    /// Tables that scans read, whether or not their filter was asked.
-    ///
-    /// The blocks that a scan reads are counted when it starts on a table, and when it leaves the
-    /// table or is dropped.
-    pub scan_tables: u64,
-    /// Data block bytes that `scan_negatives` avoided: an estimate of one mean block each, which is
-    /// the least that reading the table would have cost.
-    pub scan_bytes_avoided: u64,
-    /// Data blocks that scans found in the cache.
-    pub scan_data_blocks_cached: u64,
-    /// Data blocks that scans read from files.
-    pub scan_data_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub scan_data_bytes_read: u64,
-    /// Filter blocks that scans found in the cache.
-    pub scan_filter_blocks_cached: u64,
-    /// Filter blocks that scans read from files.
-    pub scan_filter_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub scan_filter_bytes_read: u64,
-    /// Index blocks that scans read from files.
-    pub scan_index_blocks_read: u64,
-    /// Bytes of these blocks in the files.
-    pub scan_index_bytes_read: u64,
+report! {
+    /// What a database did, and what it holds now. Counters run since the database was created, or
+    /// since `Options::reset_stats`; the advisory file `STATS` keeps them across openings.
+    Stats, counted by
+    /// Counted once for the database.
+    Counter;
+    counted {
+        /// Point lookups.
+        Gets: gets,
+        /// Point lookups that found a value.
+        GetsFound: gets_found,
+        /// Point lookups that a memtable answered.
+        MemtableHits: memtable_hits,
+        /// Memtables skipped by their filter.
+        MemtableNegatives: memtable_negatives,
+        /// Iterators that were asked for an entry.
+        Scans: scans,
+        /// Batches acknowledged.
+        Batches: batches,
+        /// Entries in them.
+        Entries: entries,
+        /// Bytes of user keys and values in them.
+        EntryBytes: entry_bytes,
+        /// Write groups; `batches / write_groups` is the mean group.
+        WriteGroups: write_groups,
+        /// Bytes appended to write-ahead logs.
+        WalBytes: wal_bytes,
+        /// Syncs of write-ahead logs.
+        WalSyncs: wal_syncs,
+        /// Memtables flushed.
+        Flushes: flushes,
+        /// Bytes of flushed tables.
+        FlushBytes: flush_bytes,
+        /// Compactions that rewrote tables.
+        Compactions: compactions,
+        /// Bytes they read.
+        CompactionBytesRead: compaction_bytes_read,
+        /// Bytes they wrote.
+        CompactionBytesWritten: compaction_bytes_written,
+        /// Entries they dropped.
+        CompactionEntriesDropped: compaction_entries_dropped,
+        /// Tables moved down without rewriting.
+        TrivialMoves: trivial_moves,
+        /// Writes delayed because level 0 grows.
+        Level0Slowdowns: level0_slowdowns,
+        /// Nanoseconds of these delays.
+        Level0SlowdownNanos: level0_slowdown_nanos,
+        /// Writes stopped because level 0 is full.
+        Level0Stalls: level0_stalls,
+        /// Nanoseconds of these stalls.
+        Level0StallNanos: level0_stall_nanos,
+        /// Writes stopped because earlier memtables are not flushed yet.
+        MemtableStalls: memtable_stalls,
+        /// Nanoseconds of these stalls.
+        MemtableStallNanos: memtable_stall_nanos,
+        /// Logs started after a full one, while writers waited for the sync of the directory.
+        LogSwitches: log_switches,
+        /// Nanoseconds of these waits.
+        LogSwitchNanos: log_switch_nanos,
+        /// Filters that could not be read or decoded; each answered "may contain".
+        FilterErrors: filter_errors,
+    }
+    present {
+        /// One entry a level, level 0 first.
+        levels: Vec<LevelStats>,
+        /// Bytes in memtables now, bookkeeping and flushed memtables that are not yet freed
+        /// included.
+        memtable_bytes: u64,
+        /// Entries in memtables that are not flushed. In a database that was opened read-only,
+        /// these are the entries that are only in the logs.
+        memtable_entries: u64,
+        /// Capacity of the block cache in bytes.
+        cache_capacity_bytes: u64,
+        /// Bytes in the cache now, pinned reservations not included.
+        cache_bytes: u64,
+        /// Blocks that were not cached because each is larger than a quarter of the capacity.
+        cache_uncached: u64,
+        /// Data blocks that were not cached because the cache was full and they were not read
+        /// lately.
+        cache_rejected: u64,
+        /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
+        pinned_bytes: u64,
+        /// Bytes of filters that are being built, charged to the same budget.
+        construction_bytes: u64,
+        /// Bytes of blocks that were evicted from the cache and that a value or iterator still
+        /// uses.
+        evicted_bytes_in_use: u64,
+        /// Live snapshots.
+        snapshots: u64,
+        /// When counting began, in seconds since 1970; 0 if unknown.
+        since_unix_seconds: u64,
+    }
+}
+
+report! {
+    /// Counters and contents of one level. Those that do not begin with `scan_` count point
+    /// lookups.
+    LevelStats, counted by
+    /// Counted by level: point lookups, then scans, which have counters of their own. What
+    /// compactions read is in [`Counter`].
+    LevelCounter;
+    counted {
+        /// The filter said no.
+        Negatives: negatives,
+        /// The filter said maybe, and the table had the key.
+        TruePositives: true_positives,
+        /// The filter said maybe, and the table did not have the key.
+        FalsePositives: false_positives,
+        /// The filter said maybe; versions newer than the read hide whether it was right.
+        Unresolved: unresolved,
+        /// The table was searched without asking a filter.
+        NotConsulted: not_consulted,
+        /// Data block bytes avoided: an estimate from each table's mean block.
+        BytesAvoided: bytes_avoided,
+        /// Data indexes searched.
+        IndexSeeks: index_seeks,
+        /// Data blocks found in the cache.
+        DataBlocksCached: data_blocks_cached,
+        /// Data blocks read from files.
+        DataBlocksRead: data_blocks_read,
+        /// Bytes of these blocks in the files.
+        DataBytesRead: data_bytes_read,
+        /// Filter blocks found in the cache.
+        FilterBlocksCached: filter_blocks_cached,
+        /// Filter blocks read from files.
+        FilterBlocksRead: filter_blocks_read,
+        /// Bytes of these blocks in the files.
+        FilterBytesRead: filter_bytes_read,
+        /// Index blocks read from files.
+        IndexBlocksRead: index_blocks_read,
+        /// Bytes of these blocks in the files.
+        IndexBytesRead: index_bytes_read,
+        /// A filter without whole keys was asked for the prefix of a looked-up key and said no: the
+        /// lookup skipped the table.
+        PrefixNegatives: prefix_negatives,
+        /// A filter without whole keys was asked for the prefix of a looked-up key and said maybe.
+        /// This does not count in the false-positive rate: the table may have the prefix without
+        /// the key.
+        PrefixPositives: prefix_positives,
+        /// The filter was asked for the common prefix of a scan and said no: the scan skipped the
+        /// table. Scans of both directions count, and every table that they skip.
+        ScanNegatives: scan_negatives,
+        /// The filter was asked for the common prefix of a scan and said maybe.
+        ScanPositives: scan_positives,
+        /// Tables that scans read, whether or not their filter was asked.
+        ///
+        /// The blocks that a scan reads are counted when it starts on a table, and when it leaves
+        /// the table or is dropped.
+        ScanTables: scan_tables,
+        /// Data block bytes that `scan_negatives` avoided: an estimate of one mean block each,
+        /// which is the least that reading the table would have cost.
+        ScanBytesAvoided: scan_bytes_avoided,
+        /// Data blocks that scans found in the cache.
+        ScanDataBlocksCached: scan_data_blocks_cached,
+        /// Data blocks that scans read from files.
+        ScanDataBlocksRead: scan_data_blocks_read,
+        /// Bytes of these blocks in the files.
+        ScanDataBytesRead: scan_data_bytes_read,
+        /// Filter blocks that scans found in the cache.
+        ScanFilterBlocksCached: scan_filter_blocks_cached,
+        /// Filter blocks that scans read from files.
+        ScanFilterBlocksRead: scan_filter_blocks_read,
+        /// Bytes of these blocks in the files.
+        ScanFilterBytesRead: scan_filter_bytes_read,
+        /// Index blocks that scans read from files.
+        ScanIndexBlocksRead: scan_index_blocks_read,
+        /// Bytes of these blocks in the files.
+        ScanIndexBytesRead: scan_index_bytes_read,
+    }
+    present {
+        /// Tables now.
+        tables: u64,
+        /// Bytes of those tables.
+        bytes: u64,
+        /// Entries in them, old versions and tombstones included.
+        entries: u64,
+        /// Bytes of their filters.
+        filter_bytes: u64,
+        /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
+        expected_fpr: f64,
+    }
 }
 
 impl LevelStats {
@@ -214,54 +263,19 @@ impl LevelStats {
     pub fn scan_checks(&self) -> u64 {
         self.scan_negatives + self.scan_positives
     }
-
-    fn counters(&mut self) -> [(LevelCounter, &mut u64); 29] {
-        [
-            (LevelCounter::Negatives, &mut self.negatives),
-            (LevelCounter::TruePositives, &mut self.true_positives),
-            (LevelCounter::FalsePositives, &mut self.false_positives),
-            (LevelCounter::Unresolved, &mut self.unresolved),
-            (LevelCounter::NotConsulted, &mut self.not_consulted),
-            (LevelCounter::BytesAvoided, &mut self.bytes_avoided),
-            (LevelCounter::IndexSeeks, &mut self.index_seeks),
-            (LevelCounter::DataBlocksCached, &mut self.data_blocks_cached),
-            (LevelCounter::DataBlocksRead, &mut self.data_blocks_read),
-            (LevelCounter::DataBytesRead, &mut self.data_bytes_read),
-            (LevelCounter::FilterBlocksCached, &mut self.filter_blocks_cached),
-            (LevelCounter::FilterBlocksRead, &mut self.filter_blocks_read),
-            (LevelCounter::FilterBytesRead, &mut self.filter_bytes_read),
-            (LevelCounter::IndexBlocksRead, &mut self.index_blocks_read),
-            (LevelCounter::IndexBytesRead, &mut self.index_bytes_read),
-            (LevelCounter::PrefixNegatives, &mut self.prefix_negatives),
-            (LevelCounter::PrefixPositives, &mut self.prefix_positives),
-            (LevelCounter::ScanNegatives, &mut self.scan_negatives),
-            (LevelCounter::ScanPositives, &mut self.scan_positives),
-            (LevelCounter::ScanTables, &mut self.scan_tables),
-            (LevelCounter::ScanBytesAvoided, &mut self.scan_bytes_avoided),
-            (LevelCounter::ScanDataBlocksCached, &mut self.scan_data_blocks_cached),
-            (LevelCounter::ScanDataBlocksRead, &mut self.scan_data_blocks_read),
-            (LevelCounter::ScanDataBytesRead, &mut self.scan_data_bytes_read),
-            (LevelCounter::ScanFilterBlocksCached, &mut self.scan_filter_blocks_cached),
-            (LevelCounter::ScanFilterBlocksRead, &mut self.scan_filter_blocks_read),
-            (LevelCounter::ScanFilterBytesRead, &mut self.scan_filter_bytes_read),
-            (LevelCounter::ScanIndexBlocksRead, &mut self.scan_index_blocks_read),
-            (LevelCounter::ScanIndexBytesRead, &mut self.scan_index_bytes_read),
-        ]
-    }
 }
 
 impl Stats {
-    /// A report of the counters; the caller adds what the database holds now.
+    /// A report of [`Counters::totals`]; the caller adds what the database holds now.
+    ///
+    /// [`Counters::totals`]: crate::base::stats::counters::Counters::totals
     #[must_use]
-    pub fn from_counters(counters: &Counters) -> Self {
+    pub(crate) fn from_totals(totals: &[u64]) -> Self {
         let mut stats = Stats { levels: vec![LevelStats::default(); LEVELS], ..Stats::default() };
-        for (level, levels) in stats.levels.iter_mut().enumerate() {
-            for (counter, value) in levels.counters() {
-                *value = counters.level_total(level, counter);
-            }
-        }
-        for (counter, value) in stats.counters() {
-            *value = counters.total(counter);
+        let mut totals = totals.iter();
+        stats.counters().into_iter().zip(&mut totals).for_each(|(sum, total)| *sum = *total);
+        for level in &mut stats.levels {
+            level.counters().into_iter().zip(&mut totals).for_each(|(sum, total)| *sum = *total);
         }
         stats
     }
@@ -269,14 +283,13 @@ impl Stats {
     /// The counters since `earlier`; the figures of what the database holds now stay.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
-        let (mut now, mut before) = (self.clone(), earlier.clone());
-        for ((_, value), (_, base)) in now.counters().into_iter().zip(before.counters()) {
-            *value = value.saturating_sub(*base);
+        fn subtract<const N: usize>(sums: [&mut u64; N], before: [&mut u64; N]) {
+            sums.into_iter().zip(before).for_each(|(sum, base)| *sum = sum.saturating_sub(*base));
         }
+        let (mut now, mut before) = (self.clone(), earlier.clone());
+        subtract(now.counters(), before.counters());
         for (level, base) in now.levels.iter_mut().zip(&mut before.levels) {
-            for ((_, value), (_, base)) in level.counters().into_iter().zip(base.counters()) {
-                *value = value.saturating_sub(*base);
-            }
+            subtract(level.counters(), base.counters());
         }
         now
     }
@@ -295,43 +308,10 @@ impl Stats {
             total.bytes += level.bytes;
             total.entries += level.entries;
             total.filter_bytes += level.filter_bytes;
-            for ((_, sum), (_, value)) in total.counters().into_iter().zip(level.counters()) {
-                *sum += *value;
-            }
+            let sums = total.counters().into_iter().zip(level.counters());
+            sums.for_each(|(sum, value)| *sum += *value);
         }
         total
-    }
-
-    fn counters(&mut self) -> [(Counter, &mut u64); 27] {
-        [
-            (Counter::Gets, &mut self.gets),
-            (Counter::GetsFound, &mut self.gets_found),
-            (Counter::MemtableHits, &mut self.memtable_hits),
-            (Counter::MemtableNegatives, &mut self.memtable_negatives),
-            (Counter::Scans, &mut self.scans),
-            (Counter::Batches, &mut self.batches),
-            (Counter::Entries, &mut self.entries),
-            (Counter::EntryBytes, &mut self.entry_bytes),
-            (Counter::WriteGroups, &mut self.write_groups),
-            (Counter::WalBytes, &mut self.wal_bytes),
-            (Counter::WalSyncs, &mut self.wal_syncs),
-            (Counter::Flushes, &mut self.flushes),
-            (Counter::FlushBytes, &mut self.flush_bytes),
-            (Counter::Compactions, &mut self.compactions),
-            (Counter::CompactionBytesRead, &mut self.compaction_bytes_read),
-            (Counter::CompactionBytesWritten, &mut self.compaction_bytes_written),
-            (Counter::CompactionEntriesDropped, &mut self.compaction_entries_dropped),
-            (Counter::TrivialMoves, &mut self.trivial_moves),
-            (Counter::Level0Slowdowns, &mut self.level0_slowdowns),
-            (Counter::Level0SlowdownNanos, &mut self.level0_slowdown_nanos),
-            (Counter::Level0Stalls, &mut self.level0_stalls),
-            (Counter::Level0StallNanos, &mut self.level0_stall_nanos),
-            (Counter::MemtableStalls, &mut self.memtable_stalls),
-            (Counter::MemtableStallNanos, &mut self.memtable_stall_nanos),
-            (Counter::LogSwitches, &mut self.log_switches),
-            (Counter::LogSwitchNanos, &mut self.log_switch_nanos),
-            (Counter::FilterErrors, &mut self.filter_errors),
-        ]
     }
 }
 
@@ -341,16 +321,16 @@ mod tests {
 
     #[test]
     fn every_counter_reaches_the_report_once() {
-        let counters = Counters::new();
-        counters.restore(&vec![1; crate::base::stats::counters::COUNTERS]);
-        let mut stats = Stats::from_counters(&counters);
-        assert_eq!(stats.counters().len(), Counter::ALL.len());
-        for (place, (counter, value)) in stats.counters().into_iter().enumerate() {
-            assert_eq!((counter, *value), (Counter::ALL[place], 1));
-        }
-        for (place, (counter, value)) in stats.levels[3].counters().into_iter().enumerate() {
-            assert_eq!((counter, *value), (LevelCounter::ALL[place], 1));
-        }
+        let count = Counter::COUNT + LEVELS * LevelCounter::COUNT;
+        let totals: Vec<u64> = (1..=count as u64).collect();
+        let mut stats = Stats::from_totals(&totals);
+        let mut sums = stats.counters().map(|sum| *sum).to_vec();
+        stats.levels.iter_mut().for_each(|level| sums.extend(level.counters().map(|sum| *sum)));
+        assert_eq!(sums, totals);
+        assert_eq!(stats.filter_errors, Counter::FilterErrors as u64 + 1);
+        let last = LevelCounter::ScanIndexBytesRead as usize;
+        assert_eq!(stats.levels[0].scan_index_bytes_read, totals[Counter::COUNT + last]);
+        let stats = Stats::from_totals(&vec![1; count]);
         assert_eq!(stats.total().negatives, LEVELS as u64);
         let text = stats.to_string();
         assert!(text.contains("for a prefix, and skipped:  level 0 2, 1  level 1 2, 1"), "{text}");

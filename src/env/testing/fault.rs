@@ -9,10 +9,10 @@
 //! do not show here: a fault of `EINTR` lets the call succeed, as the loop around an interrupted
 //! call would. A short write fails after its first half, as when the disk fills up.
 
-use crate::base::sync::{Arc, Mutex};
-use crate::env::api::{
-    DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
-};
+use crate::base::sync::{Arc, Mutex, MutexGuard};
+use crate::env::api::Env;
+use crate::env::layer::EnvLayer;
+use crate::env::watched::{WatchedEnv, Watcher};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,16 +141,17 @@ pub struct Change {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct FaultEnv {
-    inner: Arc<dyn Env>,
-    switch: Switch,
-}
+pub struct FaultEnv(WatchedEnv<Switch>);
 
 impl FaultEnv {
     /// Wraps `inner`; no call fails yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Env>) -> Self {
-        FaultEnv { inner, switch: Switch::default() }
+        FaultEnv(WatchedEnv { inner, watcher: Switch::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.watcher.0.lock()
     }
 
     /// Calls so far, reads included.
@@ -162,13 +163,13 @@ impl FaultEnv {
     /// Calls of this selection so far.
     #[must_use]
     pub fn calls_of(&self, calls: Calls) -> u64 {
-        self.switch.0.lock().count(calls)
+        self.state().count(calls)
     }
 
     /// Makes call `n` fail, counted from 0 among the calls that the fault selects, since this Env
     /// was created. This replaces an earlier fault and ends a power cut.
     pub fn fail_at(&self, n: u64, fault: Fault) {
-        let mut state = self.switch.0.lock();
+        let mut state = self.state();
         state.fault = Some((n, fault));
         state.fired = false;
         state.power_off = false;
@@ -177,7 +178,7 @@ impl FaultEnv {
 
     /// Ends the fault: no further call fails.
     pub fn heal(&self) {
-        let mut state = self.switch.0.lock();
+        let mut state = self.state();
         state.fault = None;
         state.power_off = false;
     }
@@ -185,13 +186,13 @@ impl FaultEnv {
     /// The calls of [`CHANGES`] since the fault was set, in order.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
-        self.switch.0.lock().changes.clone()
+        self.state().changes.clone()
     }
 
     /// True once a call has failed because of the latest fault.
     #[must_use]
     pub fn has_fired(&self) -> bool {
-        self.switch.0.lock().fired
+        self.state().fired
     }
 }
 
@@ -245,129 +246,50 @@ impl Switch {
         }
         fault
     }
+}
 
+impl Watcher for Switch {
     fn call<T>(
         &self,
         operation: &'static str,
         path: &Path,
-        run: impl FnOnce() -> io::Result<T>,
+        bytes: u64,
+        mut make: impl FnMut(u64) -> io::Result<T>,
     ) -> io::Result<T> {
-        perform(self.decide(operation, path), run)
+        let code = match self.decide(operation, path) {
+            None | Some(FaultKind::Error(EINTR) | FaultKind::ErrorAfter(EINTR)) => {
+                return make(bytes);
+            }
+            Some(FaultKind::Error(code)) => code,
+            Some(FaultKind::ErrorAfter(code)) => make(bytes).map(|_| code)?,
+            Some(FaultKind::ShortWrite) => {
+                if matches!(operation, "write_at" | "allocate_zeroed") {
+                    make(bytes / 2)?;
+                }
+                ENOSPC
+            }
+            Some(FaultKind::PowerCut) => EIO,
+        };
+        Err(io::Error::from_raw_os_error(code))
     }
 }
 
-/// Makes a call, or fails it.
-fn perform<T>(fault: Option<FaultKind>, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let code = match fault {
-        None | Some(FaultKind::Error(EINTR) | FaultKind::ErrorAfter(EINTR)) => return run(),
-        Some(FaultKind::Error(code)) => code,
-        Some(FaultKind::ErrorAfter(code)) => run().map(|_| code)?,
-        Some(FaultKind::ShortWrite) => ENOSPC,
-        Some(FaultKind::PowerCut) => EIO,
-    };
-    Err(io::Error::from_raw_os_error(code))
-}
-
-impl Env for FaultEnv {
-    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        let inner = self.switch.call("open_random", path, || self.inner.open_random(path))?;
-        let path = path.to_path_buf();
-        Ok(Arc::new(FaultRandom { inner, path, switch: self.switch.clone() }))
-    }
-
-    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let inner = self.switch.call("create_new", path, || self.inner.create_new(path))?;
-        let path = path.to_path_buf();
-        Ok(Box::new(FaultWritable { inner, path, switch: self.switch.clone() }))
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("sync_dir", path, || self.inner.sync_dir(path))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.switch.call("rename", to, || self.inner.rename(from, to))
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("remove", path, || self.inner.remove(path))
-    }
-
-    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
-        self.switch.call("hard_link", new, || self.inner.hard_link(existing, new))
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.switch.call("create_dir", path, || self.inner.create_dir(path))
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        self.switch.call("list", path, || self.inner.list(path))
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.switch.call("metadata", path, || self.inner.metadata(path))
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
-        self.switch.call("lock", path, || self.inner.lock(path, mode))
-    }
-}
-
-#[derive(Debug)]
-struct FaultRandom {
-    inner: Arc<dyn RandomFile>,
-    path: PathBuf,
-    switch: Switch,
-}
-
-impl RandomFile for FaultRandom {
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.switch.call("read_exact_at", &self.path, || self.inner.read_exact_at(offset, buffer))
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.switch.call("len", &self.path, || self.inner.len())
-    }
-}
-
-#[derive(Debug)]
-struct FaultWritable {
-    inner: Box<dyn WritableFile>,
-    path: PathBuf,
-    switch: Switch,
-}
-
-impl WritableFile for FaultWritable {
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let fault = self.switch.decide("write_at", &self.path);
-        if fault == Some(FaultKind::ShortWrite) {
-            self.inner.write_at(offset, &data[..data.len() / 2])?;
-        }
-        perform(fault, || self.inner.write_at(offset, data))
-    }
-
-    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
-        let fault = self.switch.decide("allocate_zeroed", &self.path);
-        if fault == Some(FaultKind::ShortWrite) {
-            self.inner.allocate_zeroed(offset, bytes / 2)?;
-        }
-        perform(fault, || self.inner.allocate_zeroed(offset, bytes))
-    }
-
-    fn sync_data(&mut self) -> io::Result<()> {
-        self.switch.call("sync_data", &self.path, || self.inner.sync_data())
-    }
-
-    fn sync_all(&mut self) -> io::Result<()> {
-        self.switch.call("sync_all", &self.path, || self.inner.sync_all())
+impl EnvLayer for FaultEnv {
+    fn inner(&self) -> &dyn Env {
+        &self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::env::api::{Env, LockMode};
     use crate::env::mem::MemEnv;
+    use crate::env::testing::fault::{
+        CHANGES, Calls, Change, EINTR, EIO, EMFILE, ENOSPC, Fault, FaultEnv, FaultKind, READS,
+    };
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
 
     /// Makes each kind of call once, in the order of the list; returns how each ended.
     fn script(env: &dyn Env) -> Vec<(&'static str, Option<i32>)> {

@@ -1,0 +1,130 @@
+//! [`WatchedEnv`]: an Env that shows every call on another Env, and on its files, to a [`Watcher`].
+//!
+//! `CountingEnv` and `FaultEnv` are watchers. Dropping a file or a lock is not a call.
+
+use crate::base::sync::Arc;
+use crate::env::api::{
+    DirectoryEntry, Env, FileLock, LockMode, Metadata, RandomFile, WritableFile,
+};
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Sees every call, and decides whether and how it is made.
+pub(crate) trait Watcher: Clone + Debug + Send + Sync + 'static {
+    /// The call `operation` on `path`, of a rename or link the new name. `bytes` is the length of a
+    /// read, write or allocation. `make` makes the call, with as many bytes as it is told.
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        bytes: u64,
+        make: impl FnMut(u64) -> io::Result<T>,
+    ) -> io::Result<T>;
+}
+
+/// An Env whose calls, and those of its files, go through a watcher.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedEnv<W> {
+    pub inner: Arc<dyn Env>,
+    pub watcher: W,
+}
+
+/// A file of a [`WatchedEnv`]: an `Arc<dyn RandomFile>` or a `Box<dyn WritableFile>`.
+#[derive(Debug)]
+struct WatchedFile<F, W> {
+    inner: F,
+    path: PathBuf,
+    watcher: W,
+}
+
+impl<W: Watcher> WatchedEnv<W> {
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        mut make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.watcher.call(operation, path, 0, |_| make())
+    }
+
+    fn file<F>(&self, inner: F, path: &Path) -> WatchedFile<F, W> {
+        WatchedFile { inner, path: path.to_path_buf(), watcher: self.watcher.clone() }
+    }
+}
+
+impl<W: Watcher> Env for WatchedEnv<W> {
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let inner = self.call("open_random", path, || self.inner.open_random(path))?;
+        Ok(Arc::new(self.file(inner, path)))
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let inner = self.call("create_new", path, || self.inner.create_new(path))?;
+        Ok(Box::new(self.file(inner, path)))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.call("sync_dir", path, || self.inner.sync_dir(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call("rename", to, || self.inner.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.call("remove", path, || self.inner.remove(path))
+    }
+
+    fn hard_link(&self, existing: &Path, new: &Path) -> io::Result<()> {
+        self.call("hard_link", new, || self.inner.hard_link(existing, new))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.call("create_dir", path, || self.inner.create_dir(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        self.call("list", path, || self.inner.list(path))
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.call("metadata", path, || self.inner.metadata(path))
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
+        self.call("lock", path, || self.inner.lock(path, mode))
+    }
+}
+
+impl<W: Watcher> RandomFile for WatchedFile<Arc<dyn RandomFile>, W> {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let bytes = buffer.len() as u64;
+        let make = |_| self.inner.read_exact_at(offset, buffer);
+        self.watcher.call("read_exact_at", &self.path, bytes, make)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.watcher.call("len", &self.path, 0, |_| self.inner.len())
+    }
+}
+
+impl<W: Watcher> WritableFile for WatchedFile<Box<dyn WritableFile>, W> {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let make = |bytes| self.inner.write_at(offset, &data[..bytes as usize]);
+        self.watcher.call("write_at", &self.path, data.len() as u64, make)
+    }
+
+    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
+        let make = |bytes| self.inner.allocate_zeroed(offset, bytes);
+        self.watcher.call("allocate_zeroed", &self.path, bytes, make)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.watcher.call("sync_data", &self.path, 0, |_| self.inner.sync_data())
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.watcher.call("sync_all", &self.path, 0, |_| self.inner.sync_all())
+    }
+}
