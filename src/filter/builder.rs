@@ -69,7 +69,10 @@ pub struct FilterBuilder {
     encoding: Encoding,
     keep_repeats: bool,
     construction: Construction,
-    members: Members,
+    /// The members of the filter, for a built-in encoding.
+    hashes: Members<u64>,
+    /// The members of the filter, for a user's policy.
+    keys: Members<Box<[u8]>>,
     /// Memory of the members.
     members_charge: Charge,
     /// Memory of the finished filters. The owner keeps them until it drops the builder.
@@ -78,15 +81,12 @@ pub struct FilterBuilder {
 
 impl FilterBuilder {
     fn new(encoding: Encoding, keep_repeats: bool) -> Self {
-        let members = match encoding {
-            Encoding::Custom(_) => Members::Keys(Keys::default()),
-            _ => Members::Hashes(Hashes::default()),
-        };
         FilterBuilder {
             encoding,
             keep_repeats,
             construction: Construction::default(),
-            members,
+            hashes: Members::default(),
+            keys: Members::default(),
             members_charge: Charge::default(),
             filters_charge: Charge::default(),
         }
@@ -103,32 +103,28 @@ impl FilterBuilder {
 
     /// Adds a user key. Keys come sorted, so that repeats are neighbours.
     pub fn add_key(&mut self, user_key: &[u8]) {
-        let hash = |key| hash_for(&self.encoding, key);
-        match &mut self.members {
-            Members::Hashes(hashes) => hashes.add(hash(user_key), self.keep_repeats),
-            Members::Keys(keys) => keys.add(user_key, self.keep_repeats),
+        match &self.encoding {
+            Encoding::Custom(_) => self.keys.add(user_key.into(), self.keep_repeats),
+            encoding => self.hashes.add(hash_for(encoding, user_key), self.keep_repeats),
         }
-        self.members_charge.cover(self.members.used_bytes());
+        self.members_charge.cover(self.hashes.bytes + self.keys.bytes);
     }
 
     /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
     /// name equal to that of the key before counts once. Not for the block-based layout.
     pub fn add_key_and_alternate(&mut self, user_key: &[u8], alternate: &[u8]) {
         let hash = |key| hash_for(&self.encoding, key);
-        match &mut self.members {
-            Members::Hashes(hashes) => hashes.add_with_alternate(hash(user_key), hash(alternate)),
-            Members::Keys(keys) => keys.add_with_alternate(user_key, alternate),
+        match &self.encoding {
+            Encoding::Custom(_) => self.keys.add_with_alternate(user_key.into(), alternate.into()),
+            _ => self.hashes.add_with_alternate(hash(user_key), hash(alternate)),
         }
-        self.members_charge.cover(self.members.used_bytes());
+        self.members_charge.cover(self.hashes.bytes + self.keys.bytes);
     }
 
     /// Entries since the last filter, dropped repeats not counted.
     #[must_use]
     pub fn entries(&self) -> usize {
-        match &self.members {
-            Members::Hashes(hashes) => hashes.list.len(),
-            Members::Keys(keys) => keys.ends.len(),
-        }
+        self.hashes.list.len() + self.keys.list.len()
     }
 
     /// The number of keys after which a partition of `partition_bytes` is full; at least 1.
@@ -175,10 +171,8 @@ impl FilterBuilder {
             Ok(()) => drop(self.filters_charge.add(dst.len() - start)),
             Err(_) => dst.truncate(start),
         }
-        match &mut self.members {
-            Members::Hashes(hashes) => hashes.clear(),
-            Members::Keys(keys) => keys.clear(),
-        }
+        self.hashes.clear();
+        self.keys.clear();
         self.members_charge.release();
         result
     }
@@ -188,35 +182,29 @@ impl FilterBuilder {
             return Ok(());
         }
         #[cfg(test)]
-        faults::change_hash(&self.encoding, &mut self.members);
+        faults::change_hash(&self.encoding, &mut self.hashes.list);
         #[cfg(test)]
         let start = dst.len();
-        match (&self.encoding, &self.members) {
-            (Encoding::Custom(policy), Members::Keys(keys)) => {
-                create_custom(&**policy, &keys.sorted(), dst)?;
+        let hashes = &self.hashes.list;
+        match &self.encoding {
+            Encoding::Custom(policy) => create_custom(&**policy, &self.keys.sorted(), dst)?,
+            Encoding::LevelDbBloom { bits_per_key } => {
+                leveldb::create_filter(hashes, *bits_per_key, dst);
             }
-            (Encoding::LevelDbBloom { bits_per_key }, Members::Hashes(hashes)) => {
-                leveldb::create_filter(&hashes.list, *bits_per_key, dst);
+            Encoding::LegacyBloom { bits_per_key } => {
+                legacy::create_filter(hashes, *bits_per_key, dst);
             }
-            (Encoding::LegacyBloom { bits_per_key }, Members::Hashes(hashes)) => {
-                legacy::create_filter(&hashes.list, *bits_per_key, dst);
+            Encoding::FastLocalBloom { millibits } => {
+                fast_local::create_filter(hashes, *millibits, dst);
             }
-            (Encoding::FastLocalBloom { millibits }, Members::Hashes(hashes)) => {
-                fast_local::create_filter(&hashes.list, *millibits, dst);
-            }
-            (Encoding::Ribbon { millibits }, Members::Hashes(hashes)) => {
+            Encoding::Ribbon { millibits } => {
                 // Given back when this arm ends: the equations are solved by then.
                 let mut solving = Charge::new(&self.construction);
-                ribbon::create_filter(&hashes.list, *millibits, |bytes| solving.add(bytes), dst);
-            }
-            // `new` pairs policies with keys, and neither of them ever changes.
-            (_, Members::Keys(_)) | (Encoding::Custom(_), _) => {
-                let what = "a filter builder that holds the keys of another encoding".to_string();
-                return Err(Error::InvalidOptions { what });
+                ribbon::create_filter(hashes, *millibits, |bytes| solving.add(bytes), dst);
             }
         }
         #[cfg(test)]
-        faults::clear_bits(&self.encoding, &self.members, &mut dst[start..]);
+        faults::clear_bits(&self.encoding, hashes, &mut dst[start..]);
         Ok(())
     }
 
@@ -224,12 +212,12 @@ impl FilterBuilder {
     /// cost.
     #[inline(never)]
     fn check(&self, filter: &[u8]) -> Result<()> {
-        // A policy was asked for each key when it had made the filter.
-        let Members::Hashes(hashes) = &self.members else { return Ok(()) };
+        // A policy's filter has no hashes; the policy was asked for each key when it had made it.
+        let hashes = &self.hashes;
         if !self.construction.verify || filter.is_empty() {
             return Ok(());
         }
-        let what = if hashes.xor() != hashes.checksum {
+        let what = if hashes.checksum_now() != hashes.checksum {
             "hashes of keys changed before the end of their filter's construction"
         } else if !FilterReader::of(&self.encoding).contains_all(filter, &hashes.list) {
             "a filter denies a key that it was just built from"
@@ -270,62 +258,70 @@ fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -
     Ok(())
 }
 
-/// The members of one filter, in the order they were added.
-#[derive(Debug)]
-enum Members {
-    Hashes(Hashes),
-    Keys(Keys),
+/// What a filter is made of: the hash of a key, or the key itself.
+trait Member: Clone + Ord {
+    /// Memory that it takes.
+    fn bytes(&self) -> usize;
+
+    /// Its part of the checksum over all members.
+    fn checksum(&self) -> u64;
 }
 
-impl Members {
-    /// Memory that the entries fill. Spare capacity does not count.
+impl Member for u64 {
     #[inline]
-    fn used_bytes(&self) -> usize {
-        match self {
-            Members::Hashes(hashes) => hashes.list.len() * size_of::<u64>(),
-            Members::Keys(keys) => keys.bytes.len() + keys.ends.len() * size_of::<usize>(),
-        }
+    fn bytes(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    #[inline]
+    fn checksum(&self) -> u64 {
+        *self
     }
 }
 
-/// Whether an alternate and its key become entries, by the rule in the header.
-#[inline]
-fn admit<T: PartialEq + Copy>(
-    key: T,
-    alternate: T,
-    last: Option<T>,
-    previous: Option<T>,
-) -> [bool; 2] {
-    let is_new = |entry| Some(entry) != last && Some(entry) != previous;
-    [is_new(alternate) && alternate != key, is_new(key)]
+impl Member for Box<[u8]> {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.len()
+    }
+
+    /// None: a policy is asked for every key instead.
+    fn checksum(&self) -> u64 {
+        0
+    }
 }
 
+/// The members of one filter, in the order they were added.
 #[derive(Debug, Default)]
-struct Hashes {
-    list: Vec<u64>,
-    /// XOR of all entries as they were added.
+struct Members<M> {
+    list: Vec<M>,
+    /// Memory that they fill. Spare capacity does not count.
+    bytes: usize,
+    /// XOR of all members as they were added.
     checksum: u64,
-    previous_alternate: Option<u64>,
+    previous_alternate: Option<M>,
 }
 
-impl Hashes {
+impl<M: Member> Members<M> {
     #[inline]
-    fn add(&mut self, key: u64, keep_repeats: bool) {
+    fn add(&mut self, key: M, keep_repeats: bool) {
         if keep_repeats || self.list.last() != Some(&key) {
             self.push(key);
         }
     }
 
     #[inline]
-    fn push(&mut self, hash: u64) {
-        self.list.push(hash);
-        self.checksum ^= hash;
+    fn push(&mut self, member: M) {
+        self.bytes += member.bytes();
+        self.checksum ^= member.checksum();
+        self.list.push(member);
     }
 
-    fn add_with_alternate(&mut self, key: u64, alternate: u64) {
-        let last = self.list.last().copied();
-        let previous = self.previous_alternate.replace(alternate);
-        let [admit_alternate, admit_key] = admit(key, alternate, last, previous);
+    /// Adds a key and its alternate, by the rule in the header.
+    fn add_with_alternate(&mut self, key: M, alternate: M) {
+        let (last, previous) = (self.list.last(), self.previous_alternate.as_ref());
+        let is_new = |entry: &M| Some(entry) != last && Some(entry) != previous;
+        let (admit_alternate, admit_key) = (is_new(&alternate) && alternate != key, is_new(&key));
+        self.previous_alternate = Some(alternate.clone());
         // The alternate goes first, so that the last entry is the key where one was added.
         if admit_alternate {
             self.push(alternate);
@@ -335,72 +331,26 @@ impl Hashes {
         }
     }
 
-    /// XOR of the entries as they are now.
-    fn xor(&self) -> u64 {
-        self.list.iter().fold(0, |sum, hash| sum ^ hash)
+    /// XOR of the members as they are now.
+    fn checksum_now(&self) -> u64 {
+        self.list.iter().fold(0, |sum, member| sum ^ member.checksum())
     }
 
     /// Forgets everything but the memory. The previous alternate too: if it stayed, the next
     /// filter would lack it (rocksdb#4024).
     fn clear(&mut self) {
+        let list = std::mem::take(&mut self.list);
+        *self = Members { list, bytes: 0, checksum: 0, previous_alternate: None };
         self.list.clear();
-        self.checksum = 0;
-        self.previous_alternate = None;
     }
 }
 
-/// Keys, one after the other, and where each ends.
-#[derive(Debug, Default)]
-struct Keys {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    previous_alternate: Option<Vec<u8>>,
-}
-
-impl Keys {
-    fn add(&mut self, key: &[u8], keep_repeats: bool) {
-        if keep_repeats || self.last() != Some(key) {
-            self.push(key);
-        }
-    }
-
-    fn add_with_alternate(&mut self, key: &[u8], alternate: &[u8]) {
-        let previous = self.previous_alternate.as_deref();
-        let [admit_alternate, admit_key] = admit(key, alternate, self.last(), previous);
-        if admit_alternate {
-            self.push(alternate);
-        }
-        if admit_key {
-            self.push(key);
-        }
-        self.previous_alternate = Some(alternate.to_vec());
-    }
-
-    /// The entries, sorted. Prefixes that do not sort as their keys do can be out of order.
+impl Members<Box<[u8]>> {
+    /// The keys, sorted. Prefixes that do not sort as their keys do can be out of order.
     fn sorted(&self) -> Vec<&[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut keys: Vec<&[u8]> =
-            starts.zip(&self.ends).filter_map(|(start, &end)| self.bytes.get(start..end)).collect();
-        if !keys.is_sorted() {
-            keys.sort_unstable();
-        }
+        let mut keys: Vec<&[u8]> = self.list.iter().map(|key| &**key).collect();
+        keys.sort_unstable();
         keys
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-        self.previous_alternate = None;
-    }
-
-    fn push(&mut self, key: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn last(&self) -> Option<&[u8]> {
-        let (_, before) = self.ends.split_last()?;
-        self.bytes.get(before.last().copied().unwrap_or(0)..)
     }
 }
 
@@ -480,18 +430,14 @@ pub(crate) mod faults {
     /// The finished filter loses its bits.
     pub(crate) const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
 
-    pub(super) fn change_hash(encoding: &Encoding, members: &mut Members) {
-        if let Members::Hashes(hashes) = members
-            && hashes.list.contains(&hash_for(encoding, CHANGES_HASH))
-        {
-            hashes.list[0] ^= u64::from(u32::MAX);
+    pub(super) fn change_hash(encoding: &Encoding, hashes: &mut [u64]) {
+        if hashes.contains(&hash_for(encoding, CHANGES_HASH)) {
+            hashes[0] ^= u64::from(u32::MAX);
         }
     }
 
-    pub(super) fn clear_bits(encoding: &Encoding, members: &Members, filter: &mut [u8]) {
-        if let Members::Hashes(hashes) = members
-            && hashes.list.contains(&hash_for(encoding, CLEARS_BITS))
-        {
+    pub(super) fn clear_bits(encoding: &Encoding, hashes: &[u64], filter: &mut [u8]) {
+        if hashes.contains(&hash_for(encoding, CLEARS_BITS)) {
             // All but the longest trailer.
             let body = filter.len() - 5;
             filter[..body].fill(0);
@@ -802,9 +748,9 @@ mod tests {
         let custom = Encoding::Custom(Arc::new(Exact::default()));
         let mut builder = custom.builder().under(&budget.construction());
         for i in 0..50_000u32 {
-            // 4 bytes of a key, and 8 for its end.
+            // 4 bytes of a key, and 16 for the slice that owns them.
             builder.add_key(&i.to_le_bytes());
-            let bytes = (u64::from(i) + 1) * 12;
+            let bytes = (u64::from(i) + 1) * 20;
             assert_eq!(budget.taken(), (bytes + (128 << 10)) >> 18 << 18);
         }
         drop(builder);
@@ -945,28 +891,29 @@ mod tests {
 
     #[test]
     fn hashes_and_bytes_drop_equal_repeats() {
-        let (mut hashes, mut bytes) = (Hashes::default(), Keys::default());
+        let mut hashes = Members::default();
+        let mut bytes = Members::<Box<[u8]>>::default();
         for (key, alternate, entries) in SCRIPT {
             let k = key.as_bytes();
             if let Some(a) = alternate.map(str::as_bytes) {
                 hashes.add_with_alternate(xxph3_64(k), xxph3_64(a));
-                bytes.add_with_alternate(k, a);
+                bytes.add_with_alternate(k.into(), a.into());
             } else {
                 hashes.add(xxph3_64(k), false);
-                bytes.add(k, false);
+                bytes.add(k.into(), false);
             }
-            let found = [hashes.list.len(), bytes.ends.len()];
+            let found = [hashes.list.len(), bytes.list.len()];
             assert_eq!(found, [entries; 2], "{key:?} {alternate:?}");
         }
     }
 
-    fn are_sound(hashes: &Hashes) -> bool {
-        hashes.xor() == hashes.checksum
+    fn are_sound(hashes: &Members<u64>) -> bool {
+        hashes.checksum_now() == hashes.checksum
     }
 
     #[test]
     fn a_hash_that_changes_is_noticed() {
-        let mut hashes = Hashes::default();
+        let mut hashes = Members::default();
         for round in 0..2u64 {
             for key in 1..100 {
                 hashes.add(key, false);
@@ -985,25 +932,26 @@ mod tests {
 
     #[test]
     fn alternates_come_before_their_key() {
-        let mut keys = Keys::default();
-        keys.add_with_alternate(b"ab1", b"ab");
-        assert_eq!(keys.last(), Some(&b"ab1"[..]));
+        let mut keys = Members::<Box<[u8]>>::default();
+        keys.add_with_alternate(b"ab1"[..].into(), b"ab"[..].into());
+        assert_eq!(keys.list.last().map(|key| &**key), Some(&b"ab1"[..]));
         assert_eq!(keys.sorted(), [&b"ab"[..], b"ab1"]);
         // An alternate that sorts below earlier entries is put in order.
-        keys.add_with_alternate(b"ac", b"a");
+        keys.add_with_alternate(b"ac"[..].into(), b"a"[..].into());
         assert_eq!(keys.sorted(), [&b"a"[..], b"ab", b"ab1", b"ac"]);
     }
 
     #[test]
     fn a_cut_forgets_earlier_keys() {
-        let (mut hashes, mut keys) = (Hashes::default(), Keys::default());
+        let mut hashes = Members::default();
+        let mut keys = Members::<Box<[u8]>>::default();
         for _ in 0..2 {
             for key in [1, 2] {
                 hashes.add_with_alternate(key, 0);
             }
             assert_eq!(hashes.list, [0, 1, 2], "the alternate is in this filter, too");
             hashes.clear();
-            keys.add_with_alternate(b"ab", b"a");
+            keys.add_with_alternate(b"ab"[..].into(), b"a"[..].into());
             assert_eq!(keys.sorted(), [&b"a"[..], b"ab"]);
             keys.clear();
         }
