@@ -28,8 +28,6 @@ pub(crate) mod hash;
 #[cfg(test)]
 pub(crate) mod vectors;
 
-#[cfg(feature = "testing")]
-pub use bloom::legacy::extra_rotates_bits;
 pub use encoding::Encoding;
 pub use policy::FilterPolicy;
 pub use prefix::PrefixExtractor;

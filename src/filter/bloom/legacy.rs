@@ -81,38 +81,6 @@ fn bits_in_line(mut hash: u32, probes: u32, line_bytes: u64) -> impl Iterator<It
     })
 }
 
-/// The bits of one key in RocksDB's *extra rotates* form of this filter, counted from the start of
-/// the body.
-///
-/// That form takes the line from other bits of the hash and rotates the hash after each probe, so
-/// it needs no odd number of lines. RocksDB used it for memtables only; no file holds it and no
-/// encoding here uses it. `lines` is at least 1, and a line has `1 << line_bytes_log2` bytes, at
-/// most 2^28.
-///
-/// ```
-/// use siftdb::filter::{extra_rotates_bits, legacy_hash};
-/// let bits: Vec<u64> = extra_rotates_bits(legacy_hash(b"key"), 6, 8, 6).collect();
-/// assert_eq!(bits.len(), 6);
-/// assert!(bits.iter().all(|bit| bit / 512 == bits[0] / 512), "all in one line of 512 bits");
-/// ```
-#[cfg(any(test, feature = "testing"))]
-pub fn extra_rotates_bits(
-    hash: u32,
-    probes: u32,
-    lines: u32,
-    line_bytes_log2: u32,
-) -> impl Iterator<Item = u64> {
-    let line_bits_log2 = line_bytes_log2.min(28) + 3;
-    let line = u64::from(hash.rotate_right(11) % lines.max(1));
-    let delta = hash.rotate_right(17);
-    let mut rotated = hash;
-    (0..probes).map(move |_| {
-        let bit = u64::from(rotated) & ((1 << line_bits_log2) - 1);
-        rotated = rotated.rotate_right(line_bits_log2).wrapping_add(delta);
-        (line << line_bits_log2) + bit
-    })
-}
-
 /// The parsed trailer of a legacy Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LegacyTrailer {
@@ -213,6 +181,25 @@ mod tests {
             assert!((0..n).all(|i| asks(&filter, &vectors::key8(i))));
             assert_eq!(positives(&filter), numbers(case, "probe_positives"));
         }
+    }
+
+    /// The bits of one key in RocksDB's *extra rotates* form, counted from the start of the body.
+    /// RocksDB used it for memtables only, no file holds it.
+    fn extra_rotates_bits(
+        hash: u32,
+        probes: u32,
+        lines: u32,
+        line_bytes_log2: u32,
+    ) -> impl Iterator<Item = u64> {
+        let line_bits_log2 = line_bytes_log2 + 3;
+        let line = u64::from(hash.rotate_right(11) % lines);
+        let delta = hash.rotate_right(17);
+        let mut rotated = hash;
+        (0..probes).map(move |_| {
+            let bit = u64::from(rotated) & ((1 << line_bits_log2) - 1);
+            rotated = rotated.rotate_right(line_bits_log2).wrapping_add(delta);
+            (line << line_bits_log2) + bit
+        })
     }
 
     #[test]
