@@ -11,7 +11,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
-    KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal, filter_key,
+    KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, compare_internal, filter_key,
     split_internal_key, unpack_trailer,
 };
 use crate::env::api::WritableFile;
@@ -56,18 +56,8 @@ pub(crate) struct TableSummary {
     pub bytes: u64,
     /// The id it was given.
     pub table_id: u64,
-    /// First internal key.
-    pub smallest: Vec<u8>,
-    /// Last internal key.
-    pub largest: Vec<u8>,
-    /// Entries, tombstones included.
-    pub entries: u64,
-    /// Entries that delete their key.
-    pub tombstones: u64,
-    /// Smallest sequence number, or where the recorded range begins.
-    pub smallest_sequence: u64,
-    /// Largest sequence number, or where the recorded range ends.
-    pub largest_sequence: u64,
+    /// What it says of itself.
+    pub properties: Properties,
 }
 
 /// A table being written.
@@ -81,7 +71,7 @@ pub(crate) struct TableBuilder {
     index: IndexBuilder,
     /// The last block: its separator waits for the next key.
     unseparated: Option<BlockHandle>,
-    last_key: Vec<u8>,
+    /// Counted so far; its largest key is the last one.
     properties: Properties,
 }
 
@@ -108,7 +98,6 @@ impl TableBuilder {
             filter,
             index: IndexBuilder::default(),
             unseparated: None,
-            last_key: Vec::new(),
             properties,
         }
     }
@@ -124,21 +113,17 @@ impl TableBuilder {
     /// Adds an entry. Its key must be above all earlier ones.
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.check(internal_key, value)?;
-        if let Some(handle) = self.unseparated.take() {
-            self.index.push(&self.last_key, Some(internal_key), handle);
-        }
+        self.push_separator(Some(internal_key));
         if value.len() > self.options.block_bytes && self.data.entries() > 0 {
             // A large value gets a block of its own: lookups of its neighbours should not read it.
             self.write_data_block()?;
-            if let Some(handle) = self.unseparated.take() {
-                self.index.push(&self.last_key, Some(internal_key), handle);
-            }
+            self.push_separator(Some(internal_key));
         }
         if let Some(filter) = &mut self.filter {
             filter.add_key(filter_key(internal_key));
         }
         self.data.add(internal_key, value);
-        self.note(internal_key, value);
+        self.properties.count(internal_key, value.len());
         if self.data.estimated_bytes() >= self.options.block_bytes {
             self.write_data_block()?;
         }
@@ -170,36 +155,28 @@ impl TableBuilder {
         if self.data.entries() > 0 {
             self.write_data_block()?;
         }
-        if let Some(handle) = self.unseparated.take() {
-            self.index.push(&self.last_key, None, handle);
-        }
+        self.push_separator(None);
         self.properties.data_bytes = self.data_bytes();
-        let mut metaindex = Vec::new();
-        metaindex.extend(self.write_filter()?);
+        let mut metaindex = Vec::from_iter(self.write_filter()?);
         let index = self.index.build();
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
         self.properties.index_bytes =
             (BLOCK_PREFIX_BYTES + index.len() + BLOCK_TRAILER_BYTES) as u64;
-        self.properties.largest_key.clone_from(&self.last_key);
         let properties = self.out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
         let metaindex = self.write_metaindex(metaindex)?;
         let index = self.out.write_raw(&index, BlockKind::Index)?;
-        let mut footer = Vec::new();
         let table_id = self.out.table_id();
-        Footer { table_id, metaindex, index }.encode(&mut footer);
-        self.out.put(&footer)?;
+        self.out.put(&Footer { table_id, metaindex, index }.encode())?;
         self.out.finish()?;
-        Ok(TableSummary {
-            bytes: self.out.position(),
-            table_id,
-            smallest: self.properties.smallest_key,
-            largest: self.properties.largest_key,
-            entries: self.properties.entries,
-            tombstones: self.properties.tombstones,
-            smallest_sequence: self.properties.smallest_sequence,
-            largest_sequence: self.properties.largest_sequence,
-        })
+        Ok(TableSummary { bytes: self.out.position(), table_id, properties: self.properties })
+    }
+
+    /// Adds the last block to the index, if it is not there yet. The next one begins with `next`.
+    fn push_separator(&mut self, next: Option<&[u8]>) {
+        if let Some(handle) = self.unseparated.take() {
+            self.index.push(&self.properties.largest_key, next, handle);
+        }
     }
 
     fn check(&self, internal_key: &[u8], value: &[u8]) -> Result<()> {
@@ -215,34 +192,16 @@ impl TableBuilder {
             return refuse(format!("a table entry of {key} bytes of key and {value} of value"));
         }
         if self.properties.entries > 0
-            && compare_internal(&self.last_key, internal_key) != std::cmp::Ordering::Less
+            && compare_internal(&self.properties.largest_key, internal_key)
+                != std::cmp::Ordering::Less
         {
             return refuse(format!(
                 "table keys out of order: \"{}\" after \"{}\"",
                 internal_key.escape_ascii(),
-                self.last_key.escape_ascii()
+                self.properties.largest_key.escape_ascii()
             ));
         }
         Ok(())
-    }
-
-    fn note(&mut self, internal_key: &[u8], value: &[u8]) {
-        let properties = &mut self.properties;
-        if properties.entries == 0 {
-            properties.smallest_key = internal_key.to_vec();
-        }
-        if let Some((sequence, kind)) =
-            split_internal_key(internal_key).and_then(|(_, trailer)| unpack_trailer(trailer))
-        {
-            properties.smallest_sequence = properties.smallest_sequence.min(sequence);
-            properties.largest_sequence = properties.largest_sequence.max(sequence);
-            properties.tombstones += u64::from(kind == ValueKind::Tombstone);
-        }
-        properties.entries += 1;
-        properties.raw_key_bytes += internal_key.len() as u64;
-        properties.raw_value_bytes += value.len() as u64;
-        self.last_key.clear();
-        self.last_key.extend_from_slice(internal_key);
     }
 
     fn write_data_block(&mut self) -> Result<()> {
@@ -272,15 +231,7 @@ impl TableBuilder {
             return Ok(None);
         };
         let properties = &mut self.properties;
-        properties.filter_policy = filter.policy_name();
-        properties.filter_encoding = filter.encoding.label().to_string();
-        properties.filter_layout = filter.layout.to_string();
-        properties.filter_millibits_per_key = filter.millibits_per_key();
-        properties.whole_key_filtering = filter.members.whole_keys;
-        if let Some(prefix) = &filter.members.prefix {
-            properties.prefix_filtering = true;
-            properties.prefix_extractor = prefix.id();
-        }
+        filter.describe(properties);
         properties.filter_bytes = summary.filter_bytes;
         properties.filter_entries = summary.entries;
         properties.filter_partitions = summary.partitions;
@@ -322,7 +273,7 @@ fn compress<'b>(
 mod tests {
     use super::*;
     use crate::base::checksum::masked;
-    use crate::base::key::{put_internal_key, put_key_with_trailer};
+    use crate::base::key::{ValueKind, put_internal_key, put_key_with_trailer};
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
     use crate::filter::encoding::Encoding;
@@ -372,9 +323,13 @@ mod tests {
         }
         table.add(&key(b"b", 4 << 8), b"").unwrap();
         let summary = table.finish().unwrap();
-        assert_eq!((summary.entries, summary.tombstones), (2, 1));
-        assert_eq!((summary.smallest_sequence, summary.largest_sequence), (4, 5));
-        assert_eq!((summary.smallest, summary.largest), (key(b"b", 5 << 8 | 1), key(b"b", 4 << 8)));
+        let found = summary.properties;
+        assert_eq!((found.entries, found.tombstones), (2, 1));
+        assert_eq!((found.smallest_sequence, found.largest_sequence), (4, 5));
+        assert_eq!(
+            (found.smallest_key, found.largest_key),
+            (key(b"b", 5 << 8 | 1), key(b"b", 4 << 8))
+        );
         let empty = builder(&MemEnv::new(), &options(None));
         assert!(empty.finish().is_err(), "an empty table");
     }
@@ -388,8 +343,8 @@ mod tests {
             let mut key = Vec::new();
             put_internal_key(&mut key, b"b", 5, ValueKind::Put);
             table.add(&key, b"v").unwrap();
-            let summary = table.finish().unwrap();
-            assert_eq!((summary.smallest_sequence, summary.largest_sequence), expected);
+            let found = table.finish().unwrap().properties;
+            assert_eq!((found.smallest_sequence, found.largest_sequence), expected);
         }
     }
 

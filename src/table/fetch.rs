@@ -229,8 +229,18 @@ impl TableFile {
         Ok(contents)
     }
 
-    /// The same for a filter. A filter is large, so it is read into its final memory and not
-    /// copied. Its trailer takes a second read.
+    /// The data block at `handle`, without the cache. One without entries is damage.
+    pub(crate) fn read_data(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Block> {
+        let contents = self.read_raw(handle, BlockKind::Data, io)?;
+        let block = self.decode_block(&contents, BlockKeys::Internal, handle)?;
+        if block.entries_end() == 0 {
+            return Err(self.corruption(handle.offset, "a data block without entries"));
+        }
+        Ok(block)
+    }
+
+    /// The contents of a filter, without the cache. A filter is large, so it is read into its final
+    /// memory and not copied. Its trailer takes a second read.
     pub(crate) fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
@@ -270,7 +280,7 @@ impl TableFile {
     pub(crate) fn check_header(&self) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
         self.read_bytes(0, &mut bytes)?;
-        let header = Header::decode(&bytes).map_err(|error| error.into_error(self.path(), 0))?;
+        let header = Header::decode(&bytes, self.path())?;
         if header.table_id == self.table_id {
             return Ok(());
         }

@@ -20,7 +20,7 @@
 
 use crate::base::checksum::Checksum;
 use crate::base::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::path::Path;
 
@@ -148,11 +148,7 @@ pub(crate) enum Compression {
 impl Compression {
     /// The compression of a stored type byte.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            0 => Some(Compression::None),
-            1 => Some(Compression::Snappy),
-            _ => None,
-        }
+        [Compression::None, Compression::Snappy].into_iter().find(|known| *known as u8 == byte)
     }
 
     /// Its name in properties.
@@ -216,7 +212,10 @@ impl BlockIdentity {
 
     /// Splits a block as read into stored contents and compression, if its checksum holds. The
     /// error says what is wrong.
-    pub(crate) fn check(self, stored_with_trailer: &[u8]) -> Result<(&[u8], Compression), String> {
+    pub(crate) fn check(
+        self,
+        stored_with_trailer: &[u8],
+    ) -> std::result::Result<(&[u8], Compression), String> {
         let Some((stored, trailer)) = stored_with_trailer.split_last_chunk() else {
             return Err("block shorter than its trailer".into());
         };
@@ -228,7 +227,7 @@ impl BlockIdentity {
         self,
         stored: &[u8],
         trailer: [u8; BLOCK_TRAILER_BYTES],
-    ) -> Result<Compression, String> {
+    ) -> std::result::Result<Compression, String> {
         let [block_type, crc @ ..] = trailer;
         let expected = u32::from_le_bytes(crc);
         let found = self.checksum(stored, block_type);
@@ -273,41 +272,35 @@ impl Header {
         bytes
     }
 
-    /// Reads the first [`HEADER_BYTES`] bytes of a file.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-        let damaged = |what: &str| FrameError::Damaged(what.into());
-        let (Some(magic), Some(version), Some(keyspace), Some(table_id), Some(crc)) = (
-            get_u64(bytes, 0),
-            get_u32(bytes, 8),
-            get_u32(bytes, 12),
-            get_u64(bytes, 16),
-            get_u32(bytes, 24),
-        ) else {
-            return Err(damaged("file shorter than a table header"));
-        };
-        if magic != TABLE_MAGIC {
+    /// Reads the first [`HEADER_BYTES`] bytes of the file at `path`.
+    ///
+    /// # Errors
+    /// `Corruption`, or `UnsupportedFormat` for a sound header of another version.
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES], path: &Path) -> Result<Self> {
+        let damaged = |what| Error::corruption(path, 0, what);
+        let number = |at| get_u32(bytes, at).unwrap_or_default();
+        let [version, keyspace, crc] = [8, 12, 24].map(number);
+        if get_u64(bytes, 0) != Some(TABLE_MAGIC) {
             return Err(damaged("no table header at its beginning (wrong magic number)"));
         }
-        let covered = bytes.get(..HEADER_BYTES - 4).unwrap_or_default();
-        if Checksum::new().with(covered).masked() != crc {
+        if Checksum::new().with(&bytes[..HEADER_BYTES - 4]).masked() != crc {
             return Err(damaged("header checksum does not hold"));
         }
-        check_version(version)?;
+        check_version(version, path)?;
         if keyspace != KEYSPACE {
             let what = format!("keyspace {keyspace}; this siftdb knows none but {KEYSPACE}");
-            return Err(FrameError::Unsupported(what));
+            return Err(Error::UnsupportedFormat { path: path.to_path_buf(), what });
         }
-        Ok(Header { table_id })
+        Ok(Header { table_id: get_u64(bytes, 16).unwrap_or_default() })
     }
 }
 
-fn check_version(version: u32) -> Result<(), FrameError> {
+fn check_version(version: u32, path: &Path) -> Result<()> {
     if version == TABLE_VERSION {
         return Ok(());
     }
-    Err(FrameError::Unsupported(format!(
-        "table format version {version}; this siftdb knows version {TABLE_VERSION}"
-    )))
+    let what = format!("table format version {version}; this siftdb knows version {TABLE_VERSION}");
+    Err(Error::UnsupportedFormat { path: path.to_path_buf(), what })
 }
 
 /// The end of a table: all other blocks are found from it.
@@ -321,64 +314,40 @@ pub(crate) struct Footer {
     pub index: BlockHandle,
 }
 
-/// Why a header or footer was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FrameError {
-    /// No header or footer, or a damaged one.
-    Damaged(String),
-    /// Of another version.
-    Unsupported(String),
-}
-
-impl FrameError {
-    /// The error for the file at `path`, whose header or footer is at `offset`.
-    pub(crate) fn into_error(self, path: &Path, offset: u64) -> Error {
-        match self {
-            FrameError::Damaged(what) => Error::corruption(path, offset, what),
-            FrameError::Unsupported(what) => {
-                Error::UnsupportedFormat { path: path.to_path_buf(), what }
-            }
-        }
-    }
-}
-
 impl Footer {
-    /// Appends the footer, [`FOOTER_BYTES`] bytes.
-    pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
-        let start = dst.len();
+    /// The footer's bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut dst = Vec::with_capacity(FOOTER_BYTES);
         for handle in [self.metaindex, self.index] {
-            put_u64(dst, handle.offset);
-            put_u64(dst, handle.size);
+            put_u64(&mut dst, handle.offset);
+            put_u64(&mut dst, handle.size);
         }
-        put_u64(dst, self.table_id);
-        let crc = footer_checksum(&dst[start..], TABLE_VERSION);
-        put_u32(dst, crc);
-        put_u32(dst, TABLE_VERSION);
-        put_u64(dst, TABLE_MAGIC);
+        put_u64(&mut dst, self.table_id);
+        let crc = footer_checksum(&dst, TABLE_VERSION);
+        put_u32(&mut dst, crc);
+        put_u32(&mut dst, TABLE_VERSION);
+        put_u64(&mut dst, TABLE_MAGIC);
+        dst
     }
 
-    /// Reads the last [`FOOTER_BYTES`] bytes of a file.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-        let damaged = |what: &str| FrameError::Damaged(what.into());
-        let words: Option<Vec<u64>> = (0..5).map(|i| get_u64(bytes, 8 * i)).collect();
-        let (Some(words), Some(crc), Some(version), Some(magic)) =
-            (words, get_u32(bytes, 40), get_u32(bytes, 44), get_u64(bytes, 48))
-        else {
-            return Err(damaged("file shorter than a table footer"));
-        };
-        if magic != TABLE_MAGIC {
+    /// Reads the footer of the file at `path`, which begins at `offset` there.
+    ///
+    /// # Errors
+    /// `Corruption`, or `UnsupportedFormat` for a sound footer of another version.
+    pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], path: &Path, offset: u64) -> Result<Self> {
+        let damaged = |what| Error::corruption(path, offset, what);
+        let word = |i: usize| get_u64(bytes, 8 * i).unwrap_or_default();
+        let [crc, version] = [40, 44].map(|at| get_u32(bytes, at).unwrap_or_default());
+        if word(6) != TABLE_MAGIC {
             return Err(damaged("no table footer at its end (wrong magic number)"));
         }
         // Checked first, so that a flipped bit does not pass as a newer version.
-        if footer_checksum(bytes.get(..40).unwrap_or_default(), version) != crc {
+        if footer_checksum(&bytes[..40], version) != crc {
             return Err(damaged("footer checksum does not hold"));
         }
-        check_version(version)?;
-        let handle = |i: usize| BlockHandle {
-            offset: words.get(i).copied().unwrap_or_default(),
-            size: words.get(i + 1).copied().unwrap_or_default(),
-        };
-        Ok(Footer { metaindex: handle(0), index: handle(2), table_id: words[4] })
+        check_version(version, path)?;
+        let handle = |i| BlockHandle { offset: word(i), size: word(i + 1) };
+        Ok(Footer { metaindex: handle(0), index: handle(2), table_id: word(4) })
     }
 }
 
@@ -467,22 +436,22 @@ mod tests {
 
     #[test]
     fn every_header_byte_is_checked() {
-        let bytes = Header { table_id: 0x0123_4567_89ab_cdef }.encode();
-        assert_eq!(bytes.len(), HEADER_BYTES);
-        assert_eq!(Header::decode(&bytes), Ok(Header { table_id: 0x0123_4567_89ab_cdef }));
+        let header = Header { table_id: 0x0123_4567_89ab_cdef };
+        let bytes: [u8; HEADER_BYTES] = header.encode().try_into().unwrap();
+        let decode = |bytes: &[u8; HEADER_BYTES]| Header::decode(bytes, Path::new("/1.sst"));
+        assert_eq!(decode(&bytes).unwrap(), header);
         for i in 0..bytes.len() {
-            let mut flipped = bytes.clone();
+            let mut flipped = bytes;
             flipped[i] ^= 0x40;
-            assert!(matches!(Header::decode(&flipped), Err(FrameError::Damaged(_))), "byte {i}");
-            assert!(Header::decode(&bytes[..i]).is_err());
+            assert!(decode(&flipped).is_err_and(|error| error.is_corruption()), "byte {i}");
         }
         // Version and keyspace are believed if the checksum holds for them.
         for at in [8, 12] {
-            let mut newer = bytes.clone();
+            let mut newer = bytes;
             newer[at] += 1;
             let crc = Checksum::new().with(&newer[..24]).masked().to_le_bytes();
             newer[24..].copy_from_slice(&crc);
-            assert!(matches!(Header::decode(&newer), Err(FrameError::Unsupported(_))));
+            assert!(matches!(decode(&newer), Err(Error::UnsupportedFormat { .. })));
         }
     }
 
@@ -493,22 +462,19 @@ mod tests {
             metaindex: BlockHandle { offset: 4000, size: 60 },
             index: BlockHandle { offset: 4065, size: 300 },
         };
-        let mut bytes = Vec::new();
-        footer.encode(&mut bytes);
-        assert_eq!(bytes.len(), FOOTER_BYTES);
-        assert_eq!(Footer::decode(&bytes), Ok(footer));
+        let mut bytes: [u8; FOOTER_BYTES] = footer.encode().try_into().unwrap();
+        let decode = |bytes: &[u8; FOOTER_BYTES]| Footer::decode(bytes, Path::new("/1.sst"), 4370);
+        assert_eq!(decode(&bytes).unwrap(), footer);
         for i in 0..bytes.len() {
-            let mut flipped = bytes.clone();
+            let mut flipped = bytes;
             flipped[i] ^= 0x40;
-            let error = Footer::decode(&flipped).unwrap_err();
-            assert!(matches!(error, FrameError::Damaged(_)), "byte {i}");
-            assert!(Footer::decode(&bytes[..i]).is_err());
+            assert!(decode(&flipped).is_err_and(|error| error.is_corruption()), "byte {i}");
         }
         // A version is believed if the checksum holds for it.
         let newer = TABLE_VERSION + 1;
         let sum = footer_checksum(&bytes[..40], newer);
         bytes[40..44].copy_from_slice(&sum.to_le_bytes());
         bytes[44..48].copy_from_slice(&newer.to_le_bytes());
-        assert!(matches!(Footer::decode(&bytes), Err(FrameError::Unsupported(_))));
+        assert!(matches!(decode(&bytes), Err(Error::UnsupportedFormat { .. })));
     }
 }

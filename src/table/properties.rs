@@ -6,7 +6,9 @@
 //! the data means (`range_deletes`) makes this version refuse the table.
 
 use crate::base::coding::{get_varint, put_varint};
-use crate::base::key::{SEQUENCE_MAX, SequenceNumber, split_internal_key};
+use crate::base::key::{
+    SEQUENCE_MAX, SequenceNumber, ValueKind, split_internal_key, unpack_trailer,
+};
 use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
 use crate::filter::encoding::Encoding;
 use crate::table::block::block::Block;
@@ -78,6 +80,24 @@ impl Properties {
             smallest_sequence: SEQUENCE_MAX,
             ..Properties::default()
         }
+    }
+
+    /// Counts the next entry of the table. Its internal key is above all earlier ones.
+    pub(crate) fn count(&mut self, internal_key: &[u8], value_bytes: usize) {
+        if self.entries == 0 {
+            self.smallest_key = internal_key.to_vec();
+        }
+        let trailer = split_internal_key(internal_key).map(|(_, trailer)| trailer);
+        if let Some((sequence, kind)) = trailer.and_then(unpack_trailer) {
+            self.smallest_sequence = self.smallest_sequence.min(sequence);
+            self.largest_sequence = self.largest_sequence.max(sequence);
+            self.tombstones += u64::from(kind == ValueKind::Tombstone);
+        }
+        self.entries += 1;
+        self.raw_key_bytes += internal_key.len() as u64;
+        self.raw_value_bytes += value_bytes as u64;
+        self.largest_key.clear();
+        self.largest_key.extend_from_slice(internal_key);
     }
 }
 

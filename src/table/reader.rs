@@ -418,7 +418,7 @@ fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
     };
     let mut buffer = [0; FOOTER_BYTES];
     handle.read_exact_at(offset, &mut buffer)?;
-    Footer::decode(&buffer).map_err(|error| error.into_error(path, offset))
+    Footer::decode(&buffer, path, offset)
 }
 
 fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {

@@ -20,12 +20,11 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::block::block::Block;
-use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, FrameError, HEADER_BYTES,
-    Header, read_prefix,
+    BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header,
+    read_prefix,
 };
 use crate::table::properties::Properties;
 use std::cmp::Ordering;
@@ -124,36 +123,33 @@ pub(crate) fn table_id_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<u64>
 fn find_id(handle: &FileHandle, bytes: u64, expected: Option<u64>) -> Result<u64> {
     let path = handle.path();
     let mut header = [0; HEADER_BYTES];
-    let header = match handle.read_exact_at(0, &mut header) {
-        Ok(()) => Header::decode(&header),
-        Err(error) => Err(FrameError::Damaged(unreadable(error)?.to_string())),
-    };
-    match (header, expected) {
-        (Err(error @ FrameError::Unsupported(_)), _) => Err(error.into_error(path, 0)),
+    let read = handle.read_exact_at(0, &mut header);
+    let damage = match (read.and_then(|()| Header::decode(&header, path)), expected) {
         (Ok(Header { table_id }), Some(expected)) if table_id != expected => {
             let what = format!("table id {table_id:016x}, the manifest says {expected:016x}");
-            Err(Error::corruption(path, 0, what))
+            return Err(Error::corruption(path, 0, what));
         }
-        (_, Some(expected)) => Ok(expected),
-        (Ok(Header { table_id }), None) => Ok(table_id),
-        (Err(error), None) => id_in_footer(handle, bytes)?.ok_or_else(|| {
-            let (FrameError::Damaged(what) | FrameError::Unsupported(what)) = error;
-            let what = format!("{what}, and no footer says which table this is");
-            Error::corruption(path, 0, what)
-        }),
-    }
+        (Ok(Header { table_id }), _) => return Ok(table_id),
+        (Err(error), _) => unreadable(error)?,
+    };
+    let table_id = expected.map_or_else(|| id_in_footer(handle, bytes), |id| Ok(Some(id)))?;
+    table_id.ok_or_else(|| {
+        let damage = match damage {
+            Error::Corruption { what, .. } => what,
+            other => other.to_string(),
+        };
+        let what = format!("{damage}, and no footer says which table this is");
+        Error::corruption(path, 0, what)
+    })
 }
 
 fn id_in_footer(handle: &FileHandle, bytes: u64) -> Result<Option<u64>> {
     let Some(offset) = bytes.checked_sub(FOOTER_BYTES as u64) else { return Ok(None) };
     let mut footer = [0; FOOTER_BYTES];
-    if let Err(error) = handle.read_exact_at(offset, &mut footer) {
-        return unreadable(error).map(|_| None);
-    }
-    match Footer::decode(&footer) {
+    let read = handle.read_exact_at(offset, &mut footer);
+    match read.and_then(|()| Footer::decode(&footer, handle.path(), offset)) {
         Ok(footer) => Ok(Some(footer.table_id)),
-        Err(FrameError::Damaged(_)) => Ok(None),
-        Err(error) => Err(error.into_error(handle.path(), offset)),
+        Err(error) => unreadable(error).map(|_| None),
     }
 }
 
@@ -281,13 +277,8 @@ impl Rescue<'_> {
     }
 
     fn sound_block(&self, handle: BlockHandle) -> Result<Block> {
-        let io = &mut TableIo::default();
-        let contents = self.file.read_raw(handle, BlockKind::Data, io)?;
         let wrong = |what: &str| self.file.corruption(handle.offset, what);
-        let block = Block::new(&contents, BlockKeys::Internal).map_err(|what| wrong(&what))?;
-        if block.entries_end() == 0 {
-            return Err(wrong("a data block without entries"));
-        }
+        let block = self.file.read_data(handle, &mut TableIo::default())?;
         let mut before = self.last_key.clone();
         for_each_entry(&block, |key, _| {
             if !before.is_empty() && compare_internal(&before, key) != Ordering::Less {

@@ -8,9 +8,8 @@
 //! readable and pass each key and its prefix. The first contradiction is a `Corruption`.
 
 use crate::base::error::{Error, Result};
-use crate::base::iterator::api::Direction;
 use crate::base::key::{
-    LookupKey, ValueKind, compare_internal, filter_key, split_internal_key, unpack_trailer,
+    LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -21,11 +20,9 @@ use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::block::Block;
-use crate::table::block::block::BlockKeys;
-use crate::table::block::cursor::BlockCursor;
+use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::TableIo;
-use crate::table::filter::layout::FilterPinning;
-use crate::table::filter::layout::PARTITIONED_PREFIX;
+use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::format::{BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME};
 use crate::table::index::Index;
 use crate::table::properties::Properties;
@@ -107,17 +104,13 @@ impl TableCheck<'_> {
 impl Table {
     /// Checks the whole table. Passes the bytes of each data block to `progress` when it is done.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
-        let index = self.file().read_index(
-            self.footer().index,
-            BlockKind::Index,
-            &mut TableIo::default(),
-        )?;
+        let io = &mut TableIo::default();
+        let index = self.file().read_index(self.footer().index, BlockKind::Index, io)?;
         let mut check = DataCheck {
             table: self,
             index: &index,
             found: Properties::new(),
-            last_key: Vec::new(),
-            report: VerifyCounts::default(),
+            filter_probes: 0,
             io: TableIo::default(),
         };
         self.file().check_header()?;
@@ -125,8 +118,6 @@ impl Table {
         for (i, handle) in index.handles().enumerate() {
             position = self.check_position(position, handle, BlockKind::Data)?;
             check.block(i, handle)?;
-            check.report.data_blocks += 1;
-            check.report.data_bytes += handle.stored_bytes();
             progress(handle.stored_bytes());
         }
         check.compare_properties()?;
@@ -137,7 +128,12 @@ impl Table {
             return Err(error.of_filter());
         }
         self.check_rest(position)?;
-        Ok(check.report)
+        Ok(VerifyCounts {
+            entries: check.found.entries,
+            data_blocks: check.found.data_blocks,
+            data_bytes: check.found.data_bytes,
+            filter_probes: check.filter_probes,
+        })
     }
 
     /// Reads all blocks after the data, so that every byte of the file is checked.
@@ -194,72 +190,49 @@ impl Table {
 struct DataCheck<'t> {
     table: &'t Table,
     index: &'t Index,
-    /// Counted while reading, to be compared with the table's own.
+    /// Counted while reading, to be compared with the table's own. Its largest key is the last one.
     found: Properties,
-    last_key: Vec<u8>,
-    report: VerifyCounts,
+    filter_probes: u64,
     io: TableIo,
 }
 
 impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
-        let file = self.table.file();
-        let contents = file.read_raw(handle, BlockKind::Data, &mut self.io)?;
-        let block = Block::new(&contents, BlockKeys::Internal)
-            .map_err(|what| file.corruption(handle.offset, what))?;
-        let mut cursor = BlockCursor::new(Direction::Forward);
-        cursor.seek(&block, None);
-        if !cursor.valid() {
-            return Err(file.corruption(handle.offset, "a data block without entries"));
-        }
-        while cursor.valid() {
-            let key = cursor.key();
-            let above_last =
-                self.report.entries == 0 || compare_internal(&self.last_key, key) == Ordering::Less;
-            if !above_last {
-                return Err(file.corruption(handle.offset, "keys out of order between blocks"));
-            }
-            if self.index.seek(key) != i {
-                let what = "a key outside what the index says of its block";
-                return Err(file.corruption(handle.offset, what));
-            }
-            self.last_key.clear();
-            self.last_key.extend_from_slice(key);
-            self.entry(&block, handle, cursor.value_range())?;
-            cursor.next(&block);
-        }
+        let block = self.table.file().read_data(handle, &mut self.io)?;
+        for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value.len()))?;
+        self.found.data_blocks += 1;
+        self.found.data_bytes += handle.stored_bytes();
         Ok(())
     }
 
-    /// Checks the entry whose key is `last_key`.
+    /// Checks an entry of block `i`.
     fn entry(
         &mut self,
         block: &Block,
+        i: usize,
         handle: BlockHandle,
-        (value_start, value_len): (usize, usize),
+        internal_key: &[u8],
+        value_bytes: usize,
     ) -> Result<()> {
         let file = self.table.file();
         let wrong = |what: &str| Err(file.corruption(handle.offset, what));
-        let Some((user_key, (sequence, kind))) = split_internal_key(&self.last_key)
-            .and_then(|(user_key, trailer)| Some((user_key, unpack_trailer(trailer)?)))
-        else {
+        let last_key = &self.found.largest_key;
+        if self.found.entries > 0 && compare_internal(last_key, internal_key) != Ordering::Less {
+            return wrong("keys out of order between blocks");
+        }
+        if self.index.seek(internal_key) != i {
+            return wrong("a key outside what the index says of its block");
+        }
+        self.found.count(internal_key, value_bytes);
+        let key = split_internal_key(internal_key)
+            .and_then(|(user_key, trailer)| Some((user_key, trailer, unpack_trailer(trailer)?)));
+        let Some((user_key, trailer, (sequence, _))) = key else {
             return wrong("entry of an unknown kind");
         };
-        if self.found.entries == 0 {
-            self.found.smallest_key.clone_from(&self.last_key);
-        }
-        self.found.entries += 1;
-        self.found.tombstones += u64::from(kind == ValueKind::Tombstone);
-        self.found.raw_key_bytes += self.last_key.len() as u64;
-        self.found.raw_value_bytes += value_len as u64;
-        self.found.smallest_sequence = self.found.smallest_sequence.min(sequence);
-        self.found.largest_sequence = self.found.largest_sequence.max(sequence);
-        self.report.entries += 1;
-
         let key = LookupKey::new(user_key, sequence);
-        let hash = KeyHash::new(filter_key(&self.last_key));
-        let found = block.get(&key, hash.xxph3());
-        if found.map(|found| found.value_start) != Some(value_start) {
+        let hash = KeyHash::new(filter_key(internal_key));
+        // The keys of a block ascend, so no other entry has this trailer.
+        if block.get(&key, hash.xxph3()).map(|found| found.trailer) != Some(trailer) {
             return wrong("an entry that a lookup does not find");
         }
         let verdicts = [
@@ -271,48 +244,35 @@ impl DataCheck<'_> {
             let what = "the filter denies a key that the table holds (rebuild with --all)";
             return Err(file.corruption(self.table.filter_offset(), what).of_filter());
         }
-        self.report.filter_probes += u64::from(verdicts.contains(&FilterVerdict::Maybe));
+        self.filter_probes += u64::from(verdicts.contains(&FilterVerdict::Maybe));
         Ok(())
     }
 
-    fn compare_properties(&mut self) -> Result<()> {
-        let own = self.table.properties();
-        self.found.data_blocks = self.report.data_blocks;
-        self.found.data_bytes = self.report.data_bytes;
-        let found = Properties {
-            largest_key: std::mem::take(&mut self.last_key),
-            entries: self.found.entries,
-            ..self.found.clone()
-        };
-        let numbers = |p: &Properties| {
-            [
-                ("entries", p.entries),
-                ("tombstones", p.tombstones),
-                ("data_blocks", p.data_blocks),
-                ("data_bytes", p.data_bytes),
-                ("raw_key_bytes", p.raw_key_bytes),
-                ("raw_value_bytes", p.raw_value_bytes),
-            ]
-        };
-        let end = self.table.file().blocks_end();
-        for ((name, says), (_, has)) in numbers(own).into_iter().zip(numbers(&found)) {
+    fn compare_properties(&self) -> Result<()> {
+        let (says, has) = (self.table.properties(), &self.found);
+        let file = self.table.file();
+        let wrong = |what: String| Err(file.corruption(file.blocks_end(), what));
+        for (name, says, has) in [
+            ("entries", says.entries, has.entries),
+            ("tombstones", says.tombstones, has.tombstones),
+            ("data_blocks", says.data_blocks, has.data_blocks),
+            ("data_bytes", says.data_bytes, has.data_bytes),
+            ("raw_key_bytes", says.raw_key_bytes, has.raw_key_bytes),
+            ("raw_value_bytes", says.raw_value_bytes, has.raw_value_bytes),
+        ] {
             if says != has {
-                let what = format!("property {name} is {says}, the table has {has}");
-                return Err(self.table.file().corruption(end, what));
+                return wrong(format!("property {name} is {says}, the table has {has}"));
             }
         }
         // A rewritten table keeps its range, which may be wider than its entries.
-        let (has, says) = (&found, own);
         if has.smallest_sequence < says.smallest_sequence
             || has.largest_sequence > says.largest_sequence
         {
-            let (has, says) = [has, says].map(|p| (p.smallest_sequence, p.largest_sequence)).into();
-            let what = format!("properties say sequences {says:?}, the table has {has:?}");
-            return Err(self.table.file().corruption(end, what));
+            let [says, has] = [says, has].map(|p| (p.smallest_sequence, p.largest_sequence));
+            return wrong(format!("properties say sequences {says:?}, the table has {has:?}"));
         }
-        if own.smallest_key != found.smallest_key || own.largest_key != found.largest_key {
-            let what = "smallest or largest key is not that of the properties";
-            return Err(self.table.file().corruption(end, what));
+        if says.smallest_key != has.smallest_key || says.largest_key != has.largest_key {
+            return wrong("smallest or largest key is not that of the properties".into());
         }
         Ok(())
     }

@@ -85,21 +85,12 @@ impl TableWriter {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        self.write(&buffer)?;
-        buffer.clear();
-        self.buffer = buffer;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
+        if !self.buffer.is_empty() {
+            let written = self.file.write_at(self.written, &self.buffer);
+            written.map_err(|error| Error::io("write_at", &self.path, error))?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
         }
-        self.file
-            .write_at(self.written, bytes)
-            .map_err(|error| Error::io("write_at", &self.path, error))?;
-        self.written += bytes.len() as u64;
         Ok(())
     }
 
@@ -140,7 +131,8 @@ mod tests {
         writer.finish().unwrap();
         let bytes = env.read_file(path).unwrap();
         assert_eq!(bytes.len() as u64, writer.position());
-        assert_eq!(Header::decode(&bytes[..HEADER_BYTES]), Ok(Header { table_id: 7 }));
+        let header = Header::decode(bytes.first_chunk().unwrap(), path).unwrap();
+        assert_eq!(header, Header { table_id: 7 });
         let mut end = HEADER_BYTES as u64;
         for (block, handle) in blocks.iter().zip(handles) {
             let BlockHandle { offset, size } = handle;

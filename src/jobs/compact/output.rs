@@ -23,7 +23,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::state::shared::Shared;
-use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
 use crate::tree::edit::FileMeta;
@@ -244,17 +244,17 @@ impl<'a> OutputTables<'a> {
     /// The file cannot be written or synced.
     pub(crate) fn cut(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let summary = open.builder.finish()?;
+        let TableSummary { bytes, table_id, properties } = open.builder.finish()?;
         self.finished.push(FileMeta {
             number: open.number,
-            table_id: summary.table_id,
-            bytes: summary.bytes,
-            smallest: summary.smallest,
-            largest: summary.largest,
-            entries: summary.entries,
+            table_id,
+            bytes,
+            smallest: properties.smallest_key,
+            largest: properties.largest_key,
+            entries: properties.entries,
             garbage: open.garbage,
-            smallest_sequence: summary.smallest_sequence,
-            largest_sequence: summary.largest_sequence,
+            smallest_sequence: properties.smallest_sequence,
+            largest_sequence: properties.largest_sequence,
         });
         Ok(())
     }

@@ -110,15 +110,25 @@ impl TableFilter {
         self.members.validate(self.layout)
     }
 
+    /// Writes this choice into the properties of a table.
+    pub(crate) fn describe(&self, properties: &mut Properties) {
+        properties.filter_policy = self.policy_name();
+        properties.filter_encoding = self.encoding.label().to_string();
+        properties.filter_layout = self.layout.to_string();
+        properties.filter_millibits_per_key = self.millibits_per_key();
+        properties.whole_key_filtering = self.members.whole_keys;
+        properties.prefix_filtering = self.members.prefix.is_some();
+        properties.prefix_extractor =
+            self.members.prefix.as_ref().map(Prefix::id).unwrap_or_default();
+    }
+
     /// Whether a table with these properties has such a filter, bits per key aside.
     #[must_use]
     pub(crate) fn is_alike(&self, properties: &Properties) -> bool {
-        properties.filter_policy == self.policy_name()
-            && properties.filter_encoding == self.encoding.label()
-            && properties.filter_layout == self.layout.to_string()
-            && properties.whole_key_filtering == self.members.whole_keys
-            && properties.prefix_extractor
-                == self.members.prefix.as_ref().map_or(String::new(), Prefix::id)
+        let mut described = properties.clone();
+        self.describe(&mut described);
+        described.filter_millibits_per_key = properties.filter_millibits_per_key;
+        described == *properties
     }
 
     /// Thousandths of a bit per key as tables state them: 0 where the policy decides.
