@@ -37,6 +37,9 @@
 //! [`Db`] is a cheap handle: clone it and use it from any thread. [`Snapshot`]s and [`Iter`]s own
 //! what they need and may outlive the handle they came from.
 //!
+//! Keys are bytes, and their order is that of the bytes. [`keys`] encodes numbers, strings and
+//! tuples so that the bytes sort as the values do.
+//!
 //! # Choosing a filter
 //!
 //! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
@@ -167,6 +170,7 @@ pub use admin::inspect;
 pub use admin::repair::{LostEntries, RepairReport, SetAside};
 pub use admin::verify::{VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
+pub use base::keys;
 pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};

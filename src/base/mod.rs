@@ -2,6 +2,8 @@
 //!
 //! Every other room uses it. Nothing here knows about trees, tables, logs or files.
 
+// Public as `siftdb::keys`.
+pub mod keys;
 pub(crate) mod iterator;
 pub(crate) mod write_batch;
 pub(crate) mod range;
