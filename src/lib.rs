@@ -38,7 +38,8 @@
 //! what they need and may outlive the handle they came from.
 //!
 //! Keys are bytes, and their order is that of the bytes. [`keys`] encodes numbers, strings and
-//! tuples so that the bytes sort as the values do.
+//! tuples so that the bytes sort as the values do. The feature `bytes` turns a [`Value`] into a
+//! `bytes::Bytes` without a copy.
 //!
 //! # Choosing a filter
 //!

@@ -109,7 +109,8 @@ impl Value {
         }
     }
 
-    /// The bytes as a vector of their own.
+    /// The bytes as a vector of their own, always a copy: a value stores or shares its bytes, but
+    /// never as a `Vec`.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         self.as_slice().to_vec()
@@ -125,6 +126,22 @@ impl From<&[u8]> for Value {
             return Value(Repr::Inline { len: source.len() as u8, bytes });
         }
         Value(Repr::Owned(Arc::from(source)))
+    }
+}
+
+/// As [`Value::into_vec`].
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Self {
+        value.into_vec()
+    }
+}
+
+/// Without a copy, except for values of up to 30 bytes. Like the value, the `Bytes` keeps its block
+/// or chunk in memory while it lives: [`Value::detach`] first, for bytes that are kept for long.
+#[cfg(feature = "bytes")]
+impl From<Value> for bytes::Bytes {
+    fn from(value: Value) -> Self {
+        bytes::Bytes::from_owner(value)
     }
 }
 
@@ -229,6 +246,46 @@ mod tests {
         }
         assert!(Value::from_shared(&owner, 1999, 2).is_none());
         assert!(Value::from_shared(&owner, usize::MAX, 2).is_none());
+    }
+
+    /// A value of every representation: inline, owned, chunk, shared.
+    fn of_every_representation() -> [Value; 4] {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let chunk = Value::from_chunk(&Arc::from(&bytes[..]), 3, 99);
+        let shared = Value::from_shared(&Arc::new(bytes.clone()), 7, 100).unwrap();
+        [Value::short(b"1815"), Value::from(&bytes[..]), chunk, shared]
+    }
+
+    #[test]
+    fn vectors_have_the_bytes_of_their_value() {
+        for value in of_every_representation() {
+            assert_eq!(Vec::from(value.clone()), value.as_slice());
+        }
+    }
+
+    #[cfg(feature = "bytes")]
+    #[test]
+    fn bytes_share_the_memory_of_their_value() {
+        for value in of_every_representation() {
+            let (address, expected) = (value.as_ptr(), value.to_vec());
+            let inline = value.len() <= INLINE_BYTES;
+            let bytes = bytes::Bytes::from(value);
+            assert_eq!(bytes, expected);
+            assert_eq!(bytes.as_ptr() == address, !inline, "{} bytes", bytes.len());
+            let part = bytes.slice(1..3);
+            drop(bytes);
+            assert_eq!(part, expected[1..3]);
+        }
+    }
+
+    #[cfg(feature = "bytes")]
+    #[test]
+    fn bytes_keep_their_block_until_dropped() {
+        let owner = Arc::new(vec![7; 100]);
+        let bytes = bytes::Bytes::from(Value::from_shared(&owner, 0, 100).unwrap());
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 
     #[test]
