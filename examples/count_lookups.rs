@@ -24,7 +24,7 @@ fn key(n: u64, absent: bool) -> String {
     if absent { format!("{}~", &key[..15]) } else { key }
 }
 
-/// What is counted. Without a closure: a profiler would take it for a second call.
+/// The counted function. It takes no closure, because a profiler would count that as a second call.
 #[inline(never)]
 fn lookups(db: &Db, keys: &[String], options: &ReadOptions) -> usize {
     let mut found = 0;

@@ -182,7 +182,7 @@ pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
 pub use read::explain::{
-    Explain, ExplainFilter, ExplainOutcome, ExplainPlace, ExplainStep, ExplainTouched,
+    Explain, ExplainFilter, ExplainOutcome, ExplainStep, ExplainTarget, ExplainTouched,
     FilterAnswer, FilterSource,
 };
 pub use read::scan::Iter;

@@ -1,5 +1,5 @@
-//! Changes good input: bytes, integers, runs of bytes; in records and bundles also what is inside,
-//! so that frames stay whole around contents that do not.
+//! Changes good input: bytes, integers, runs of bytes; in records and bundles also their contents,
+//! so that frames stay whole around changed contents.
 //!
 //! Checksums are repaired by the targets, not here.
 

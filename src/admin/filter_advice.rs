@@ -33,7 +33,7 @@ pub struct LevelAdvice {
     pub level: usize,
     /// How many tables of the level a lookup searches on average: at level 0 those whose range
     /// contains the key, at deeper levels one.
-    pub asked: f64,
+    pub tables_per_lookup: f64,
     /// Keys of its filters; entries of tables without a filter.
     pub keys: u64,
     /// Bytes of its filters now.
@@ -92,7 +92,7 @@ impl FilterReport {
         let mut pinned_bytes = 0;
         let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
             let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
-            let asked = asked(&tables);
+            let tables_per_lookup = tables_per_lookup(&tables);
             // Options are set by level, so all tables of level 0 get the same bits.
             let bits = runs.iter().zip(&mut divided);
             let bits: u128 = bits.map(|(run, bits)| u128::from(run.keys) * u128::from(bits)).sum();
@@ -101,14 +101,14 @@ impl FilterReport {
             pinned_bytes += bytes_divided;
             LevelAdvice {
                 level,
-                asked,
+                tables_per_lookup,
                 keys,
                 bytes_now: tables.iter().map(|table| table.bytes).sum(),
                 fpr_now: fpr_now(&tables),
                 bits_even: f64::from(even) / 1_000.0,
-                fpr_even: asked * false_positive_rate(even),
+                fpr_even: tables_per_lookup * false_positive_rate(even),
                 bits_divided: f64::from(divided) / 1_000.0,
-                fpr_divided: asked * false_positive_rate(divided),
+                fpr_divided: tables_per_lookup * false_positive_rate(divided),
                 bytes_divided,
                 layout: match pinned_bytes <= self.pinned_bytes_max {
                     true => FilterLayout::Full,
@@ -126,7 +126,7 @@ impl FilterReport {
         let level_share = self.level_shares.get(level).copied().unwrap_or(1.0);
         let run = |tables: &[&FilterFacts]| Run {
             keys: tables.iter().map(|table| keys_of(table)).sum(),
-            share: asked(tables).min(level_share).max(SHARE_MIN),
+            share: tables_per_lookup(tables).min(level_share).max(SHARE_MIN),
         };
         match level {
             0 => tables.iter().map(|table| run(&[*table])).collect(),
@@ -135,8 +135,8 @@ impl FilterReport {
     }
 }
 
-fn asked(tables: &[&FilterFacts]) -> f64 {
-    tables.iter().map(|table| table.asked_share).sum()
+fn tables_per_lookup(tables: &[&FilterFacts]) -> f64 {
+    tables.iter().map(|table| table.lookup_share).sum()
 }
 
 fn keys_of(table: &FilterFacts) -> u64 {
@@ -163,7 +163,7 @@ fn whole_filter(millibits: u128) -> u32 {
 
 fn fpr_now(tables: &[&FilterFacts]) -> Option<f64> {
     let rates = tables.iter().map(|table| {
-        Some(table.asked_share * if table.is_asked { table.expected_fpr? } else { 1.0 })
+        Some(table.lookup_share * if table.is_asked { table.expected_fpr? } else { 1.0 })
     });
     rates.sum()
 }
@@ -180,7 +180,7 @@ mod tests {
             bytes: keys,
             expected_fpr: fpr,
             is_asked: true,
-            asked_share: 1.0,
+            lookup_share: 1.0,
             ..FilterFacts::default()
         }
     }
@@ -213,13 +213,13 @@ mod tests {
         let tables = vec![
             table(0, 1_000, Some(0.01)),
             none,
-            FilterFacts { asked_share: 0.9, ..table(1, 9_000, Some(0.1)) },
-            FilterFacts { asked_share: 0.1, ..table(1, 1_000, Some(0.2)) },
+            FilterFacts { lookup_share: 0.9, ..table(1, 9_000, Some(0.1)) },
+            FilterFacts { lookup_share: 0.1, ..table(1, 1_000, Some(0.2)) },
         ];
         let advice = report(tables).advice(14_375);
         let [top, deep] = &advice.levels[..] else { panic!("{advice:?}") };
-        assert_eq!((top.asked, top.keys), (2.0, 1_500));
-        assert_eq!((deep.asked, deep.keys), (1.0, 10_000));
+        assert_eq!((top.tables_per_lookup, top.keys), (2.0, 1_500));
+        assert_eq!((deep.tables_per_lookup, deep.keys), (1.0, 10_000));
         assert!((top.fpr_now.unwrap() - 1.01).abs() < 1e-12);
         assert!((deep.fpr_now.unwrap() - 0.11).abs() < 1e-12);
         assert_eq!((top.bits_even, deep.bits_even), (10.0, 10.0));
@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn disjoint_level_0_tables_count_as_one_run() {
-        let third = || FilterFacts { asked_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
+        let third = || FilterFacts { lookup_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
         let advice = report(vec![third(), third(), third()]).advice(3_750);
         let [top] = &advice.levels[..] else { panic!("{advice:?}") };
-        assert!((top.asked - 1.0).abs() < 1e-12 && top.keys == 3_000, "{top:?}");
+        assert!((top.tables_per_lookup - 1.0).abs() < 1e-12 && top.keys == 3_000, "{top:?}");
         assert!((top.fpr_now.unwrap() - 0.03).abs() < 1e-12, "{top:?}");
         assert!((advice.fpr_even() - false_positive_rate(10_000)).abs() < 1e-12);
         assert!((advice.fpr_divided() - advice.fpr_even()).abs() < 1e-9, "{advice:?}");

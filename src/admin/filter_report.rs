@@ -8,7 +8,7 @@
 //! Counters are kept by level, not by table, because a compaction would lose those of its tables.
 //! So the counters of a level sum up all kinds of filters in it.
 
-use crate::admin::asked_share::shares_of_level_0;
+use crate::admin::lookup_share::shares_of_level_0;
 use crate::admin::stats_report;
 use crate::base::error::{Error, Result};
 use crate::base::levels::LEVELS;
@@ -54,7 +54,7 @@ pub struct FilterFacts {
     pub entries: u64,
     /// The share of lookups that search this table, if looked-up keys are distributed like stored
     /// ones: of all lookups at level 0, of the lookups in this level at deeper levels.
-    pub asked_share: f64,
+    pub lookup_share: f64,
     /// The policy's name as persisted; empty without a filter.
     pub policy: String,
     /// The encoding's label; empty without a filter.
@@ -249,11 +249,11 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
         let handles = version.level(level);
         let entries: u64 = handles.iter().map(|handle| handle.meta.entries).sum();
         for (place, handle) in handles.iter().enumerate() {
-            let asked_share = match level {
+            let lookup_share = match level {
                 0 => top.get(place).copied().unwrap_or(1.0),
                 _ => handle.meta.entries as f64 / entries.max(1) as f64,
             };
-            tables.push(FilterFacts { asked_share, ..facts_of(level, handle, wanted) });
+            tables.push(FilterFacts { lookup_share, ..facts_of(level, handle, wanted) });
         }
     }
     let capacity = shared.cache.capacity_bytes() as f64;
@@ -313,7 +313,7 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         level,
         table: handle.meta.number,
         entries: handle.meta.entries,
-        asked_share: 0.0,
+        lookup_share: 0.0,
         policy: properties.filter_policy.clone(),
         encoding: properties.filter_encoding.clone(),
         layout: properties.filter_layout.clone(),

@@ -12,7 +12,7 @@ pub(crate) mod filter_advice;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) mod filter_doctor;
 pub(crate) mod filter_report;
-pub(crate) mod asked_share;
+pub(crate) mod lookup_share;
 pub(crate) mod stats_report;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod inspect;

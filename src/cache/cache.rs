@@ -160,9 +160,9 @@ impl<V> Cache<V> {
     }
 
     /// The block of `request`, whose slot the reader found empty: from the cache, else read. `load`
-    /// makes a value to keep and says how many bytes it holds on the heap. `read` makes what this
-    /// reader uses by itself where the cache does not keep the block. At most one of them runs,
-    /// without a lock; neither may call the cache.
+    /// makes a value to keep and says how many bytes it holds on the heap. `read` makes a block for
+    /// this reader alone, if the cache does not keep it. At most one of them runs, without a lock;
+    /// neither may call the cache.
     pub(crate) fn fetch<U>(
         &self,
         request: Request<'_, V>,

@@ -22,7 +22,7 @@ pub enum Column {
     Full,
     /// Filters cut into partitions under an index of their own.
     Partitioned,
-    /// The database of `Full`, its filters not asked: the same files with and without.
+    /// The same files as `Full`, without asking the filters.
     FullNotAsked,
 }
 

@@ -1,9 +1,9 @@
 //! The encodings of filters: which one makes the bits, and what the bytes under a name mean.
 //!
 //! [`Encoding`] is the choice for new filters. A table persists a name with its filter;
-//! [`FilterReader`] is what that name stands for, whatever today's options say.
-//! [`FilterView`] is one filter with its trailer parsed: the type that answers lookups.
-//! [`PreparedFilter`] owns its bytes and parses their trailer once; a pinned filter is one.
+//! [`FilterReader`] is the meaning of that name, whatever the current options are. [`FilterView`]
+//! is one filter with its trailer parsed: the type that answers lookups. [`PreparedFilter`] owns
+//! its bytes and parses their trailer once; a pinned filter is one.
 //!
 //! RocksDB's encodings share one name. The last five bytes of a filter, its trailer, tell them
 //! apart (`BuiltinFilterPolicy::GetBuiltinFilterBitsReader` in RocksDB's `filter_policy.cc`).

@@ -83,8 +83,8 @@ pub trait FilterPolicy: Send + Sync + Debug {
     fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool;
 
     /// After how many keys a partition of about `partition_bytes` is full. The partitioned layout
-    /// cuts there, since a policy's filter has no size before it is built. The default reckons
-    /// with 10 bits per key; at least 1.
+    /// cuts there, since a policy's filter has no size before it is built. The default assumes 10
+    /// bits per key; at least 1.
     fn keys_per_partition(&self, partition_bytes: usize) -> usize {
         (partition_bytes.saturating_mul(8) / 10).max(1)
     }

@@ -284,13 +284,13 @@ impl Options {
         self
     }
 
-    /// A filter policy that older tables may name, besides those in [`Options::filter`].
+    /// A filter policy besides those in [`Options::filter`], for older tables that name it.
     pub fn register_filter_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
         self.policies.push(policy);
         self
     }
 
-    /// A prefix extractor that older tables may name, besides those in [`Options::filter`].
+    /// A prefix extractor besides those in [`Options::filter`], for older tables that name it.
     pub fn register_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
         self.prefixes.push(extractor);
         self

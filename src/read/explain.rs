@@ -42,8 +42,8 @@ pub struct Explain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainStep {
-    /// Where it looked.
-    pub place: ExplainPlace,
+    /// The memtable or table.
+    pub target: ExplainTarget,
     /// What the filter said, and where it was.
     pub filter: ExplainFilter,
     /// Blocks touched.
@@ -52,10 +52,10 @@ pub struct ExplainStep {
     pub outcome: ExplainOutcome,
 }
 
-/// Where a step looked.
+/// The memtable or table of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ExplainPlace {
+pub enum ExplainTarget {
     /// A memtable: 0 is the one that takes the writes, larger numbers are older.
     Memtable(usize),
     /// A table.
@@ -155,7 +155,7 @@ pub(crate) fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Res
             MemtableStep::Searched(lookup) => (asked, outcome(lookup)),
         };
         ExplainStep {
-            place: ExplainPlace::Memtable(age),
+            target: ExplainTarget::Memtable(age),
             filter: ExplainFilter { answer, ..ExplainFilter::default() },
             touched: ExplainTouched::default(),
             outcome,
@@ -169,7 +169,7 @@ pub(crate) fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Res
         bytes_read += io.data_bytes + io.index_bytes + io.filter_bytes;
         avoided += u64::from(table.verdict == FilterVerdict::No);
         steps.push(ExplainStep {
-            place: ExplainPlace::Table { level: table.level, number: table.number },
+            target: ExplainTarget::Table { level: table.level, number: table.number },
             filter: filter_of(table.verdict, io),
             touched: touched_of(io),
             outcome: match (table.verdict, outcome(&table.lookup)) {
@@ -232,12 +232,12 @@ fn touched_of(io: &TableIo) -> ExplainTouched {
     }
 }
 
-impl fmt::Display for ExplainPlace {
+impl fmt::Display for ExplainTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&match self {
-            ExplainPlace::Memtable(0) => "memtable".to_string(),
-            ExplainPlace::Memtable(age) => format!("memtable, {age} older"),
-            ExplainPlace::Table { level, number } => format!("L{level} {number:06}"),
+            ExplainTarget::Memtable(0) => "memtable".to_string(),
+            ExplainTarget::Memtable(age) => format!("memtable, {age} older"),
+            ExplainTarget::Table { level, number } => format!("L{level} {number:06}"),
         })
     }
 }
@@ -300,8 +300,8 @@ impl fmt::Display for Explain {
         };
         writeln!(f, "get \"{key}\" at sequence {}: {result}\n", self.sequence)?;
         for step in &self.steps {
-            let ExplainStep { place, filter, touched, outcome } = step;
-            writeln!(f, "  {place:<17}  filter {filter:<20}  {touched:<44}  {outcome}")?;
+            let ExplainStep { target, filter, touched, outcome } = step;
+            writeln!(f, "  {target:<17}  filter {filter:<20}  {touched:<44}  {outcome}")?;
         }
         for (level, count) in self.out_of_range.iter().enumerate().filter(|(_, count)| **count > 0)
         {

@@ -1,4 +1,4 @@
-//! What the division of a filter budget goes by: recent lookups, flushes and compactions.
+//! Recent lookups, flushes and compactions: the input of the division of a filter budget.
 //!
 //! `jobs/compact/filter_budget.rs` updates it when a job begins. It lives in memory only: each
 //! opening starts with no lookups, which counts every run alike.
@@ -7,7 +7,7 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, Counters, LevelCounter};
 use crate::tree::version::Version;
 
-/// Lookups that are kept; from there on older ones fade.
+/// Lookups with full weight; beyond this number older ones fade.
 const LOOKUPS_KEPT: f64 = 1e6;
 
 /// At the start, this many lookups have asked every run in vain.
@@ -31,7 +31,7 @@ pub(crate) struct FilterWorkload {
     pub level0_tables: f64,
     /// Entries of a flush, on average.
     pub flush_entries: f64,
-    /// Entries flushed since the last compaction began, and at most while one of late ran.
+    /// Entries flushed since the last compaction began, and the most flushed during a recent one.
     flushed: f64,
     flushed_in_compaction: f64,
     /// By how many bytes the running compaction changes the sum of all filters.

@@ -113,7 +113,7 @@ pub(crate) struct Shared {
     pub versions: Mutex<VersionSet>,
     /// File numbers and the manifest's position.
     pub numbers: Arc<SharedNumbers>,
-    /// What the division of a filter budget goes by.
+    /// Recent lookups and flushes, by which a filter budget is divided.
     pub filter_workload: Mutex<FilterWorkload>,
     /// Background work.
     pub jobs: Mutex<Jobs>,

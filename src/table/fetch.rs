@@ -142,7 +142,7 @@ impl TableFile {
 
     /// The block at `handle`: from its slot, else from the cache, else from the file. `slot` is
     /// that of the index that names the block, if one does. With `fill` off, or where a full cache
-    /// rejects the block, what is read is not kept; what is held is used all the same.
+    /// rejects the block, a block that is read is not kept. A cached block is used in any case.
     #[inline]
     pub(crate) fn fetch(
         &self,
@@ -192,9 +192,9 @@ impl TableFile {
         Ok(block)
     }
 
-    /// A block that the cache does not keep. A data block stays in its buffer. What is checked of
-    /// it besides its checksum is checked when it is read for the first time: its slot remembers
-    /// the checksum of the sound block.
+    /// A block that the cache does not keep. A data block stays in its buffer. Its checksum is
+    /// checked at every read, its structure only at the first one: then its slot remembers the
+    /// checksum of the sound block.
     fn uncached(
         &self,
         read: BlockBuffer,
@@ -538,7 +538,7 @@ mod tests {
         }
     }
 
-    /// The search would not notice what is wrong with the block.
+    /// A search of the block would not notice the damage.
     #[test]
     fn an_uncached_block_is_checked_once() {
         let sound = data_block();

@@ -168,7 +168,7 @@ impl Table {
     /// are there already, and the keys that the filter excluded are passed over.
     ///
     /// # Errors
-    /// The first failure; what is not answered by then stays open.
+    /// The first failure; keys without an answer then stay open.
     pub(crate) fn multi_get(
         &self,
         keys: &mut [&mut BatchKey<'_>],

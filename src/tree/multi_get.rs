@@ -22,7 +22,7 @@ impl Version {
     /// it.
     ///
     /// # Errors
-    /// The first one on the way of any key; what is still open then has no answer.
+    /// The first one on the way of any key; keys that are still open then have no answer.
     pub(crate) fn multi_get(
         &self,
         open: &mut Vec<&mut BatchKey<'_>>,

@@ -396,7 +396,7 @@ impl VersionSet {
         }
     }
 
-    /// `edit` with the counters as they are.
+    /// `edit` with the current counters.
     fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
         let next_file = self.numbers.next_file.load(Ordering::Relaxed);
         if next_file > FILE_NUMBER_MAX {

@@ -66,7 +66,7 @@ fn every_filter_is_read_under_other_options() {
             let total = look_up(&db, (0..asked).map(|i| 4 + i * 8), &place);
             let filtered = [written, read].map(|one| one.fpr_max.is_some());
             let asked = asked as u64;
-            // Present keys are found in the new table, absent ones looked for in both.
+            // The new table has the present keys. Absent keys are looked for in both tables.
             let not_consulted = asked
                 * match filtered {
                     [true, true] => 0,

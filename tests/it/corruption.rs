@@ -180,7 +180,8 @@ fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
             return Seen { refused: true, errors: vec![error], ..seen };
         }
     };
-    // In the log or in a table that recovery has just made, unless a table is damaged.
+    // The key is in the log, or in a table that recovery has just written, unless a table is
+    // damaged.
     let number = match db.get(NUMBER_KEY) {
         Ok(value) => value.map_or(0, |value| {
             u64::from_le_bytes(value.as_ref().try_into().expect("eight bytes")) as usize

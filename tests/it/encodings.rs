@@ -48,7 +48,8 @@ fn filters_of_every_size_keep_their_rate() {
             let body = n as usize * 10 / 8;
             let most = match encoding {
                 Encoding::LevelDbBloom { .. } => body + 40,
-                // A line more, another to make their number odd, and the trailer.
+                // At most one line more for rounding up, one more for an odd number of lines, and
+                // the trailer.
                 _ => body + 2 * 64 + 5,
             };
             assert!(bytes.len() <= most, "{place}: {} bytes", bytes.len());

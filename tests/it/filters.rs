@@ -12,7 +12,7 @@ use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
 use siftdb::filter::FilterPolicy;
 use siftdb::{
-    Db, Error, ExplainOutcome, ExplainPlace, Filter, FilterAnswer, LevelStats, Options,
+    Db, Error, ExplainOutcome, ExplainTarget, Filter, FilterAnswer, LevelStats, Options,
     ReadOptions, Stats,
 };
 use std::path::Path;
@@ -272,7 +272,7 @@ fn counters_agree_with_the_model() {
 fn add_steps(explained: &siftdb::Explain, seen: &mut LevelStats) -> u64 {
     let mut not_consulted = 0;
     for step in explained.steps.iter() {
-        let ExplainPlace::Table { .. } = step.place else { continue };
+        let ExplainTarget::Table { .. } = step.target else { continue };
         let found = [ExplainOutcome::Found, ExplainOutcome::Deleted].contains(&step.outcome);
         match step.filter.answer {
             FilterAnswer::No => seen.negatives += 1,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// What is in a directory: names, contents, when each was last written.
+/// The contents of a directory: names, contents, and when each file was last written.
 type Contents = Vec<(PathBuf, Option<Vec<u8>>, SystemTime)>;
 
 fn contents(directory: &Path) -> Contents {

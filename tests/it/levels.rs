@@ -218,7 +218,7 @@ fn advice_expects_the_probes_of_lookups() {
             db.flush().unwrap();
         }
         let advice = db.filter_report().advice(1_000_000);
-        let asked = advice.levels[0].asked;
+        let asked = advice.levels[0].tables_per_lookup;
         let expected = questions.unwrap_or(asked);
         assert!((asked - expected).abs() < 0.01, "{step}: {asked}");
         // As many lookups near each table's keys as it has keys.

@@ -51,7 +51,7 @@ fn every_filter() -> Vec<NamedFilter> {
     [all_filters(), prefix_filters()].concat()
 }
 
-/// What a run may do besides plain operations.
+/// What a run may do in addition to plain operations.
 #[derive(Clone, Copy, Debug)]
 struct Play {
     /// Every opening has other options.

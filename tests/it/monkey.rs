@@ -267,7 +267,7 @@ fn levels_that_lookups_need_less_get_fewer_bits() {
         [0, 1].map(|level| wanted[level].as_ref().and_then(|it| it.bits_per_key).unwrap())
     };
     let [top, below] = bits();
-    // What is looked up is found at level 1, so only level 0 is asked in vain.
+    // Looked-up keys are found at level 1, so only level 0 is asked in vain.
     for number in 0..20_000 {
         assert!(db.get(key(4 * (number % 1_000))).unwrap().is_some());
     }

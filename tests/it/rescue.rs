@@ -128,7 +128,7 @@ fn a_damaged_block_costs_only_its_entries() {
             let env = copy_of(&files(&env));
             let mut damaged = table.clone();
             damaged[at] ^= 0x10;
-            // The footer, too: nothing but prefixes is left to go by.
+            // Damages the footer, too: only prefixes are left to find blocks by.
             *damaged.last_mut().unwrap() ^= 1;
             env.write_file(&path, &damaged);
             let (report, found) = repaired(&env, &options, &what);

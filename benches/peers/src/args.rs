@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Parser, Clone, Debug)]
 #[command(name = "peers")]
 pub struct Args {
-    /// What is written and looked up.
+    /// Keys, values and lookups.
     #[command(flatten)]
     pub workload: WorkloadArgs,
     /// Rounds of each phase; the report gives their median and spread.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Entries of one batch while a database is built.
 const BATCH_ENTRIES: usize = 1000;
 
-/// A cache that data and filters of the smallest sizes measured do not fit.
+/// A cache that is too small for data and filters, even in the smallest sizes that are measured.
 pub const STARVED_CACHE_BYTES: u64 = 8 << 20;
 
 /// Entries that are only in the memtable, in the phase of that name.
@@ -92,7 +92,7 @@ impl Databases {
         Ok(store.as_mut())
     }
 
-    /// Closes what is open. What no other stage needs is removed.
+    /// Closes the open database, and removes it if no other stage needs it.
     pub fn close(&mut self) -> Result<()> {
         let Some((stage, store)) = self.open.take() else { return Ok(()) };
         store.close()?;
@@ -102,7 +102,7 @@ impl Databases {
         Ok(())
     }
 
-    /// Closes what is open and gives the directory of the settled database, which is built.
+    /// Closes the open database; returns the directory of the settled one, which exists then.
     pub fn settled_directory(&mut self, workload: &Workload) -> Result<PathBuf> {
         self.at(Stage::Settled, workload)?;
         self.close()?;
@@ -266,7 +266,7 @@ fn read_all(store: &dyn Store, workload: &Workload) -> Result<()> {
     expect(tally, workload.all())
 }
 
-/// Compares what was found with what is there.
+/// Compares a result with the expected one.
 pub fn expect(found: Tally, expected: Tally) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -274,7 +274,8 @@ pub fn expect(found: Tally, expected: Tally) -> Result<()> {
     Err(format!("wrong answers: found {found:?}, where {expected:?} is right").into())
 }
 
-/// Bytes that the files below a directory take on disk. One that is removed meanwhile takes none.
+/// Bytes that the files below a directory take on disk. A file that is removed during the call
+/// counts as none.
 pub fn disk_bytes(directory: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;

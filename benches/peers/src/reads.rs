@@ -19,9 +19,9 @@ const SCAN_ENTRIES: usize = 100;
 
 /// One round of a phase that reads.
 pub struct Reads<'a> {
-    /// What is read.
+    /// The databases to read.
     pub databases: &'a mut Databases,
-    /// What it holds.
+    /// Their entries.
     pub workload: &'a Workload,
     /// Decides which keys are drawn.
     pub round: u64,

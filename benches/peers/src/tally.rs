@@ -1,10 +1,10 @@
-//! What lookups and scans found, for comparison with what is there.
+//! Counts and sums of what reads found, to be compared with the expected ones.
 //!
-//! Readers make it, `workload` knows what it should be, every phase compares the two.
+//! Readers fill a tally, `workload` computes the expected one, and every phase compares the two.
 
 use std::ops::AddAssign;
 
-/// What reads found: compared with what is known to be there, in every phase.
+/// The results of reads, as a count and a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Number of values.

@@ -65,7 +65,7 @@ impl KeyShape {
     }
 }
 
-/// What is written and looked up.
+/// The options for keys, values and lookups.
 #[derive(Args, Clone, Debug)]
 pub struct WorkloadArgs {
     /// Number of entries.

@@ -232,7 +232,8 @@ fn with_bytes(lines: &[&str], mut bytes: &[u8]) -> Result<Vec<String>, String> {
     }
 }
 
-/// `document` with what the code makes of each example, and what is wrong with it.
+/// `document` with the output of the code in each example, and the examples that cannot be filled
+/// in.
 fn with_examples(document: &str, examples: &[(&str, Example)]) -> (String, Vec<String>) {
     let (mut text, mut wrong, mut shown) = (String::new(), Vec::new(), Vec::new());
     let mut lines = document.lines();

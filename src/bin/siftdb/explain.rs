@@ -11,7 +11,7 @@ use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::{
-    Explain as Explained, ExplainOutcome, ExplainPlace, ExplainStep, FilterAnswer, FilterSource,
+    Explain as Explained, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterSource,
     Options, ReadOptions,
 };
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ JSON fields:
   sequence        the sequence number that the lookup read at
   found           whether it has a value
   value_bytes     bytes of the value, or null
-  steps           the places that were asked, in order:
-    place         memtable_age, 0 for the newest memtable; or level and table, its number
+  steps           the memtables and tables that were asked, in order:
+    target        memtable_age, 0 for the newest memtable; or level and table, its number
     filter        answer: not_asked, damaged, no or maybe; source: pinned, cached, file or null;
                   bytes_read: bytes of the filter read from the file
     touched       index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read,
@@ -75,9 +75,9 @@ fn explain_json(explain: &Explained) -> Value {
 
 fn step_json(step: &ExplainStep) -> Value {
     json!({
-        "place": match step.place {
-            ExplainPlace::Memtable(age) => json!({ "memtable_age": age }),
-            ExplainPlace::Table { level, number } => json!({ "level": level, "table": number }),
+        "target": match step.target {
+            ExplainTarget::Memtable(age) => json!({ "memtable_age": age }),
+            ExplainTarget::Table { level, number } => json!({ "level": level, "table": number }),
             _ => json!({}),
         },
         "filter": {

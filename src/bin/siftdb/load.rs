@@ -117,7 +117,7 @@ impl Load {
         let entries = self.database.write(|db| {
             started = Instant::now();
             let entries = self.write_lines(&mut lines, db, &bar)?;
-            // Filters and most figures are about tables.
+            // Only tables have filters and appear in most figures.
             db.flush()?;
             Ok(entries)
         })?;

@@ -112,7 +112,7 @@ struct Step {
     shared: Vec<f64>,
 }
 
-/// All kinds of steps with so many probes; counted once.
+/// All kinds of steps with this many probes, counted once.
 fn steps_of(probes: usize) -> &'static [Step] {
     static STEPS: [OnceLock<Vec<Step>>; PROBES_MAX + 1] =
         [const { OnceLock::new() }; PROBES_MAX + 1];

@@ -1,7 +1,7 @@
 //! The filters of the tables that a job writes, and how `Filter::monkey` keeps its budget.
 //!
 //! `options/levels.rs` divides the budget over a tree, level by level. Tables keep the filter that
-//! they were written with, so this module also reckons with what the filters take now:
+//! they were written with, so this module also considers the size of existing filters:
 //!
 //! - The budget is divided over the tree that the job leaves, with the level 0 that compactions
 //!   usually meet. Each run counts by the share of lookups that ask it in vain.
@@ -132,8 +132,8 @@ impl<'v> Division<'v> {
         self.millibits(self.budget_bytes, self.entries)
     }
 
-    /// What a flush gets at most: halfway between even bits and what is best for the number of
-    /// tables. The best would make the sum swing more as level 0 fills and empties.
+    /// The most bits that a flush gets: halfway between even bits and the best for this number of
+    /// tables. The best alone would make the sum vary more as level 0 fills and empties.
     fn flush_millibits(&self) -> f64 {
         let best = f64::from(self.allotted[0]);
         best.min(0.5 * (best + self.even_millibits()))

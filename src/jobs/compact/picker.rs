@@ -225,7 +225,7 @@ mod tests {
             ("L0: 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..b]:299", "nothing"),
             // All of level 0 overlaps.
             ("L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]", "L0 4 3 2 1 -> L1"),
-            // 1 and 3 overlap through 2, 4 stands alone and stays.
+            // 1 and 3 overlap through 2; 4 overlaps none and stays.
             ("L0: 4[x..z] 3[e..g] 2[c..f] 1[a..d]", "L0 3 2 1 -> L1"),
             ("L0: 4[d..e] 3[x..z] 2[a..b] 1[c..d]\nL1: 9[e..f]", "L0 4 1 + L1 9 -> L1"),
             // Touching at one user key is overlap.

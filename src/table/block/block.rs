@@ -3,7 +3,7 @@
 //! A [`Block`] is the bytes of a block and where its parts lie; `block/builder.rs` has the grammar.
 //! The bytes may be a copy of its own (a cached block) or the buffer that the block was read to (an
 //! uncached block). [`Block::check`] looks at every entry once: structure, restart points, kinds,
-//! order. So a reader meets only sound entries. If it met an unsound one all the same, a lookup
+//! order. So a reader meets only sound entries. If it met an unsound one in spite of that, a lookup
 //! would end with "absent" and nothing would panic.
 //!
 //! [`Block::get`] is the point lookup. With a hash index it compares fingerprints, which name the

@@ -112,7 +112,7 @@ impl FilterBlockBuilder {
 pub(crate) struct OpenFilter {
     layout: Layout,
     members: FilterMembers,
-    /// For what is pinned.
+    /// The reservation for the pinned part.
     memory: Option<Reservation<CachedBlock>>,
 }
 

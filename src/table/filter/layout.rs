@@ -206,7 +206,8 @@ impl FilterMembers {
         prefix.extract_checked(user_key).map_err(|what| Error::InvalidOptions { what })
     }
 
-    /// Adds what stands for a key. One that has no prefix is not in a filter of prefixes only.
+    /// Adds a key in the form that the filter holds. A filter of prefixes only does not hold a key
+    /// without a prefix.
     #[inline]
     pub(crate) fn add(&self, user_key: &[u8], prefix: Option<&[u8]>, filter: &mut FilterBuilder) {
         match prefix {

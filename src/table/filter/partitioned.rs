@@ -443,7 +443,7 @@ mod tests {
             assert_eq!(index.len(), expected.len(), "{name}");
             for (i, entry) in expected.iter().enumerate() {
                 assert_eq!(index.key(i), vectors::bytes(entry, "key"), "{name}");
-                // RocksDB has trailers between partitions; here a prefix stands before each, too.
+                // RocksDB has trailers between partitions. siftdb also has a prefix before each.
                 let prefixes = (i + 1) as u64 * BLOCK_PREFIX_BYTES as u64;
                 let offset = vectors::number(entry, "offset") + prefixes;
                 let size = vectors::number(entry, "size");
@@ -699,7 +699,7 @@ mod tests {
         assert_eq!(file.cache().reserved_bytes(), 0);
     }
 
-    /// A byte of each partition in turn: that one is not consulted, the others answer.
+    /// Damages a byte of each partition: that partition is not consulted, and the others answer.
     #[test]
     fn damaged_partitions_are_not_pinned() {
         let (sink, summary) = build(69, vector_keys(300, 1), true);

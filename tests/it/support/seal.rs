@@ -279,7 +279,7 @@ fn header(id: u64) -> [u8; HEADER] {
     header
 }
 
-/// What the checksum of a block covers besides contents and compression.
+/// The part of the checksum of a block that covers neither contents nor compression.
 fn identity(size: usize, role: Role, id: u64, offset: u64) -> Vec<u8> {
     let (size, id, offset) = ((size as u32).to_le_bytes(), id.to_le_bytes(), offset.to_le_bytes());
     [&[role as u8], &size[..], &id, &offset].concat()
@@ -524,16 +524,13 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     record_file(b"siftdbMF", number, &[edit])
 }
 
-/// A payload without `synced_through`, and its kind: 2 is a batch, 3 an end. The last sequence in
-/// an end is durable.
+/// The payload of a record without `synced_through` and kind, and its kind: 1 is a start, 2 a batch.
 pub type LogRecord = (Vec<u8>, u8);
 
 /// A log under manifest 1, with these records after its start.
 pub fn log(number: u32, records: &[LogRecord]) -> Vec<u8> {
     let start = vec![0, 0, 0, 1, 1, 0, 1];
-    let synced_through = |body: &[u8], kind| if kind == 3 { body[0] } else { 0 };
-    let record =
-        |(body, kind): &LogRecord| [&[synced_through(body, *kind)], &body[..], &[*kind]].concat();
+    let record = |(body, kind): &LogRecord| [&[0], &body[..], &[*kind]].concat();
     let records = records.iter().map(record);
     record_file(b"siftdbWL", number, &std::iter::once(start).chain(records).collect::<Vec<_>>())
 }

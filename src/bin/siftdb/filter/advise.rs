@@ -22,7 +22,8 @@ JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or 
   budget_bytes      memory for all filters
   log_entries       entries that are only in the log, in no table and no filter
   levels            levels that have tables:
-    level, asked    the level, and how many tables of it a lookup asks on average
+    level           the level
+    tables_per_lookup          how many of its tables a lookup searches on average
     keys            keys in its tables
     bytes_now, fpr_now         bytes and rate of its filters
     bits_even, fpr_even        bits per key and rate if all levels have the same bits
@@ -63,11 +64,11 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> io::Result<()> {
     let now: u64 = advice.levels.iter().map(|level| level.bytes_now).sum();
     writeln!(out, "filters {} now, budget {}", bytes(now), bytes(advice.budget_bytes))?;
     writeln!(out, "{:>46}{:>22}{:>22}", "now", "same bits everywhere", "bits by level")?;
-    write!(out, "level    asked        keys   filters       FPR")?;
+    write!(out, "level searched        keys   filters       FPR")?;
     writeln!(out, "{0:>12}{1:>10}{0:>12}{1:>10}  layout", "bits/key", "FPR")?;
     for level in &advice.levels {
         let now = level.fpr_now.map_or_else(|| "-".into(), percent);
-        write!(out, "{:>5}{:>9.2}{:>12}", level.level, level.asked, level.keys)?;
+        write!(out, "{:>5}{:>9.2}{:>12}", level.level, level.tables_per_lookup, level.keys)?;
         write!(out, "{:>10}{now:>10}", bytes(level.bytes_now))?;
         write!(out, "{:>12.1}{:>10}", level.bits_even, percent(level.fpr_even))?;
         write!(out, "{:>12.1}{:>10}", level.bits_divided, percent(level.fpr_divided))?;
@@ -106,7 +107,7 @@ fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
     let level = |level: &LevelAdvice| {
         joined([
             fields!(level;
-                level, asked, keys, bytes_now, fpr_now, bits_even, fpr_even, bits_divided,
+                level, tables_per_lookup, keys, bytes_now, fpr_now, bits_even, fpr_even, bits_divided,
                 fpr_divided, bytes_divided),
             json!({ "encoding": "fast-local-bloom", "layout": level.layout.to_string() }),
         ])

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The bytes of a segment.
 pub const SEGMENT_BYTES: usize = 4 << 10;
 
-/// What is shared.
+/// A memtable and its published sequence.
 pub struct Store {
     memtable: Memtable,
     published: Published,
