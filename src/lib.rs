@@ -180,7 +180,9 @@ pub use db::{Db, Snapshot};
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
-pub use options::{CompactRangeOptions, Filter, Options, ReadOptions, WriteOptions};
+pub use options::{
+    CompactRangeOptions, Filter, KeyspaceOptions, Options, ReadOptions, WriteOptions,
+};
 pub use read::explain::{
     Explain, ExplainFilter, ExplainOutcome, ExplainStep, ExplainTarget, ExplainTouched,
     FilterAnswer, FilterSource,

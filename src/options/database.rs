@@ -4,15 +4,15 @@
 //! end hand each lower layer the settings struct it defines.
 
 use crate::base::error::{Error, Result};
-use crate::base::levels::LEVELS;
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
 use crate::filter::builder::Construction;
 use crate::filter::encoding::Encoding;
 use crate::filter::policy::FilterPolicy;
-use crate::filter::prefix::{Prefix, PrefixExtractor};
+use crate::filter::prefix::PrefixExtractor;
 use crate::log::recovery::Recovery;
 use crate::options::filter::Filter;
+use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, KeyspaceOptions};
 use crate::table::builder::TableOptions;
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::table::format::Compression;
@@ -41,12 +41,8 @@ pub struct Options {
     pub(crate) immutable_memtables_max: usize,
     pub(crate) read_only_log_bytes_max: Option<u64>,
     pub(crate) memtable_filter: bool,
-    pub(crate) block_bytes: usize,
-    pub(crate) block_hash_index: bool,
-    pub(crate) compression: Compression,
-    pub(crate) filter: Filter,
-    pub(crate) filter_at_level: [Option<Filter>; LEVELS],
-    pub(crate) filter_last_level: bool,
+    /// The data settings: as they were named, or those in force in a keyspace.
+    pub(crate) data: KeyspaceOptions,
     pub(crate) verify_filters: bool,
     pub(crate) filter_pinned_share: f64,
     pub(crate) block_cache_bytes: u64,
@@ -79,12 +75,7 @@ impl Options {
             immutable_memtables_max: 2,
             read_only_log_bytes_max: None,
             memtable_filter: true,
-            block_bytes: 4096,
-            block_hash_index: true,
-            compression: Compression::Snappy,
-            filter: Filter::bloom(10.0),
-            filter_at_level: [const { None }; LEVELS],
-            filter_last_level: true,
+            data: KeyspaceOptions::new(),
             verify_filters: true,
             filter_pinned_share: 0.5,
             block_cache_bytes: 64 << 20,
@@ -148,41 +139,35 @@ impl Options {
     /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4 MiB.
     /// Larger blocks compress better and need smaller indexes; each point lookup reads more.
     pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.block_bytes = bytes;
+        self.data = self.data.block_bytes(bytes);
         self
     }
 
     /// Give data blocks a hash index for point lookups. Default: true. It takes a byte per entry,
     /// three bytes in memory, and saves cache misses within the block.
     pub fn block_hash_index(mut self, yes: bool) -> Self {
-        self.block_hash_index = yes;
+        self.data = self.data.block_hash_index(yes);
         self
     }
 
     /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
     /// saves about 400 ns on each block that is read from a file.
     pub fn snappy(mut self, yes: bool) -> Self {
-        self.compression = if yes { Compression::Snappy } else { Compression::None };
+        self.data = self.data.snappy(yes);
         self
     }
 
     /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits pass
     /// fewer absent keys and take more memory: 10 bits take 1.25 MB per million keys.
     pub fn filter(mut self, filter: Filter) -> Self {
-        self.filter = filter;
+        self.data = self.data.filter(filter);
         self
     }
 
     /// The filter of new tables at `level` (0 to 6), instead of [`Options::filter`]'s. A level
     /// that does not exist is refused at open.
     pub fn filter_at_level(mut self, level: usize, filter: Filter) -> Self {
-        match self.filter_at_level.get_mut(level) {
-            Some(slot) => *slot = Some(filter),
-            None => {
-                let what = format!("filter_at_level({level}): levels are 0 to {}", LEVELS - 1);
-                self.filter = Filter::refusing(what);
-            }
-        }
+        self.data = self.data.filter_at_level(level, filter);
         self
     }
 
@@ -195,7 +180,7 @@ impl Options {
     /// the last, its tables have no filters until they are rewritten. If a level becomes the last,
     /// or a table is moved there unread, the old filters stay in use.
     pub fn filter_last_level(mut self, yes: bool) -> Self {
-        self.filter_last_level = yes;
+        self.data = self.data.filter_last_level(yes);
         self
     }
 
@@ -312,7 +297,6 @@ impl Options {
         let ranges = [
             ("write_buffer_bytes", self.write_buffer_bytes as u64, 64 << 10, 4 << 30),
             ("immutable_memtables_max", self.immutable_memtables_max as u64, 1, 16),
-            ("block_bytes", self.block_bytes as u64, 64, 4 << 20),
             ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
             ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
             ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),
@@ -332,9 +316,7 @@ impl Options {
         if self.error_if_exists && !self.create_if_missing {
             return refuse("error_if_exists without create_if_missing can open nothing".into());
         }
-        for filter in self.filters() {
-            filter.validate().or_else(refuse)?;
-        }
+        self.data.validate()?;
         let pins_all = self.filter_pinning().contains(&FilterPinning::All);
         if pins_all && self.filter_pinned_share * (self.block_cache_bytes as f64) < 1.0 {
             return refuse(
@@ -343,14 +325,22 @@ impl Options {
                     .into(),
             );
         }
-        let mut levels = self.filter_at_level.iter().flatten();
-        if let Some(bytes) = levels.find_map(|filter| filter.memory_bytes) {
-            return refuse(format!(
-                "filter_at_level with monkey({bytes}): one budget serves all levels; give it to \
-                 filter()"
-            ));
-        }
         Ok(())
+    }
+
+    /// The data settings that were named.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the keyspaces of the engine"))]
+    pub(crate) fn named(&self) -> &KeyspaceOptions {
+        &self.data
+    }
+
+    /// The options in force in a keyspace: `data` for its tables, and `self` for the rest. A data
+    /// setting that is unset in `data` has its built-in default, whatever it is in `self`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the keyspaces of the engine"))]
+    pub(crate) fn for_keyspace(&self, data: &KeyspaceOptions) -> Options {
+        // Tables of any keyspace may name the user's rules in the filters of `self`.
+        let (policies, prefixes) = (self.custom_policies(), self.custom_prefixes());
+        Options { data: data.clone(), policies, prefixes, ..self.clone() }
     }
 
     /// The bytes that the logs may take in memory in a database opened read-only.
@@ -362,10 +352,10 @@ impl Options {
     /// The settings of the tables that a job writes at `level`, with `filter`.
     pub(crate) fn table_options(&self, level: usize, filter: Option<TableFilter>) -> TableOptions {
         TableOptions {
-            block_bytes: self.block_bytes,
+            block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
             restart_interval: 16,
-            hash_index: self.block_hash_index,
-            compression: self.compression,
+            hash_index: self.data.block_hash_index.unwrap_or(true),
+            compression: self.data.compression.unwrap_or(Compression::Snappy),
             filter,
             construction: Construction { verify: self.verify_filters, budget: None },
             // A flush should end soon, and its table is rewritten soon. Tables of deeper levels are
@@ -384,39 +374,39 @@ impl Options {
         }
     }
 
-    /// The filter of all levels, and those of single ones.
-    fn filters(&self) -> impl Iterator<Item = &Filter> {
-        std::iter::once(&self.filter).chain(self.filter_at_level.iter().flatten())
-    }
-
     /// Every user policy these options name, for reading tables that name one of them.
     pub(crate) fn custom_policies(&self) -> Vec<Arc<dyn FilterPolicy>> {
-        let mut policies: Vec<_> = self
-            .filters()
-            .filter_map(|filter| match &filter.encoding {
-                Some(Encoding::Custom(policy)) => Some(Arc::clone(policy)),
-                _ => None,
-            })
-            .collect();
-        policies.extend(self.policies.iter().cloned());
-        policies
+        let named = self.data.filters().filter_map(|filter| match &filter.encoding {
+            Some(Encoding::Custom(policy)) if filter.unregistered.is_empty() => Some(policy),
+            _ => None,
+        });
+        distinct(named.chain(&self.policies))
     }
 
     /// Every prefix extractor of the user's that these options name, for tables that name it.
     pub(crate) fn custom_prefixes(&self) -> Vec<Arc<dyn PrefixExtractor>> {
-        let mut prefixes: Vec<_> = self
-            .filters()
-            .filter_map(|filter| filter.members.prefix.as_ref().and_then(Prefix::as_custom))
-            .cloned()
-            .collect();
-        prefixes.extend(self.prefixes.iter().cloned());
-        prefixes
+        let registered = self.data.filters().filter(|filter| filter.unregistered.is_empty());
+        let named = registered.filter_map(|filter| filter.members.prefix.as_ref()?.as_custom());
+        distinct(named.chain(&self.prefixes))
     }
+}
+
+/// The rules in their order, each once.
+fn distinct<'a, T: ?Sized + 'a>(rules: impl Iterator<Item = &'a Arc<T>>) -> Vec<Arc<T>> {
+    let mut distinct: Vec<Arc<T>> = Vec::new();
+    for rule in rules {
+        if !distinct.iter().any(|known| Arc::ptr_eq(known, rule)) {
+            distinct.push(Arc::clone(rule));
+        }
+    }
+    distinct
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::levels::LEVELS;
+    use crate::options::filter::Unregistered;
     use crate::table::filter::layout::FilterLayout;
     use crate::tree::runs::SortedRuns;
 
@@ -428,5 +418,63 @@ mod tests {
             let filter = options.table_filter(level, &SortedRuns::default()).unwrap();
             assert_eq!(filter.layout == FilterLayout::Full, level < 2);
         }
+    }
+
+    #[test]
+    fn unset_settings_have_the_builtin_defaults() {
+        assert!(Options::new().named().is_empty());
+        let database = Options::new().block_bytes(512).snappy(false).filter(Filter::none());
+        let database = database.table_bytes(1 << 20);
+        assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, snappy=false");
+        let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
+        let table = keyspace.table_options(0, None);
+        assert_eq!((table.block_bytes, table.hash_index), (4096, false));
+        assert_eq!(table.compression, Compression::Snappy);
+        assert_eq!(keyspace.filter_of_level(3).to_string(), "fast-local-bloom:10");
+        assert_eq!(keyspace.compaction_options().table_bytes, 1 << 20);
+        let filter = keyspace.filter_of_level(0).clone();
+        assert_eq!(format!("{filter:?}"), format!("{:?}", Filter::bloom(10.0)));
+    }
+
+    #[test]
+    fn settings_of_many_keyspaces_are_small() {
+        assert!(size_of::<Options>() <= 512, "{} bytes", size_of::<Options>());
+    }
+
+    #[test]
+    fn data_settings_are_validated_with_the_rest() {
+        let impossible = KeyspaceOptions::new().block_bytes(63);
+        assert!(Options::new().for_keyspace(&impossible).validate().is_err());
+        assert!(Options::new().block_bytes(63).validate().is_err());
+        let pinned = KeyspaceOptions::new().filter(Filter::none().pinning(FilterPinning::All));
+        let options = Options::new().filter_pinned_share(0.0).for_keyspace(&pinned);
+        assert!(options.validate().unwrap_err().to_string().contains("FilterPinning::All"));
+    }
+
+    #[derive(Debug)]
+    struct Own;
+
+    impl FilterPolicy for Own {
+        fn name(&self) -> &str {
+            "test.policy"
+        }
+
+        fn create_filter(&self, _: &[&[u8]], _: &mut Vec<u8>) {}
+
+        fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn keyspaces_know_each_registered_rule_once() {
+        let custom = || Filter::custom(Arc::new(Own));
+        let mut unregistered = custom();
+        unregistered.unregistered.push(Unregistered::Policy("test.policy".into()));
+        let data = KeyspaceOptions::new().filter(custom()).filter_at_level(0, unregistered);
+        let options = Options::new().filter(custom()).register_filter_policy(Arc::new(Own));
+        let once = options.for_keyspace(&data);
+        assert_eq!(once.custom_policies().len(), 3);
+        assert_eq!(once.for_keyspace(&data).custom_policies().len(), 3);
     }
 }

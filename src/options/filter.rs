@@ -2,6 +2,7 @@
 //!
 //! A setter cannot fail. An impossible value is kept as an error, which opening the database
 //! returns.
+//! A filter prints as words: its encoding with its bits, then what differs from the defaults.
 
 use crate::base::levels::LEVELS;
 use crate::filter::bloom::fast_local::millibits;
@@ -9,9 +10,47 @@ use crate::filter::bloom::legacy::whole_bits;
 use crate::filter::encoding::Encoding;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::Prefix;
-use crate::table::filter::layout::FilterPinning;
-use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
+use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
+use std::fmt;
 use std::sync::Arc;
+
+/// The filter of tables for which none was chosen.
+pub(crate) static FILTER_DEFAULT: Filter = Filter {
+    encoding: Some(Encoding::FastLocalBloom { millibits: 10_000 }),
+    memory_bytes: None,
+    first_ribbon_level: None,
+    pinning: FilterPinning::TopLevel,
+    layout: None,
+    members: FilterMembers { whole_keys: true, prefix: None },
+    unregistered: Vec::new(),
+    refused: None,
+};
+
+/// A name in saved settings that no registered policy or extractor has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unregistered {
+    /// The name of a filter policy.
+    Policy(String),
+    /// The id of a prefix extractor.
+    Prefix(String),
+}
+
+impl fmt::Display for Unregistered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unregistered::Policy(name) => write!(
+                f,
+                "the filter policy {name:?}, which is not registered: give it to \
+                 Options::register_filter_policy"
+            ),
+            Unregistered::Prefix(id) => write!(
+                f,
+                "the prefix extractor {id:?}, which is not registered: give it to \
+                 Options::register_prefix"
+            ),
+        }
+    }
+}
 
 /// The filter of new tables: the encoding of keys, and the layout of the bits.
 ///
@@ -19,17 +58,21 @@ use std::sync::Arc;
 /// use siftdb::{Filter, FilterLayout};
 /// let whole = Filter::bloom(10.0);
 /// let cut = Filter::bloom(14.0).layout(FilterLayout::Partitioned { block_bytes: 4096 });
+/// assert_eq!(cut.to_string(), "fast-local-bloom:14 layout=partitioned:4096");
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) encoding: Option<Encoding>,
     /// A budget for all levels together; then the bits per key of the encoding are not used.
     pub(crate) memory_bytes: Option<u64>,
-    /// The encoding of the levels above this one, if it is another.
-    above: Option<(usize, Encoding)>,
+    /// Ribbon from this level on, and Bloom with the same bits above it.
+    pub(crate) first_ribbon_level: Option<usize>,
     pub(crate) pinning: FilterPinning,
-    layout: Option<FilterLayout>,
+    pub(crate) layout: Option<FilterLayout>,
     pub(crate) members: FilterMembers,
+    /// The user's rules that the saved filter names and that cannot be called. Until they are
+    /// registered, tables are written without this filter.
+    pub(crate) unregistered: Vec<Unregistered>,
     refused: Option<String>,
 }
 
@@ -93,9 +136,7 @@ impl Filter {
                 LEVELS - 1
             ));
         }
-        let above = Filter::bloom(bits_per_key).encoding;
-        let above = above.map(|bloom| (first_ribbon_level, bloom));
-        Filter { above, ..Filter::ribbon(bits_per_key) }
+        Filter { first_ribbon_level: Some(first_ribbon_level), ..Filter::ribbon(bits_per_key) }
     }
 
     /// RocksDB's older Bloom filter with this many bits a key (0.5 to 100, rounded to whole bits as
@@ -212,22 +253,34 @@ impl Filter {
         Filter { encoding: Some(encoding), ..Filter::default() }
     }
 
-    pub(crate) fn refusing(what: String) -> Self {
+    fn refusing(what: String) -> Self {
         Filter { refused: Some(what), ..Filter::default() }
     }
 
+    /// What the filters of all levels together may take, if they share a budget.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        self.memory_bytes.filter(|_| self.unregistered.is_empty())
+    }
+
     pub(crate) fn at_level(&self, level: usize) -> Option<TableFilter> {
+        if self.unregistered.is_empty() { self.table_filter(level) } else { None }
+    }
+
+    fn table_filter(&self, level: usize) -> Option<TableFilter> {
         let layout = self.layout.unwrap_or(if level < 2 {
             FilterLayout::Full
         } else {
             FilterLayout::Partitioned { block_bytes: 4096 }
         });
-        let encoding = match &self.above {
-            Some((first_below, above)) if level < *first_below => Some(above),
-            _ => self.encoding.as_ref(),
+        let encoding = match (self.encoding.clone()?, self.first_ribbon_level) {
+            (Encoding::Ribbon { millibits }, Some(first_ribbon_level))
+                if level < first_ribbon_level =>
+            {
+                Encoding::FastLocalBloom { millibits }
+            }
+            (encoding, _) => encoding,
         };
-        let members = self.members.clone();
-        encoding.cloned().map(|encoding| TableFilter { encoding, layout, members })
+        Some(TableFilter { encoding, layout, members: self.members.clone() })
     }
 
     /// The filter of a level under a budget that allots it `millibits` per key.
@@ -249,12 +302,44 @@ impl Filter {
                         up to 64 bytes, which no budget survives; use full or partitioned"
                 .into());
         }
-        match self.at_level(0) {
+        match self.table_filter(0) {
             Some(filter) => filter.validate(),
             None if self.members.prefix.is_some() || !self.members.whole_keys => {
                 Err("a prefix for no filter: Filter::none() holds nothing".to_string())
             }
             None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Filter {
+    /// Words with a space between them, such as `ribbon:10 layout=full pinning=all`. No name of a
+    /// policy or an extractor has a space.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(what) = &self.refused {
+            return write!(f, "refused ({what})");
+        }
+        let bits = self.encoding.as_ref().and_then(Encoding::bits_per_key).unwrap_or_default();
+        match (&self.encoding, self.memory_bytes, self.first_ribbon_level) {
+            (_, Some(bytes), _) => write!(f, "monkey:{bytes}"),
+            (None, ..) => f.write_str("none"),
+            (Some(policy @ Encoding::Custom(_)), ..) => write!(f, "custom:{}", policy.full_name()),
+            (Some(_), _, Some(level)) => write!(f, "bloom-then-ribbon:{bits}:{level}"),
+            (Some(encoding), ..) => write!(f, "{}:{bits}", encoding.label()),
+        }?;
+        if let Some(layout) = self.layout {
+            write!(f, " layout={layout}")?;
+        }
+        if let Some(prefix) = &self.members.prefix {
+            write!(f, " prefix={}", prefix.id())?;
+        }
+        if !self.members.whole_keys {
+            f.write_str(" whole_key=false")?;
+        }
+        match self.pinning {
+            FilterPinning::None => f.write_str(" pinning=none"),
+            FilterPinning::TopLevel => Ok(()),
+            FilterPinning::All => f.write_str(" pinning=all"),
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::base::levels::LEVELS;
 use crate::filter::allocation::{Run, millibits_by_run};
 use crate::options::database::Options;
-use crate::options::filter::Filter;
+use crate::options::filter::{FILTER_DEFAULT, Filter};
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
 
@@ -28,8 +28,11 @@ impl Options {
 
     /// What was set for `level`.
     pub(crate) fn filter_of_level(&self, level: usize) -> &Filter {
-        let own = self.filter_at_level.get(level).and_then(Option::as_ref);
-        own.unwrap_or(&self.filter)
+        self.data.filter_at_level.get(&level).unwrap_or(self.filter_of_all_levels())
+    }
+
+    fn filter_of_all_levels(&self) -> &Filter {
+        self.data.filter.as_ref().unwrap_or(&FILTER_DEFAULT)
     }
 
     /// How much of a table's filter stays in memory, by the level it is opened at.
@@ -54,7 +57,7 @@ impl Options {
             return None;
         }
         let filter = self.filter_of_level(level);
-        match filter.memory_bytes {
+        match filter.budget() {
             None => filter.at_level(level),
             Some(_) => filter.with_millibits(level, millibits),
         }
@@ -62,14 +65,14 @@ impl Options {
 
     /// The budget of `Filter::monkey`, if there is one.
     pub(crate) fn filter_budget(&self) -> Option<u64> {
-        self.filter.memory_bytes
+        self.filter_of_all_levels().budget()
     }
 
     /// The levels that share the budget: those without a filter of their own. A last level that
     /// is to have no filter takes no part.
     pub(crate) fn budget_levels(&self, runs: &SortedRuns) -> Vec<usize> {
         let is_shared = |level: &usize| {
-            self.filter_of_level(*level).memory_bytes.is_some() && !self.leaves_out(*level, runs)
+            self.filter_of_level(*level).budget().is_some() && !self.leaves_out(*level, runs)
         };
         (0..LEVELS).filter(is_shared).collect()
     }
@@ -98,7 +101,7 @@ impl Options {
     }
 
     fn leaves_out(&self, level: usize, runs: &SortedRuns) -> bool {
-        !self.filter_last_level && runs.is_last(level)
+        !self.data.filter_last_level.unwrap_or(true) && runs.is_last(level)
     }
 }
 

@@ -1,4 +1,5 @@
-//! All settings: of a database ([`Options`]), of filters ([`Filter`]), of a single call.
+//! All settings: of a database ([`Options`]), of the data of a keyspace ([`KeyspaceOptions`]), of
+//! filters ([`Filter`]), of a single call.
 //!
 //! Plain data. Each lower layer has a settings struct of its own; this room composes and validates
 //! them. [`Options::validate`] refuses values that cannot work when a database is opened, before
@@ -10,8 +11,11 @@
 pub(crate) mod levels;
 pub(crate) mod database;
 pub(crate) mod access;
+mod saved;
+pub(crate) mod keyspace;
 pub(crate) mod filter;
 
 pub use access::{CompactRangeOptions, ReadOptions, WriteOptions};
 pub use database::Options;
 pub use filter::Filter;
+pub use keyspace::KeyspaceOptions;

@@ -26,7 +26,8 @@ use crate::table::reader::Table;
 /// The order of keys, by the name that manifests carry.
 pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
 
-const IGNORABLE: u8 = 0x80;
+/// A reader skips an unknown tag that has this bit.
+pub(crate) const IGNORABLE: u8 = 0x80;
 
 const TAG_COMPARATOR: u8 = 1;
 const TAG_KEYSPACE: u8 = 2;
@@ -320,16 +321,19 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     Ok((level, file))
 }
 
-fn damaged(what: &str) -> Undecodable {
+/// Bytes that siftdb does not write.
+pub(crate) fn damaged(what: &str) -> Undecodable {
     Undecodable::Damaged(what.into())
 }
 
-fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
+/// Appends a field.
+pub(crate) fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
     dst.push(tag);
     put_length_prefixed(dst, value);
 }
 
-fn put_varint_field(dst: &mut Vec<u8>, tag: u8, values: &[u64], scratch: &mut Vec<u8>) {
+/// Appends a field of varints. `scratch` is overwritten.
+pub(crate) fn put_varint_field(dst: &mut Vec<u8>, tag: u8, values: &[u64], scratch: &mut Vec<u8>) {
     scratch.clear();
     for &value in values {
         put_varint(scratch, value);
@@ -337,7 +341,8 @@ fn put_varint_field(dst: &mut Vec<u8>, tag: u8, values: &[u64], scratch: &mut Ve
     put_field(dst, tag, scratch);
 }
 
-fn next_field<'a>(
+/// The next tag with its bytes, `None` at the end. `of` names the whole in the error.
+pub(crate) fn next_field<'a>(
     fields: &mut Decoder<'a>,
     of: &str,
 ) -> Result<Option<(u8, &'a [u8])>, Undecodable> {
@@ -350,7 +355,8 @@ fn next_field<'a>(
     }
 }
 
-fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), Undecodable> {
+/// Sets a field that may be there once.
+pub(crate) fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), Undecodable> {
     match field.replace(value) {
         None => Ok(()),
         Some(_) => Err(damaged(&format!("the {name} is given twice"))),
@@ -362,7 +368,8 @@ fn set_number(field: &mut Option<u64>, value: &[u8], name: &str) -> Result<(), U
     set(field, number, name)
 }
 
-fn varints<const N: usize>(bytes: &[u8], name: &str) -> Result<[u64; N], Undecodable> {
+/// Exactly `N` varints.
+pub(crate) fn varints<const N: usize>(bytes: &[u8], name: &str) -> Result<[u64; N], Undecodable> {
     let mut decoder = Decoder::new(bytes);
     let mut values = [0; N];
     for value in &mut values {
