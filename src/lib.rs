@@ -1,10 +1,10 @@
 //! siftdb: an embedded, persistent key-value store whose reads ask a filter first.
 //!
 //! Keys and values are bytes, sorted by key. Writes go to a log and to memory, and from there into
-//! sorted tables on disk; every table carries a filter that answers "certainly not here" for most
-//! keys it does not have. A lookup asks filters before it touches data, and in most layouts before
-//! it touches an index. Which filter, where its bits live, and what each one saved is yours to
-//! choose and to see.
+//! sorted tables on disk. Every table has a filter that says "certainly not here" for most keys
+//! that it does not have. A lookup asks filters before it touches data, and in most layouts before
+//! it touches an index. You choose the filter and its layout, and statistics show what each one
+//! saved.
 //!
 //! # Quick start
 //!
@@ -45,10 +45,10 @@
 //!
 //! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
 //! (RocksDB's FastLocalBloom, the default, 10 bits a key), [`Filter::leveldb_bloom`],
-//! [`Filter::ribbon`] (as good in 7/10 of the space, for more work; [`Filter::bloom_then_ribbon`]
-//! has it where most keys are), [`Filter::legacy_bloom`] (RocksDB's older one), or
-//! [`Filter::custom`] with a [`filter::FilterPolicy`] of your own. The *layout* says where the
-//! bits of one table live, see [`FilterLayout`]:
+//! [`Filter::ribbon`] (the same rate in 7/10 of the space, for more work;
+//! [`Filter::bloom_then_ribbon`] uses it at the lower levels), [`Filter::legacy_bloom`] (RocksDB's
+//! older one), or [`Filter::custom`] with a custom [`filter::FilterPolicy`]. The *layout* says
+//! where the bits of a table are, see [`FilterLayout`]:
 //!
 //! - **Full**, one filter for the table. A lookup of an absent key is one probe and touches nothing
 //!   else of the table; the whole filter must be in memory. For filters that fit.
@@ -58,16 +58,16 @@
 //! - **Block-based**, one filter for each 2 KiB of the file, as in LevelDB. A lookup searches the
 //!   table's index first and then asks. For comparisons.
 //!
-//! [`Filter::monkey`] takes a memory budget instead of bits a key and divides it over the levels,
-//! so that the fewest absent keys pass all of them; [`Options::filter_last_level`] leaves filters
-//! out where only lookups of absent keys need them.
+//! [`Filter::monkey`] takes a memory budget instead of bits a key. It divides the budget over the
+//! levels, so that all of them together pass the fewest absent keys. [`Options::filter_last_level`]
+//! can leave out the filters of the last level, which serve only lookups of absent keys.
 //!
-//! Beside keys a filter may hold their [`Prefix`], so that a scan over the keys of one prefix
-//! passes by the tables that have none.
+//! A filter may also hold the [`Prefix`] of each key. Then a scan over the keys of one prefix skips
+//! the tables without it.
 //!
-//! Without a choice, levels 0 and 1 are full and deeper ones partitioned. More bits let fewer
-//! absent keys through: 10 bits about 1 %, each further 5 bits a tenth of that. Tables are read by
-//! what they say of themselves, so the choice may change at every opening.
+//! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
+//! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
+//! records its own filter, so the setting may change at every opening.
 //!
 //! ```
 //! use siftdb::{Filter, FilterLayout, Options};
@@ -90,22 +90,23 @@
 //! |---|---|
 //! | the process dies | every acknowledged write |
 //! | power is lost | every write up to the last [`Db::sync`] or [`WriteOptions::sync`] |
-//! | a sync or write fails | what was acknowledged; later writes answer [`Error::ReadOnly`] |
-//! | a byte rots | [`Error::Corruption`] where it matters; in a filter, a slower read |
+//! | a sync or write fails | every acknowledged write; later writes return [`Error::ReadOnly`] |
+//! | a byte is damaged | [`Error::Corruption`] where it matters; in a filter, a slower read |
 //!
-//! What comes back after a power loss is always the database after some prefix of its writes.
-//! After a failed write reads go on, and reopening is the way out; the error says which file. If
-//! the disk was only full, [`Db::resume`] goes on without reopening.
-//! A damaged byte never gives an older value, and never "not found" for a key that is there.
+//! After a power loss the database has some prefix of its writes. After a failed write, reads still
+//! work, but the database must be reopened to write; the error names the file. If the disk was only
+//! full, [`Db::resume`] continues without reopening. A damaged byte never gives an older value, and
+//! never "not found" for a key that is there.
 //!
-//! A batch is there whole or not at all. [`Db::close`] reports what dropping the last handle
+//! A batch survives as a whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
 //!
-//! # Looking after a database
+//! # Maintenance
 //!
-//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything, and
-//! [`Db::repair`] makes what is left of a damaged database into a sound one.
-//! [`Db::recovery_report`] says what opening left out after a crash, and [`Recovery`] what it may.
+//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
+//! [`Db::repair`] makes a sound database from the readable parts of a damaged one.
+//! [`Db::recovery_report`] says what opening dropped after a crash, and [`Recovery`] sets what it
+//! may drop.
 //!
 //! # Limits
 //!

@@ -6,8 +6,8 @@
 //! bytes, and each of the four positions in a line of 64 bytes occurs equally often.
 //!
 //! Not counted: the data index that block-based filters need first, and the top-level index of
-//! partitions. *In turn* counts dependent steps: a block-based filter ends with the offset of an
-//! array, the array has the offset of the filter, and the filter has the bits.
+//! partitions. *In turn* counts dependent steps. A block-based filter ends with the offset of an
+//! array. The array has the offset of the filter, and the filter has the bits.
 
 use siftdb::experiment::{absent, mix, present};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, leveldb_hash, xxph3_64};

@@ -7,8 +7,8 @@
 //! capacity less what is reserved for pinned filters and indexes, and less what filters take while
 //! they are built ([`ConstructionBudget`]).
 //!
-//! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity; no value
-//! is dropped and no block is read while a shard is locked; concurrent misses of one block load it
+//! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity. No value
+//! is dropped and no block is read while a shard is locked. Concurrent misses of one block load it
 //! once. Low entries are evicted first, down to a quarter of the budget, then high entries above
 //! half of it, so neither kind can starve the other. An entry larger than a quarter of the budget
 //! is served and not kept. A full cache admits data that was asked for recently and rejects other
@@ -196,11 +196,11 @@ impl<V> Cache<V> {
         shard.try_lock().or_else(|| self.process.is_current().then(|| shard.lock()))
     }
 
-    /// Whether to keep a block that is read now. Filters and indexes: always. Data: while there is
-    /// room, and in a full cache on a ghost hit. That is a request for a block that was rejected
-    /// within half as many rejections as the cache holds blocks: the A1out list of 2Q (Johnson and
-    /// Shasha, 1994), of the length that they advise, kept in the slots. A rejected block costs no
-    /// more than reading it.
+    /// Whether to keep a block that is read now. Filters and indexes are always kept. Data is kept
+    /// while there is room, and in a full cache on a ghost hit: a second request within half as
+    /// many rejections as the cache holds blocks. That is the A1out list of 2Q (Johnson and Shasha,
+    /// 1994), with the length that they advise, kept in the slots. A rejected block costs no more
+    /// than reading it.
     fn admit(&self, request: &Request<'_, V>) -> bool {
         let (Priority::Low, Some(slot)) = (request.priority, request.slot) else { return true };
         let charge = charge::<V>(request.bytes);

@@ -6,9 +6,9 @@
 //! is removed from its slot. A slot also remembers when a block was last rejected: a second request
 //! soon afterwards is a ghost hit, and the block is admitted.
 //!
-//! `cache/cache.rs` fills and empties slots; `table/index.rs` owns them. Invariants: a value is
-//! inserted into a slot only under the lock of its shard and only while the cache holds it, so no
-//! slot keeps an evicted value (I19); values do not keep slots alive.
+//! `cache/cache.rs` fills and empties slots; `table/index.rs` owns them. A value is inserted into a
+//! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
+//! evicted value (I19). Values do not keep slots alive.
 
 use crate::base::prefetch::prefetch_line;
 use crate::base::sync::plain::AtomicU32;

@@ -1,7 +1,7 @@
 //! Single flight: several threads that want one value share one load.
 //!
 //! The block cache keeps one [`Calls`] per shard, inside the shard's lock. Legal order: `join`
-//! under that lock. The thread that gets `None` leads: it loads without the lock, then calls
+//! under that lock. The thread that gets `None` leads: it loads without the lock. Then it calls
 //! `finish` under the lock exactly once, on success, error or panic, and publishes the outcome to
 //! the waiters, if there are any. A thread that gets `Some` releases the lock and waits. A
 //! published `None` means that the leader failed: each waiter tries again by itself, so no error is

@@ -4,8 +4,8 @@
 //! file names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`), so a repair that trusted
 //! names would replace their databases.
 //!
-//! Signs of a foreign database: a `CURRENT` that holds the name of a manifest and nothing else, a
-//! file `*.ldb`, `IDENTITY` or `OPTIONS-*`, a manifest that does not begin with siftdb's magic
+//! Signs of a foreign database are a file `*.ldb`, `IDENTITY` or `OPTIONS-*`, a `CURRENT` that
+//! holds only the name of a manifest, and a manifest that does not begin with siftdb's magic
 //! number. They count only if no file has a magic number of siftdb, so a siftdb database with a
 //! stray file opens.
 //!

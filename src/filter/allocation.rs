@@ -1,19 +1,21 @@
-//! How many bits a key gets in each run, so that filters of one memory budget let least through.
+//! How many bits a key gets in each run, so that filters of one memory budget pass the fewest
+//! absent keys.
 //!
-//! A lookup of an absent key asks one filter a run, so it pays for the sum of their false-positive
-//! rates. A bit a key costs a run of `n` keys `n` bits and takes a share of its rate away; the sum
-//! is least where every run would gain as much by one more bit of memory (Dayan, Athanassoulis and
-//! Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017). A run that only a share of the
-//! lookups reach counts by that share. There rates are about proportional
-//! to sizes: the small upper levels get many bits, the largest may get no filter at all.
+//! A lookup of an absent key asks one filter per run, so it pays for the sum of their
+//! false-positive rates. One more bit a key costs a run of `n` keys `n` bits and lowers its rate by
+//! a fixed share. The sum is least if one more bit of memory would gain the same in every run
+//! (Dayan, Athanassoulis and Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017). A run that
+//! only a share of the lookups reach counts by that share. At the optimum, rates are about
+//! proportional to sizes: the small upper levels get many bits, the largest may get no filter.
 //!
-//! Called by `options/levels.rs` at each flush and compaction. The rates are those of
-//! FastLocalBloom, as a convex polyline every quarter of a bit, on which buying the best step
-//! first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose sum is 0 to 1.2 %
-//! above this one.) No filter has less than one bit a key, so the last run to get one is tried
-//! with and without. From 18 bits on, where a changing number of probes dents the real rate, the
-//! sum may be some percent above the least, of rates below 0.04 %. A run of fewer keys never gets
-//! fewer bits. Trailers and the rounding to lines come on top of the budget.
+//! `options/levels.rs` calls this at each flush and compaction. The rates are those of
+//! FastLocalBloom, as a convex polyline with a point every quarter of a bit. On a convex polyline,
+//! buying the best step first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose
+//! sum is 0 to 1.2 % above this one.) No filter has less than one bit a key, so the last run to get
+//! a filter is tried with and without it. From 18 bits on, the real rate is uneven, because the
+//! number of probes changes; the sum may then be a few percent above the least, at rates below 0.04
+//! %. A run of fewer keys never gets fewer bits. Trailers and the rounding to lines are not part of
+//! the budget.
 
 use crate::filter::bloom::fast_local::{choose_num_probes, expected_fpr};
 use std::cmp::Reverse;

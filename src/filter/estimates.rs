@@ -1,10 +1,9 @@
 //! The size and the false-positive rate of a filter, estimated before it is built.
 //!
 //! `siftdb filter sim` prints it, `table/properties.rs` expects it of tables. Sizes are exact for
-//! the full layout (a Ribbon filter's to 16 bytes). Rates are those of the size that a filter
-//! really has, for keys that hash as if by chance: from 1,000 to 10 million keys at 5 to 20 bits
-//! within 10 % of what filters let through, which `tests/it/encodings.rs` measures. Custom policies
-//! have neither.
+//! the full layout (a Ribbon filter's to 16 bytes). Rates are computed from the size that a filter
+//! really has, and assume random hashes. For 1,000 to 10 million keys at 5 to 20 bits they are
+//! within 10 % of the measured rates (`tests/it/encodings.rs`). Custom policies have neither.
 
 use crate::base::prefetch::LINE_BYTES;
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};

@@ -15,21 +15,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// 1. **The name is persisted** with every table and decides, by exact equality, which policy may
 ///    read a filter. If the bytes that [`create_filter`](Self::create_filter) writes change in any
-///    way, the name must change too; tables under the old name are then read without their
-///    filters, which costs time and never an answer. A name has 1 to 255 printable ASCII
-///    characters and is none of the built-in names (they start with `leveldb.`, `rocksdb.` or
-///    `siftdb.`).
-/// 2. **A member must match.** For every key in `keys`, `key_may_match` on the bytes appended for
-///    them must answer true, today and after an upgrade. siftdb asks for every key right after a
-///    filter was built; a "no" fails that flush or compaction and no table is written.
-/// 3. **Bytes are equality.** Keys are user keys, without sequence number, and where the filter
-///    holds prefixes, prefixes of such keys. Two keys are the same iff their bytes are; a policy
-///    must not fold case or normalise.
+///    way, the name must change too. Tables under the old name are then read without their filters,
+///    which costs time and never changes an answer. A name has 1 to 255 printable ASCII characters
+///    and is none of the built-in names (they start with `leveldb.`, `rocksdb.` or `siftdb.`).
+/// 2. **A member must match.** For every key in `keys`, `key_may_match` on the appended bytes must
+///    return true, today and after an upgrade. siftdb asks for every key after a filter is built. A
+///    "no" fails that flush or compaction, and no table is written.
+/// 3. **Equal bytes are equal keys.** Keys are user keys without sequence number, or prefixes of
+///    such keys if the filter holds prefixes. A policy must not fold case or normalize.
 /// 4. **Keys arrive sorted and may repeat**; there is at least one. The empty key is a key.
 /// 5. **`create_filter` appends**: what is already in `dst` stays as it is.
 /// 6. **Any bytes may be asked.** `key_may_match` gets the appended bytes unchanged (siftdb
-///    verifies a checksum first), but must answer, and answer true when in doubt, for any others.
-///    The block-based layout asks with no bytes at all for a stretch of the file without keys.
+///    verifies a checksum first), but must also take any other bytes, and return true when in
+///    doubt. The block-based layout asks with no bytes for a window without keys.
 /// 7. **No error channel.** A panic in `key_may_match` counts as "may match"; a panic in
 ///    `create_filter` fails the flush or compaction. Both methods are called by several threads at
 ///    once and should not block.

@@ -28,10 +28,10 @@ use std::sync::Arc;
 ///    a parameter names the parameter, as in `example.first-words.2`. Tables under another id are
 ///    read without their prefixes, which costs time and never an answer. An id has 1 to 255
 ///    printable ASCII characters and none of the beginnings `siftdb.`, `rocksdb.`, `leveldb.`.
-/// 4. **[`prefix_of_all`](Self::prefix_of_all) speaks for every key**: if it answers `p` for
-///    `common`, then every key that begins with `common`, also `common` itself and also one that
-///    was never written, is in the domain and has the prefix `p`. A scan trusts it, and a wrong
-///    answer hides entries; when in doubt, answer `None`, and scans skip no table.
+/// 4. **[`prefix_of_all`](Self::prefix_of_all) speaks for every key**. If it returns `p` for
+///    `common`, every key that begins with `common` must be in the domain and have the prefix `p`.
+///    That includes `common` itself and keys that were never written. A scan trusts it, so a wrong
+///    result hides entries. When in doubt, return `None`; then scans skip no table.
 /// 5. **Keys of one prefix should be neighbours** in the order of keys. Otherwise each run of them
 ///    adds the prefix again; the filter grows and stays right.
 /// 6. **No error channel.** A panic, or a prefix that is no leading part, fails the flush or

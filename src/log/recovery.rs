@@ -22,21 +22,21 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Recovery {
     /// The default. Drops a torn end of the last log or of the manifest, if a crash can have caused
-    /// it and nothing says that the part was durable: a record that is cut off or has a sector of
-    /// zeros, and the logs after it. The database then has a prefix of its writes, which includes
-    /// every synced one. Every other inconsistency is `Corruption`.
+    /// it and nothing says that the part was durable. A torn end is a record that is cut off or has
+    /// a sector of zeros; the logs after it are dropped too. The database then has a prefix of its
+    /// writes, which includes every synced one. Every other inconsistency is `Corruption`.
     #[default]
     TolerateTornTail,
-    /// Drops nothing: a torn end of a log or of the manifest is `Corruption`, even if a crash can
-    /// have caused it, and so is a log that was created and never written. Use this mode if a lost
+    /// Drops nothing. A torn end of a log or of the manifest is `Corruption`, even if a crash can
+    /// have caused it. So is a log that was created and never written. Use this mode if a lost
     /// unsynced write must be noticed: a replica can then be copied from another one. Opening with
     /// the default afterwards is possible.
     Strict,
-    /// As the default, if the default opens the database. If the default refuses because logs are
-    /// damaged or missing, this mode recovers every write that can be read, even after the damage:
-    /// later writes may survive without earlier ones, and keys may have older values. If anything
-    /// in the logs was dropped, all logs are kept in the folder `lost` of the database, and
-    /// [`Db::recovery_report`](crate::Db::recovery_report) lists what was dropped.
+    /// Does the same as the default if that opens the database. If the default refuses because logs
+    /// are damaged or missing, this mode recovers every write that can be read, even after the
+    /// damage. Then later writes may survive without earlier ones, and keys may have older values.
+    /// If anything in the logs was dropped, all logs are kept in the folder `lost` of the database,
+    /// and [`Db::recovery_report`](crate::Db::recovery_report) lists what was dropped.
     Salvage,
 }
 

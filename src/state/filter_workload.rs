@@ -16,7 +16,7 @@ const LOOKUPS_ASSUMED: f64 = 1_000.0;
 /// A run counts at least as if this share of lookups asked it: the workload may change.
 const SHARE_MIN: f64 = 0.1;
 
-/// How slowly the most that was flushed in a compaction is forgotten, for each compaction.
+/// At each compaction, the remembered maximum of flushed entries shrinks to this share.
 const FLUSHED_KEPT: f64 = 0.95;
 
 /// Counted since the database was opened.

@@ -8,9 +8,9 @@
 //!
 //! In memory, one flat array has the first 8 bytes of each key after the prefix that all share; the
 //! keys themselves are compared only where those tie. Handles are checked at load: each is in the
-//! file's data area, after the one before, so an iteration over them ends. Next to the index is one
-//! cache slot per block: a block that was fetched before is found there by its position, where the
-//! cache itself would cost a lock and a search.
+//! file's data area, after the one before, so an iteration over them ends. The index also has one
+//! cache slot per block. A cached block is found there by its position, without the lock and the
+//! search that the cache takes.
 
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{

@@ -228,12 +228,12 @@ const LEAD_BYTES: usize = 1024;
 /// Most bytes prefetched when an iterator enters a block that it has not prefetched.
 const BEGIN_BYTES_MAX: usize = 8192;
 
-/// Prefetches for a forward iteration over one block and into the next.
-// An iterator would miss the lines of a block one after the other, and on the way into the next
-// block three that depend on each other: the slot's value, the address of its bytes, the bytes. So
-// the lines are prefetched `LEAD_BYTES` ahead. Towards the end of a block, one call prefetches the
-// head of the next block, and a later call, which finds the head in the cache, its first lines. A
-// block that is not in its slot is left to the iterator: nothing is read from the file here.
+/// Prefetches for a forward iteration over one block and into the next. Without it, an iterator
+/// would miss the lines of a block one after the other. On the way into the next block it would
+/// miss three that depend on each other: the slot's value, the address of its bytes, the bytes. So
+/// the lines are prefetched `LEAD_BYTES` ahead. Towards the end of a block, one call prefetches the
+/// head of the next block, and a later call, which finds the head in the cache, its first lines. A
+/// block that is not in its slot is left to the iterator: nothing is read from the file here.
 #[derive(Default)]
 struct Prefetcher {
     /// Position in the block of the next call.

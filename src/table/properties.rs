@@ -126,8 +126,8 @@ impl Properties {
     /// The expected false-positive rate of the filter; `None` without one, or for a user's policy.
     ///
     /// An estimate from the keys and bytes of one filter, which `filter/estimates.rs` knows to use.
-    /// A block-based filter is one small filter for each block or two, of which RocksDB's encodings
-    /// round each up to whole cache lines: their bytes are what the table has, without the offset
+    /// A block-based filter is one small filter for each block or two. RocksDB's encodings round
+    /// each of them up to whole cache lines. Their bytes are those in the table, without the offset
     /// of each window.
     pub(crate) fn expected_fpr(&self) -> Option<f64> {
         let encoding = Encoding::of_table(&self.filter_encoding, self.filter_millibits_per_key)?;

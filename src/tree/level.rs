@@ -90,9 +90,9 @@ impl Fence {
 /// One level: fences and probes side by side, in the order of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
-    /// Of each table.
+    /// One for each table, in the order of the search.
     pub fences: Vec<Fence>,
-    /// Of each table.
+    /// One for each table, in the order of the search.
     pub probes: Vec<TableProbe>,
     /// The tables themselves.
     pub handles: Vec<Arc<TableHandle>>,

@@ -20,9 +20,10 @@ use std::thread;
 /// Most threads, the caller's own among them.
 const THREADS_MAX: usize = 8;
 
-/// Tables that together are smaller are opened by the caller alone. A table of 64 MiB takes some
-/// 100 us if its filter is read whole and 15 us if only a top-level index is; a thread takes 80 us
-/// (two tables of the first kind: 400 us with a second thread, 310 without one).
+/// Tables that together are smaller are opened by the caller alone. Opening a table of 64 MiB takes
+/// about 100 us if its filter is read whole, and 15 us if only a top-level index is read. Starting
+/// a thread takes 80 us. (Two tables of the first kind take 400 us with a second thread, 310 us
+/// without.)
 const THREADS_TABLE_BYTES_MIN: u64 = 512 << 20;
 
 /// Opens one table as the manifest has it.

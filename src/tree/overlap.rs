@@ -2,8 +2,8 @@
 //!
 //! Level 0 is searched newest table first. The newer of two tables is the one with the larger
 //! `largest_sequence`. File numbers do not tell age, because a table can be rewritten. Two tables
-//! of level 0 that share user keys have disjoint ranges of sequences: every entry of the newer one
-//! is newer than every entry of the older one, and they never tie. A table that is rewritten at
+//! of level 0 that share user keys have disjoint ranges of sequences. So every entry of the newer
+//! one is newer than every entry of the older one, and they never tie. A table that is rewritten at
 //! level 0 keeps the recorded range of its inputs, even if entries were dropped.
 //!
 //! Every deeper level is sorted by key, and no user key is in two of its tables (I4).

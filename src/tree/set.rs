@@ -6,8 +6,8 @@
 //!
 //! [`VersionSet::activate`] creates the manifest of a session before its first edit, as a snapshot
 //! of the whole version. So opening and closing writes nothing. After a failed manifest write the
-//! record may have reached the disk: no file is removed any more, and the set refuses edits until
-//! [`VersionSet::restart`] or until the database is reopened (I8).
+//! record may have reached the disk. So no file is removed any more, and the set refuses edits
+//! until [`VersionSet::restart`] or until the database is reopened (I8).
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};

@@ -118,7 +118,7 @@ fn judge(block: &[u8]) -> Option<Versions> {
     if restarts.is_empty() || !fingerprints_fit {
         return None;
     }
-    // The begin of an entry is found in the bytes, because a varint may be longer than needed.
+    // The start of an entry is found in the bytes, because a varint may be longer than needed.
     let mut places = Vec::new();
     let mut rest = block;
     for (_, key, value) in &entries {

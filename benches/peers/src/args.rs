@@ -21,7 +21,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub engines: Vec<String>,
     /// Layouts to measure, by name: own, partitioned, block-based, no-filter; by default all that
-    /// an engine has. Each takes a process and a database of its own, all of them at once.
+    /// an engine has. Each layout has a process and a database of its own, which all exist at the
+    /// same time.
     #[arg(long, value_delimiter = ',', value_parser = find_layout)]
     pub layouts: Vec<Layout>,
     /// Phases to run; by default all but those that say otherwise.

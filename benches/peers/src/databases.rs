@@ -109,7 +109,8 @@ impl Databases {
         Ok(self.directory.join(Stage::Settled.folder()))
     }
 
-    /// An empty database in place of the settled one, to be loaded, settled and given to `keep`.
+    /// Creates an empty database in place of the settled one. The caller loads and settles it, and
+    /// gives it back by `keep`.
     pub fn create(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
         self.close()?;
         let directory = self.emptied(Stage::Settled.folder())?;
@@ -136,13 +137,14 @@ impl Databases {
         Ok(())
     }
 
-    /// Opens the settled database, which is built and closed, to be given to `keep`.
+    /// Opens the settled database, which must be built and closed. The caller gives it back by
+    /// `keep`.
     pub fn reopen(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
         let directory = self.directory.join(Stage::Settled.folder());
         self.open_in(&directory, &self.settings(workload))
     }
 
-    /// Takes a settled database from `create` or `reopen` back, as a database that is open.
+    /// Takes back a settled database from `create` or `reopen`; it stays open.
     pub fn keep(&mut self, store: Box<dyn Store>, workload: &Workload) -> Result<()> {
         read_all(store.as_ref(), workload)?;
         self.open = Some((Stage::Settled, store));

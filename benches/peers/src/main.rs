@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --manifest-path benches/peers/Cargo.toml` measures what README.md shows;
 //! `-- --help` lists the options. Each engine and layout runs in a process of its own (this binary
-//! again, with `--worker`), so that neither heaps nor caches are shared; the first process tells
-//! them one after the other what to do, so that phases alternate between engines: A B C A B C.
+//! again, with `--worker`), so that neither heaps nor caches are shared. The first process tells
+//! them one after the other what to do. So phases alternate between engines: A B C A B C.
 //!
 //! - `args`, `main`: options; which of the two roles this process has
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions

@@ -1,10 +1,10 @@
 //! The phase of sustained writing: whether puts stay fast, how long the slowest take, and how many
 //! bytes it all costs.
 //!
-//! Into an empty database every entry is put once in random order, then every entry again with
-//! another value in another order, one by one, without sync and without a pause; then the database
-//! is settled. Each half is cut into 20 slices. Each put is measured by wall time, as in `writes`,
-//! so each includes reading the clock, some 25 ns. Entries are made between puts.
+//! Every entry is put into an empty database in random order, then again with another value in
+//! another order: one by one, without sync and without a pause. Then the database is settled. Each
+//! half is cut into 20 slices. Each put is measured by wall time, as in `writes`, so each includes
+//! reading the clock, some 25 ns. Entries are made between puts.
 //!
 //! - Write amplification is what the process gave to write calls from the first put to the end of
 //!   settling over the bytes of keys and values put. It leaves out what is written through memory

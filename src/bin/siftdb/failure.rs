@@ -120,7 +120,7 @@ impl Failure {
     pub fn report(self, json: bool) -> ExitCode {
         let code = self.code;
         let mut stderr = std::io::stderr().lock();
-        // A closed pipe has the code 0: nobody reads on.
+        // Code 0 is a closed pipe. Its reader has gone, so nothing is printed.
         let errors = self.errors.into_iter().filter(|_| code != 0);
         for (sentence, error) in errors {
             // There is no other place to report an error of standard error.

@@ -69,9 +69,8 @@ impl MemEnv {
             .collect()
     }
 
-    /// The file system after power failed now and took all that was not synced: a name created,
-    /// renamed or removed counts only if its directory was synced since, bytes only if their file
-    /// was.
+    /// The file system after power failed now. Everything unsynced is lost: the change of a name
+    /// counts only if its directory was synced since, and bytes only if their file was.
     #[must_use]
     pub fn power_cut(&self) -> MemEnv {
         let state = self.shared.state.lock();
@@ -248,7 +247,7 @@ impl Fate {
         }
     }
 
-    /// How many changes arrived, where they arrive in order.
+    /// The number of changes that survived, if changes survive in order.
     fn moment(self, changes: usize) -> usize {
         match self {
             Fate::Until(end) => end,

@@ -8,9 +8,9 @@
 //!
 //! Source: `Standard128RibbonBitsBuilder` in RocksDB's `filter_policy.cc`,
 //! `SerializableInterleavedSolution` in its `util/ribbon_impl.h`. The bytes equal RocksDB's for the
-//! same keys. As in RocksDB a FastLocalBloom filter is written instead where it is smaller (below
-//! 1024 slots), for more than 950 million keys, where none of 256 seeds has a solution, and where
-//! the caller refuses the memory. No keys, no bytes.
+//! same keys. As in RocksDB, a FastLocalBloom filter is written instead if it is smaller (below
+//! 1024 slots), for more than 950 million keys, if none of 256 seeds has a solution, or if the
+//! caller refuses the memory. No keys, no bytes.
 
 use crate::base::prefetch;
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};

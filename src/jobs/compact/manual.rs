@@ -27,9 +27,9 @@ use crate::tree::version::LevelFiles;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterRebuild {
-    /// Those that differ from what the options ask for at the table's level: missing ones, other
-    /// encodings, layouts or bits per key, and any where no filter is asked for; and those that
-    /// are damaged, for which the filter of every table is read.
+    /// Those that differ from the options for the level of the table, and those that are damaged.
+    /// Other encodings, layouts or bits per key differ, and so do a missing filter and one that the
+    /// options do not ask for. To find damage, the filter of every table is read.
     Differing,
     /// All of them.
     All,

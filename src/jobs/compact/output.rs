@@ -8,7 +8,7 @@
 //!
 //! Legal calls of [`OutputTables`]: `(add | cut)* finish`. The keys of all tables together must
 //! ascend. After [`OutputTables::finish`] the files and their names are durable, so an edit may
-//! name them (I5); an edit that names a file that a power cut can take away makes the database
+//! name them (I5). If a power cut could remove a file that an edit names, the database would become
 //! unreadable. Dropped without it, by an error, a stop or a panic, the files of the job are removed
 //! again. What cannot be removed, the next opening removes.
 //!

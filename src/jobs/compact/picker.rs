@@ -87,7 +87,8 @@ pub(crate) fn pick(
 }
 
 /// `task` with the tables that follow its inputs at their level, by age at level 0 and by key at
-/// others, as long as all of it is small, or as long as the inputs are and rewrite nothing more.
+/// others. A table is added while the whole task is small, or if it is small itself and nothing
+/// more is rewritten.
 fn with_next_tables(
     levels: &LevelFiles,
     mut task: CompactionTask,

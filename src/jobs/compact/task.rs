@@ -4,10 +4,10 @@
 //! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
 //! sorted by key, and no user key lies in two of its tables.
 //!
-//! Invariants of a task that leads down: of the tables that stay at the input level none shares a
-//! user key with the inputs, so no version of a key is overtaken by an older one; `overlapping`
-//! holds every table of the output level that the inputs touch, so that level stays disjoint;
-//! `below` holds every table deeper than the output that may hold a key of the task.
+//! Invariants of a task that leads down: no table that stays at the input level shares a user key
+//! with the inputs, so an older version never passes a newer one. `overlapping` holds every table
+//! of the output level that shares keys with the inputs, so that level stays disjoint. `below`
+//! holds every table deeper than the output that may hold a key of the task.
 //!
 //! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
 //! than all of them, or shares no key with them (`tree::overlap`).

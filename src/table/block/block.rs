@@ -6,10 +6,10 @@
 //! order. So a reader meets only sound entries. If it met an unsound one in spite of that, a lookup
 //! would end with "absent" and nothing would panic.
 //!
-//! [`Block::get`] is the point lookup. With a hash index it compares fingerprints, which name the
-//! few entries that can have the key, most often one, and reads that entry and its restart entry
-//! only: the copy has a table of where each entry begins. Without, it searches the restart points,
-//! then one restart interval. `block/cursor.rs` iterates in order.
+//! [`Block::get`] is the point lookup. With a hash index it compares fingerprints. They name the
+//! few entries that can have the key, in most cases one. Only that entry and its restart entry are
+//! read, because the copy has a table of the start of each entry. Without a hash index it searches
+//! the restart points, then one restart interval. `block/cursor.rs` iterates in order.
 
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::key::{

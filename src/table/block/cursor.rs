@@ -190,9 +190,9 @@ pub(crate) fn for_each_entry<E>(
     Ok(())
 }
 
-/// The position of the first entry from the restart point `start` on that is at or above the
-/// internal key `bound`, and how many bytes it shares with the entry before, which are those of the
-/// bound. The end of the entries if there is none.
+/// The position of the first entry, from the restart point `start` on, that is at or above the
+/// internal key `bound`; the end of the entries if there is none. Also returns how many bytes it
+/// shares with the entry before, which the bound has too.
 fn first_at_or_above(block: &Block, start: usize, bound: &[u8]) -> (usize, usize) {
     let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
     // No key is built. `matched` is the length of the prefix that the entry before has in common

@@ -5,9 +5,9 @@
 //! ([`OpenFilter::table_may_contain`], answered by the full and partitioned layouts), and once
 //! after it ([`OpenFilter::block_may_contain`], answered by the block-based layout).
 //!
-//! What a filter can be asked follows from what the table says of itself, never from today's
-//! options: a key's own bits where the filter holds whole keys, else those of its prefix. A table
-//! without a filter, an unknown policy, an unknown prefix rule and damage answer `NotConsulted`.
+//! The table records what its filter holds; the current options do not matter. A filter of whole
+//! keys is asked for the key, any other for its prefix. Without a filter, with an unknown policy or
+//! prefix rule, or after damage, the verdict is `NotConsulted`.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, filter_key};
@@ -599,7 +599,7 @@ mod tests {
             array in 0u32..300,
             pinned: bool,
         ) {
-            // The bytes as they are, and with the end of a block of windows.
+            // Random bytes, first alone, then with the end of a block of windows.
             let windows = [&junk[..], &array.to_le_bytes(), &[base_lg]].concat();
             for filter in choices() {
                 let name = built(&filter, &some_keys(5), 10).metaindex[0].0.clone();

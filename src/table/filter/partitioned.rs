@@ -9,9 +9,9 @@
 //! bytes of partitions equal RocksDB's; the index block is siftdb's own form.
 //!
 //! With prefixes, a partition also holds the prefix of the next key after its last one and of the
-//! previous key before its first one. It can so be asked from any position between its neighbours'
-//! keys: a "no" for a prefix at key `k` means that the next key of the table from `k` on does not
-//! have that prefix (rocksdb#5835, rocksdb#8137).
+//! previous key before its first one. So it can be asked at any position between the keys of its
+//! neighbours. A "no" for a prefix at key `k` means that the next key of the table from `k` on does
+//! not have that prefix (rocksdb#5835, rocksdb#8137).
 
 use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};

@@ -2,10 +2,10 @@
 //! every swapped pointer which thread goes on (see `sync` and `scheduled`).
 //!
 //! Only the package `tests/interleavings/` compiles this; CONTRIBUTING.md has the commands. A check
-//! runs a scenario of a few threads under thousands of schedules, half of them drawn evenly, half
-//! with few changes of thread at the worst places (PCT), and fails with the schedule that broke it;
-//! a thread that nobody wakes is found as a deadlock. Each check also says how many different
-//! outcomes it must see, so that no check passes vacuously.
+//! runs a scenario of a few threads under thousands of schedules. Half of them are drawn evenly;
+//! the others have few thread switches, at the worst places (PCT). A failure prints the schedule
+//! that caused it. A thread that is never woken is found as a deadlock. Each check also says how
+//! many different outcomes it must see, so that no check passes vacuously.
 //!
 //! | module | what it checks |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! What integration tests share: random numbers, keys and values, all filters, options that make
-//! many levels of little data, a model of the store, a linearizability check, and files with forged
-//! contents and valid checksums.
+//! Shared by the integration tests: random numbers, keys and values, filters, options that make
+//! many levels of little data, a model of the store, a linearizability check, and forged files with
+//! valid checksums.
 
 pub mod alone;
 pub mod data;

@@ -107,8 +107,8 @@ fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
     let level = |level: &LevelAdvice| {
         joined([
             fields!(level;
-                level, tables_per_lookup, keys, bytes_now, fpr_now, bits_even, fpr_even, bits_divided,
-                fpr_divided, bytes_divided),
+                level, tables_per_lookup, keys, bytes_now, fpr_now, bits_even, fpr_even,
+                bits_divided, fpr_divided, bytes_divided),
             json!({ "encoding": "fast-local-bloom", "layout": level.layout.to_string() }),
         ])
     };
