@@ -70,6 +70,8 @@ fn open_locked(
     let env = Arc::clone(&options.env);
     let (files, state) = in_force(&*env, directory, &options)?;
     let Some(state) = state else {
+        let is_data = |file: &FileName| matches!(file, FileName::Wal(_) | FileName::Table(_));
+        debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::default();
         let shared = Arc::new(build(options, directory, lock, &files, &state)?);

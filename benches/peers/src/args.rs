@@ -4,7 +4,7 @@ use crate::engine::{Engine, Layout, Result};
 use crate::engines::ENGINES;
 use crate::phases::Phase;
 use crate::workload::WorkloadArgs;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
 /// siftdb and other embedded stores on the same keys, in one run.
@@ -23,7 +23,7 @@ pub struct Args {
     /// Layouts to measure, by name: own, partitioned, block-based, no-filter; by default all that
     /// an engine has. Each layout has a process and a database of its own, which all exist at the
     /// same time.
-    #[arg(long, value_delimiter = ',', value_parser = find_layout)]
+    #[arg(long, value_delimiter = ',', value_enum)]
     pub layouts: Vec<Layout>,
     /// Phases to run; by default all but those that say otherwise.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -56,7 +56,7 @@ impl Args {
             true => phase.by_default(),
             false => self.phases.contains(phase),
         };
-        Phase::ALL.iter().copied().filter(chosen).collect()
+        Phase::value_variants().iter().copied().filter(chosen).collect()
     }
 }
 
@@ -67,10 +67,4 @@ pub fn find_engine(name: &str) -> Result<&'static Engine> {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
         format!("no engine {name}: this binary was built with {}", names.join(", ")).into()
     })
-}
-
-/// The layout of a name.
-pub fn find_layout(name: &str) -> Result<Layout> {
-    let found = Layout::ALL.into_iter().find(|layout| layout.name() == name);
-    found.ok_or_else(|| format!("no layout {name}").into())
 }

@@ -56,37 +56,44 @@ impl Stage {
 }
 
 /// What one worker has on disk, and what of it is open.
-pub struct Databases {
+pub struct Databases<'w> {
+    /// Their entries.
+    pub workload: &'w Workload,
     engine: &'static Engine,
     layout: Layout,
     directory: PathBuf,
     open: Option<(Stage, Box<dyn Store>)>,
 }
 
-impl Databases {
+impl<'w> Databases<'w> {
     /// Nothing is built yet.
-    pub fn new(engine: &'static Engine, layout: Layout, directory: PathBuf) -> Self {
-        Databases { engine, layout, directory, open: None }
+    pub fn new(
+        engine: &'static Engine,
+        layout: Layout,
+        directory: PathBuf,
+        workload: &'w Workload,
+    ) -> Self {
+        Databases { workload, engine, layout, directory, open: None }
     }
 
-    /// The settings that this engine and layout have for `workload`.
-    pub fn settings(&self, workload: &Workload) -> Settings {
+    /// The settings that this engine and layout have for the workload.
+    pub fn settings(&self) -> Settings {
         Settings {
             layout: self.layout,
-            cache_bytes: (4 * workload.bytes()).max(1 << 30),
+            cache_bytes: (4 * self.workload.bytes()).max(1 << 30),
             compression: false,
             map_files: false,
             compaction: true,
             durable: false,
-            map_bytes: 8 * workload.bytes() + (1 << 30),
+            map_bytes: 8 * self.workload.bytes() + (1 << 30),
         }
     }
 
     /// The database at `stage`.
-    pub fn at(&mut self, stage: Stage, workload: &Workload) -> Result<&mut dyn Store> {
+    pub fn at(&mut self, stage: Stage) -> Result<&mut dyn Store> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != stage) {
             self.close()?;
-            self.open = Some((stage, self.enter(stage, workload)?));
+            self.open = Some((stage, self.enter(stage)?));
         }
         let (_, store) = self.open.as_mut().ok_or("no database is open")?;
         Ok(store.as_mut())
@@ -103,19 +110,19 @@ impl Databases {
     }
 
     /// Closes the open database; returns the directory of the settled one, which exists then.
-    pub fn settled_directory(&mut self, workload: &Workload) -> Result<PathBuf> {
-        self.at(Stage::Settled, workload)?;
+    pub fn settled_directory(&mut self) -> Result<PathBuf> {
+        self.at(Stage::Settled)?;
         self.close()?;
         Ok(self.directory.join(Stage::Settled.folder()))
     }
 
     /// Creates an empty database in place of the settled one. The caller loads and settles it, and
     /// gives it back by `keep`.
-    pub fn create(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
+    pub fn create(&mut self) -> Result<Box<dyn Store>> {
         self.close()?;
         let directory = self.emptied(Stage::Settled.folder())?;
-        self.even_out(workload)?;
-        self.open_in(&directory, &self.settings(workload))
+        self.even_out()?;
+        self.open_in(&directory, &self.settings())
     }
 
     /// Brings the machine into one state for all engines, before a phase that writes is timed.
@@ -124,11 +131,11 @@ impl Databases {
     /// during the phase. It also writes and removes a file as large as all entries: a virtual
     /// machine may have returned its free memory to the host, and the first use of such a page
     /// takes ten times as long.
-    pub fn even_out(&self, workload: &Workload) -> Result<()> {
+    pub fn even_out(&self) -> Result<()> {
         let path = self.directory.join("warm");
         let mut file = File::create(&path)?;
         let piece = vec![1; 1 << 20];
-        for _ in 0..(4 * workload.bytes()).min(WARM_BYTES_MAX).div_ceil(piece.len() as u64) {
+        for _ in 0..(4 * self.workload.bytes()).min(WARM_BYTES_MAX).div_ceil(piece.len() as u64) {
             file.write_all(&piece)?;
         }
         drop(file);
@@ -139,14 +146,14 @@ impl Databases {
 
     /// Opens the settled database, which must be built and closed. The caller gives it back by
     /// `keep`.
-    pub fn reopen(&mut self, workload: &Workload) -> Result<Box<dyn Store>> {
+    pub fn reopen(&mut self) -> Result<Box<dyn Store>> {
         let directory = self.directory.join(Stage::Settled.folder());
-        self.open_in(&directory, &self.settings(workload))
+        self.open_in(&directory, &self.settings())
     }
 
     /// Takes back a settled database from `create` or `reopen`; it stays open.
-    pub fn keep(&mut self, store: Box<dyn Store>, workload: &Workload) -> Result<()> {
-        read_all(store.as_ref(), workload)?;
+    pub fn keep(&mut self, store: Box<dyn Store>) -> Result<()> {
+        read_all(store.as_ref(), self.workload)?;
         self.open = Some((Stage::Settled, store));
         Ok(())
     }
@@ -155,21 +162,20 @@ impl Databases {
     pub fn scratch<T>(
         &mut self,
         settings: &Settings,
-        workload: &Workload,
         work: impl FnOnce(Box<dyn Store>, &Path) -> Result<T>,
     ) -> Result<T> {
         self.close()?;
         let directory = self.emptied("scratch")?;
-        self.even_out(workload)?;
+        self.even_out()?;
         let done = work(self.open_in(&directory, settings)?, &directory)?;
         fs::remove_dir_all(directory)?;
         Ok(done)
     }
 
-    fn enter(&self, stage: Stage, workload: &Workload) -> Result<Box<dyn Store>> {
-        let settings = self.settings(workload);
+    fn enter(&self, stage: Stage) -> Result<Box<dyn Store>> {
+        let settings = self.settings();
         let store = match stage {
-            Stage::Settled => self.open_in(&self.built(stage, workload)?, &settings)?,
+            Stage::Settled => self.open_in(&self.built(stage)?, &settings)?,
             Stage::Starved | Stage::StarvedCompressed | Stage::StarvedMapped => {
                 let starved = Settings {
                     cache_bytes: STARVED_CACHE_BYTES,
@@ -177,46 +183,46 @@ impl Databases {
                     map_files: stage == Stage::StarvedMapped,
                     ..settings
                 };
-                self.open_in(&self.built(stage, workload)?, &starved)?
+                self.open_in(&self.built(stage)?, &starved)?
             }
             Stage::Memtable => {
-                let store = self.open_in(&self.copied(stage, workload)?, &settings)?;
-                let entry_bytes = (workload.bytes() / workload.keys + 200) as usize;
+                let store = self.open_in(&self.copied(stage)?, &settings)?;
+                let entry_bytes = (self.workload.bytes() / self.workload.keys + 200) as usize;
                 let fit = (WRITE_BUFFER_BYTES / 2 / entry_bytes) as u64;
                 let count = MEMTABLE_ENTRIES.min(fit);
                 for first in (0..count).step_by(BATCH_ENTRIES) {
                     let entries = (count - first).min(BATCH_ENTRIES as u64);
-                    store.write(&workload.fresh(first, entries))?;
+                    store.write(&self.workload.fresh(first, entries))?;
                 }
                 store
             }
-            Stage::Level0 => self.level0(workload, &Settings { compaction: false, ..settings })?,
-            Stage::Overwritten => self.open_in(&self.copied(stage, workload)?, &settings)?,
+            Stage::Level0 => self.level0(&Settings { compaction: false, ..settings })?,
+            Stage::Overwritten => self.open_in(&self.copied(stage)?, &settings)?,
         };
         match stage {
             Stage::Starved | Stage::StarvedCompressed | Stage::StarvedMapped => {
-                let lookups = workload.draw(Draw::Present, 0, workload.lookups);
+                let lookups = self.workload.draw(Draw::Present, 0, self.workload.lookups);
                 expect(store.reader()?.lookups(&lookups.keys)?, lookups.expected)?;
             }
             Stage::Overwritten => {}
             Stage::Settled | Stage::Memtable | Stage::Level0 => {
-                read_all(store.as_ref(), workload)?;
+                read_all(store.as_ref(), self.workload)?;
             }
         }
         Ok(store)
     }
 
     /// The directory of a settled database, which is loaded if it is not there.
-    fn built(&self, stage: Stage, workload: &Workload) -> Result<PathBuf> {
+    fn built(&self, stage: Stage) -> Result<PathBuf> {
         let directory = self.directory.join(stage.folder());
         if directory.exists() {
             return Ok(directory);
         }
         let compression = stage == Stage::StarvedCompressed;
-        let settings = Settings { compression, ..self.settings(workload) };
+        let settings = Settings { compression, ..self.settings() };
         let mut store = self.open_in(&self.emptied(stage.folder())?, &settings)?;
-        for numbers in workload.shuffled().chunks(BATCH_ENTRIES) {
-            store.write(&workload.batch(numbers))?;
+        for numbers in self.workload.shuffled().chunks(BATCH_ENTRIES) {
+            store.write(&self.workload.batch(numbers))?;
         }
         store.settle()?;
         store.close()?;
@@ -224,20 +230,20 @@ impl Databases {
     }
 
     /// The directory of a copy of the settled database.
-    fn copied(&self, stage: Stage, workload: &Workload) -> Result<PathBuf> {
+    fn copied(&self, stage: Stage) -> Result<PathBuf> {
         let directory = self.emptied(stage.folder())?;
-        copy(&self.built(Stage::Settled, workload)?, &directory)?;
+        copy(&self.built(Stage::Settled)?, &directory)?;
         Ok(directory)
     }
 
     /// All entries in overlapping files of level 0. It stays open: some engines compact at open.
-    fn level0(&self, workload: &Workload, settings: &Settings) -> Result<Box<dyn Store>> {
+    fn level0(&self, settings: &Settings) -> Result<Box<dyn Store>> {
         let mut store = self.open_in(&self.emptied(Stage::Level0.folder())?, settings)?;
-        let numbers = workload.shuffled();
+        let numbers = self.workload.shuffled();
         let files = self.engine.level0_files.max(1) as usize;
         for part in numbers.chunks(numbers.len().div_ceil(files)) {
             for numbers in part.chunks(BATCH_ENTRIES) {
-                store.write(&workload.batch(numbers))?;
+                store.write(&self.workload.batch(numbers))?;
             }
             store.flush()?;
         }

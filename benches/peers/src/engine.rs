@@ -10,6 +10,7 @@
 
 use crate::tally::Tally;
 use crate::workload::{Batch, KeyList};
+use clap::ValueEnum;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Where the bits of the filters are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
     /// The one that the engine is known for: full filters in memory, LevelDB's own, or none.
     Own,
@@ -29,20 +30,9 @@ pub enum Layout {
     NoFilter,
 }
 
-impl Layout {
-    /// All of them, in the order of the report.
-    pub const ALL: [Layout; 4] =
-        [Layout::Own, Layout::Partitioned, Layout::BlockBased, Layout::NoFilter];
-
-    /// The word for it in options and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Layout::Own => "own",
-            Layout::Partitioned => "partitioned",
-            Layout::BlockBased => "block-based",
-            Layout::NoFilter => "no-filter",
-        }
-    }
+/// The word for a layout or phase in options and in JSON.
+pub fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// An engine as the harness sees it.
@@ -98,11 +88,8 @@ pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
 /// An open database.
 pub trait Store: Sync {
-    /// Writes one entry; it survives the death of the process.
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Writes one entry; it survives a power loss.
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Writes one entry; it survives the death of the process, and a power loss if `durable`.
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()>;
 
     /// Writes entries as one step.
     fn write(&self, batch: &Batch<'_>) -> Result<()>;

@@ -10,8 +10,7 @@
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
 //! - `reads`, `writes`, `sustained`, `writers`: what the phases do
-//! - `databases`, `clock`, `histogram`: what the phases need: databases in the right state, and
-//!   time
+//! - `databases`, `clock`: what the phases need: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
 //! - `mapped`: files in memory maps, for siftdb in the one row that compares those
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
@@ -21,7 +20,6 @@ mod clock;
 mod databases;
 mod engine;
 mod engines;
-mod histogram;
 mod machine;
 #[cfg(feature = "siftdb")]
 mod mapped;

@@ -6,15 +6,15 @@
 
 use crate::databases::{Databases, Stage};
 use crate::engine::{Engine, Layout, Result};
-use crate::reads::Reads;
+use crate::reads;
 use crate::sample::Sample;
 use crate::sustained;
-use crate::workload::{Draw, Workload};
+use crate::workload::Draw;
 use crate::writers;
 use crate::writes;
 use clap::ValueEnum;
 
-/// A part of the run.
+/// A part of the run. Phases run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
     /// Put all entries one by one in random order, then settle.
@@ -63,31 +63,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in the order in which they run.
-    pub const ALL: &[Phase] = &[
-        Phase::Load,
-        Phase::Disk,
-        Phase::Reopen,
-        Phase::Miss,
-        Phase::Hit,
-        Phase::Zipfian,
-        Phase::Mixed,
-        Phase::Threads,
-        Phase::Scan,
-        Phase::FullScan,
-        Phase::Starved,
-        Phase::StarvedMapped,
-        Phase::StarvedCompressed,
-        Phase::Memtable,
-        Phase::Level0,
-        Phase::Overwrite,
-        Phase::Sorted,
-        Phase::Durable,
-        Phase::Memory,
-        Phase::Sustained,
-        Phase::Writers,
-    ];
-
     /// Whether it runs if no phases are selected: the others take long.
     pub fn by_default(self) -> bool {
         !matches!(self, Phase::Sustained | Phase::Writers)
@@ -108,50 +83,38 @@ impl Phase {
                 _ => true,
             }
     }
-
-    /// True if each round needs a process that has done nothing yet.
-    pub fn needs_fresh_process(self) -> bool {
-        self == Phase::Memory
-    }
 }
 
 /// One round of a phase.
-pub fn run(
-    phase: Phase,
-    round: u64,
-    databases: &mut Databases,
-    workload: &Workload,
-) -> Result<Vec<Sample>> {
-    let mut reads = Reads { databases, workload, round };
+pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let mut lookups = |row, stage, draw| reads::lookups(databases, round, row, stage, draw);
     match phase {
-        Phase::Miss => reads.lookups("miss", Stage::Settled, Draw::Absent),
-        Phase::Hit => reads.lookups("hit", Stage::Settled, Draw::Present),
-        Phase::Zipfian => reads.lookups("zipfian", Stage::Settled, Draw::Zipfian),
-        Phase::Mixed => reads.lookups("mixed", Stage::Settled, Draw::Mixed),
-        Phase::Threads => reads.threads(),
-        Phase::Scan => reads.scans(),
-        Phase::FullScan => reads.full_scan(),
-        Phase::Starved => reads.lookups("starved", Stage::Starved, Draw::Present),
-        Phase::StarvedMapped => {
-            reads.lookups("starved-mapped", Stage::StarvedMapped, Draw::Present)
-        }
+        Phase::Miss => lookups("miss", Stage::Settled, Draw::Absent),
+        Phase::Hit => lookups("hit", Stage::Settled, Draw::Present),
+        Phase::Zipfian => lookups("zipfian", Stage::Settled, Draw::Zipfian),
+        Phase::Mixed => lookups("mixed", Stage::Settled, Draw::Mixed),
+        Phase::Threads => reads::threads(databases, round),
+        Phase::Scan => reads::scans(databases, round),
+        Phase::FullScan => reads::full_scan(databases),
+        Phase::Starved => lookups("starved", Stage::Starved, Draw::Present),
+        Phase::StarvedMapped => lookups("starved-mapped", Stage::StarvedMapped, Draw::Present),
         Phase::StarvedCompressed => {
-            reads.lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
+            lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
         }
         Phase::Memtable => {
-            let mut samples = reads.lookups("memtable-miss", Stage::Memtable, Draw::Absent)?;
-            samples.extend(reads.lookups("memtable-hit", Stage::Memtable, Draw::Present)?);
+            let mut samples = lookups("memtable-miss", Stage::Memtable, Draw::Absent)?;
+            samples.extend(lookups("memtable-hit", Stage::Memtable, Draw::Present)?);
             Ok(samples)
         }
-        Phase::Level0 => reads.lookups("level0", Stage::Level0, Draw::Absent),
-        Phase::Load => writes::load(databases, workload),
-        Phase::Disk => writes::disk(databases, workload),
-        Phase::Reopen => writes::reopen(databases, workload),
-        Phase::Overwrite => writes::overwrite(databases, workload, round),
-        Phase::Sorted => writes::sorted(databases, workload),
-        Phase::Durable => writes::durable(databases, workload),
-        Phase::Memory => writes::memory(databases, workload),
-        Phase::Sustained => sustained::sustained(databases, workload, round),
-        Phase::Writers => writers::writers(databases, workload),
+        Phase::Level0 => lookups("level0", Stage::Level0, Draw::Absent),
+        Phase::Load => writes::load(databases),
+        Phase::Disk => writes::disk(databases),
+        Phase::Reopen => writes::reopen(databases),
+        Phase::Overwrite => writes::overwrite(databases, round),
+        Phase::Sorted => writes::sorted(databases),
+        Phase::Durable => writes::durable(databases),
+        Phase::Memory => writes::memory(databases),
+        Phase::Sustained => sustained::sustained(databases, round),
+        Phase::Writers => writers::writers(databases),
     }
 }

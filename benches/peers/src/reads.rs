@@ -7,7 +7,7 @@ use crate::databases::{Databases, Stage, expect};
 use crate::engine::{Reader, Result, Store};
 use crate::sample::Sample;
 use crate::tally::Tally;
-use crate::workload::{Draw, Lookups, Workload};
+use crate::workload::{Draw, Lookups};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -17,70 +17,67 @@ const THREADS: u64 = 2;
 /// Entries of one scan.
 const SCAN_ENTRIES: usize = 100;
 
-/// One round of a phase that reads.
-pub struct Reads<'a> {
-    /// The databases to read.
-    pub databases: &'a mut Databases,
-    /// Their entries.
-    pub workload: &'a Workload,
-    /// Decides which keys are drawn.
-    pub round: u64,
+/// Lookups on one thread.
+pub fn lookups(
+    databases: &mut Databases<'_>,
+    round: u64,
+    row: &str,
+    stage: Stage,
+    draw: Draw,
+) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
+    let lookups = workload.draw(draw, round, workload.lookups);
+    let store = databases.at(stage)?;
+    let mut reader = store.reader()?;
+    let clock = Clock::start();
+    let tally = reader.lookups(&lookups.keys)?;
+    let elapsed = clock.stop();
+    expect(tally, lookups.expected)?;
+    Ok(vec![Sample::cpu(row, elapsed, workload.lookups)])
 }
 
-impl Reads<'_> {
-    /// Lookups on one thread.
-    pub fn lookups(&mut self, row: &str, stage: Stage, draw: Draw) -> Result<Vec<Sample>> {
-        let lookups = self.workload.draw(draw, self.round, self.workload.lookups);
-        let store = self.databases.at(stage, self.workload)?;
-        let mut reader = store.reader()?;
-        let clock = Clock::start();
-        let tally = reader.lookups(&lookups.keys)?;
-        let elapsed = clock.stop();
-        expect(tally, lookups.expected)?;
-        Ok(vec![Sample::cpu(row, elapsed, self.workload.lookups)])
+/// Misses, then hits, on two threads: wall time for each lookup among both.
+pub fn threads(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
+    let mut samples = Vec::new();
+    for (row, draw) in [("threads-miss", Draw::Absent), ("threads-hit", Draw::Present)] {
+        let each = workload.lookups / THREADS;
+        let seeds = (0..THREADS).map(|thread| round * THREADS + thread);
+        let drawn: Vec<Lookups> = seeds.map(|seed| workload.draw(draw, seed, each)).collect();
+        let store: &dyn Store = databases.at(Stage::Settled)?;
+        let lookups = |lookups: &Lookups, start: &Barrier| lookups_at(store, lookups, start);
+        let elapsed = at_once(&drawn, lookups)?;
+        samples.push(Sample::wall(row, elapsed, each * THREADS));
     }
+    Ok(samples)
+}
 
-    /// Misses, then hits, on two threads: wall time for each lookup among both.
-    pub fn threads(&mut self) -> Result<Vec<Sample>> {
-        let mut samples = Vec::new();
-        for (row, draw) in [("threads-miss", Draw::Absent), ("threads-hit", Draw::Present)] {
-            let each = self.workload.lookups / THREADS;
-            let seeds = (0..THREADS).map(|thread| self.round * THREADS + thread);
-            let drawn: Vec<Lookups> =
-                seeds.map(|seed| self.workload.draw(draw, seed, each)).collect();
-            let store: &dyn Store = self.databases.at(Stage::Settled, self.workload)?;
-            let lookups = |lookups: &Lookups, start: &Barrier| lookups_at(store, lookups, start);
-            let elapsed = at_once(&drawn, lookups)?;
-            samples.push(Sample::wall(row, elapsed, each * THREADS));
-        }
-        Ok(samples)
+/// Scans of 100 entries from keys that are there.
+pub fn scans(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
+    let count = (workload.lookups / 50).max(100);
+    let starts = workload.draw(Draw::Present, round, count);
+    let expected = workload.scanned(&starts.keys, SCAN_ENTRIES);
+    let mut reader = databases.at(Stage::Settled)?.reader()?;
+    let mut tally = Tally::default();
+    let clock = Clock::start();
+    for from in starts.keys.iter() {
+        tally += reader.scan(from, SCAN_ENTRIES)?;
     }
+    let elapsed = clock.stop();
+    expect(tally, expected)?;
+    Ok(vec![Sample::cpu("scan", elapsed, count)])
+}
 
-    /// Scans of 100 entries from keys that are there.
-    pub fn scans(&mut self) -> Result<Vec<Sample>> {
-        let count = (self.workload.lookups / 50).max(100);
-        let starts = self.workload.draw(Draw::Present, self.round, count);
-        let expected = self.workload.scanned(&starts.keys, SCAN_ENTRIES);
-        let mut reader = self.databases.at(Stage::Settled, self.workload)?.reader()?;
-        let mut tally = Tally::default();
-        let clock = Clock::start();
-        for from in starts.keys.iter() {
-            tally += reader.scan(from, SCAN_ENTRIES)?;
-        }
-        let elapsed = clock.stop();
-        expect(tally, expected)?;
-        Ok(vec![Sample::cpu("scan", elapsed, count)])
-    }
-
-    /// A scan of everything.
-    pub fn full_scan(&mut self) -> Result<Vec<Sample>> {
-        let mut reader = self.databases.at(Stage::Settled, self.workload)?.reader()?;
-        let clock = Clock::start();
-        let tally = reader.scan(&[], usize::MAX)?;
-        let elapsed = clock.stop();
-        expect(tally, self.workload.all())?;
-        Ok(vec![Sample::cpu("full-scan", elapsed, self.workload.keys)])
-    }
+/// A scan of everything.
+pub fn full_scan(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
+    let mut reader = databases.at(Stage::Settled)?.reader()?;
+    let clock = Clock::start();
+    let tally = reader.scan(&[], usize::MAX)?;
+    let elapsed = clock.stop();
+    expect(tally, workload.all())?;
+    Ok(vec![Sample::cpu("full-scan", elapsed, workload.keys)])
 }
 
 /// Looks the keys of one thread up.

@@ -5,10 +5,11 @@
 
 use crate::args::Args;
 use crate::databases::{MEMTABLE_ENTRIES, STARVED_CACHE_BYTES};
-use crate::engine::{BITS_PER_KEY, BLOCK_BYTES, Engine, Result, WRITE_BUFFER_BYTES};
+use crate::engine::{BITS_PER_KEY, BLOCK_BYTES, Engine, Result, WRITE_BUFFER_BYTES, name};
 use crate::machine;
-use crate::rows::{ROWS, Row, Unit};
-use crate::runner::{Figure, Results};
+use crate::rows::{RATE, ROWS, Row};
+use crate::runner::Results;
+use crate::sample::Sample;
 use crate::workload::Workload;
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -87,27 +88,31 @@ fn settings(args: &Args) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Row title, then a cell for each engine: median and spread.
-fn figures(engines: &[&Engine], results: &Results) -> Vec<Vec<String>> {
-    let mut table = vec![vec!["median (min to max)".to_owned()]];
-    table[0].extend(engines.iter().map(|engine| engine.name.to_owned()));
-    for row in ROWS {
-        let cells: Vec<Option<String>> = engines
-            .iter()
-            .map(|engine| results.figure(row.id, row.layout, engine.name).map(figure_cell))
-            .collect();
-        if cells.iter().any(Option::is_some) {
-            let title = format!("{}, {}", row.title, row.unit.name());
-            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-            table.push(std::iter::once(title).chain(cells).collect());
-        }
-    }
-    table
+/// A table with a line for each row of which some column has a cell.
+fn table(
+    head: &str,
+    columns: Vec<&str>,
+    title: impl Fn(&Row) -> String,
+    cell: impl Fn(&Row, usize) -> Option<String>,
+) -> Vec<Vec<String>> {
+    let head = std::iter::once(head).chain(columns.iter().copied()).map(str::to_owned).collect();
+    let lines = ROWS.iter().filter_map(|row| {
+        let cells: Vec<_> = (0..columns.len()).map(|column| cell(row, column)).collect();
+        let line = cells.iter().map(|cell| cell.clone().unwrap_or_else(|| "-".to_owned()));
+        let some = cells.iter().any(Option::is_some);
+        some.then(|| std::iter::once(title(row)).chain(line).collect())
+    });
+    std::iter::once(head).chain(lines).collect()
 }
 
-fn figure_cell(figure: &Figure) -> String {
-    let (low, high) = spread(&figure.rounds);
-    format!("{} ({} to {})", short(median(&figure.rounds)), short(low), short(high))
+/// Median and spread of each row for each engine.
+fn figures(engines: &[&Engine], results: &Results) -> Vec<Vec<String>> {
+    let title = |row: &Row| format!("{}, {}", row.title, row.unit);
+    let names = engines.iter().map(|engine| engine.name).collect();
+    table("median (min to max)", names, title, |row, column| {
+        let [low, median, high] = spread(&results.rounds(row, engines[column].name))?;
+        Some(format!("{} ({} to {})", short(median), short(low), short(high)))
+    })
 }
 
 /// Three significant digits below 1000, and no fraction above.
@@ -119,10 +124,8 @@ fn short(value: f64) -> String {
 /// A line for each engine that has figures by parts of the run.
 fn print_over_time(engines: &[&Engine], results: &Results) {
     for engine in engines {
-        let rows = ROWS
-            .iter()
-            .filter_map(|row| over_time(row, results.figure(row.id, row.layout, engine.name)?));
-        let rows: Vec<String> = rows.collect();
+        let over_time = |row| over_time(row, &results.rounds(row, engine.name));
+        let rows: Vec<String> = ROWS.iter().filter_map(over_time).collect();
         if !rows.is_empty() {
             println!("\n{}: {}", engine.name, rows.join("; "));
         }
@@ -130,14 +133,15 @@ fn print_over_time(engines: &[&Engine], results: &Results) {
 }
 
 /// A row's figures by parts of the run, in order: medians of the rounds.
-fn over_time(row: &Row, figure: &Figure) -> Option<String> {
-    let parts = 0..figure.over_time.first()?.len();
-    let medians = parts.map(|part| {
-        let rounds = figure.over_time.iter().filter_map(|round| round.get(part));
-        format!("{:.0}", median(&rounds.copied().collect::<Vec<_>>()))
+fn over_time(row: &Row, rounds: &[&Sample]) -> Option<String> {
+    let parts = rounds.first()?.over_time.len();
+    let medians = (0..parts).filter_map(|part| {
+        let [_, median, _] = of_values(rounds.iter().map(|round| round.over_time[part]))?;
+        Some(format!("{median:.0}"))
     });
     let medians = medians.collect::<Vec<_>>().join(" ");
-    Some(format!("{}, {}, over time: {medians}", row.title, row.unit.name()))
+    let text = format!("{}, {}, over time: {medians}", row.title, row.unit);
+    (parts > 0).then_some(text)
 }
 
 /// A set of engines that siftdb is compared with.
@@ -165,8 +169,8 @@ fn comparisons(engines: &[&Engine]) -> Vec<Against> {
 /// siftdb's cost over that of the best of some rivals.
 fn ratio(row: &Row, against: &Against, results: &Results) -> Option<f64> {
     let cost = |name: &str| {
-        let value = median(&results.figure(row.id, row.layout, name)?.rounds);
-        Some(if row.unit == Unit::PerSecond { 1.0 / value } else { value })
+        let [_, median, _] = spread(&results.rounds(row, name))?;
+        Some(if row.unit == RATE { 1.0 / median } else { median })
     };
     let best = against.names.iter().filter_map(|name| cost(name)).reduce(f64::min)?;
     Some(cost(OURS)? / best)
@@ -174,33 +178,29 @@ fn ratio(row: &Row, against: &Against, results: &Results) -> Option<f64> {
 
 fn ratios(engines: &[&Engine], results: &Results) -> Vec<Vec<String>> {
     let sets = comparisons(engines);
-    let mut table = vec![vec!["siftdb over".to_owned()]];
-    table[0].extend(sets.iter().map(|set| set.title.clone()));
-    for row in ROWS {
-        let ratios: Vec<Option<f64>> = sets.iter().map(|set| ratio(row, set, results)).collect();
-        if let Some(Some(_)) = ratios.first() {
-            let cell =
-                |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-            let cells = ratios.into_iter().map(cell);
-            table.push(std::iter::once(row.title.to_owned()).chain(cells).collect());
-        }
-    }
-    table
+    let titles = sets.iter().map(|set| &*set.title).collect();
+    table(
+        "siftdb over",
+        titles,
+        |row| row.title.to_owned(),
+        |row, column| ratio(row, &sets[column], results).map(|ratio| format!("{ratio:.2}")),
+    )
 }
 
 fn json_row(row: &Row, engines: &[&Engine], results: &Results) -> Option<Value> {
     let mut measured = Map::new();
     for engine in engines {
-        let Some(figure) = results.figure(row.id, row.layout, engine.name) else { continue };
-        let (min, max) = spread(&figure.rounds);
-        let mut value = json!({
-            "median": median(&figure.rounds), "min": min, "max": max, "rounds": figure.rounds,
-        });
-        if !figure.wall.is_empty() {
-            value["wall_rounds"] = json!(figure.wall);
+        let samples = results.rounds(row, engine.name);
+        let Some([min, median, max]) = spread(&samples) else { continue };
+        let rounds: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+        let mut value = json!({ "median": median, "min": min, "max": max, "rounds": rounds });
+        let wall: Vec<f64> = samples.iter().filter_map(|sample| sample.wall).collect();
+        if !wall.is_empty() {
+            value["wall_rounds"] = json!(wall);
         }
-        if !figure.over_time.is_empty() {
-            value["over_time_rounds"] = json!(figure.over_time);
+        let over_time = || samples.iter().map(|sample| &sample.over_time);
+        if over_time().any(|parts| !parts.is_empty()) {
+            value["over_time_rounds"] = json!(over_time().collect::<Vec<_>>());
         }
         measured.insert(engine.name.to_owned(), value);
     }
@@ -210,8 +210,8 @@ fn json_row(row: &Row, engines: &[&Engine], results: &Results) -> Option<Value> 
         .collect();
     (!measured.is_empty()).then(|| {
         json!({
-            "row": row.id, "layout": row.layout.name(), "title": row.title,
-            "unit": row.unit.name(), "engines": measured, "ratios": ratios,
+            "row": row.id, "layout": name(row.layout), "title": row.title,
+            "unit": row.unit, "engines": measured, "ratios": ratios,
         })
     })
 }
@@ -233,18 +233,16 @@ fn print_table(table: &[Vec<String>]) {
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
+/// The smallest, the median and the largest; `None` without samples.
+fn spread(samples: &[&Sample]) -> Option<[f64; 3]> {
+    of_values(samples.iter().map(|sample| sample.value))
 }
 
-fn spread(values: &[f64]) -> (f64, f64) {
-    let fold = |better: fn(f64, f64) -> f64| values.iter().copied().reduce(better);
-    (fold(f64::min).unwrap_or(f64::NAN), fold(f64::max).unwrap_or(f64::NAN))
+fn of_values(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (*sorted.first()?, *sorted.last()?);
+    let upper = sorted.len() / 2;
+    let lower = (sorted.len() - 1) / 2;
+    Some([low, f64::midpoint(sorted[lower], sorted[upper]), high])
 }

@@ -3,36 +3,23 @@
 use crate::engine::Layout;
 use crate::engine::Layout::{BlockBased, NoFilter, Own, Partitioned};
 
-/// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds of processor time for each operation.
-    CpuNanoseconds,
-    /// Nanoseconds of wall time for each operation.
-    WallNanoseconds,
-    /// Milliseconds of wall time.
-    Milliseconds,
-    /// Operations in a second: more is better.
-    PerSecond,
-    /// Millions of bytes.
-    Megabytes,
-    /// A factor.
-    Times,
-}
+/// Nanoseconds of processor time for each operation.
+const CPU: &str = "ns cpu";
 
-impl Unit {
-    /// The unit in words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::CpuNanoseconds => "ns cpu",
-            Unit::WallNanoseconds => "ns wall",
-            Unit::Milliseconds => "ms",
-            Unit::PerSecond => "1/s",
-            Unit::Megabytes => "MB",
-            Unit::Times => "times",
-        }
-    }
-}
+/// Nanoseconds of wall time for each operation.
+const WALL: &str = "ns wall";
+
+/// Milliseconds of wall time.
+const MS: &str = "ms";
+
+/// Operations in a second, the only unit of which more is better.
+pub const RATE: &str = "1/s";
+
+/// Millions of bytes.
+const MB: &str = "MB";
+
+/// A factor.
+const TIMES: &str = "times";
 
 /// A row of the report.
 pub struct Row {
@@ -43,17 +30,10 @@ pub struct Row {
     /// What the report calls it.
     pub title: &'static str,
     /// The unit of its figures.
-    pub unit: Unit,
+    pub unit: &'static str,
 }
 
-const CPU: Unit = Unit::CpuNanoseconds;
-const WALL: Unit = Unit::WallNanoseconds;
-const MS: Unit = Unit::Milliseconds;
-const MB: Unit = Unit::Megabytes;
-const RATE: Unit = Unit::PerSecond;
-const TIMES: Unit = Unit::Times;
-
-const fn row(id: &'static str, layout: Layout, title: &'static str, unit: Unit) -> Row {
+const fn row(id: &'static str, layout: Layout, title: &'static str, unit: &'static str) -> Row {
     Row { id, layout, title, unit }
 }
 

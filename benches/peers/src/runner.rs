@@ -4,58 +4,27 @@
 //! other. Data goes to a temporary directory that is removed at the end, failed or not.
 
 use crate::args::Args;
-use crate::engine::{Engine, Layout, Result};
+use crate::engine::{Engine, Layout, Result, name};
 use crate::phases::Phase;
+use crate::rows::Row;
 use crate::sample::Sample;
 use crate::worker::Reply;
-use clap::ValueEnum;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// What a row holds for one engine: one value for each round.
-#[derive(Clone, Debug, Default)]
-pub struct Figure {
-    /// The figures that are compared, in the order of the rounds.
-    pub rounds: Vec<f64>,
-    /// The same by wall time, where `rounds` is processor time.
-    pub wall: Vec<f64>,
-    /// For each round, the same by parts of the run, if it was divided into parts.
-    pub over_time: Vec<Vec<f64>>,
-}
-
-/// All figures of a run.
+/// All samples of a run, with the layout and the engine of each.
 #[derive(Debug, Default)]
-pub struct Results {
-    figures: Vec<(String, Layout, &'static str, Figure)>,
-}
+pub struct Results(Vec<(Layout, &'static str, Sample)>);
 
 impl Results {
-    /// The figures of a row for an engine.
-    pub fn figure(&self, row: &str, layout: Layout, engine: &str) -> Option<&Figure> {
-        let found = self
-            .figures
-            .iter()
-            .find(|(id, at, name, _)| id == row && *at == layout && *name == engine);
-        found.map(|(_, _, _, figure)| figure)
-    }
-
-    fn add(&mut self, layout: Layout, engine: &'static str, sample: Sample) {
-        let place = self
-            .figures
-            .iter()
-            .position(|(id, at, name, _)| *id == sample.row && *at == layout && *name == engine);
-        let place = place.unwrap_or_else(|| {
-            self.figures.push((sample.row, layout, engine, Figure::default()));
-            self.figures.len() - 1
-        });
-        let figure = &mut self.figures[place].3;
-        figure.rounds.push(sample.value);
-        figure.wall.extend(sample.wall);
-        if !sample.over_time.is_empty() {
-            figure.over_time.push(sample.over_time);
-        }
+    /// What was measured of a row for an engine, in the order of the rounds.
+    pub fn rounds(&self, row: &Row, engine: &str) -> Vec<&Sample> {
+        let of_row = |(layout, name, sample): &&(Layout, &str, Sample)| {
+            *layout == row.layout && *name == engine && sample.row == row.id
+        };
+        self.0.iter().filter(of_row).map(|(_, _, sample)| sample).collect()
     }
 }
 
@@ -78,7 +47,7 @@ pub fn measure(args: &Args) -> Result<Results> {
         for round in 1..=args.rounds {
             for worker in workers.iter_mut().filter(|w| phase.applies(w.engine, w.layout)) {
                 eprintln!("{}, round {round}: {}", name(phase), worker.name());
-                let samples = if phase.needs_fresh_process() {
+                let samples = if phase == Phase::Memory {
                     let folder = directory.path().join("fresh");
                     let samples =
                         Worker::start(worker.engine, worker.layout, &folder)?.run(phase, round);
@@ -87,9 +56,8 @@ pub fn measure(args: &Args) -> Result<Results> {
                 } else {
                     worker.run(phase, round)?
                 };
-                for sample in samples {
-                    results.add(worker.layout, worker.engine.name, sample);
-                }
+                let named = |sample| (worker.layout, worker.engine.name, sample);
+                results.0.extend(samples.into_iter().map(named));
             }
         }
     }
@@ -108,11 +76,11 @@ struct Worker {
 
 impl Worker {
     fn start(engine: &'static Engine, layout: Layout, directory: &Path) -> Result<Self> {
-        let data: PathBuf = directory.join(format!("{}-{}", engine.name, layout.name()));
+        let data: PathBuf = directory.join(format!("{}-{}", engine.name, name(layout)));
         fs::create_dir_all(&data)?;
         let mut process = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
-            .args(["--worker", engine.name, layout.name()])
+            .args(["--worker", engine.name, &name(layout)])
             .arg(data)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -127,11 +95,8 @@ impl Worker {
         writeln!(input, "{} {round}", name(phase))?;
         self.replies.read_line(&mut line)?;
         let failed = |what: &str| format!("{} of {}: {what}", name(phase), self.name());
-        match serde_json::from_str(&line) {
-            Ok(Reply::Samples(samples)) => Ok(samples),
-            Ok(Reply::Failed(what)) => Err(failed(&what).into()),
-            Err(_) => Err(failed("the worker died").into()),
-        }
+        let reply = serde_json::from_str(&line).unwrap_or(Reply::Err("the worker died".into()));
+        reply.map_err(|what| failed(&what).into())
     }
 
     fn finish(mut self) -> Result<()> {
@@ -143,7 +108,7 @@ impl Worker {
     }
 
     fn name(&self) -> String {
-        format!("{} ({})", self.engine.name, self.layout.name())
+        format!("{} ({})", self.engine.name, name(self.layout))
     }
 }
 
@@ -153,8 +118,4 @@ impl Drop for Worker {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn name(phase: Phase) -> String {
-    phase.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -20,7 +20,6 @@
 use crate::clock::written_bytes;
 use crate::databases::{Databases, disk_bytes, expect};
 use crate::engine::{Result, Store};
-use crate::histogram::Histogram;
 use crate::sample::Sample;
 use crate::workload::{Batch, Draw, Workload};
 use std::path::Path;
@@ -37,17 +36,15 @@ const CHUNK_ENTRIES: usize = 1000;
 const SLOW: Duration = Duration::from_millis(1);
 
 /// One round.
-pub fn sustained(
-    databases: &mut Databases,
-    workload: &Workload,
-    round: u64,
-) -> Result<Vec<Sample>> {
+pub fn sustained(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     // Both orders now, so that nothing pauses later.
     let (first, second) = (workload.shuffled(), workload.reshuffled(1));
-    let settings = databases.settings(workload);
-    databases.scratch(&settings, workload, |mut store, directory| {
+    let settings = databases.settings();
+    databases.scratch(&settings, |mut store, directory| {
         let written_before = written_bytes()?;
-        let mut puts = Puts::new();
+        let each = Vec::with_capacity(2 * first.len());
+        let mut puts = Puts { each, ..Puts::default() };
         let load =
             puts.half(store.as_ref(), directory, first, |numbers| workload.batch(numbers))?;
         let overwriting =
@@ -92,8 +89,10 @@ fn check(store: &dyn Store, workload: &Workload, round: u64) -> Result<()> {
 }
 
 /// What puts took, of both halves.
+#[derive(Default)]
 struct Puts {
-    each: Histogram,
+    /// Each put, with room for all of them from the start, so that nothing pauses later.
+    each: Vec<Duration>,
     slices: Vec<f64>,
     disk_bytes_most: u64,
     /// How long writers had waited, by the engine's statistics, when it was last asked.
@@ -103,16 +102,6 @@ struct Puts {
 }
 
 impl Puts {
-    fn new() -> Self {
-        Puts {
-            each: Histogram::new(),
-            slices: Vec::new(),
-            disk_bytes_most: 0,
-            stalled: Duration::ZERO,
-            unexplained: Duration::ZERO,
-        }
-    }
-
     /// Puts the entries `numbers`, as `make` makes them: nanoseconds a put of each slice.
     fn half<'a>(
         &mut self,
@@ -127,7 +116,7 @@ impl Puts {
             for numbers in slice.chunks(CHUNK_ENTRIES) {
                 for (key, value) in make(numbers).iter() {
                     let started = Instant::now();
-                    store.put(key, value)?;
+                    store.put(key, value, false)?;
                     let took = started.elapsed();
                     elapsed += took;
                     self.note(store, took);
@@ -141,7 +130,7 @@ impl Puts {
     }
 
     fn note(&mut self, store: &dyn Store, took: Duration) {
-        self.each.add(took);
+        self.each.push(took);
         let mut waited = Duration::ZERO;
         if took >= SLOW
             && let Some(stalled) = store.stalled()
@@ -152,14 +141,15 @@ impl Puts {
         self.unexplained = self.unexplained.max(took.saturating_sub(waited));
     }
 
-    fn samples(&self) -> [Sample; 3] {
-        let mut sorted = self.slices.clone();
-        sorted.sort_by(f64::total_cmp);
-        let slowest = sorted.last().copied().unwrap_or(f64::NAN);
+    fn samples(&mut self) -> [Sample; 3] {
+        self.each.sort_unstable();
+        self.slices.sort_by(f64::total_cmp);
+        let percentile = self.each[(self.each.len() as f64 * 0.999).ceil() as usize - 1];
+        let slowest = self.slices[self.slices.len() - 1] / self.slices[self.slices.len() / 2];
         [
-            Sample::new("sustained-slowest", slowest / sorted[sorted.len() / 2]),
-            Sample::wall("sustained-p999", self.each.percentile(0.999), 1),
-            Sample::milliseconds("sustained-longest", self.each.longest()),
+            Sample::new("sustained-slowest", slowest),
+            Sample::wall("sustained-p999", percentile, 1),
+            Sample::milliseconds("sustained-longest", self.each[self.each.len() - 1]),
         ]
     }
 }

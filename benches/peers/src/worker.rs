@@ -3,36 +3,26 @@
 //! One line in, one line out: `PHASE ROUND`, then a [`Reply`] in JSON. The end of the input is the
 //! end of the process. Nothing else is written to the standard output.
 
-use crate::args::{find_engine, find_layout};
+use crate::args::find_engine;
 use crate::databases::Databases;
-use crate::engine::Result;
+use crate::engine::{Layout, Result};
 use crate::phases::{self, Phase};
 use crate::sample::Sample;
 use crate::workload::{Workload, WorkloadArgs};
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::Path;
 
-/// The answer to one round of a phase.
-#[derive(Debug, Deserialize, Serialize)]
-pub enum Reply {
-    /// What was measured.
-    Samples(Vec<Sample>),
-    /// Why nothing was: the run ends.
-    Failed(String),
-}
+/// The answer to one round of a phase: what was measured, or why nothing was and the run ends.
+pub type Reply = std::result::Result<Vec<Sample>, String>;
 
 /// Answers until the input ends.
 pub fn serve(engine: &str, layout: &str, data: &Path, workload: &WorkloadArgs) -> Result<()> {
-    let (engine, layout) = (find_engine(engine)?, find_layout(layout)?);
-    let mut databases = Databases::new(engine, layout, data.to_owned());
+    let (engine, layout) = (find_engine(engine)?, Layout::from_str(layout, false)?);
     let workload = Workload::new(workload);
+    let mut databases = Databases::new(engine, layout, data.to_owned(), &workload);
     for line in stdin().lock().lines() {
-        let reply = match answer(&line?, &mut databases, &workload) {
-            Ok(samples) => Reply::Samples(samples),
-            Err(error) => Reply::Failed(error.to_string()),
-        };
+        let reply: Reply = answer(&line?, &mut databases).map_err(|error| error.to_string());
         let mut output = stdout().lock();
         serde_json::to_writer(&mut output, &reply)?;
         output.write_all(b"\n")?;
@@ -41,7 +31,7 @@ pub fn serve(engine: &str, layout: &str, data: &Path, workload: &WorkloadArgs) -
     databases.close()
 }
 
-fn answer(line: &str, databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+fn answer(line: &str, databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     let (phase, round) = line.split_once(' ').ok_or("a line is `PHASE ROUND`")?;
-    phases::run(Phase::from_str(phase, false)?, round.parse()?, databases, workload)
+    phases::run(Phase::from_str(phase, false)?, round.parse()?, databases)
 }

@@ -9,7 +9,7 @@ use crate::clock::{Span, at_once};
 use crate::databases::{Databases, expect};
 use crate::engine::{Result, Settings, Store};
 use crate::sample::Sample;
-use crate::workload::{Batch, Workload};
+use crate::workload::Batch;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -23,17 +23,18 @@ const PUTS_MAX: u64 = 500_000;
 const DURABLE_PUTS_MAX: u64 = 4000;
 
 /// One round, for each number of threads.
-pub fn writers(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+pub fn writers(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     let mut samples = Vec::new();
     for (row, durable, most) in
         [("writers", false, PUTS_MAX), ("writers-durable", true, DURABLE_PUTS_MAX)]
     {
-        let settings = Settings { durable, ..databases.settings(workload) };
+        let settings = Settings { durable, ..databases.settings() };
         for threads in THREADS {
             let each = (workload.keys / 2).min(most) / threads;
             let batches: Vec<Batch<'_>> =
                 (0..threads).map(|thread| workload.fresh(thread * each, each)).collect();
-            let elapsed = databases.scratch(&settings, workload, |store, _| {
+            let elapsed = databases.scratch(&settings, |store, _| {
                 let put =
                     |batch: &Batch<'_>, start: &Barrier| put(store.as_ref(), batch, durable, start);
                 let elapsed = at_once(&batches, put)?;
@@ -55,10 +56,7 @@ fn put(store: &dyn Store, batch: &Batch<'_>, durable: bool, start: &Barrier) -> 
     start.wait();
     let start = Instant::now();
     for (key, value) in batch.iter() {
-        match durable {
-            true => store.put_durable(key, value)?,
-            false => store.put(key, value)?,
-        }
+        store.put(key, value, durable)?;
     }
     Ok(Span { start, end: Instant::now() })
 }

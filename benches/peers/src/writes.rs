@@ -17,31 +17,32 @@ const CHUNK_ENTRIES: usize = 1000;
 const OVERWRITE_ENTRIES: usize = 100;
 
 /// Puts all entries one by one in random order, then settles.
-pub fn load(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
-    let mut store = databases.create(workload)?;
+pub fn load(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
+    let mut store = databases.create()?;
     let puts = put_all(store.as_ref(), workload)?;
     let started = Instant::now();
     store.settle()?;
     let settle = started.elapsed();
-    databases.keep(store, workload)?;
-    expect_absent(databases.at(Stage::Settled, workload)?, workload)?;
+    databases.keep(store)?;
+    expect_absent(databases.at(Stage::Settled)?, workload)?;
     Ok(vec![Sample::wall("put", puts, workload.keys), Sample::milliseconds("settle", settle)])
 }
 
 /// What the settled database takes on disk.
-pub fn disk(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
-    let bytes = disk_bytes(&databases.settled_directory(workload)?)?;
+pub fn disk(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let bytes = disk_bytes(&databases.settled_directory()?)?;
     Ok(vec![Sample::new("disk", bytes as f64 / 1e6)])
 }
 
 /// Opens the settled database some times, since one opening is short; answers their median.
-pub fn reopen(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+pub fn reopen(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     const OPENINGS: usize = 7;
-    databases.settled_directory(workload)?;
+    databases.settled_directory()?;
     let mut elapsed = Vec::new();
     for _ in 0..OPENINGS {
         let started = Instant::now();
-        let store = databases.reopen(workload)?;
+        let store = databases.reopen()?;
         elapsed.push(started.elapsed());
         store.close()?;
     }
@@ -50,15 +51,12 @@ pub fn reopen(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
 }
 
 /// Overwrites entries in batches of 100.
-pub fn overwrite(
-    databases: &mut Databases,
-    workload: &Workload,
-    round: u64,
-) -> Result<Vec<Sample>> {
+pub fn overwrite(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     let numbers = workload.drawn_numbers(round, workload.lookups);
-    databases.at(Stage::Overwritten, workload)?;
-    databases.even_out(workload)?;
-    let store = databases.at(Stage::Overwritten, workload)?;
+    databases.at(Stage::Overwritten)?;
+    databases.even_out()?;
+    let store = databases.at(Stage::Overwritten)?;
     let elapsed = write_batches(store, workload, &numbers, OVERWRITE_ENTRIES)?;
     let lookups = workload.draw(Draw::Mixed, round, workload.lookups / 10);
     expect(store.reader()?.lookups(&lookups.keys)?, lookups.expected)?;
@@ -66,10 +64,11 @@ pub fn overwrite(
 }
 
 /// Loads all entries in the order of their keys, in batches of 1000, and flushes.
-pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+pub fn sorted(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     let numbers = workload.sorted();
-    let settings = databases.settings(workload);
-    let elapsed = databases.scratch(&settings, workload, |mut store, _| {
+    let settings = databases.settings();
+    let elapsed = databases.scratch(&settings, |mut store, _| {
         let written = write_batches(store.as_ref(), workload, numbers, CHUNK_ENTRIES)?;
         let started = Instant::now();
         store.flush()?;
@@ -82,18 +81,19 @@ pub fn sorted(databases: &mut Databases, workload: &Workload) -> Result<Vec<Samp
 }
 
 /// Puts that each wait for the disk.
-pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+pub fn durable(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     let count = (workload.keys / 100).clamp(100, 10_000);
-    let settings = Settings { durable: true, ..databases.settings(workload) };
-    let elapsed = databases.scratch(&settings, workload, |store, _| {
+    let settings = Settings { durable: true, ..databases.settings() };
+    let elapsed = databases.scratch(&settings, |store, _| {
         let batch = workload.fresh(0, count);
         // Some engines create their log with the first write; here it is the last entry.
         if let Some((key, value)) = batch.iter().last() {
-            store.put_durable(key, value)?;
+            store.put(key, value, true)?;
         }
         let started = Instant::now();
         for (key, value) in batch.iter() {
-            store.put_durable(key, value)?;
+            store.put(key, value, true)?;
         }
         let elapsed = started.elapsed();
         expect(store.reader()?.lookups(batch.keys())?, batch.expected())?;
@@ -105,18 +105,19 @@ pub fn durable(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sam
 
 /// High-water marks of the resident memory above what the harness itself takes: while loading and
 /// settling, and while everything is read with a cache that holds it.
-pub fn memory(databases: &mut Databases, workload: &Workload) -> Result<Vec<Sample>> {
+pub fn memory(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
+    let workload = databases.workload;
     // Made before the measurement, so its memory counts as the harness's.
     workload.shuffled();
     let harness = reset_memory_peak()?;
-    let mut store = databases.create(workload)?;
+    let mut store = databases.create()?;
     put_all(store.as_ref(), workload)?;
     store.settle()?;
     let loading = memory_peak()? - harness;
     store.close()?;
     reset_memory_peak()?;
-    let store = databases.reopen(workload)?;
-    databases.keep(store, workload)?;
+    let store = databases.reopen()?;
+    databases.keep(store)?;
     let reading = memory_peak()? - harness;
     Ok(vec![Sample::new("memory-loading", loading), Sample::new("memory-reading", reading)])
 }
@@ -143,7 +144,7 @@ fn put_all(store: &dyn Store, workload: &Workload) -> Result<Duration> {
         let batch = workload.batch(numbers);
         let started = Instant::now();
         for (key, value) in batch.iter() {
-            store.put(key, value)?;
+            store.put(key, value, false)?;
         }
         elapsed += started.elapsed();
     }

@@ -272,7 +272,9 @@ impl<'a> OutputTables<'a> {
             let what = format!("new tables hold {written} entries instead of {entries}");
             return Err(Error::corruption(self.context.directory, 0, what));
         }
-        // I5: the names must be durable before an edit names the tables.
+        // I5: the names must be durable before an edit names the tables. Each file that was created
+        // is written and synced by now.
+        debug_assert_eq!(self.provisional.len(), self.finished.len(), "I5");
         if !self.finished.is_empty() {
             let directory = self.context.directory;
             let synced = self.context.env.sync_dir(directory);

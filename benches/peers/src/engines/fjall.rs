@@ -65,13 +65,12 @@ struct Fjall {
 }
 
 impl Store for Fjall {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.keyspace.insert(key, value)?)
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
         self.keyspace.insert(key, value)?;
-        Ok(self.database.persist(PersistMode::SyncData)?)
+        if durable {
+            self.database.persist(PersistMode::SyncData)?;
+        }
+        Ok(())
     }
 
     fn write(&self, batch: &Batch<'_>) -> Result<()> {

@@ -176,16 +176,6 @@ struct Leveldb {
 // SAFETY: LevelDB's database may be used by several threads at once; the options are only read.
 unsafe impl Sync for Leveldb {}
 
-impl Leveldb {
-    fn put_with(&self, options: *const WriteOptions, key: &[u8], value: &[u8]) -> Result<()> {
-        let (k, v) = (key.as_ptr(), value.as_ptr());
-        // SAFETY: the database is open, and pointers and lengths are those of slices.
-        checked(|error| unsafe {
-            leveldb_put(self.database, options, k, key.len(), v, value.len(), error);
-        })
-    }
-}
-
 impl Drop for Leveldb {
     fn drop(&mut self) {
         // SAFETY: each was created once and is destroyed once, the database before what it uses.
@@ -206,12 +196,13 @@ impl Drop for Leveldb {
 }
 
 impl Store for Leveldb {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_with(self.write, key, value)
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_with(self.write_durably, key, value)
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
+        let options = if durable { self.write_durably } else { self.write };
+        let (k, v) = (key.as_ptr(), value.as_ptr());
+        // SAFETY: the database is open, and pointers and lengths are those of slices.
+        checked(|error| unsafe {
+            leveldb_put(self.database, options, k, key.len(), v, value.len(), error);
+        })
     }
 
     fn write(&self, batch: &Batch<'_>) -> Result<()> {

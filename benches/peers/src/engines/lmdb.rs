@@ -55,12 +55,9 @@ impl Lmdb {
 }
 
 impl Store for Lmdb {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Whether it is durable is decided at open.
+    fn put(&self, key: &[u8], value: &[u8], _durable: bool) -> Result<()> {
         self.commit(std::iter::once((key, value)))
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put(key, value)
     }
 
     fn write(&self, batch: &Batch<'_>) -> Result<()> {

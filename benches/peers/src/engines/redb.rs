@@ -54,12 +54,9 @@ impl Redb {
 }
 
 impl Store for Redb {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.commit(Durability::None, std::iter::once((key, value)))
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.commit(Durability::Immediate, std::iter::once((key, value)))
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
+        let durability = if durable { Durability::Immediate } else { Durability::None };
+        self.commit(durability, std::iter::once((key, value)))
     }
 
     fn write(&self, batch: &Batch<'_>) -> Result<()> {

@@ -55,11 +55,10 @@ fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
 struct Rocksdb(DB);
 
 impl Store for Rocksdb {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.0.put(key, value)?)
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
+        if !durable {
+            return Ok(self.0.put(key, value)?);
+        }
         let mut options = WriteOptions::default();
         options.set_sync(true);
         Ok(self.0.put_opt(key, value, &options)?)

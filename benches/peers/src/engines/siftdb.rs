@@ -7,8 +7,7 @@ use crate::machine::crate_version;
 use crate::mapped::MappedEnv;
 use crate::tally::Tally;
 use crate::workload::Batch;
-use siftdb::env::DiskEnv;
-use siftdb::env::Env;
+use siftdb::env::{DiskEnv, Env};
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use std::time::Duration;
 pub const ENGINE: Engine = Engine {
     name: "siftdb",
     version: || crate_version("siftdb"),
-    layouts: &Layout::ALL,
+    layouts: &[Layout::Own, Layout::Partitioned, Layout::BlockBased, Layout::NoFilter],
     log_structured: true,
     level0_files: 10,
     compression: Some("Snappy"),
@@ -55,11 +54,10 @@ fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
 struct Siftdb(Db);
 
 impl Store for Siftdb {
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.0.put(key, value)?)
-    }
-
-    fn put_durable(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
+        if !durable {
+            return Ok(self.0.put(key, value)?);
+        }
         let mut batch = WriteBatch::new();
         batch.put(key, value);
         Ok(self.0.write_with(batch, &WriteOptions::new().sync(true))?)
@@ -87,13 +85,9 @@ impl Store for Siftdb {
 
     fn stalled(&self) -> Option<Duration> {
         let stats = self.0.stats();
-        let nanos = [
-            stats.memtable_stall_nanos,
-            stats.level0_stall_nanos,
-            stats.level0_slowdown_nanos,
-            stats.log_switch_nanos,
-        ];
-        Some(Duration::from_nanos(nanos.iter().sum()))
+        let stalls = stats.memtable_stall_nanos + stats.level0_stall_nanos;
+        let nanos = stalls + stats.level0_slowdown_nanos + stats.log_switch_nanos;
+        Some(Duration::from_nanos(nanos))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
