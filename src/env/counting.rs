@@ -2,15 +2,13 @@
 //!
 //! Tests compare the engine's own statistics with it: a block counts as avoided only if it was not
 //! read. A read is one `read_exact_at`; opening a file, listing a directory and asking for a length
-//! are not reads. A failed call counts too, with the bytes that it asked for. The counters are
-//! relaxed atomics: they are exact once the threads that made the calls are joined.
+//! are not reads. A failed call counts too, with the bytes that it asked for.
 
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::{Arc, Mutex};
 use crate::env::api::Env;
 use crate::env::layer::EnvLayer;
-use crate::env::watched::{WatchedEnv, Watcher};
+use crate::env::watched::{Call, WatchedEnv, Watcher};
 use std::io;
-use std::path::Path;
 
 /// An Env that counts the calls that it forwards. Clones share the counters.
 ///
@@ -23,22 +21,31 @@ use std::path::Path;
 /// env.create_new(Path::new("/file"))?.write_at(0, b"contents")?;
 /// let mut buffer = [0; 3];
 /// env.open_random(Path::new("/file"))?.read_exact_at(2, &mut buffer)?;
-/// assert_eq!((env.read_calls(), env.read_bytes()), (1, 3));
-/// assert_eq!((env.write_calls(), env.write_bytes()), (1, 8));
+/// assert_eq!((env.counts().read_calls, env.counts().read_bytes), (1, 3));
+/// assert_eq!((env.counts().write_calls, env.counts().write_bytes), (1, 8));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct CountingEnv(WatchedEnv<Arc<Counts>>);
+pub struct CountingEnv(WatchedEnv<Arc<Mutex<IoCounts>>>);
 
-#[derive(Debug, Default)]
-struct Counts {
-    read_calls: AtomicU64,
-    read_bytes: AtomicU64,
-    read_bytes_max: AtomicU64,
-    write_calls: AtomicU64,
-    write_bytes: AtomicU64,
-    syncs: AtomicU64,
-    directory_syncs: AtomicU64,
+/// What a [`CountingEnv`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoCounts {
+    /// Calls of `read_exact_at`.
+    pub read_calls: u64,
+    /// Bytes that these calls asked for.
+    pub read_bytes: u64,
+    /// Bytes of the largest of these calls.
+    pub read_bytes_max: u64,
+    /// Calls of `write_at` and `allocate_zeroed`.
+    pub write_calls: u64,
+    /// Bytes that these calls wrote.
+    pub write_bytes: u64,
+    /// Calls of `sync_data` and `sync_all`.
+    pub syncs: u64,
+    /// Calls of `sync_dir`.
+    pub directory_syncs: u64,
 }
 
 impl CountingEnv {
@@ -48,50 +55,10 @@ impl CountingEnv {
         CountingEnv(WatchedEnv { inner, watcher: Arc::default() })
     }
 
-    fn counts(&self) -> &Counts {
-        &self.0.watcher
-    }
-
-    /// Calls of `read_exact_at`.
+    /// The counters now.
     #[must_use]
-    pub fn read_calls(&self) -> u64 {
-        self.counts().read_calls.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that these calls asked for.
-    #[must_use]
-    pub fn read_bytes(&self) -> u64 {
-        self.counts().read_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the largest of these calls.
-    #[must_use]
-    pub fn read_bytes_max(&self) -> u64 {
-        self.counts().read_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// Calls of `write_at` and `allocate_zeroed`.
-    #[must_use]
-    pub fn write_calls(&self) -> u64 {
-        self.counts().write_calls.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that these calls wrote.
-    #[must_use]
-    pub fn write_bytes(&self) -> u64 {
-        self.counts().write_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Calls of `sync_data` and `sync_all`.
-    #[must_use]
-    pub fn syncs(&self) -> u64 {
-        self.counts().syncs.load(Ordering::Relaxed)
-    }
-
-    /// Calls of `sync_dir`.
-    #[must_use]
-    pub fn directory_syncs(&self) -> u64 {
-        self.counts().directory_syncs.load(Ordering::Relaxed)
+    pub fn counts(&self) -> IoCounts {
+        *self.0.watcher.lock()
     }
 }
 
@@ -101,32 +68,25 @@ impl EnvLayer for CountingEnv {
     }
 }
 
-impl Watcher for Arc<Counts> {
-    fn call<T>(
-        &self,
-        operation: &'static str,
-        _path: &Path,
-        bytes: u64,
-        mut make: impl FnMut(u64) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let add = |counter: &AtomicU64, amount| {
-            counter.fetch_add(amount, Ordering::Relaxed);
-        };
-        match operation {
+impl Watcher for Arc<Mutex<IoCounts>> {
+    fn call<T>(&self, call: Call<'_>, mut make: impl FnMut(u64) -> io::Result<T>) -> io::Result<T> {
+        let mut counts = self.lock();
+        match call.operation {
             "read_exact_at" => {
-                add(&self.read_calls, 1);
-                add(&self.read_bytes, bytes);
-                self.read_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+                counts.read_calls += 1;
+                counts.read_bytes += call.bytes;
+                counts.read_bytes_max = counts.read_bytes_max.max(call.bytes);
             }
             "write_at" | "allocate_zeroed" => {
-                add(&self.write_calls, 1);
-                add(&self.write_bytes, bytes);
+                counts.write_calls += 1;
+                counts.write_bytes += call.bytes;
             }
-            "sync_data" | "sync_all" => add(&self.syncs, 1),
-            "sync_dir" => add(&self.directory_syncs, 1),
+            "sync_data" | "sync_all" => counts.syncs += 1,
+            "sync_dir" => counts.directory_syncs += 1,
             _ => {}
         }
-        make(bytes)
+        drop(counts);
+        make(call.bytes)
     }
 }
 
@@ -134,6 +94,7 @@ impl Watcher for Arc<Counts> {
 mod tests {
     use super::*;
     use crate::env::mem::MemEnv;
+    use std::path::Path;
 
     #[test]
     fn only_reads_writes_and_syncs_are_counted() {
@@ -149,14 +110,18 @@ mod tests {
         assert_eq!(reader.len().unwrap(), 110);
         env.metadata(path).unwrap();
         env.list(Path::new("/")).unwrap();
-        assert_eq!((counting.read_calls(), counting.read_bytes()), (0, 0));
+        assert_eq!((counting.counts().read_calls, counting.counts().read_bytes), (0, 0));
         reader.read_exact_at(3, &mut [0; 7]).unwrap();
         reader.read_exact_at(109, &mut [0; 2]).unwrap_err();
         assert_eq!(
-            (counting.read_calls(), counting.read_bytes(), counting.read_bytes_max()),
+            (
+                counting.counts().read_calls,
+                counting.counts().read_bytes,
+                counting.counts().read_bytes_max
+            ),
             (2, 9, 7)
         );
-        assert_eq!((counting.write_calls(), counting.write_bytes()), (2, 110));
-        assert_eq!((counting.syncs(), counting.directory_syncs()), (2, 1));
+        assert_eq!((counting.counts().write_calls, counting.counts().write_bytes), (2, 110));
+        assert_eq!((counting.counts().syncs, counting.counts().directory_syncs), (2, 1));
     }
 }

@@ -29,7 +29,7 @@ pub use api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub use counting::CountingEnv;
+pub use counting::{CountingEnv, IoCounts};
 pub use disk::DiskEnv;
 pub use layer::EnvLayer;
 pub use mem::MemEnv;

@@ -10,17 +10,27 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// A call of [`Env`] or of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    /// Its name.
+    pub operation: &'static str,
+    /// The file or directory; of a rename or link the new name.
+    pub path: &'a Path,
+    /// The length of a read, write or allocation.
+    pub bytes: u64,
+}
+
+impl<'a> Call<'a> {
+    fn new(operation: &'static str, path: &'a Path, bytes: u64) -> Self {
+        Call { operation, path, bytes }
+    }
+}
+
 /// Sees every call, and decides whether and how it is made.
 pub(crate) trait Watcher: Clone + Debug + Send + Sync + 'static {
-    /// The call `operation` on `path`, of a rename or link the new name. `bytes` is the length of a
-    /// read, write or allocation. `make` makes the call, with as many bytes as it is told.
-    fn call<T>(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        bytes: u64,
-        make: impl FnMut(u64) -> io::Result<T>,
-    ) -> io::Result<T>;
+    /// `make` makes the call, with as many bytes as it is told.
+    fn call<T>(&self, call: Call<'_>, make: impl FnMut(u64) -> io::Result<T>) -> io::Result<T>;
 }
 
 /// An Env whose calls, and those of its files, go through a watcher.
@@ -45,7 +55,7 @@ impl<W: Watcher> WatchedEnv<W> {
         path: &Path,
         mut make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.watcher.call(operation, path, 0, |_| make())
+        self.watcher.call(Call::new(operation, path, 0), |_| make())
     }
 
     fn file<F>(&self, inner: F, path: &Path) -> WatchedFile<F, W> {
@@ -101,30 +111,30 @@ impl<W: Watcher> RandomFile for WatchedFile<Arc<dyn RandomFile>, W> {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let bytes = buffer.len() as u64;
         let make = |_| self.inner.read_exact_at(offset, buffer);
-        self.watcher.call("read_exact_at", &self.path, bytes, make)
+        self.watcher.call(Call::new("read_exact_at", &self.path, bytes), make)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.watcher.call("len", &self.path, 0, |_| self.inner.len())
+        self.watcher.call(Call::new("len", &self.path, 0), |_| self.inner.len())
     }
 }
 
 impl<W: Watcher> WritableFile for WatchedFile<Box<dyn WritableFile>, W> {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let make = |bytes| self.inner.write_at(offset, &data[..bytes as usize]);
-        self.watcher.call("write_at", &self.path, data.len() as u64, make)
+        self.watcher.call(Call::new("write_at", &self.path, data.len() as u64), make)
     }
 
     fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
         let make = |bytes| self.inner.allocate_zeroed(offset, bytes);
-        self.watcher.call("allocate_zeroed", &self.path, bytes, make)
+        self.watcher.call(Call::new("allocate_zeroed", &self.path, bytes), make)
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        self.watcher.call("sync_data", &self.path, 0, |_| self.inner.sync_data())
+        self.watcher.call(Call::new("sync_data", &self.path, 0), |_| self.inner.sync_data())
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
-        self.watcher.call("sync_all", &self.path, 0, |_| self.inner.sync_all())
+        self.watcher.call(Call::new("sync_all", &self.path, 0), |_| self.inner.sync_all())
     }
 }

@@ -75,7 +75,7 @@ pub fn measure<K: AsRef<[u8]>>(
     let mut nanos: Vec<u32> = Vec::new();
     let (mut lookups, mut found) = (0, 0);
     let before = db.stats();
-    let (calls, bytes) = (env.read_calls(), env.read_bytes());
+    let (calls, bytes) = (env.counts().read_calls, env.counts().read_bytes);
     for key in keys {
         let started = Instant::now();
         let value = db.get_with(key, options)?;
@@ -96,8 +96,8 @@ pub fn measure<K: AsRef<[u8]>>(
         total: stats.total(),
         p50_nanos: percentile(&nanos, 50),
         p99_nanos: percentile(&nanos, 99),
-        env_read_calls: env.read_calls() - calls,
-        env_bytes_read: env.read_bytes() - bytes,
+        env_read_calls: env.counts().read_calls - calls,
+        env_bytes_read: env.counts().read_bytes - bytes,
         faults: Vec::new(),
     };
     measurement.faults = faults(&measurement, &stats, present);

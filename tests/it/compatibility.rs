@@ -124,11 +124,11 @@ fn lookups_read_the_blocks_of_their_layout() {
         let lookups = sample().count() as u64;
         let mut reads = [0; 2];
         for (reads, make) in reads.iter_mut().zip([key as fn(usize) -> Vec<u8>, absent_key]) {
-            let before = counting.read_calls();
+            let before = counting.counts().read_calls;
             for number in sample() {
                 db.get(make(number)).unwrap();
             }
-            *reads = counting.read_calls() - before;
+            *reads = counting.counts().read_calls - before;
         }
         let total = db.stats().total();
         let positives = total.true_positives + total.false_positives;

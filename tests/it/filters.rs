@@ -160,14 +160,14 @@ fn lookups_read_the_expected_blocks() {
 
         let uncached = ReadOptions::new().fill_cache(false);
         let read_all = |make: fn(usize) -> Vec<u8>, present: bool| {
-            let before = counting.read_calls();
+            let before = counting.counts().read_calls;
             let stats = counted(&db, || {
                 for number in 0..count {
                     let found = db.get_with(make(number), &uncached).unwrap();
                     assert_eq!(found.is_some(), present);
                 }
             });
-            (counting.read_calls() - before, stats.total())
+            (counting.counts().read_calls - before, stats.total())
         };
         let (present_reads, present) = read_all(key, true);
         let (absent_reads, absent) = read_all(absent_key, false);

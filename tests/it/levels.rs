@@ -154,7 +154,7 @@ fn pinned_filters_are_asked_without_a_block() {
         let counting = CountingEnv::new(as_env(&env));
         let options = by_hand().filter(partitioned().pinning(pinning));
         let db = options.env(Arc::new(counting.clone())).open(HOME).unwrap();
-        reads_at_open.push(counting.read_calls());
+        reads_at_open.push(counting.counts().read_calls);
         let absent = get_absent(&db, 19_980);
         for level in &absent.levels[..2] {
             let asked = level.negatives + level.false_positives;

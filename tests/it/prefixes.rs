@@ -255,7 +255,7 @@ fn prefix_scans_skip_tables_without_the_prefix() {
                 .env(Arc::new(counting.clone()));
             let db = eleven_tables(&options);
             for backward in [false, true] {
-                let before = counting.read_calls();
+                let before = counting.counts().read_calls;
                 let stats = counted(&db, || {
                     let walk = db.prefix("wanted/");
                     let found = if backward { walk.rev().count() } else { walk.count() };
@@ -264,7 +264,7 @@ fn prefix_scans_skip_tables_without_the_prefix() {
                 let level = &stats.levels[0];
                 assert_eq!((level.scan_negatives, level.scan_positives), (9, 2), "{layout}");
                 assert_eq!((level.scan_checks(), level.prefix_checks()), (11, 0));
-                let reads = counting.read_calls() - before;
+                let reads = counting.counts().read_calls - before;
                 // One data block of each of the two tables, once; and partitions, if any.
                 let data_blocks = if backward { 0 } else { 2 };
                 assert_eq!(level.scan_data_blocks_read, data_blocks, "{layout}");
@@ -439,7 +439,7 @@ fn scans_are_counted_apart_from_lookups() {
     let filter = filter.prefix(Prefix::delimited(b'/', 1));
     let options = Options::new().filter(filter).env(Arc::new(counting.clone()));
     let db = eleven_tables(&options);
-    let (calls, bytes) = (counting.read_calls(), counting.read_bytes());
+    let (calls, bytes) = (counting.counts().read_calls, counting.counts().read_bytes);
     let unkept = ReadOptions::new().fill_cache(false);
     let one = counted(&db, || {
         assert_eq!(db.range_with("wanted/".."wanted0", &unkept).count(), 10);
@@ -448,9 +448,9 @@ fn scans_are_counted_apart_from_lookups() {
     let total = one.total();
     assert_eq!((one.scans, total.scan_tables, total.scan_negatives), (2, 2 + 11, 9));
     let blocks = total.scan_data_blocks_read + total.scan_filter_blocks_read;
-    assert_eq!(blocks + total.scan_index_blocks_read, counting.read_calls() - calls);
+    assert_eq!(blocks + total.scan_index_blocks_read, counting.counts().read_calls - calls);
     let read = total.scan_data_bytes_read + total.scan_filter_bytes_read;
-    assert_eq!(read + total.scan_index_bytes_read, counting.read_bytes() - bytes);
+    assert_eq!(read + total.scan_index_bytes_read, counting.counts().read_bytes - bytes);
     assert!(total.scan_data_blocks_read > 20, "{total:?}");
     let lookups = [total.data_blocks(), total.filter_blocks_read, total.index_blocks_read];
     assert_eq!((lookups, total.bytes_avoided), ([0; 3], 0), "no lookup was made");

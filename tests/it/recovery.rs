@@ -340,7 +340,7 @@ fn recovery_reads_logs_in_pieces() {
         let options = large.clone().env(Arc::new(counting.clone()));
         let opened = if read_only { options.open_read_only(HOME) } else { options.open(HOME) };
         assert_eq!(opened.unwrap().iter().count(), 40);
-        assert_eq!(counting.read_bytes_max(), 1 << 20);
+        assert_eq!(counting.counts().read_bytes_max, 1 << 20);
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::env::api::Env;
 use crate::env::layer::EnvLayer;
-use crate::env::watched::{WatchedEnv, Watcher};
+use crate::env::watched::{Call, WatchedEnv, Watcher};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -249,13 +249,8 @@ impl Switch {
 }
 
 impl Watcher for Switch {
-    fn call<T>(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        bytes: u64,
-        mut make: impl FnMut(u64) -> io::Result<T>,
-    ) -> io::Result<T> {
+    fn call<T>(&self, call: Call<'_>, mut make: impl FnMut(u64) -> io::Result<T>) -> io::Result<T> {
+        let Call { operation, path, bytes } = call;
         let code = match self.decide(operation, path) {
             None | Some(FaultKind::Error(EINTR) | FaultKind::ErrorAfter(EINTR)) => {
                 return make(bytes);

@@ -708,7 +708,7 @@ mod tests {
             }
             assert_eq!(found, whole);
         }
-        assert_eq!(env.read_bytes_max(), WINDOW_BYTES as u64);
+        assert_eq!(env.counts().read_bytes_max, WINDOW_BYTES as u64);
     }
 
     #[test]
