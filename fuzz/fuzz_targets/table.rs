@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|input: &[u8]| siftdb_fuzz::targets::table(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| siftdb_fuzz::run("table", input));

@@ -17,3 +17,8 @@ pub mod bundle;
 pub mod rng;
 #[path = "../../tests/it/support/seal.rs"]
 pub mod seal;
+
+/// Runs a target by its name.
+pub fn run(target: &str, input: &[u8]) {
+    targets::find(target).expect("a target of this name").run(input);
+}

@@ -46,7 +46,7 @@ fn arguments() -> Result<Arguments, String> {
 
 /// Runs one input; a failure is kept and reported.
 fn run(target: &Target, input: &[u8]) -> Result<watch::Cost, String> {
-    watch::run(target.name, input, target.run).map_err(|what| {
+    watch::run(target, input).map_err(|what| {
         let path = watch::save(target.name, input);
         format!("{}: {what}; the input is kept: {path}", target.name)
     })

@@ -5,6 +5,7 @@
 //! was there before it. A thread of its own waits for the end of each run, so that an endless loop
 //! is reported with its input.
 
+use crate::targets::Target;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::Mutex;
@@ -84,13 +85,13 @@ pub fn begin() {
 }
 
 /// Runs one input. The error says what it must not have done.
-pub fn run(target: &str, input: &[u8], body: fn(&[u8])) -> Result<Cost, String> {
+pub fn run(target: &Target, input: &[u8]) -> Result<Cost, String> {
     *RUNNING.lock().expect("no panic while it is held") =
-        Some((Instant::now(), target.into(), input.to_vec()));
+        Some((Instant::now(), target.name.into(), input.to_vec()));
     let (before, panics) = (LIVE.load(Ordering::Relaxed), PANICS.load(Ordering::Relaxed));
     PEAK.store(before, Ordering::Relaxed);
     let started = Instant::now();
-    let outcome = catch_unwind(AssertUnwindSafe(|| body(input)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| target.run(input)));
     let cost = Cost {
         bytes: PEAK.load(Ordering::Relaxed).saturating_sub(before),
         time: started.elapsed(),

@@ -113,7 +113,7 @@ impl WriteBatch {
         // 21: the kind, and two varint lengths of at most 10 bytes.
         let entry_bytes = key.len() + value.len() + 21;
         let bytes = self.bytes() + entry_bytes;
-        let breach = if key.len() > KEY_BYTES_MAX {
+        self.refused = if key.len() > KEY_BYTES_MAX {
             Some(format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len()))
         } else if value.len() > VALUE_BYTES_MAX {
             Some(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len()))
@@ -122,8 +122,7 @@ impl WriteBatch {
         } else {
             None
         };
-        if breach.is_some() {
-            self.refused = breach;
+        if self.refused.is_some() {
             return;
         }
         self.entries.reserve(entry_bytes);
@@ -178,11 +177,8 @@ impl<'a> DecodedBatch<'a> {
             return Err(format!("a write batch of keyspace {keyspace}; only 0 is supported"));
         }
         let batch = DecodedBatch { sequence, count, entries: decoder.rest() };
-        let mut found = 0u64;
         let mut iter = batch.iter();
-        while iter.next().is_some() {
-            found += 1;
-        }
+        let found = iter.by_ref().count() as u64;
         if !iter.decoder.is_empty() {
             return Err(format!("a write batch with a malformed entry: {found} of {count}"));
         }

@@ -34,17 +34,16 @@ impl DescriptorRetryEnv {
     }
 }
 
+fn is_shortage(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code))
+}
+
 impl DescriptorRetryEnv {
     fn with_descriptor<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut last_tries = LAST_TRIES;
         loop {
             match call() {
-                Err(error)
-                    if last_tries > 0
-                        && error
-                            .raw_os_error()
-                            .is_some_and(|code| NO_DESCRIPTOR.contains(&code)) =>
-                {
+                Err(error) if last_tries > 0 && is_shortage(&error) => {
                     if !evict_descriptors(self) {
                         last_tries -= 1;
                         std::thread::yield_now();

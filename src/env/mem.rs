@@ -265,7 +265,7 @@ impl WritableFile for MemWritable {
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
-        self.shared.run(Op::Sync { id: self.id }).map(drop)
+        self.sync_data()
     }
 }
 

@@ -74,9 +74,7 @@ impl Contents {
 
     fn write(&mut self, offset: u64, data: &Arc<[u8]>) -> io::Result<()> {
         let end = offset.checked_add(data.len() as u64).and_then(|end| usize::try_from(end).ok());
-        if end.is_none() {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+        end.ok_or(io::ErrorKind::FileTooLarge)?;
         let offset = offset as usize;
         let bytes_before = self.live.len();
         overwrite(Arc::make_mut(&mut self.live), offset, data);
@@ -185,9 +183,10 @@ impl Names {
 
     /// Why nothing is found at `path`.
     pub(crate) fn missing(&self, path: &Path) -> io::Error {
-        let through_file = path.ancestors().skip(1).any(|above| self.files.contains_key(above));
-        let kind = io::ErrorKind::NotFound;
-        if through_file { io::ErrorKind::NotADirectory } else { kind }.into()
+        match path.ancestors().skip(1).any(|above| self.files.contains_key(above)) {
+            true => io::ErrorKind::NotADirectory.into(),
+            false => io::ErrorKind::NotFound.into(),
+        }
     }
 
     /// Fails if no new name may be made at `path`.
@@ -348,12 +347,8 @@ impl Disk {
 
     fn sync_dir(&mut self, directory: &Path) -> io::Result<()> {
         self.live.expect_directory(directory)?;
-        let (settled, pending) = std::mem::take(&mut self.pending)
-            .into_iter()
-            .partition(|name| name.change.directory() == Some(directory));
-        self.pending = pending;
-        let settled: Vec<PendingName> = settled;
-        for name in settled {
+        let is_settled = |name: &mut PendingName| name.change.directory() == Some(directory);
+        for name in self.pending.extract_if(.., is_settled) {
             self.durable.apply(&name.change);
             self.ordered_through = self.ordered_through.max(name.order);
         }

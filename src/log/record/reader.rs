@@ -160,18 +160,14 @@ struct Fragment<'a> {
     payload: &'a [u8],
 }
 
-struct Fault {
-    offset: u64,
-    what: String,
-}
-
 /// The result of an attempt to read a record.
 enum Attempt {
     /// A record from and to these offsets; its payload is in the reader.
     Record(u64, u64),
     /// Only zeros are left.
     End,
-    Fault(Fault),
+    /// What is wrong at this offset.
+    Fault(u64, String),
 }
 
 impl RecordReader {
@@ -246,7 +242,7 @@ impl RecordReader {
                 Ok(Step::Record(Record { start, end, payload: &self.payload }))
             }
             Attempt::End => Ok(Step::End),
-            Attempt::Fault(Fault { offset, what }) => {
+            Attempt::Fault(offset, what) => {
                 // The next whole record bounds the bad place, and reading continues there.
                 let next = self.search(offset + 1)?;
                 let torn = self.is_torn(offset, next)?;
@@ -267,7 +263,7 @@ impl RecordReader {
             let inside = (position % PAGE) as usize;
             let rest = page.get(inside..).unwrap_or_default();
             let room = PAGE_BYTES - inside;
-            let fault = |what| Ok(Attempt::Fault(Fault { offset: position, what }));
+            let fault = |what| Ok(Attempt::Fault(position, what));
             if room <= FRAGMENT_HEADER_BYTES {
                 if !is_zero(rest) {
                     return fault("the unused end of a page is not zero".into());

@@ -118,8 +118,7 @@ fn walked(iter: Iter) -> u64 {
 pub fn lookups_find_exactly_what_was_published() {
     check("view, sequence, memtable filter", 3000, 8, || {
         let store = Store::new();
-        let mut found = Vec::new();
-        thread::scope(|scope| {
+        let found = thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for number in 1..=3 {
                     store.write(number);
@@ -135,7 +134,7 @@ pub fn lookups_find_exactly_what_was_published() {
             });
             writer.join().unwrap();
             flusher.join().unwrap();
-            found.extend(reader.join().unwrap());
+            reader.join().unwrap()
         });
         assert_eq!(store.get(KEYS[1]), 3);
         found
@@ -172,7 +171,6 @@ pub fn reads_load_their_view_before_the_sequence() {
 pub fn readers_see_batches_whole() {
     check("batches", 3000, 8, || {
         let store = Store::new();
-        let mut found = Vec::new();
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 store.write(1);
@@ -189,9 +187,8 @@ pub fn readers_see_batches_whole() {
             });
             writer.join().unwrap();
             flusher.join().unwrap();
-            found.extend(reader.join().unwrap());
-        });
-        found
+            reader.join().unwrap()
+        })
     });
 }
 
@@ -201,8 +198,7 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
     check("snapshots", 3000, 3, || {
         let store = Store::new();
         store.write(1);
-        let mut found = 0;
-        thread::scope(|scope| {
+        let found = thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for number in 2..=3 {
                     store.write(number);
@@ -232,7 +228,7 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
             store.compact();
             assert_eq!(number(snapshot.get(KEYS[1]).unwrap()), first, "it moved");
             assert_eq!(walked(snapshot.iter()), first, "it moved");
-            found = first;
+            first
         });
         assert_eq!(store.shared.snapshots.len(), 0);
         found
@@ -249,8 +245,7 @@ pub fn unreferenced_tables_are_removed() {
             store.switch();
             store.flush();
         }
-        let mut found = 0;
-        thread::scope(|scope| {
+        let found = thread::scope(|scope| {
             let jobs = scope.spawn(|| store.compact());
             let writer = scope.spawn(|| {
                 store.write(3);
@@ -265,7 +260,7 @@ pub fn unreferenced_tables_are_removed() {
             });
             jobs.join().unwrap();
             writer.join().unwrap();
-            found = reader.join().unwrap();
+            reader.join().unwrap()
         });
         assert_eq!(store.get(KEYS[0]), 3);
         remove_files(&store.shared);

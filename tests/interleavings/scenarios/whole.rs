@@ -55,8 +55,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
     check("closing", 1500, 4, || {
         let env = MemEnv::new();
         let db = open(&env);
-        let mut acknowledged = Vec::new();
-        thread::scope(|scope| {
+        let acknowledged = thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut acknowledged = Vec::new();
                 for n in 0..3u8 {
@@ -82,7 +81,7 @@ pub fn a_concurrent_close_keeps_acknowledged_writes() {
                 let there = iter.map(|entry| entry.unwrap().0.to_vec()).any(|key| key == [0]);
                 assert!(!there || snapshot.get([0]).unwrap().is_some());
             });
-            acknowledged = writer.join().unwrap();
+            writer.join().unwrap()
         });
         drop(db);
         assert_eq!(found(&open(&env)), acknowledged);
@@ -97,8 +96,7 @@ pub fn concurrent_reads_fail_or_keep_the_lock() {
         let db = open(&env);
         db.put("a", "v").unwrap();
         let is_locked = || env.lock(Path::new("/db/LOCK"), LockMode::Exclusive).is_err();
-        let mut answered = [false; 2];
-        thread::scope(|scope| {
+        let answered = thread::scope(|scope| {
             let iterates = scope.spawn(|| {
                 let mut iter = db.iter();
                 let answered = match iter.next() {
@@ -120,7 +118,7 @@ pub fn concurrent_reads_fail_or_keep_the_lock() {
                 answered
             });
             scope.spawn(|| db.close().unwrap());
-            answered = [iterates.join().unwrap(), looks.join().unwrap()];
+            [iterates.join().unwrap(), looks.join().unwrap()]
         });
         assert!(!is_locked(), "closed, and nothing reads");
         answered
