@@ -38,7 +38,7 @@ struct Parts {
     restarts: Vec<u32>,
     /// With `None` the block says that it has no hash index.
     fingerprints: Option<Vec<u8>>,
-    /// What trailers are written above.
+    /// The base: each trailer is written as its difference to it.
     base: u64,
     /// Bytes of each trailer.
     width: u8,

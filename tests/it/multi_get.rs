@@ -259,7 +259,7 @@ fn damage_never_changes_a_batchs_answers() {
                 (Err(error), Err(_)) => {
                     assert!(is_honest(&error) && error.is_corruption(), "{case}: {error}");
                     assert!(error.to_string().contains(".sst"), "{case}: {error}");
-                    // Keys of sound blocks are there.
+                    // A batch of the keys that a single lookup can read must succeed.
                     let sound = wanted.iter().filter(|key| db.get(key).is_ok());
                     assert!(db.multi_get(sound).is_ok(), "{case}");
                     refused += 1;
