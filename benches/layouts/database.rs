@@ -86,7 +86,7 @@ impl Plan {
         let home = Path::new(HOME);
         let live = live_tables(&shared, home).expect("manifest").expect("a database");
         let top_level_bytes = live.iter().map(|table| top_level(&shared, &table.path)).sum();
-        let facts = table_totals(&shared, home).expect("facts");
+        let facts = table_totals(&shared, &live).expect("facts");
         assert_eq!((live.len() as u64, facts.entries), (self.tables, self.keys));
         let keys = keys.into_iter().map(|(key, _)| key).collect();
         Database { env, keys, tables: self.tables, facts, top_level_bytes }

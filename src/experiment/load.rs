@@ -12,7 +12,7 @@
 //!    which is never full.
 //! 4. The rest is flushed in three parts without compaction.
 
-use crate::admin::inspect::live::live_tables;
+use crate::admin::inspect::live::LiveTable;
 use crate::admin::inspect::tables::table_facts;
 use crate::admin::inspect::text::TableFacts;
 use crate::base::error::{Error, Result};
@@ -95,15 +95,13 @@ pub fn level0(directory: &Path, options: &Options, keys: u64, tables: u64) -> Re
     Ok(db)
 }
 
-/// The facts of all tables of a closed database, added up.
+/// The facts of these tables, added up.
 ///
 /// # Errors
-/// No database is in `directory`, or a table of it cannot be read.
-pub fn table_totals(env: &Arc<dyn Env>, directory: &Path) -> Result<TableFacts> {
+/// A table cannot be read.
+pub fn table_totals(env: &Arc<dyn Env>, tables: &[LiveTable]) -> Result<TableFacts> {
     let mut total = TableFacts::default();
-    let no_database =
-        || Error::InvalidArgument { what: format!("no database in {}", directory.display()) };
-    for table in live_tables(env, directory)?.ok_or_else(no_database)? {
+    for table in tables {
         let facts = table_facts(env, &table.path)?;
         total.bytes += facts.bytes;
         total.entries += facts.entries;

@@ -8,7 +8,9 @@
 //! and their bytes are compared), and the keys of an act are the same in every column. A difference
 //! is a fault in the report and not an error, so that the figures are shown next to it.
 
+use crate::admin::inspect::live::live_tables;
 use crate::base::error::{Error, Result};
+use crate::base::levels::LEVELS;
 use crate::db::handle::Db;
 use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
@@ -107,11 +109,10 @@ pub fn run(
         return Err(Error::InvalidArgument { what });
     }
     let env = &settings.env;
-    match env.create_dir(&settings.directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::io("create_dir", &settings.directory, error));
-        }
-        _ => {}
+    if let Err(error) = env.create_dir(&settings.directory)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(Error::io("create_dir", &settings.directory, error));
     }
     load(settings, keys, progress)?;
     let mut open = Databases::new(settings)?;
@@ -189,14 +190,11 @@ impl<'a> Databases<'a> {
     }
 
     fn facts(&self, column: Column) -> Result<DatabaseFacts> {
-        let db = self.open(column, 0, 0.0)?;
-        let stats = db.stats();
-        db.close()?;
-        Ok(DatabaseFacts {
-            column,
-            tables: stats.levels.iter().map(|level| level.tables).collect(),
-            total: table_totals(&self.settings.env, &self.settings.database(column))?,
-        })
+        let env = &self.settings.env;
+        let live = live_tables(env, &self.settings.database(column))?.unwrap_or_default();
+        let mut tables = vec![0; LEVELS];
+        live.iter().for_each(|table| tables[table.level] += 1);
+        Ok(DatabaseFacts { column, tables, total: table_totals(env, &live)? })
     }
 
     fn filter_bytes(&self, column: Column) -> u64 {

@@ -8,7 +8,7 @@
 //! empty, so it is the one file that is not printed.
 
 use crate::admin::inspect::records::{dump_manifest, dump_wal};
-use crate::admin::inspect::tables::dump_table;
+use crate::admin::inspect::tables::{dump_table, end_words};
 use crate::admin::inspect::text::{DumpOptions, Printer, RecordSink};
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
@@ -64,16 +64,30 @@ fn dump_ours(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-    match name {
-        Some(FileName::Table(_)) => dump_table(env, path, options, printer),
-        Some(FileName::Wal(number)) => dump_wal(&**env, path, Some(number), options, printer),
-        Some(FileName::Manifest(number)) => dump_manifest(&**env, path, Some(number), printer),
-        Some(FileName::Current) => dump_current(env, path, printer),
-        Some(FileName::Stats) => dump_stats(env, path, printer),
-        Some(FileName::Lock | FileName::Temporary(_)) | None => {
-            by_contents(env, path, options, printer)
-        }
+    let kind = match name {
+        Some(FileName::Table(_)) => Kind::Table,
+        Some(FileName::Wal(number)) => Kind::Wal(Some(number)),
+        Some(FileName::Manifest(number)) => Kind::Manifest(Some(number)),
+        Some(FileName::Current) => Kind::Current,
+        Some(FileName::Stats) => Kind::Stats,
+        Some(FileName::Lock | FileName::Temporary(_)) | None => kind_of_contents(env, path)?,
+    };
+    match kind {
+        Kind::Table => dump_table(env, path, options, printer),
+        Kind::Wal(number) => dump_wal(&**env, path, number, options, printer),
+        Kind::Manifest(number) => dump_manifest(&**env, path, number, printer),
+        Kind::Current => dump_current(env, path, printer),
+        Kind::Stats => dump_stats(env, path, printer),
     }
+}
+
+/// What a file is, with its number if its name says one.
+enum Kind {
+    Table,
+    Wal(Option<u64>),
+    Manifest(Option<u64>),
+    Current,
+    Stats,
 }
 
 fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
@@ -101,42 +115,19 @@ fn dump_stats(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Res
     Ok(())
 }
 
-/// Prints a file that was renamed, by its magic number.
-fn by_contents(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    options: &DumpOptions,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
-    let io = |op| move |error| Error::io(op, path, error);
-    let file = env.open_random(path).map_err(io("open"))?;
-    let bytes = file.len().map_err(io("len"))?;
-    let word = |offset: u64| -> Result<[u8; 8]> {
-        let mut word = [0; 8];
-        file.read_exact_at(offset, &mut word).map_err(io("read"))?;
-        Ok(word)
-    };
-    if let Some(last) = bytes.checked_sub(8) {
-        let first = word(0)?;
-        if word(last)? == TABLE_MAGIC.to_le_bytes() {
-            return dump_table(env, path, options, printer);
-        }
-        if first == RecordFile::Wal.magic() {
-            return dump_wal(&**env, path, None, options, printer);
-        }
-        if first == RecordFile::Manifest.magic() {
-            return dump_manifest(&**env, path, None, printer);
-        }
-        if first == *stats_file::MAGIC {
-            return dump_stats(env, path, printer);
-        }
-        if first.starts_with(b"siftdb ") {
-            return dump_current(env, path, printer);
+/// The kind of a file that was renamed, by its first and last bytes.
+fn kind_of_contents(env: &Arc<dyn Env>, path: &Path) -> Result<Kind> {
+    match end_words(&**env, path)? {
+        Some([_, last]) if last == TABLE_MAGIC.to_le_bytes() => Ok(Kind::Table),
+        Some([first, _]) if first == RecordFile::Wal.magic() => Ok(Kind::Wal(None)),
+        Some([first, _]) if first == RecordFile::Manifest.magic() => Ok(Kind::Manifest(None)),
+        Some([first, _]) if first == *stats_file::MAGIC => Ok(Kind::Stats),
+        Some([first, _]) if first.starts_with(b"siftdb ") => Ok(Kind::Current),
+        _ => {
+            let what = "not a table, write-ahead log, manifest, CURRENT or STATS";
+            Err(Error::InvalidArgument { what: format!("{}: {what}", path.display()) })
         }
     }
-    let what =
-        format!("{}: not a table, write-ahead log, manifest, CURRENT or STATS", path.display());
-    Err(Error::InvalidArgument { what })
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ fn open(env: &dyn Env, path: &Path, named: Option<u64>) -> Result<(RecordReader,
 }
 
 fn print_header(
-    kind: &str,
     file: RecordFile,
     number: u64,
     reader: &mut RecordReader,
@@ -43,9 +42,9 @@ fn print_header(
         HeaderState::Torn => "header torn: a crash interrupted writing it".into(),
         HeaderState::Bad(bad) => reason(&bad),
     };
-    let record = match file {
-        RecordFile::Wal => "log",
-        RecordFile::Manifest => "manifest",
+    let (record, kind) = match file {
+        RecordFile::Wal => ("log", "write-ahead log"),
+        RecordFile::Manifest => ("manifest", "manifest"),
     };
     let fields = [
         ("number", number.into()),
@@ -54,15 +53,6 @@ fn print_header(
     ];
     let line = format_args!("{kind} {number}, {} B, {state}", reader.file_bytes());
     printer.record(record, &fields, line)
-}
-
-/// The fields of a bad place.
-fn damage_fields<'a>(
-    offset: u64,
-    state: &'a str,
-    what: &'a str,
-) -> [(&'static str, DumpValue<'a>); 3] {
-    [("offset", offset.into()), ("state", DumpValue::Text(state)), ("what", DumpValue::Text(what))]
 }
 
 fn reason(bad: &Undecodable) -> String {
@@ -84,7 +74,7 @@ pub(crate) fn dump_wal(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let (mut reader, number) = open(env, path, named)?;
-    print_header("write-ahead log", RecordFile::Wal, number, &mut reader, printer)?;
+    print_header(RecordFile::Wal, number, &mut reader, printer)?;
     let mut left = options.entries_max;
     let mut printed = Ok(());
     let mut is_cut = false;
@@ -128,12 +118,12 @@ fn print_item(
         WalItem::Bad(bad) => {
             let state = if bad.torn { "torn" } else { "damaged" };
             let line = format_args!("{start:>10}  {state}: {}", bad.what);
-            printer.record("damage", &damage_fields(start, state, &bad.what), line)
+            printer.damage(start, state, &bad.what, line)
         }
         WalItem::Undecodable(bad) => {
             let what = reason(bad);
             let line = format_args!("{start:>10}..{end}  {what}");
-            printer.record("damage", &damage_fields(start, "damaged", &what), line)
+            printer.damage(start, "damaged", &what, line)
         }
         WalItem::Record(record) => {
             let synced = record.synced_through;
@@ -210,17 +200,16 @@ pub(crate) fn dump_manifest(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let (mut reader, number) = open(env, path, named)?;
-    print_header("manifest", RecordFile::Manifest, number, &mut reader, printer)?;
+    print_header(RecordFile::Manifest, number, &mut reader, printer)?;
     let mut printed = Ok(());
     manifest::visit(env, path, number, &mut |offset, edit| {
         if printed.is_ok() {
             printed = match edit {
                 Ok(edit) => print_edit(offset, &edit, printer),
-                Err(what) => printer.record(
-                    "damage",
-                    &damage_fields(offset, "damaged", &what.to_string()),
-                    format_args!("{offset:>10}  not an edit: {what}"),
-                ),
+                Err(what) => {
+                    let line = format_args!("{offset:>10}  not an edit: {what}");
+                    printer.damage(offset, "damaged", &what.to_string(), line)
+                }
             };
         }
     })?;
@@ -255,7 +244,7 @@ pub(crate) fn dump_manifest(
         Some(part) => {
             let (offset, what) = (part.offset, part.what);
             let line = format_args!("dropped at the end: byte {offset}: {what}");
-            printer.record("damage", &damage_fields(offset, "torn", &what), line)
+            printer.damage(offset, "torn", &what, line)
         }
         None => Ok(()),
     }

@@ -39,21 +39,28 @@ fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Table> {
 /// Replaces damage by `UnsupportedFormat` if the file has the magic number at neither end: then it
 /// is no table.
 fn or_no_table(env: &dyn Env, path: &Path, error: Error) -> Error {
-    let has_magic = || -> std::io::Result<bool> {
-        let file = env.open_random(path)?;
-        let Some(last) = file.len()?.checked_sub(8) else { return Ok(false) };
-        let [mut first_word, mut last_word] = [[0; 8]; 2];
-        file.read_exact_at(0, &mut first_word)?;
-        file.read_exact_at(last, &mut last_word)?;
-        let magic = TABLE_MAGIC.to_le_bytes();
-        Ok(first_word == magic || last_word == magic)
+    let is_table = |words: Result<Option<[[u8; 8]; 2]>>| match words {
+        Ok(words) => words.is_some_and(|words| words.contains(&TABLE_MAGIC.to_le_bytes())),
+        Err(_) => true,
     };
     match foreign_or(env, path, error) {
-        Error::Corruption { path, .. } if matches!(has_magic(), Ok(false)) => {
+        Error::Corruption { path, .. } if !is_table(end_words(env, &path)) => {
             Error::UnsupportedFormat { path, what: "not a siftdb table".into() }
         }
         error => error,
     }
+}
+
+/// The first and the last eight bytes of a file; `None` if it is shorter.
+pub(crate) fn end_words(env: &dyn Env, path: &Path) -> Result<Option<[[u8; 8]; 2]>> {
+    let io = |op| move |error| Error::io(op, path, error);
+    let file = env.open_random(path).map_err(io("open"))?;
+    let Some(last) = file.len().map_err(io("len"))?.checked_sub(8) else { return Ok(None) };
+    let mut words = [[0; 8]; 2];
+    for (offset, word) in [0, last].into_iter().zip(&mut words) {
+        file.read_exact_at(offset, word).map_err(io("read"))?;
+    }
+    Ok(Some(words))
 }
 
 /// The facts of the table at `path`; reads footer, metaindex, properties and index.

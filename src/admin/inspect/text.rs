@@ -137,6 +137,19 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Prints or hands out a bad place: what is wrong at `offset`, whether it is torn or damaged.
+    pub(crate) fn damage(
+        &mut self,
+        offset: u64,
+        state: &str,
+        what: &str,
+        line: fmt::Arguments<'_>,
+    ) -> Result<()> {
+        let (state, what) = (DumpValue::Text(state), DumpValue::Text(what));
+        let fields = [("offset", offset.into()), ("state", state), ("what", what)];
+        self.record("damage", &fields, line)
+    }
+
     /// Prints one entry, or a deletion.
     pub(crate) fn entry(
         &mut self,

@@ -71,12 +71,12 @@ impl Drop for Bar {
 
 /// Does `work` on `db` with a bar of bytes. `done` computes the finished part of `total` from the
 /// counters since the start.
-pub fn watched<T: Send>(
+pub fn watched<T>(
     name: &'static str,
     db: &Db,
     total: u64,
-    done: impl Fn(&Stats) -> u64,
-    work: impl FnOnce(&Db) -> T + Send,
+    done: impl Fn(&Stats) -> u64 + Send,
+    work: impl FnOnce(&Db) -> T,
 ) -> T {
     if !std::io::stderr().is_terminal() {
         return work(db);
@@ -84,19 +84,13 @@ pub fn watched<T: Send>(
     let bar = Bar::bytes(name, Some(total));
     let before = db.stats();
     std::thread::scope(|scope| {
-        let (ended, end) = sync_channel::<()>(0);
-        let worker = scope.spawn(move || {
-            // Dropped at the end, also by a panic, which wakes the loop.
-            let _ended = ended;
-            work(db)
+        // Dropped at the end, also by a panic, which ends the loop.
+        let (_working, end) = sync_channel::<()>(0);
+        scope.spawn(move || {
+            while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                bar.set(done(&db.stats().since(&before)).min(total));
+            }
         });
-        while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-            bar.set(done(&db.stats().since(&before)).min(total));
-        }
-        bar.clear();
-        match worker.join() {
-            Ok(answer) => answer,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        work(db)
     })
 }

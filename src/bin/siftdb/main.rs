@@ -120,10 +120,37 @@ enum Command {
     Repair(repair::Repair),
     /// Report, advise, rebuild and measure filters; see `siftdb filter --help`
     #[command(subcommand)]
-    Filter(filter::Filter),
+    Filter(Filter),
     /// Print and check single files, without opening the database
     #[command(subcommand)]
-    Sst(sst::Sst),
+    Sst(Sst),
+}
+
+#[derive(Subcommand)]
+enum Filter {
+    /// Print the filters of a database, their counters, and what is wrong with them
+    Stats(filter::stats::Stats),
+    /// Divide memory for filters over the levels, with expected false positives
+    Advise(filter::advise::Advise),
+    /// Rewrite tables whose filter differs from the arguments
+    ///
+    /// Tables get a built-in filter of whole keys. Custom filter policies and prefix extractors
+    /// cannot be named on the command line; a program restores them with `Db::rebuild_filters`.
+    Rebuild(filter::rebuild::Rebuild),
+    /// Compute size and rate of filters by encoding, for given bits or rate; needs no database
+    Sim(filter::sim::Sim),
+    /// Measure filters of every encoding: time, space, false positives
+    Bench(filter::bench::Bench),
+}
+
+#[derive(Subcommand)]
+enum Sst {
+    /// Print the layout of a table: its blocks, offsets and sizes
+    Layout(sst::Layout),
+    /// Print a table, a write-ahead log, a manifest or CURRENT as text
+    Dump(sst::Dump),
+    /// Check every byte of a table, or of all tables of a database
+    Verify(sst::Verify),
 }
 
 fn main() -> ExitCode {
@@ -145,8 +172,14 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(output),
         Command::Verify(command) => command.run(output),
         Command::Repair(command) => command.run(output),
-        Command::Filter(command) => command.run(output),
-        Command::Sst(command) => command.run(output),
+        Command::Filter(Filter::Stats(command)) => command.run(output),
+        Command::Filter(Filter::Advise(command)) => command.run(output),
+        Command::Filter(Filter::Rebuild(command)) => command.run(output),
+        Command::Filter(Filter::Sim(command)) => command.run(output),
+        Command::Filter(Filter::Bench(command)) => command.run(output),
+        Command::Sst(Sst::Layout(command)) => command.run(output),
+        Command::Sst(Sst::Dump(command)) => command.run(output),
+        Command::Sst(Sst::Verify(command)) => command.run(output),
     };
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,

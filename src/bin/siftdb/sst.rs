@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::json::{bytes_field, error_json, fields, joined, list, path_field};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 use siftdb::Error;
 use siftdb::env::{DiskEnv, Env, FileKind};
@@ -19,16 +19,6 @@ use siftdb::inspect::{self, DumpRecord, DumpValue, LiveTable, TableFacts, Unchec
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-#[derive(Subcommand)]
-pub enum Sst {
-    /// Print the layout of a table: its blocks, offsets and sizes
-    Layout(Layout),
-    /// Print a table, a write-ahead log, a manifest or CURRENT as text
-    Dump(Dump),
-    /// Check every byte of a table, or of all tables of a database
-    Verify(Verify),
-}
 
 /// The fields of [`facts_json`].
 macro_rules! facts_help {
@@ -112,25 +102,15 @@ fn disk() -> Arc<dyn Env> {
     Arc::new(DiskEnv::new())
 }
 
-impl Sst {
-    pub fn run(self, output: Output) -> Outcome<Shown> {
-        match self {
-            Sst::Layout(command) => command.run(output),
-            Sst::Dump(command) => command.run(output),
-            Sst::Verify(command) => command.run(output),
-        }
-    }
-}
-
 impl Layout {
-    fn run(self, output: Output) -> Outcome<Shown> {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let facts = inspect::table_facts(&disk(), &self.file)?;
         output.show(facts_json(&facts), |out| inspect::layout(&disk(), &self.file, out))
     }
 }
 
 impl Dump {
-    fn run(self, output: Output) -> Outcome<Shown> {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let mut options = inspect::DumpOptions::default();
         options.block = self.block;
         options.entries_max = self.limit.unwrap_or(u64::MAX);
@@ -158,55 +138,52 @@ fn record_json(record: &DumpRecord<'_>) -> Value {
     })
 }
 
-/// The result of a check. No facts and no error: a running database has replaced the table.
-pub type Checked = Result<Option<TableFacts>, Error>;
+/// A table, and the result of its check.
+pub type Checked = (PathBuf, Result<TableFacts, Error>);
 
 impl Verify {
-    fn run(self, output: Output) -> Outcome<Shown> {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
         let (env, path) = (disk(), &self.path);
         let metadata = env.metadata(path).map_err(|source| Failure::io(path, source))?;
         if metadata.kind != FileKind::Directory {
-            let checked = inspect::verify_table(&env, path).map(Some);
-            return print(vec![(path.clone(), checked)], None, output);
+            let checked = inspect::verify_table(&env, path);
+            return print(&[(path.clone(), checked)], None, output);
         }
         let no_database = || Failure::no_database(path, None);
         let tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
         let checked = check_tables(&env, tables);
         let unchecked = inspect::unchecked_logs(&env, path)?;
-        print(checked, Some(unchecked), output)
+        print(&checked, Some(unchecked), output)
     }
 }
 
-/// Checks tables one by one, with a progress bar.
-pub fn check_tables(env: &Arc<dyn Env>, tables: Vec<LiveTable>) -> Vec<(PathBuf, Checked)> {
+/// Checks tables one by one, with a progress bar. Leaves out those that a running database replaced
+/// in the meantime.
+pub fn check_tables(env: &Arc<dyn Env>, tables: Vec<LiveTable>) -> Vec<Checked> {
     let bar = Bar::bytes("verify", Some(tables.iter().map(|table| table.bytes).sum()));
     let check = |table: LiveTable| {
         let checked = inspect::verify_live_table(env, &table);
         bar.add(table.bytes);
-        (table.path, checked)
+        checked.transpose().map(|checked| (table.path, checked))
     };
-    tables.into_iter().map(check).collect()
+    tables.into_iter().filter_map(check).collect()
 }
 
-fn print(
-    checked: Vec<(PathBuf, Checked)>,
-    unchecked: Option<UncheckedLogs>,
-    output: Output,
-) -> Outcome<Shown> {
-    let checked: Vec<_> =
-        checked.into_iter().filter(|(_, checked)| !matches!(checked, Ok(None))).collect();
-    let bad = checked.iter().filter(|(_, checked)| checked.is_err()).count();
+fn print(checked: &[Checked], unchecked: Option<UncheckedLogs>, output: Output) -> Outcome<Shown> {
+    let failures: Vec<Error> =
+        checked.iter().filter_map(|(_, checked)| checked.clone().err()).collect();
+    let bad = failures.len();
     let json = json!({
         "sound": bad == 0,
         "in_use": unchecked.as_ref().map(|unchecked| unchecked.in_use),
         "unchecked_logs": unchecked.as_ref().map(|unchecked| {
             json!({ "logs": unchecked.logs, "log_entries": unchecked.entries })
         }),
-        "tables": list(&checked, table_json),
+        "tables": list(checked, table_json),
     });
     let shown = output.show(json, |out| {
-        for (path, checked) in &checked {
-            if let Ok(Some(facts)) = checked {
+        for (path, checked) in checked {
+            if let Ok(facts) = checked {
                 let blocks = counted(facts.data_blocks, "data block");
                 let entries = counted_entries(facts.entries);
                 writeln!(out, "{}: ok, {entries} in {blocks}", path.display())?;
@@ -221,7 +198,6 @@ fn print(
         }
         print_unchecked(rest, out)
     })?;
-    let failures: Vec<Error> = checked.into_iter().filter_map(|(_, one)| one.err()).collect();
     if failures.is_empty() { Ok(shown) } else { Err(Failure::damage(&failures)) }
 }
 
@@ -241,14 +217,13 @@ fn print_unchecked(unchecked: UncheckedLogs, out: &mut dyn Write) -> std::io::Re
     writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")
 }
 
-fn table_json((path, checked): &(PathBuf, Checked)) -> Value {
-    let facts = checked.as_ref().ok().and_then(Option::as_ref);
+fn table_json((path, checked): &Checked) -> Value {
     joined([
         path_field("path", path),
         json!({
             "ok": checked.is_ok(),
             "error": checked.as_ref().err().map(error_json),
-            "table": facts.map(facts_json),
+            "table": checked.as_ref().ok().map(facts_json),
         }),
     ])
 }

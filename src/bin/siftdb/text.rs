@@ -29,27 +29,22 @@ pub fn write_log_note(out: &mut dyn Write, log_entries: u64) -> std::io::Result<
 
 /// Seconds since 1970 as a date and a time of day (UTC), by the proleptic Gregorian calendar.
 pub fn date(unix_seconds: u64) -> String {
-    let (mut days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    // Whole cycles of 400 years first, so that no stored number makes the loop long.
-    let mut year = 1970 + 400 * (days / 146_097);
-    days %= 146_097;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
+    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Days since 1 March of the year 0. Years that begin in March have the leap day at their end.
+    let days = days + 719_468;
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    // Leap days of the cycle of 400 years before this day do not count for the year.
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // From March on, five months have 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month {
+        0..10 => (400 * cycle + year, month + 3),
+        _ => (400 * cycle + year + 1, month - 9),
+    };
     let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", days + 1)
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
 /// `argument` as a word for the shell.

@@ -76,7 +76,6 @@ fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
     for (_, checked) in check_tables(&env, tables) {
         match checked {
             Ok(facts) => {
-                let facts = facts.unwrap_or_default();
                 report.entries += facts.entries;
                 report.data_blocks += facts.data_blocks;
             }
