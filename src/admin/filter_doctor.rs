@@ -115,7 +115,8 @@ fn tables_of(count: u64) -> String {
     if count == 1 { "1 table".into() } else { format!("{count} tables") }
 }
 
-fn percent(rate: f64) -> String {
+/// A share in percent with three decimals.
+pub(crate) fn percent(rate: f64) -> String {
     format!("{:.3} %", 100.0 * rate)
 }
 

@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::levels::LEVELS;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
-use crate::jobs::compact::filter_budget;
+use crate::jobs::compact::filter_budget::wanted_filters;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
@@ -149,16 +149,14 @@ impl FilterReport {
     pub fn groups(&self, level: usize) -> Vec<FilterGroup> {
         let mut groups: Vec<FilterGroup> = Vec::new();
         for table in self.level(level) {
-            let place = groups.iter().position(|group| is_alike(&group.like, table));
-            let group = match place.and_then(|place| groups.get_mut(place)) {
-                Some(group) => group,
-                None => {
-                    groups.push(FilterGroup { like: table.clone(), ..FilterGroup::default() });
-                    let Some(last) = groups.last_mut() else { continue };
-                    last.expected_fpr = table.expected_fpr.map(|_| 0.0);
-                    last
-                }
-            };
+            let known = groups.iter().position(|group| is_alike(&group.like, table));
+            if known.is_none() {
+                let expected_fpr = table.expected_fpr.map(|_| 0.0);
+                let like = table.clone();
+                groups.push(FilterGroup { like, expected_fpr, ..FilterGroup::default() });
+            }
+            let place = known.unwrap_or(groups.len() - 1);
+            let group = &mut groups[place];
             let keys = (group.keys + table.keys).max(1) as f64;
             group.expected_fpr = group
                 .expected_fpr
@@ -180,9 +178,8 @@ impl FilterReport {
 }
 
 fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
-    one.policy == other.policy
-        && one.encoding == other.encoding
-        && one.layout == other.layout
+    let kind = [&one.policy, &one.encoding, &one.layout];
+    kind == [&other.policy, &other.encoding, &other.layout]
         && one.asked_bits_per_key == other.asked_bits_per_key
 }
 
@@ -253,13 +250,16 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
                 0 => top.get(place).copied().unwrap_or(1.0),
                 _ => handle.meta.entries as f64 / entries.max(1) as f64,
             };
-            tables.push(FilterFacts { lookup_share, ..facts_of(level, handle, wanted) });
+            tables.push(FilterFacts {
+                lookup_share,
+                ..facts_of(shared, level, wanted.as_ref(), handle)
+            });
         }
     }
     let capacity = shared.cache.capacity_bytes() as f64;
     FilterReport {
         tables,
-        wanted: wanted.iter().map(|wanted| wanted.filter.as_ref().map(described)).collect(),
+        wanted: wanted.iter().map(|wanted| wanted.as_ref().map(described)).collect(),
         stats: stats_report::stats(shared),
         pinned_bytes_max: (capacity * shared.options.filter_pinned_share) as u64,
         budget_bytes: shared.options.filter_budget(),
@@ -273,40 +273,39 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
 pub(crate) fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
     let mut numbers = Vec::new();
     for (level, wanted) in wanted_filters(shared, version).iter().enumerate() {
-        let handles = version.level(level).iter().filter(|handle| wanted.differs_from(handle));
-        numbers.extend(handles.map(|handle| handle.meta.number));
+        let handles = version.level(level).iter();
+        let differing = handles.filter(|handle| differs(shared, level, wanted.as_ref(), handle));
+        numbers.extend(differing.map(|handle| handle.meta.number));
     }
     numbers
 }
 
-/// The filter that a table of one level would get now.
-struct Wanted {
-    filter: Option<TableFilter>,
-    /// Bits come from a budget, so they change a little with every flush and compaction.
-    is_of_budget: bool,
+/// Whether a table of `level` has another filter than the `wanted` one.
+fn differs(
+    shared: &Shared,
+    level: usize,
+    wanted: Option<&TableFilter>,
+    handle: &TableHandle,
+) -> bool {
+    let properties = handle.table.properties();
+    let Some(filter) = wanted else { return !properties.filter_policy.is_empty() };
+    let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
+    // Bits from a budget change a little with every flush and compaction.
+    let tolerance = if shares_budget(shared, level) { wants / 4 } else { 0 };
+    !filter.is_alike(properties) || has.abs_diff(wants) > tolerance
 }
 
-impl Wanted {
-    fn differs_from(&self, handle: &TableHandle) -> bool {
-        let properties = handle.table.properties();
-        let Some(filter) = &self.filter else { return !properties.filter_policy.is_empty() };
-        let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
-        let tolerance = if self.is_of_budget { wants / 4 } else { 0 };
-        !filter.is_alike(properties) || has.abs_diff(wants) > tolerance
-    }
+/// Whether the bytes of filters at `level` come from a budget.
+fn shares_budget(shared: &Shared, level: usize) -> bool {
+    shared.options.filter_of_level(level).memory_bytes.is_some()
 }
 
-/// One entry a level.
-fn wanted_filters(shared: &Shared, version: &Version) -> Vec<Wanted> {
-    let filters = filter_budget::wanted_filters(shared, version);
-    let wanted = filters.into_iter().enumerate().map(|(level, filter)| Wanted {
-        filter,
-        is_of_budget: shared.options.filter_of_level(level).memory_bytes.is_some(),
-    });
-    wanted.collect()
-}
-
-fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts {
+fn facts_of(
+    shared: &Shared,
+    level: usize,
+    wanted: Option<&TableFilter>,
+    handle: &TableHandle,
+) -> FilterFacts {
     let properties = handle.table.properties();
     let millibits = properties.filter_millibits_per_key;
     FilterFacts {
@@ -323,8 +322,8 @@ fn facts_of(level: usize, handle: &TableHandle, wanted: &Wanted) -> FilterFacts 
         bytes: properties.filter_bytes,
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
-        shares_budget: wanted.is_of_budget,
-        differs: wanted.differs_from(handle),
+        shares_budget: shares_budget(shared, level),
+        differs: differs(shared, level, wanted, handle),
         damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
             offset: handle.table.filter_offset(),
             what: "it was damaged when it was last read".into(),

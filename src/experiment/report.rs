@@ -4,7 +4,8 @@
 //! prints the report, or its fields as JSON. Counts are exact and equal for equal keys and seed;
 //! times are not. A table leaves out rows without content. A dash means "does not apply".
 
-use crate::admin::inspect::text::TableFacts;
+use crate::admin::filter_doctor::percent;
+use crate::admin::inspect::text::{TableFacts, by_level};
 use crate::base::stats::text::bytes;
 use crate::experiment::probe::Measurement;
 use crate::options::filter::Filter;
@@ -73,12 +74,6 @@ impl Column {
     #[must_use]
     pub fn filters(self) -> bool {
         self.asks_filters() && self != Column::NoFilter
-    }
-}
-
-impl fmt::Display for Column {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -161,13 +156,8 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(one) = self.databases.last() {
-            let levels: Vec<String> = (0..)
-                .zip(&one.tables)
-                .filter(|(_, tables)| **tables > 0)
-                .map(|(level, tables)| format!("L{level} {tables}"))
-                .collect();
             let (blocks, data) = (one.total.data_blocks, bytes(one.total.data_bytes));
-            let levels = levels.join(", ");
+            let levels = by_level(one.tables.iter().copied());
             writeln!(f, "each database: {blocks} data blocks, {data}; tables {levels}")?;
         }
         let filters: Vec<String> = self
@@ -178,7 +168,7 @@ impl fmt::Display for Report {
                 let (filter_bytes, entries) = (database.total.filter_bytes, database.total.entries);
                 let bits = 8.0 * filter_bytes as f64 / entries.max(1) as f64;
                 let stored = bytes(filter_bytes);
-                format!("{} {stored} ({bits:.1} bits a key)", database.column)
+                format!("{} {stored} ({bits:.1} bits a key)", database.column.name())
             })
             .collect();
         writeln!(f, "filters: {}", filters.join(", "))?;
@@ -222,7 +212,7 @@ fn write_act(f: &mut fmt::Formatter<'_>, number: u32, act: &Act) -> fmt::Result 
     writeln!(f, "{number}  {} (cache {})", act.kind.name(), bytes(act.cache_bytes))?;
     write!(f, "   {:<28}", "")?;
     for (column, _) in &act.columns {
-        write!(f, "{column:>15}")?;
+        write!(f, "{:>15}", column.name())?;
     }
     writeln!(f)?;
     for (name, cell) in ROWS {
@@ -250,10 +240,6 @@ fn write_act(f: &mut fmt::Formatter<'_>, number: u32, act: &Act) -> fmt::Result 
 
 fn decimal(measured: &Measurement, count: u64) -> String {
     format!("{:.3}", measured.per_lookup(count))
-}
-
-fn percent(rate: f64) -> String {
-    format!("{:.3} %", 100.0 * rate)
 }
 
 fn size(measured: &Measurement, count: u64) -> String {

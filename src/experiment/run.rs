@@ -115,7 +115,9 @@ pub fn run(
         return Err(Error::io("create_dir", &settings.directory, error));
     }
     load(settings, keys, progress)?;
-    let mut open = Databases::new(settings)?;
+    let env = Arc::new(CountingEnv::new(Arc::clone(env)));
+    let databases = Column::DATABASES.into_iter().map(|column| facts(settings, column));
+    let open = Databases { settings, env, databases: databases.collect::<Result<_>>()? };
     let mut faults = open.differences();
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
     let present = keys.present(settings.lookups, settings.seed ^ 0x9e5e);
@@ -135,12 +137,13 @@ pub fn run(
     for (kind, keys, cache_bytes) in plan {
         let act = open.act(kind, keys, cache_bytes, &mut looked_up)?;
         for (column, measured) in &act.columns {
-            let named = |fault: &String| format!("{}: {column}: {fault}", kind.name());
+            let place = format!("{}: {}", kind.name(), column.name());
+            let named = |fault: &String| format!("{place}: {fault}");
             faults.extend(measured.faults.iter().map(named));
         }
         acts.push(act);
     }
-    Ok(Report { databases: std::mem::take(&mut open.databases), acts, faults })
+    Ok(Report { databases: open.databases, acts, faults })
 }
 
 fn load(settings: &Settings, keys: &KeySet, progress: &mut dyn FnMut(Progress)) -> Result<()> {
@@ -160,6 +163,14 @@ fn load(settings: &Settings, keys: &KeySet, progress: &mut dyn FnMut(Progress)) 
     Ok(())
 }
 
+/// The facts of the closed database of `column`.
+fn facts(settings: &Settings, column: Column) -> Result<DatabaseFacts> {
+    let live = live_tables(&settings.env, &settings.database(column))?.unwrap_or_default();
+    let mut tables = vec![0; LEVELS];
+    live.iter().for_each(|table| tables[table.level] += 1);
+    Ok(DatabaseFacts { column, tables, total: table_totals(&settings.env, &live)? })
+}
+
 /// The loaded databases, ready to be probed.
 struct Databases<'a> {
     settings: &'a Settings,
@@ -167,17 +178,7 @@ struct Databases<'a> {
     databases: Vec<DatabaseFacts>,
 }
 
-impl<'a> Databases<'a> {
-    fn new(settings: &'a Settings) -> Result<Self> {
-        let env = Arc::new(CountingEnv::new(Arc::clone(&settings.env)));
-        let mut open = Databases { settings, env, databases: Vec::new() };
-        for column in Column::DATABASES {
-            let facts = open.facts(column)?;
-            open.databases.push(facts);
-        }
-        Ok(open)
-    }
-
+impl Databases<'_> {
     fn open(&self, column: Column, cache_bytes: u64, pinned_share: f64) -> Result<Db> {
         Options::new()
             .env(Arc::clone(&self.env) as Arc<dyn Env>)
@@ -187,14 +188,6 @@ impl<'a> Databases<'a> {
             .block_cache_bytes(cache_bytes)
             .filter_pinned_share(pinned_share)
             .open(self.settings.database(column))
-    }
-
-    fn facts(&self, column: Column) -> Result<DatabaseFacts> {
-        let env = &self.settings.env;
-        let live = live_tables(env, &self.settings.database(column))?.unwrap_or_default();
-        let mut tables = vec![0; LEVELS];
-        live.iter().for_each(|table| tables[table.level] += 1);
-        Ok(DatabaseFacts { column, tables, total: table_totals(env, &live)? })
     }
 
     fn filter_bytes(&self, column: Column) -> u64 {
@@ -214,7 +207,8 @@ impl<'a> Databases<'a> {
             .filter(|facts| held(facts) != held(first))
             .map(|facts| {
                 let (one, other) = (held(first), held(facts));
-                format!("{} and {} differ: {one:?}, {other:?}", first.column, facts.column)
+                let names = [first, facts].map(|facts| facts.column.name());
+                format!("{} and {} differ: {one:?}, {other:?}", names[0], names[1])
             })
             .collect()
     }

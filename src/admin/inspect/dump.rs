@@ -37,8 +37,7 @@ pub fn dump(
     options: &DumpOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let dumped = dump_ours(env, path, options, &mut Printer::new(out));
-    dumped.map_err(|error| foreign_or(&**env, path, error))
+    dump_to(env, path, options, &mut Printer::Text(out))
 }
 
 /// As [`dump()`], but calls `sink` with each record as data: blocks and entries of a table, batches
@@ -53,11 +52,10 @@ pub fn dump_records(
     options: &DumpOptions,
     sink: RecordSink<'_>,
 ) -> Result<()> {
-    let dumped = dump_ours(env, path, options, &mut Printer::of_records(sink));
-    dumped.map_err(|error| foreign_or(&**env, path, error))
+    dump_to(env, path, options, &mut Printer::Records(sink))
 }
 
-fn dump_ours(
+fn dump_to(
     env: &Arc<dyn Env>,
     path: &Path,
     options: &DumpOptions,
@@ -72,13 +70,14 @@ fn dump_ours(
         Some(FileName::Stats) => Kind::Stats,
         Some(FileName::Lock | FileName::Temporary(_)) | None => kind_of_contents(env, path)?,
     };
-    match kind {
+    let dumped = match kind {
         Kind::Table => dump_table(env, path, options, printer),
         Kind::Wal(number) => dump_wal(&**env, path, number, options, printer),
         Kind::Manifest(number) => dump_manifest(&**env, path, number, printer),
         Kind::Current => dump_current(env, path, printer),
         Kind::Stats => dump_stats(env, path, printer),
-    }
+    };
+    dumped.map_err(|error| foreign_or(&**env, path, error))
 }
 
 /// What a file is, with its number if its name says one.

@@ -7,7 +7,7 @@
 //! damage as its error at the end. A torn place is no damage, because a crash can cause it. Whether
 //! recovery would accept a log depends on the other logs and the manifest, and is not decided here.
 
-use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, quoted};
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, by_level, quoted};
 use crate::base::error::Result;
 use crate::base::key::user_key;
 use crate::base::write_batch::DecodedBatch;
@@ -215,13 +215,9 @@ pub(crate) fn dump_manifest(
     })?;
     printed?;
     let state = manifest::replay_file(env, path, number)?;
-    let tables: Vec<String> = (0..)
-        .zip(&state.levels)
-        .filter(|(_, files)| !files.is_empty())
-        .map(|(level, files)| format!("L{level} {}", files.len()))
-        .collect();
-    let tables = if tables.is_empty() { "none".into() } else { tables.join(", ") };
-    let count = state.levels.iter().map(|files| files.len() as u64).sum::<u64>();
+    let counts = state.levels.iter().map(|files| files.len() as u64);
+    let (count, tables) = (counts.clone().sum::<u64>(), by_level(counts));
+    let tables = if tables.is_empty() { "none" } else { &tables };
     let fields = [
         ("tables", count.into()),
         ("first_log", state.facts.log_number.into()),

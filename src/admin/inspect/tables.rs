@@ -114,7 +114,7 @@ fn facts_of(table: &Table) -> TableFacts {
 /// # Errors
 /// As for [`table_facts`], and of the output.
 pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()> {
-    print_layout(&open(env, path)?, &mut Printer::new(out))
+    print_layout(&open(env, path)?, &mut Printer::Text(out))
 }
 
 /// Prints layout, filters and entries of the table at `path`.

@@ -94,33 +94,19 @@ impl From<u64> for DumpValue<'_> {
 /// The function that gets each record.
 pub type RecordSink<'a> = &'a mut dyn FnMut(&DumpRecord<'_>) -> io::Result<()>;
 
-enum Sink<'a> {
+/// Prints a dump as text, or passes it on as records. A failed write is an `Io` error with the
+/// operation `print`.
+pub(crate) enum Printer<'a> {
     Text(&'a mut dyn Write),
     Records(RecordSink<'a>),
 }
 
-/// Prints a dump as text, or hands it out as records. A failed write is an `Io` error with the
-/// operation `print`.
-pub(crate) struct Printer<'a> {
-    sink: Sink<'a>,
-}
-
-impl<'a> Printer<'a> {
-    /// Prints text to `out`.
-    pub(crate) fn new(out: &'a mut dyn Write) -> Self {
-        Printer { sink: Sink::Text(out) }
-    }
-
-    /// Hands records to `sink`.
-    pub(crate) fn of_records(sink: RecordSink<'a>) -> Self {
-        Printer { sink: Sink::Records(sink) }
-    }
-
+impl Printer<'_> {
     /// Prints one line of text that belongs to no record.
     pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
-        match &mut self.sink {
-            Sink::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
-            Sink::Records(_) => Ok(()),
+        match self {
+            Printer::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
+            Printer::Records(_) => Ok(()),
         }
     }
 
@@ -131,9 +117,9 @@ impl<'a> Printer<'a> {
         fields: &[(&'static str, DumpValue<'_>)],
         line: fmt::Arguments<'_>,
     ) -> Result<()> {
-        match &mut self.sink {
-            Sink::Text(_) => self.line(line),
-            Sink::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
+        match self {
+            Printer::Text(_) => self.line(line),
+            Printer::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
         }
     }
 
@@ -180,6 +166,15 @@ impl<'a> Printer<'a> {
 
 fn printed(outcome: io::Result<()>) -> Result<()> {
     outcome.map_err(|error| Error::io("print", Path::new("output"), error))
+}
+
+/// Numbers of tables as words for the levels that have any, such as `L0 3, L1 7`.
+pub(crate) fn by_level(tables: impl IntoIterator<Item = u64>) -> String {
+    let levels = (0..).zip(tables).filter(|(_, tables)| *tables > 0);
+    levels
+        .map(|(level, tables): (u32, _)| format!("L{level} {tables}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Prints bytes in quotes, escaped, and cut after `bytes_max`.

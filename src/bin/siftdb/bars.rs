@@ -55,14 +55,9 @@ impl Bar {
         self.0.println(format!("  {:<9} {line}", self.0.message()));
         self.0.finish_and_clear();
     }
-
-    /// Removes the bar.
-    pub fn clear(&self) {
-        self.0.finish_and_clear();
-    }
 }
 
-/// An early return removes the bar too, so that the error has a line of its own.
+/// Dropping removes the bar, also at an early return, so that the error has a line of its own.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -56,15 +56,10 @@ pub struct WantedFilter {
     /// Memory for all filters together, such as 64MB, divided over the levels: instead of --bits
     #[arg(long, value_name = "SIZE", value_parser = size)]
     #[arg(conflicts_with_all = ["bits", "encoding"])]
-    monkey: Option<u64>,
+    pub monkey: Option<u64>,
 }
 
 impl WantedFilter {
-    /// The budget, if there is one instead of bits.
-    pub fn monkey(&self) -> Option<u64> {
-        self.monkey
-    }
-
     /// `options` with what `filter advise` recommends.
     pub fn set_advised(&self, options: Options, advice: &FilterAdvice) -> Options {
         let filter = |level: &LevelAdvice| {

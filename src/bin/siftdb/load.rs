@@ -121,7 +121,7 @@ impl Load {
             db.flush()?;
             Ok(entries)
         })?;
-        bar.clear();
+        drop(bar);
         let seconds = started.elapsed().as_secs_f64();
         output.note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
         output.show_json(json!({ "entries": entries, "seconds": seconds }))

@@ -15,8 +15,7 @@ mod explain;
 mod filter;
 mod entry;
 mod load;
-mod flush;
-mod compact;
+mod manual;
 mod repair;
 mod scan;
 mod stats;
@@ -102,9 +101,9 @@ enum Command {
     /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
     /// Write entries that are only in the log to tables, which have filters
-    Flush(flush::Flush),
+    Flush(manual::Flush),
     /// Compact all tables, or those with keys of a range
-    Compact(compact::Compact),
+    Compact(manual::Compact),
     /// Print the contents and counters of a database, level by level
     Stats(stats::Stats),
     /// Look up a key and print what that touched, table by table

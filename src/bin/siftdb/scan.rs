@@ -108,6 +108,6 @@ fn count(entries: impl Iterator<Item = Entry>, output: Output) -> Outcome<Shown>
             bar.set(count);
         }
     }
-    bar.clear();
+    drop(bar);
     output.show(json!({ "count": count }), |out| writeln!(out, "{count}"))
 }

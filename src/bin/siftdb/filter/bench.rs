@@ -83,9 +83,8 @@ impl Bench {
         let encodings = Encoding::built_in((1_000.0 * self.bits).round() as u32);
         let total = encodings.len() as u64 * (3 * self.keys + 4 * self.lookups);
         let bar = Bar::keys("bench", Some(total));
-        let measured: Outcome<Vec<Measured>> =
-            encodings.into_iter().map(|encoding| self.measure(encoding, &bar)).collect();
-        let measured = measured?;
+        let measured = encodings.into_iter().map(|encoding| self.measure(encoding, &bar));
+        let measured = measured.collect::<Outcome<Vec<_>>>()?;
         drop(bar);
         let json = json!({
             "keys": self.keys,
@@ -129,37 +128,24 @@ impl Bench {
         let small = [prepare(&encoding, &small)?];
         check_members(&encoding, &small[0], self.keys.min(INSIDE_KEYS))?;
         let copies = OUTSIDE_BYTES.div_ceil(large.len().max(1)).clamp(1, 1 << 16);
-        let prepared: Outcome<Vec<PreparedFilter>> =
-            (0..copies).map(|_| prepare(&encoding, &large)).collect();
-        let copies = prepared?;
+        let copies = (0..copies).map(|_| prepare(&encoding, &large));
+        let copies = copies.collect::<Outcome<Vec<_>>>()?;
         check_members(&encoding, &copies[0], self.keys)?;
         bar.add(self.keys);
         let absent = |turn: u64| ABSENT + turn;
         let present = |keys: u64| move |turn: u64| scattered(turn) % keys;
         let small_present = present(self.keys.min(INSIDE_KEYS));
-        let (outside_absent_nanos, false_positives) = self.timed(bar, &copies, absent);
+        let (outside_absent_nanos, false_positives) = ask(&copies, self.lookups, bar, absent);
         Ok(Measured {
             filter_bytes: large.len(),
             build_nanos_per_key,
-            inside_absent_nanos: self.timed(bar, &small, absent).0,
-            inside_present_nanos: self.timed(bar, &small, small_present).0,
+            inside_absent_nanos: ask(&small, self.lookups, bar, absent).0,
+            inside_present_nanos: ask(&small, self.lookups, bar, small_present).0,
             outside_absent_nanos,
-            outside_present_nanos: self.timed(bar, &copies, present(self.keys)).0,
+            outside_present_nanos: ask(&copies, self.lookups, bar, present(self.keys)).0,
             false_positives,
             encoding,
         })
-    }
-
-    /// As [`ask`]; the bar advances after the measurement.
-    fn timed(
-        &self,
-        bar: &Bar,
-        filters: &[PreparedFilter],
-        number: impl Fn(u64) -> u64,
-    ) -> (f64, u64) {
-        let timed = ask(filters, self.lookups, number);
-        bar.add(self.lookups);
-        timed
     }
 
     fn row_json(&self, measured: &Measured) -> Value {
@@ -221,8 +207,13 @@ fn check_members(encoding: &Encoding, filter: &PreparedFilter, keys: u64) -> Out
     }
 }
 
-/// Nanoseconds of a lookup, and how many said "maybe".
-fn ask(filters: &[PreparedFilter], lookups: u64, number: impl Fn(u64) -> u64) -> (f64, u64) {
+/// Nanoseconds of a lookup, and how many said "maybe". The bar advances after the measurement.
+fn ask(
+    filters: &[PreparedFilter],
+    lookups: u64,
+    bar: &Bar,
+    number: impl Fn(u64) -> u64,
+) -> (f64, u64) {
     let mut positives = 0u64;
     let started = Instant::now();
     for lookup in 0..lookups {
@@ -231,7 +222,9 @@ fn ask(filters: &[PreparedFilter], lookups: u64, number: impl Fn(u64) -> u64) ->
         let filter = &filters[(scattered(turn) >> 16) as usize % filters.len()];
         positives += u64::from(filter.may_contain(&KeyHash::new(&key(number(turn)))));
     }
-    (started.elapsed().as_nanos() as f64 / lookups.max(1) as f64, positives)
+    let nanos = started.elapsed().as_nanos() as f64 / lookups.max(1) as f64;
+    bar.add(lookups);
+    (nanos, positives)
 }
 
 #[cfg(test)]
@@ -262,7 +255,7 @@ mod tests {
         let (_, positives) = {
             let filter = build(&measured.encoding, 500).unwrap();
             let filter = prepare(&measured.encoding, &filter).unwrap();
-            ask(&[filter], 5_000, |turn| scattered(turn) % 500)
+            ask(&[filter], 5_000, &Bar::keys("bench", None), |turn| scattered(turn) % 500)
         };
         assert_eq!(positives, 5_000);
     }

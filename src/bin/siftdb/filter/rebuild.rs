@@ -43,7 +43,7 @@ pub struct Rebuild {
 impl Rebuild {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
-        let options = match self.wanted.monkey() {
+        let options = match self.wanted.monkey {
             Some(budget) => {
                 let advice = |db: &Db| Ok(db.filter_report().advice(budget));
                 let advice = self.database.read(Options::new(), advice)?;

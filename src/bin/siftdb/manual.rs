@@ -1,15 +1,19 @@
-//! `siftdb compact DIR [FROM TO]`: compacts all tables, or those with keys of a range.
+//! `siftdb flush DIR` and `siftdb compact DIR [FROM TO]`: maintain tables on request.
 //!
-//! Entries that are only in the log are flushed first. Compaction frees the space of deleted and
-//! overwritten entries, and lookups have fewer tables to search. The command may be killed at any
-//! time: each result is durable before the tables it replaces are removed. `FROM` is included,
-//! `TO` is not, as in `scan`. `--force` also rewrites tables that need no compaction.
+//! `flush` writes entries that are only in the log to tables. Filters, `siftdb sst` and most
+//! figures are about tables. Entries stay in the log until the write buffer is full, so a small
+//! database may have no table before a flush.
+//!
+//! `compact` flushes, then compacts all tables, or those with keys of a range. This frees the space
+//! of deleted and overwritten entries, and lookups have fewer tables to search. `FROM` is included,
+//! `TO` is not, as in `scan`. `--force` also rewrites tables that need no compaction. The command
+//! may be killed at any time: each result is durable before the tables it replaces are removed.
 
 use crate::args::{Database, Spelling};
 use crate::bars::watched;
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
-use crate::text::counted;
+use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
@@ -17,7 +21,43 @@ use siftdb::{CompactRangeOptions, Options, Stats};
 use std::ffi::OsString;
 use std::io::Write;
 
-const JSON: &str = "\
+const FLUSH_JSON: &str = "\
+JSON fields:
+  format          1
+  log_entries     entries that were only in the log, tombstones included
+  bytes_written   bytes of the tables that have them now
+  tables          tables of the database now";
+
+#[derive(Args)]
+#[command(after_long_help = FLUSH_JSON)]
+pub struct Flush {
+    #[command(flatten)]
+    database: Database,
+}
+
+impl Flush {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
+        // Opening to write may flush entries already, so they are counted before.
+        let entries = self.database.read(Options::new(), |db| Ok(db.stats().memtable_entries))?;
+        let stats = self.database.write(Options::new(), |db| {
+            let memory = db.stats().memtable_bytes;
+            watched("flush", db, memory, |stats| stats.flush_bytes, |db| db.flush())?;
+            Ok(db.stats())
+        })?;
+        let (written, tables) = (stats.flush_bytes, stats.total().tables);
+        let json = json!({ "log_entries": entries, "bytes_written": written, "tables": tables });
+        output.show(json, |out| {
+            let tables = counted(tables, "table");
+            if entries == 0 {
+                return writeln!(out, "nothing to flush: the log holds no entries; {tables}");
+            }
+            let (entries, written) = (counted_entries(entries), bytes(written));
+            writeln!(out, "{entries} of the log flushed, {written}; {tables} now")
+        })
+    }
+}
+
+const COMPACT_JSON: &str = "\
 JSON fields:
   format          1
   tables_before   tables of the database before, after the flush
@@ -28,7 +68,7 @@ JSON fields:
   bytes_written   bytes that the compactions wrote";
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = COMPACT_JSON)]
 pub struct Compact {
     #[command(flatten)]
     database: Database,
