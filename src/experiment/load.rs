@@ -22,7 +22,6 @@ use crate::env::api::Env;
 use crate::experiment::keys::{KeySet, present, splitmix64, value};
 use crate::options::database::Options;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,8 +118,6 @@ pub fn table_totals(env: &Arc<dyn Env>, tables: &[LiveTable]) -> Result<TableFac
 pub(crate) struct Load<'a> {
     /// The keys.
     pub keys: &'a KeySet,
-    /// The order in which they are written.
-    pub order: &'a [u32],
     /// Bytes of each value.
     pub value_bytes: usize,
     /// Decides the values.
@@ -139,8 +136,9 @@ impl Load<'_> {
         directory: &Path,
         written: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let half = self.order.len() / 2;
-        let upper = half + self.order.len() * 29 / 100;
+        let order = self.keys.shuffled(self.seed);
+        let half = order.len() / 2;
+        let upper = half + order.len() * 29 / 100;
         let table_bytes = self.table_bytes();
         let options = options.clone().write_buffer_bytes(WRITE_BUFFER_BYTES);
 
@@ -156,29 +154,28 @@ impl Load<'_> {
         let options = options.level_base_bytes(1 << 50);
         let db = options.clone().auto_compaction(false).open(directory)?;
         db.delete(&anchor)?;
-        self.write(&db, 0..half, written)?;
+        self.write(&db, &order[..half], written)?;
         db.compact_range(..)?;
         db.close()?;
 
         let db = options.clone().level0_compaction_trigger(1).open(directory)?;
-        self.write(&db, half..upper, written)?;
+        self.write(&db, &order[half..upper], written)?;
         settle(&db, directory, |tables| tables[0] == 0 && tables[1] > 0)?;
         db.close()?;
 
         let db = options.auto_compaction(false).open(directory)?;
-        let rest = self.order.len() - upper;
+        let rest = &order[upper..];
         for third in 0..3 {
-            let part = upper + rest * third / 3..upper + rest * (third + 1) / 3;
-            self.write(&db, part, written)?;
+            let part = rest.len() * third / 3..rest.len() * (third + 1) / 3;
+            self.write(&db, &rest[part], written)?;
         }
         db.close()
     }
 
     /// Writes a part of the order and flushes it: as one table, if it is not very large.
-    fn write(&self, db: &Db, part: Range<usize>, written: &mut dyn FnMut(u64)) -> Result<()> {
+    fn write(&self, db: &Db, part: &[u32], written: &mut dyn FnMut(u64)) -> Result<()> {
         let mut buffered = 0;
-        let places = self.order.get(part).unwrap_or_default();
-        for chunk in places.chunks(BATCH_KEYS) {
+        for chunk in part.chunks(BATCH_KEYS) {
             let entries = chunk.iter().map(|&place| {
                 let key = self.keys.key(place as usize);
                 buffered += key.len() + self.value_bytes + ENTRY_BYTES;

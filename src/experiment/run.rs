@@ -147,9 +147,7 @@ pub fn run(
 }
 
 fn load(settings: &Settings, keys: &KeySet, progress: &mut dyn FnMut(Progress)) -> Result<()> {
-    let order = keys.shuffled(settings.seed);
-    let value_bytes = settings.value_bytes;
-    let load = Load { keys, order: &order, value_bytes, seed: settings.seed };
+    let load = Load { keys, value_bytes: settings.value_bytes, seed: settings.seed };
     let total = (keys.len() * Column::DATABASES.len()) as u64;
     let mut done = 0;
     for column in Column::DATABASES {

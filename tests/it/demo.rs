@@ -36,7 +36,7 @@ fn check(report: &Report, keys: &KeySet) {
         let act = act(report, kind);
         for column in WITH_FILTERS {
             let saved = act.data_reads_saved(column).unwrap();
-            assert!(saved >= least, "{kind:?} {column}: {saved}\n{report}");
+            assert!(saved >= least, "{kind:?} {column:?}: {saved}\n{report}");
             let measured = act.column(column).unwrap();
             let (observed, expected) =
                 (measured.total.observed_fpr().unwrap(), measured.expected_fpr.unwrap());
@@ -46,11 +46,11 @@ fn check(report: &Report, keys: &KeySet) {
             let deviation = (expected / answers as f64).sqrt();
             let estimate = if column == Column::BlockBased { 1.0 } else { 0.1 };
             let band = estimate * expected + 5.0 * deviation;
-            assert!((observed - expected).abs() < band, "{column}: {observed} {expected}");
+            assert!((observed - expected).abs() < band, "{column:?}: {observed} {expected}");
             assert_eq!(
                 measured.total.data_blocks() + measured.total.data_blocks_avoided(),
                 act.column(Column::NoFilter).unwrap().total.data_blocks(),
-                "{kind:?} {column}: one block looked at or avoided for each table"
+                "{kind:?} {column:?}: one block looked at or avoided for each table"
             );
         }
         // The same files with and without asking the filter.
@@ -136,7 +136,7 @@ fn a_starved_cache_rereads_filters() {
     };
     // With room for them no filter is read.
     for column in WITH_FILTERS {
-        assert_eq!(per_lookup(&absent, column), 0.0, "{column}\n{report}");
+        assert_eq!(per_lookup(&absent, column), 0.0, "{column:?}\n{report}");
     }
     // Without room, whole filters cost a large part of all filters, partitions a few blocks.
     let [full, partitioned] = [Column::Full, Column::Partitioned].map(|c| per_lookup(&starved, c));

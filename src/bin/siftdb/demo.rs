@@ -9,7 +9,7 @@ use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
 use crate::interrupt::{on_interrupt, wait_if_interrupted};
-use crate::json::{fields, joined, list, path_field};
+use crate::json::{fields, joined, list, path_field, variant};
 use crate::load::{next_line, open_lines};
 use crate::numbers::count;
 use crate::output::{Output, Shown};
@@ -17,7 +17,7 @@ use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use siftdb::Filter;
-use siftdb::experiment::{Act, ActKind, Column, KeySet, Measurement, Report, Settings, Stage, run};
+use siftdb::experiment::{Act, Column, KeySet, Measurement, Report, Settings, Stage, run};
 use siftdb::experiment::{KEYS_MAX, KEYS_MIN};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -235,13 +235,8 @@ fn measure(settings: &Settings, keys: &KeySet) -> Outcome<Report> {
 }
 
 fn act_json(act: &Act) -> Value {
-    let kind = match act.kind {
-        ActKind::Absent => "absent",
-        ActKind::Present => "present",
-        ActKind::Starved => "starved",
-    };
     let columns = list(&act.columns, |(column, one)| column_json(act, *column, one));
-    json!({ "act": kind, "cache_bytes": act.cache_bytes, "columns": columns })
+    json!({ "act": variant(act.kind), "cache_bytes": act.cache_bytes, "columns": columns })
 }
 
 fn column_json(act: &Act, column: Column, measured: &Measurement) -> Value {

@@ -6,14 +6,11 @@
 
 use crate::args::{Database, Spelling};
 use crate::failure::Outcome;
-use crate::json::{bytes_field, fields, joined, list};
+use crate::json::{bytes_field, fields, joined, list, variant};
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{
-    Explain as Explained, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterSource,
-    Options, ReadOptions,
-};
+use siftdb::{Explain as Explained, ExplainStep, ExplainTarget, Options, ReadOptions};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -81,28 +78,12 @@ fn step_json(step: &ExplainStep) -> Value {
             _ => json!({}),
         },
         "filter": {
-            "answer": match step.filter.answer {
-                FilterAnswer::Damaged => "damaged",
-                FilterAnswer::No => "no",
-                FilterAnswer::Maybe => "maybe",
-                _ => "not_asked",
-            },
-            "source": step.filter.source.map(|source| match source {
-                FilterSource::Pinned => "pinned",
-                FilterSource::Cached => "cached",
-                _ => "file",
-            }),
+            "answer": variant(step.filter.answer),
+            "source": step.filter.source.map(variant),
             "bytes_read": step.filter.bytes_read,
         },
         "touched": fields!(step.touched;
             index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read, data_bytes_read),
-        "outcome": match step.outcome {
-            ExplainOutcome::Found => "found",
-            ExplainOutcome::Deleted => "deleted",
-            ExplainOutcome::FalsePositive => "false_positive",
-            ExplainOutcome::Skipped => "skipped",
-            ExplainOutcome::Empty => "empty",
-            _ => "absent",
-        },
+        "outcome": variant(step.outcome),
     })
 }

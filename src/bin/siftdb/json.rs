@@ -65,6 +65,18 @@ pub fn joined<const PARTS: usize>(parts: [Value; PARTS]) -> Value {
     Value::Object(fields)
 }
 
+/// The name of a variant without fields, in the case of JSON: `FalsePositive` is `false_positive`.
+pub fn variant(of: impl std::fmt::Debug) -> String {
+    let mut name = String::new();
+    for letter in format!("{of:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
 /// An array of `one` for each item.
 pub fn list<T>(items: impl IntoIterator<Item = T>, one: impl FnMut(T) -> Value) -> Value {
     items.into_iter().map(one).collect()
@@ -141,6 +153,12 @@ mod tests {
         for (bytes, text) in words {
             assert_eq!(base64(bytes), text);
         }
+    }
+
+    #[test]
+    fn variants_are_in_snake_case() {
+        let names = [variant(siftdb::ExplainOutcome::FalsePositive), variant(Some(1).is_none())];
+        assert_eq!(names, ["false_positive", "false"]);
     }
 
     #[test]

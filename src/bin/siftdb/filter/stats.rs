@@ -64,9 +64,9 @@ pub struct Stats {
     cache: u64,
 }
 
-/// The lookups of `--probe`.
-#[derive(Clone, Copy)]
-struct Probed {
+/// The lookups of `--probe`: the keys of a file.
+struct Probed<'a> {
+    file: &'a Path,
     lookups: u64,
     found: u64,
 }
@@ -80,15 +80,14 @@ impl Stats {
             let report = db.check_filters()?;
             Ok((if probed.is_some() { report.since(&before) } else { report }, probed))
         })?;
-        output.show(report_json(&report, probed), |out| {
-            print(&report, self.probe.as_deref().zip(probed), out)
-        })
+        let probed = probed.as_ref();
+        output.show(report_json(&report, probed), |out| print(&report, probed, out))
     }
 }
 
-fn probe(db: &Db, file: &Path) -> Outcome<Probed> {
+fn probe<'a>(db: &Db, file: &'a Path) -> Outcome<Probed<'a>> {
     let (mut lines, _) = open_lines(file)?;
-    let (mut line, mut probed) = (Vec::new(), Probed { lookups: 0, found: 0 });
+    let (mut line, mut probed) = (Vec::new(), Probed { file, lookups: 0, found: 0 });
     while next_line(&mut lines, &mut line, file)?.is_some() {
         probed.found += u64::from(db.get(&line)?.is_some());
         probed.lookups += 1;
@@ -108,11 +107,7 @@ fn asked(counts: &LevelStats) -> u64 {
     counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
 }
 
-fn print(
-    report: &FilterReport,
-    probed: Option<(&Path, Probed)>,
-    out: &mut Text<'_>,
-) -> io::Result<()> {
+fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>) -> io::Result<()> {
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
     write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
     writeln!(out, "observed (95 %)")?;
@@ -133,9 +128,8 @@ fn print(
     }
     write_log_note(out, report.stats.memtable_entries)?;
     match probed {
-        Some((file, Probed { lookups, found })) => {
-            let file = file.display();
-            let lookups = counted(lookups, "lookup");
+        Some(Probed { file, lookups, found }) => {
+            let (file, lookups) = (file.display(), counted(*lookups, "lookup"));
             writeln!(out, "counted: {lookups} of keys of {file}, {found} found")?;
         }
         None if report.stats.since_unix_seconds > 0 => {
@@ -195,7 +189,7 @@ fn bill_of(counts: &LevelStats) -> String {
     )
 }
 
-fn report_json(report: &FilterReport, probed: Option<Probed>) -> Value {
+fn report_json(report: &FilterReport, probed: Option<&Probed<'_>>) -> Value {
     let level_json = |(level, groups, counts): &(usize, Vec<FilterGroup>, LevelStats)| {
         let interval = counts.observed_fpr_interval();
         let wanted = report.wanted.get(*level).and_then(Option::as_ref);
