@@ -115,8 +115,7 @@ fn tables_of(count: u64) -> String {
     if count == 1 { "1 table".into() } else { format!("{count} tables") }
 }
 
-/// A share in percent with three decimals.
-pub(crate) fn percent(rate: f64) -> String {
+fn percent(rate: f64) -> String {
     format!("{:.3} %", 100.0 * rate)
 }
 

@@ -4,8 +4,7 @@
 //! prints the report, or its fields as JSON. Counts are exact and equal for equal keys and seed;
 //! times are not. A table leaves out rows without content. A dash means "does not apply".
 
-use crate::admin::filter_doctor::percent;
-use crate::admin::inspect::text::{TableFacts, by_level};
+use crate::admin::inspect::text::TableFacts;
 use crate::base::stats::text::bytes;
 use crate::experiment::probe::Measurement;
 use crate::options::filter::Filter;
@@ -157,7 +156,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(one) = self.databases.last() {
             let (blocks, data) = (one.total.data_blocks, bytes(one.total.data_bytes));
-            let levels = by_level(one.tables.iter().copied());
+            let levels = (0..).zip(&one.tables).filter(|(_, tables)| **tables > 0);
+            let levels = levels.map(|(level, tables): (u32, _)| format!("L{level} {tables}"));
+            let levels = levels.collect::<Vec<_>>().join(", ");
             writeln!(f, "each database: {blocks} data blocks, {data}; tables {levels}")?;
         }
         let filters: Vec<String> = self
@@ -240,6 +241,10 @@ fn write_act(f: &mut fmt::Formatter<'_>, number: u32, act: &Act) -> fmt::Result 
 
 fn decimal(measured: &Measurement, count: u64) -> String {
     format!("{:.3}", measured.per_lookup(count))
+}
+
+fn percent(rate: f64) -> String {
+    format!("{:.3} %", 100.0 * rate)
 }
 
 fn size(measured: &Measurement, count: u64) -> String {
