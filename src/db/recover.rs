@@ -260,7 +260,6 @@ impl<'a> Contents<'a> {
         };
         if needs_memtable {
             let memtable = Shared::new_memtable(&self.shared.options);
-            self.bytes += memtable.bytes() as u64;
             self.memtables.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
         }
         self.bytes += bytes;

@@ -10,8 +10,10 @@
 //! A [`Segment`] is one skip list. A list that fits in the processor's caches takes an entry in
 //! half the time of one of 64 MiB, so a large memtable has several and fills one after the other.
 //! The newer of two versions of a key is in the same segment or in a later one: a lookup goes from
-//! the last segment back and ends at the first that has the key. Each segment then has a filter of
-//! its own, so only one list is searched. An iterator reads one segment.
+//! the last segment back and ends at the first that has the key. Each segment but the first has a
+//! filter of its own, so only one list is searched. An iterator reads one segment.
+//!
+//! The filters start small and grow with the memtable, see `memtable/bloom.rs`.
 //!
 //! Dropping a memtable takes time in proportion to its entries and belongs in the background.
 //! `SkipMap::get` (counts references on hot nodes) and `range()` (leaks in 0.1.3) are not used.
@@ -37,8 +39,15 @@ use std::ops::Bound;
 /// What an entry costs besides its key and value: node, tower, its share of the allocator.
 const ENTRY_BYTES: usize = 96;
 
-/// Bytes of write buffer, or of a segment, for one byte of its filter.
+/// Bytes of write buffer for one byte of the full memtable's filter.
 const FILTER_SHARE: usize = 64;
+
+/// Bytes of a segment for one byte of its own filter. Only keys that passed the memtable's filter
+/// are asked of it.
+const SEGMENT_FILTER_SHARE: usize = 128;
+
+/// All filters take at most one byte of this many, or 1 KiB.
+const FILTERS_SHARE_MAX: u64 = 16;
 
 /// Most segments. Each further one makes puts faster by less, and the start of a scan slower by one
 /// search.
@@ -86,25 +95,25 @@ impl Memtable {
     /// The same with that many segments.
     pub(crate) fn with_segments(write_buffer_bytes: usize, filter: bool, segments: usize) -> Self {
         let segment_bytes = write_buffer_bytes / segments;
-        let share = |bytes: usize, wanted| if wanted { bytes / FILTER_SHARE } else { 0 };
-        let filter = MemtableFilter::new(share(write_buffer_bytes, filter));
-        let segment = || Segment::new(share(segment_bytes, segments > 1));
-        let segments: Box<[Segment]> = std::iter::repeat_with(segment).take(segments).collect();
-        let filter_bytes = segments.iter().map(Segment::filter_bytes).sum::<usize>();
+        let share = |bytes: usize, wanted| if filter && wanted { bytes } else { 0 };
+        // The first segment needs none: a lookup searches it last, when no other has the key.
+        let segment_filter = |n| share(segment_bytes / SEGMENT_FILTER_SHARE, n > 0);
         Memtable {
-            bytes: AtomicUsize::new(filter.bytes() + filter_bytes),
-            segments,
+            segments: (0..segments).map(|n| Segment::new(segment_filter(n))).collect(),
             used: AtomicUsize::new(1),
             segment_bytes,
-            filter,
+            filter: MemtableFilter::new(share(write_buffer_bytes / FILTER_SHARE, true)),
             count: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
         }
     }
 
-    /// What `batch` adds to [`bytes`](Self::bytes), at most a few bytes too many.
+    /// What `batch` adds to [`bytes`](Self::bytes), with the largest share that filters can take:
+    /// an estimate that is rather too high.
     pub(crate) fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
-        batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64
+        let bytes = batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64;
+        bytes + bytes / FILTERS_SHARE_MAX
     }
 
     /// Inserts the entries of `batch`, numbered from its sequence: see [`insert`](Self::insert).
@@ -119,16 +128,25 @@ impl Memtable {
         first: SequenceNumber,
         entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
     ) {
-        let (mut count, mut tombstones, mut bytes) = (0, 0, 0);
-        self.open_segment().insert(first, entries, |hash, entry| {
-            self.filter.add(hash);
+        let (mut count, mut tombstones, mut bytes) = (0, 0, self.bytes());
+        let segment = self.open_segment();
+        bytes += segment.allocate_filter();
+        let mut grows_above = self.filter.grows_above();
+        segment.insert(first, entries, |hash, entry| {
             count += 1;
             tombstones += usize::from(entry.kind == ValueKind::Tombstone);
             bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
+            if bytes > grows_above {
+                let guard = &epoch::pin();
+                let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
+                bytes += self.filter.grow(bytes, hashes);
+                grows_above = self.filter.grows_above();
+            }
+            self.filter.add(hash);
         });
         self.count.fetch_add(count, Ordering::Relaxed);
         self.tombstones.fetch_add(tombstones, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// The segment for the next entries. The entries of one call go into one segment, even if they
@@ -179,7 +197,7 @@ impl Memtable {
         self.filter.prefetch(hash.xxph3());
     }
 
-    /// Bytes of keys and values, a constant for each entry, and the filters.
+    /// Bytes of keys and values, a constant for each entry, and what the filters have allocated.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -487,8 +505,19 @@ impl Segment {
         Segment { entries, filter: MemtableFilter::new(filter_bytes) }
     }
 
-    fn filter_bytes(&self) -> usize {
-        self.filter.bytes()
+    /// Allocates the filter unless it has been. Answers the bytes allocated.
+    // At once in its full size: a later segment opens when the memtable is larger than that.
+    fn allocate_filter(&self) -> usize {
+        match self.filter.grows_above() {
+            0 => self.filter.grow(usize::MAX, std::iter::empty()),
+            _ => 0,
+        }
+    }
+
+    /// The hashes of all keys; a key with several versions has its hash several times.
+    fn hashes<'g>(&'g self, guard: &'g epoch::Guard) -> impl Iterator<Item = u64> {
+        let first = self.entries.front(guard);
+        std::iter::successors(first, Entry::next).map(|entry| xxph3_64(entry.key().user_key()))
     }
 
     /// Inserts `entries`, numbered from `first`. Passes each with its hash to `added` before. One
@@ -644,7 +673,7 @@ mod tests {
     };
     use crate::base::write_batch::WriteBatch;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     /// What the batches hold, one after the other.
     type Writes = Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>;
@@ -759,6 +788,36 @@ mod tests {
         }
 
         #[test]
+        fn growing_filters_answer_like_none(
+            sizes in proptest::collection::vec((0..60u64, 0..6_000usize), 1..120),
+            segments in 1..5usize,
+        ) {
+            // The memtable's filter has three steps: 256 bytes, 1 KiB, 4 KiB.
+            let memtable = Memtable::with_segments(256 << 10, true, segments);
+            let (mut newest, mut entry_bytes, mut filter_bytes) = (BTreeMap::new(), 0, 0);
+            for (at, &(n, size)) in sizes.iter().enumerate() {
+                let sequence = at as u64 + 1;
+                put(&memtable, sequence, &n.to_le_bytes(), &vec![n as u8; size]);
+                newest.insert(n, size);
+                entry_bytes += 8 + size + ENTRY_BYTES;
+                let grown = memtable.bytes() - entry_bytes;
+                // After each step and at the end.
+                if grown == filter_bytes && at + 1 < sizes.len() {
+                    continue;
+                }
+                filter_bytes = grown;
+                for key in 0..60u64 {
+                    let found = get(&memtable, &LookupKey::new(&key.to_le_bytes(), sequence));
+                    let held = newest.get(&key);
+                    let value = held.map(|&size| Value::from(&vec![key as u8; size][..]));
+                    prop_assert_eq!(found, value.map_or(Lookup::Absent, Lookup::Found));
+                    let may = memtable.may_contain(&KeyHash::new(&key.to_le_bytes()));
+                    prop_assert!(may || held.is_none());
+                }
+            }
+        }
+
+        #[test]
         fn memtable_iterators_respect_bounds_both_ways(
             writes in writes(),
             bounds: Vec<(u8, u8)>,
@@ -817,17 +876,36 @@ mod tests {
     }
 
     #[test]
-    fn size_counts_keys_values_and_the_filter() {
-        let memtable = Memtable::new(64 << 10, true);
-        assert_eq!(memtable.bytes(), 1 << 10);
+    fn size_counts_keys_values_and_filters() {
+        let memtable = Memtable::new(64 << 20, true);
+        assert_eq!(memtable.bytes(), 0);
         put(&memtable, 1, b"12345", b"123");
-        assert_eq!(memtable.bytes(), (1 << 10) + 5 + 3 + ENTRY_BYTES);
-        let segmented = Memtable::with_segments(64 << 10, true, 4);
-        assert_eq!(segmented.bytes(), 2 << 10);
+        assert_eq!(memtable.bytes(), 256 + 5 + 3 + ENTRY_BYTES);
+        let fixed = size_of::<Memtable>() + memtable.segments.len() * size_of::<Segment>();
+        assert!(fixed + memtable.bytes() < 6 << 10, "{fixed} bytes without entries");
+        let large = [0; 1 << 20];
+        put(&memtable, 2, b"k", &large);
+        assert_eq!(memtable.bytes(), (256 + (16 << 10)) + 9 + large.len() + 2 * ENTRY_BYTES);
         let without = Memtable::new(64 << 10, false);
         put(&without, 1, b"k", b"");
         assert_eq!(without.bytes(), 1 + ENTRY_BYTES);
         assert!(without.may_contain(&KeyHash::new(b"absent")));
+    }
+
+    #[test]
+    fn filters_stay_within_their_share() {
+        let memtable = Memtable::new(16 << 20, true);
+        let (mut entry_bytes, mut sequence) = (0, 0);
+        while entry_bytes < 15 << 20 {
+            sequence += 1;
+            put(&memtable, sequence, format!("key {sequence:012}").as_bytes(), &[0; 484]);
+            entry_bytes += 500 + ENTRY_BYTES;
+            let filters = memtable.bytes() - entry_bytes;
+            let most = entry_bytes / FILTERS_SHARE_MAX as usize;
+            assert!(filters <= most.max(1 << 10), "{filters} of filters for {entry_bytes}");
+            assert!(filters >= entry_bytes / 128, "{filters} of filters for {entry_bytes}");
+        }
+        assert_eq!(memtable.used.load(Ordering::Relaxed), 4);
     }
 
     #[test]

@@ -129,8 +129,8 @@ impl Options {
         self
     }
 
-    /// Give each memtable a filter of 1/64 of the write buffer, so that lookups of keys it does
-    /// not have skip its skip list. Default: true.
+    /// Give each memtable a filter, so that lookups of keys it does not have skip its skip list. It
+    /// grows with the memtable, up to 1/64 of the write buffer. Default: true.
     pub fn memtable_filter(mut self, yes: bool) -> Self {
         self.memtable_filter = yes;
         self

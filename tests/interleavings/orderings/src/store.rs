@@ -17,9 +17,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Empty, with that many segments.
+    /// Empty, with that many segments of [`SEGMENT_BYTES`].
     pub fn new(segments: usize) -> Arc<Self> {
-        let memtable = Memtable::with_segments(SEGMENT_BYTES * segments, true, segments);
+        Store::with_buffer(SEGMENT_BYTES * segments, segments)
+    }
+
+    /// Empty, for a write buffer of that size.
+    pub fn with_buffer(bytes: usize, segments: usize) -> Arc<Self> {
+        let memtable = Memtable::with_segments(bytes, true, segments);
         Arc::new(Store { memtable, published: Published::new(0) })
     }
 

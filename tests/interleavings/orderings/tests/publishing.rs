@@ -11,6 +11,7 @@ fn explore(preemptions: usize, model: impl Fn() -> u64 + Sync + Send + 'static, 
     let noting = Arc::clone(&seen);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
     builder.check(move || {
         let visible = model();
         noting.lock().unwrap().insert(visible);
@@ -53,4 +54,29 @@ fn published_keys_are_found_in_the_next_segment() {
         },
         2,
     );
+}
+
+#[test]
+fn published_keys_pass_a_filter_that_grows() {
+    // The filter has three steps: 256 bytes up to 32 KiB, 1 KiB up to 96 KiB, and 4 KiB.
+    for (before, filling) in [(8, 40 << 10), (8, 120 << 10), (40 << 10, 80 << 10)] {
+        explore(
+            2,
+            move || {
+                let store = Store::with_buffer(256 << 10, 1);
+                store.write(1, before);
+                let writing = Arc::clone(&store);
+                let writer = thread::spawn(move || {
+                    // The second one makes the filter grow.
+                    writing.write(2, filling);
+                    writing.write(3, 8);
+                });
+                let visible = store.read(1);
+                writer.join().unwrap();
+                assert_eq!(store.read(1), 3);
+                visible
+            },
+            3,
+        );
+    }
 }
