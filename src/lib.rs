@@ -184,10 +184,11 @@ pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use options::{
     CompactRangeOptions, Filter, KeyspaceOptions, Options, ReadOptions, WriteOptions,
 };
+pub use read::cursor::Cursor;
 pub use read::explain::{
     Explain, ExplainFilter, ExplainOutcome, ExplainStep, ExplainTarget, ExplainTouched,
     FilterAnswer, FilterSource,
 };
-pub use read::scan::Iter;
+pub use read::scan::{Iter, Keys};
 pub use table::filter::layout::FilterLayout;
 pub use table::filter::layout::FilterPinning;

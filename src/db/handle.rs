@@ -27,6 +27,7 @@ use crate::jobs::workers;
 use crate::log::recovery::RecoveryReport;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
 use crate::options::database::Options;
+use crate::read::cursor::Cursor;
 use crate::read::explain::{Explain, explain};
 use crate::read::multi_get;
 use crate::read::point;
@@ -319,6 +320,12 @@ impl Db {
     /// The entries whose keys start with `prefix`, which may be any bytes.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
+    }
+
+    /// A cursor over all entries, which seeks and steps both ways. [`Iter::cursor`] makes one over
+    /// a range.
+    pub fn cursor(&self) -> Cursor {
+        self.iter().cursor()
     }
 
     /// The entry with the smallest key.

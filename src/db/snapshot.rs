@@ -11,6 +11,7 @@ use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
+use crate::read::cursor::Cursor;
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
@@ -111,6 +112,11 @@ impl Snapshot {
     /// The entries at the snapshot whose keys start with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
+    }
+
+    /// A cursor over all entries then; see [`Db::cursor`](crate::Db::cursor).
+    pub fn cursor(&self) -> Cursor {
+        self.iter().cursor()
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {

@@ -7,6 +7,7 @@
 //! The database is small, so that every byte can be damaged, in two states: after a clean close and
 //! after its process died. `every_damage_to_every_store` is the long form, see CONTRIBUTING.md.
 
+use crate::support::cursors::roam;
 use crate::support::data::bytes;
 use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout, prefix_filters};
 use crate::support::model::{Entries, Map, apply, batch_of};
@@ -210,6 +211,10 @@ fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
     }
     walk(db.iter(), false, state, &mut seen, &place);
     walk(db.iter(), true, state, &mut seen, &place);
+    let entries = state.clone().into_iter().collect();
+    let rng = &mut Rng::new(least as u64);
+    let roamed = roam(&mut db.cursor(), &entries, &image.keys, 40, rng, &place);
+    seen.errors.extend(roamed.err());
     for error in &seen.errors {
         assert!(is_honest(error), "{place}: {error}");
     }

@@ -14,6 +14,7 @@
 //! | `compatibility` | tables of every filter, read under the options of every other |
 //! | `filters` | no false negatives, expected false positives, exact counters |
 //! | `multi_get` | batches answer and count like single lookups, and read less |
+//! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
@@ -52,6 +53,7 @@ mod compatibility;
 mod concurrency;
 mod corruption;
 mod crash;
+mod cursors;
 mod damage;
 #[cfg(feature = "cli")]
 mod demo;

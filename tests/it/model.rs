@@ -4,6 +4,7 @@
 //! A run is decided by its seed and its first filter. The metamorphic test runs the same operations
 //! under every filter and under very different options, and expects the same answers.
 
+use crate::support::cursors::roam;
 use crate::support::data::{odd_keys, value};
 use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_filters};
 use crate::support::model::{Entries, Map, Model, apply, batch_of, first_difference};
@@ -245,7 +246,7 @@ impl World {
         let expected = within(&self.model.map, &bounds);
         let options = ReadOptions::new().fill_cache(self.rng.chance(50));
         let iter = self.db.range_with(bounds, &options);
-        self.walk(iter, expected);
+        self.read(iter, expected);
     }
 
     fn prefix(&mut self) {
@@ -254,7 +255,25 @@ impl World {
         let entries = self.model.map.iter().filter(|(key, _)| key.starts_with(&prefix));
         let expected = entries.map(|(key, value)| (key.clone(), value.clone())).collect();
         let iter = self.db.prefix(&prefix);
-        self.walk(iter, expected);
+        self.read(iter, expected);
+    }
+
+    /// Reads a range as an iterator, as keys alone or with a cursor.
+    fn read(&mut self, iter: Iter, expected: VecDeque<(Vec<u8>, Vec<u8>)>) {
+        match self.rng.below(4) {
+            0 => {
+                let keys = self.ok(iter.keys().collect::<siftdb::Result<Vec<_>>>());
+                let keys: Vec<_> = keys.into_iter().map(|key| key.into_vec()).collect();
+                self.same(&keys, &expected.into_iter().map(|(key, _)| key).collect());
+            }
+            1 => {
+                let (place, moves) = (self.place(), self.rng.below(60));
+                let (entries, rng) = (expected.into(), &mut self.rng);
+                let result = roam(&mut iter.cursor(), &entries, &self.keys, moves, rng, &place);
+                self.ok(result);
+            }
+            _ => self.walk(iter, expected),
+        }
     }
 
     /// Iterates from both ends until they meet, or stops before that.
@@ -314,7 +333,7 @@ impl World {
                 }
                 let bounds = (self.bound(), self.bound());
                 let expected = within(&map, &bounds);
-                self.walk(snapshot.range(bounds), expected);
+                self.read(snapshot.range(bounds), expected);
                 self.held.push(Held::Snapshot(snapshot, map));
             }
             Held::Iter(iter, expected) => self.walk(*iter, expected),

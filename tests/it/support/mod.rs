@@ -3,6 +3,7 @@
 //! valid checksums.
 
 pub mod alone;
+pub mod cursors;
 pub mod data;
 pub mod expected;
 pub mod filters;

@@ -1,0 +1,302 @@
+//! [`Cursor`]: a position among the entries of a range, which moves both ways and lends its entry.
+//!
+//! A cursor reads what an iterator reads: a [`Scan`]. It has a forward merge and a reverse one; no
+//! merge changes its direction. The cursor is at an entry of one of them. When it turns, it seeks
+//! the other merge past the current key; each merge is built when it is first needed.
+//!
+//! A forward merge stays at the entry of the cursor, which lends key and value from there. A
+//! reverse merge finds the newest version of a key only by passing it. So going back the cursor
+//! holds a copy of the key and a [`Value`], which shares the memory of all but the shortest values.
+
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::value::{Key, Value};
+use crate::read::scan::{Backward, Forward, Iter, Scan, Source, internal_bound};
+use std::fmt;
+use std::ops::Bound;
+
+/// A position among the entries of a range: it seeks, and steps in both directions.
+///
+/// [`Db::cursor`](crate::Db::cursor) makes one over all entries, and [`Iter::cursor`] one over a
+/// range or prefix. A cursor sees the database as it was when it was made, and keeps the directory
+/// locked, as an iterator does.
+///
+/// It is before the first entry, at an entry, or after the last one. It begins before the first
+/// entry. The methods that move it return true if it is at an entry then.
+///
+/// A step copies no value and allocates nothing, except that a step back copies the key, and the
+/// value if that has at most 30 bytes. Turning around costs a seek.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = siftdb::Db::open(directory.path().join("db"))?;
+/// for (name, year) in [("ada", "1815"), ("alan", "1912"), ("grace", "1906")] {
+///     db.put(name, year)?;
+/// }
+/// let mut cursor = db.range("a".."n").cursor();
+/// assert!(cursor.seek("al")?);
+/// assert_eq!(cursor.entry(), Some((&b"alan"[..], &b"1912"[..])));
+/// assert!(cursor.prev()?);
+/// assert_eq!(cursor.key(), Some(&b"ada"[..]));
+///
+/// cursor.seek_to_first()?;
+/// while let Some((name, year)) = cursor.entry() {
+///     println!("{} {}", name.escape_ascii(), year.escape_ascii());
+///     cursor.next()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The methods that move fail at an unreadable or damaged block, and with `Closed` if the database
+/// was closed when the cursor was made. Then the cursor is at no entry, and each further step
+/// returns the same error: stepping on would silently skip keys. A seek tries again.
+#[must_use = "a cursor does nothing until it is moved"]
+pub struct Cursor {
+    front: Option<Forward>,
+    back: Option<Backward>,
+    position: Position,
+    /// The key that a step leaves: kept to reuse its memory.
+    left: Vec<u8>,
+    /// After the merges: its lock covers the files that they read.
+    scan: Scan,
+}
+
+/// Where a cursor is.
+enum Position {
+    /// Before the first entry of the range.
+    BeforeFirst,
+    /// At the entry that the forward merge is at.
+    Front,
+    /// At this entry, which the reverse merge has passed.
+    Back(Key, Value),
+    /// After the last entry of the range.
+    AfterLast,
+    /// Nowhere, after this error.
+    Failed(Error),
+}
+
+impl Iter {
+    /// A cursor over the whole range of this iterator, whichever entries it has returned.
+    pub fn cursor(self) -> Cursor {
+        let (position, scan) = (Position::BeforeFirst, self.into_scan());
+        Cursor { front: None, back: None, position, left: Vec::new(), scan }
+    }
+}
+
+impl Cursor {
+    /// Moves to the first entry whose key is `key` or larger; after the last one if there is none.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        if !self.scan.bounds.is_after_start(key) {
+            return self.seek_to_first();
+        }
+        if !self.scan.bounds.is_before_end(key) {
+            return self.leave(Position::AfterLast);
+        }
+        self.seek_forward(Bound::Included(key))
+    }
+
+    /// Moves to the last entry whose key is `key` or smaller; before the first one if there is
+    /// none.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        if !self.scan.bounds.is_before_end(key) {
+            return self.seek_to_last();
+        }
+        if !self.scan.bounds.is_after_start(key) {
+            return self.leave(Position::BeforeFirst);
+        }
+        self.seek_back(Bound::Included(key))
+    }
+
+    /// Moves to the first entry of the range.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    pub fn seek_to_first(&mut self) -> Result<bool> {
+        let entrance = self.scan.entrance(Direction::Forward).map(<[u8]>::to_vec);
+        self.seek_forward(entrance.as_ref().map(Vec::as_slice))
+    }
+
+    /// Moves to the last entry of the range.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    pub fn seek_to_last(&mut self) -> Result<bool> {
+        let entrance = self.scan.entrance(Direction::Reverse).map(<[u8]>::to_vec);
+        self.seek_back(entrance.as_ref().map(Vec::as_slice))
+    }
+
+    /// Moves to the next entry; from before the first one to the first.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    // No `Iterator`, whose items could not borrow from it.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<bool> {
+        match &mut self.position {
+            Position::BeforeFirst => self.seek_to_first(),
+            Position::AfterLast => self.leave(Position::AfterLast),
+            Position::Failed(error) => Err(error.clone()),
+            Position::Front => {
+                let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
+                let (key, _) = front.entry().unwrap_or_default();
+                self.left.clear();
+                self.left.extend_from_slice(key);
+                front.pass(&self.left);
+                self.find_forward()
+            }
+            Position::Back(key, _) => {
+                let key = key.clone();
+                self.seek_forward(Bound::Excluded(&key))
+            }
+        }
+    }
+
+    /// Moves to the previous entry; from after the last one to the last.
+    ///
+    /// # Errors
+    /// See [`Cursor`].
+    pub fn prev(&mut self) -> Result<bool> {
+        match &self.position {
+            Position::BeforeFirst => self.leave(Position::BeforeFirst),
+            Position::AfterLast => self.seek_to_last(),
+            Position::Failed(error) => Err(error.clone()),
+            Position::Front => {
+                let key = self.key().unwrap_or_default().to_vec();
+                self.seek_back(Bound::Excluded(&key))
+            }
+            Position::Back(..) => self.find_back(),
+        }
+    }
+
+    /// The entry that the cursor is at: its key and its value.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        match &self.position {
+            Position::Front => self.front.as_ref()?.entry(),
+            Position::Back(key, value) => Some((key, value)),
+            Position::BeforeFirst | Position::AfterLast | Position::Failed(_) => None,
+        }
+    }
+
+    /// The key of the entry that the cursor is at.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.entry().map(|(key, _)| key)
+    }
+
+    /// The value of the entry that the cursor is at.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.entry().map(|(_, value)| value)
+    }
+
+    /// Seeks the forward merge to `from`, a bound within the range, and moves to its first visible
+    /// entry.
+    fn seek_forward(&mut self, from: Bound<&[u8]>) -> Result<bool> {
+        if !self.begin()? {
+            return self.leave(Position::AfterLast);
+        }
+        let direction = Direction::Forward;
+        let front = self.front.get_or_insert_with(|| Forward::new(self.scan.merge(direction)));
+        front.merge.seek(internal_bound(from, direction).as_deref());
+        self.find_forward()
+    }
+
+    /// As `seek_forward`, backwards.
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<bool> {
+        if !self.begin()? {
+            return self.leave(Position::BeforeFirst);
+        }
+        let direction = Direction::Reverse;
+        let back = self.back.get_or_insert_with(|| Backward::new(self.scan.merge(direction)));
+        back.merge.seek(internal_bound(from, direction).as_deref());
+        self.find_back()
+    }
+
+    /// Before the first read: false if the range is empty.
+    fn begin(&mut self) -> Result<bool> {
+        if let Err(error) = self.scan.check() {
+            return self.fail(error);
+        }
+        if self.scan.bounds.is_empty() {
+            return Ok(false);
+        }
+        if self.front.is_none() && self.back.is_none() {
+            self.scan.count();
+        }
+        Ok(true)
+    }
+
+    /// Moves to the first visible entry from the position of the forward merge on.
+    #[inline]
+    fn find_forward(&mut self) -> Result<bool> {
+        let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
+        let bounds = &self.scan.bounds;
+        let within = |key: &[u8]| bounds.is_before_end(key);
+        let found = front.find(self.scan.sequence, within);
+        self.scan.note_passed(front.passed);
+        if found {
+            self.position = Position::Front;
+            return Ok(true);
+        }
+        match front.merge.status() {
+            Ok(()) => self.leave(Position::AfterLast),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Moves to the last visible entry from the position of the reverse merge on.
+    fn find_back(&mut self) -> Result<bool> {
+        let Some(back) = &mut self.back else { return self.leave(Position::BeforeFirst) };
+        let bounds = &self.scan.bounds;
+        let within = |key: &[u8]| bounds.is_after_start(key);
+        let found = back.next(self.scan.sequence, within, Source::value_owned);
+        self.scan.note_passed(back.passed);
+        match found {
+            Some(Ok((key, value))) => {
+                self.position = Position::Back(key, value);
+                Ok(true)
+            }
+            None => self.leave(Position::BeforeFirst),
+            Some(Err(error)) => self.fail(error),
+        }
+    }
+
+    /// Leaves the entries on one of the two sides.
+    fn leave(&mut self, to: Position) -> Result<bool> {
+        if let Err(error) = self.scan.check() {
+            return self.fail(error);
+        }
+        self.position = to;
+        Ok(false)
+    }
+
+    fn fail(&mut self, error: Error) -> Result<bool> {
+        self.position = Position::Failed(error.clone());
+        Err(error)
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor")
+            .field("bounds", &self.scan.bounds)
+            .field("sequence", &self.scan.sequence)
+            .field("key", &self.key().map(<[u8]>::escape_ascii))
+            .finish_non_exhaustive()
+    }
+}
