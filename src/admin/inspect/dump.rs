@@ -61,6 +61,7 @@ fn dump_to(
     options: &DumpOptions,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
+    let or_foreign = |error| foreign_or(&**env, path, error);
     let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
     let kind = match name {
         Some(FileName::Table(_)) => Kind::Table,
@@ -68,7 +69,9 @@ fn dump_to(
         Some(FileName::Manifest(number)) => Kind::Manifest(Some(number)),
         Some(FileName::Current) => Kind::Current,
         Some(FileName::Stats) => Kind::Stats,
-        Some(FileName::Lock | FileName::Temporary(_)) | None => kind_of_contents(env, path)?,
+        Some(FileName::Lock | FileName::Temporary(_)) | None => {
+            kind_of_contents(env, path).map_err(or_foreign)?
+        }
     };
     let dumped = match kind {
         Kind::Table => dump_table(env, path, options, printer),
@@ -77,7 +80,7 @@ fn dump_to(
         Kind::Current => dump_current(env, path, printer),
         Kind::Stats => dump_stats(env, path, printer),
     };
-    dumped.map_err(|error| foreign_or(&**env, path, error))
+    dumped.map_err(or_foreign)
 }
 
 /// What a file is, with its number if its name says one.
