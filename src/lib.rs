@@ -177,7 +177,7 @@ pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
 pub use base::write_batch::WriteBatch;
-pub use db::{Db, Snapshot};
+pub use db::{Db, Keyspace, KeyspaceBatch, Snapshot};
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};

@@ -15,6 +15,7 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
 use crate::jobs::compact::filter_budget::wanted_filters;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
@@ -185,23 +186,30 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 
 /// The report for `Db::filter_report`.
 #[must_use]
-pub(crate) fn filter_report(shared: &Shared) -> FilterReport {
+pub(crate) fn filter_report(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> FilterReport {
     if !shared.process.is_current() {
         // A rate is computed once under a lock, which a thread of the parent process may hold.
         return FilterReport::default();
     }
-    report_of(shared, &shared.view.load().version)
+    report_of(shared, keyspace, &keyspace.view.load().version)
 }
 
 /// The report for `Db::check_filters`.
 ///
 /// # Errors
 /// `Closed`; `Forked`; a table cannot be read for a reason other than damage.
-pub(crate) fn check_filters(shared: &Shared) -> Result<FilterReport> {
+pub(crate) fn check_filters(
+    shared: &Shared,
+    keyspace: &Arc<KeyspaceState>,
+) -> Result<FilterReport> {
     shared.check_open()?;
     shared.process.check()?;
-    let version = Arc::clone(&shared.view.load().version);
-    let mut report = report_of(shared, &version);
+    let view = keyspace.view.load_full();
+    if view.dropped {
+        return Err(keyspace.dropped());
+    }
+    let version = Arc::clone(&view.version);
+    let mut report = report_of(shared, keyspace, &version);
     let handles = (0..LEVELS).flat_map(|level| version.level(level));
     for (facts, handle) in report.tables.iter_mut().zip(handles) {
         facts.damage = damage_of(handle)?;
@@ -238,8 +246,8 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
 }
 
 /// The report, without reading filters.
-fn report_of(shared: &Shared, version: &Version) -> FilterReport {
-    let wanted = wanted_filters(shared, version);
+fn report_of(shared: &Shared, keyspace: &Arc<KeyspaceState>, version: &Version) -> FilterReport {
+    let wanted = wanted_filters(keyspace, version);
     let mut tables = Vec::new();
     let top = shares_of_level_0(version);
     for (level, wanted) in wanted.iter().enumerate() {
@@ -252,7 +260,7 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
             };
             tables.push(FilterFacts {
                 lookup_share,
-                ..facts_of(shared, level, wanted.as_ref(), handle)
+                ..facts_of(keyspace, level, wanted.as_ref(), handle)
             });
         }
     }
@@ -260,21 +268,21 @@ fn report_of(shared: &Shared, version: &Version) -> FilterReport {
     FilterReport {
         tables,
         wanted: wanted.iter().map(|wanted| wanted.as_ref().map(described)).collect(),
-        stats: stats_report::stats(shared),
+        stats: stats_report::keyspace_stats(shared, keyspace),
         pinned_bytes_max: (capacity * shared.options.filter_pinned_share) as u64,
-        budget_bytes: shared.options.filter_budget(),
-        level_shares: shared.filter_workload.lock().shares().to_vec(),
+        budget_bytes: keyspace.options.load().filter_budget(),
+        level_shares: keyspace.filter_workload.lock().shares().to_vec(),
         were_read: false,
     }
 }
 
 /// The numbers of the tables in `version` whose filter is not the wanted one.
 #[must_use]
-pub(crate) fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
+pub(crate) fn differing_tables(keyspace: &KeyspaceState, version: &Version) -> Vec<u64> {
     let mut numbers = Vec::new();
-    for (level, wanted) in wanted_filters(shared, version).iter().enumerate() {
+    for (level, wanted) in wanted_filters(keyspace, version).iter().enumerate() {
         let handles = version.level(level).iter();
-        let differing = handles.filter(|handle| differs(shared, level, wanted.as_ref(), handle));
+        let differing = handles.filter(|handle| differs(keyspace, level, wanted.as_ref(), handle));
         numbers.extend(differing.map(|handle| handle.meta.number));
     }
     numbers
@@ -282,7 +290,7 @@ pub(crate) fn differing_tables(shared: &Shared, version: &Version) -> Vec<u64> {
 
 /// Whether a table of `level` has another filter than the `wanted` one.
 fn differs(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     level: usize,
     wanted: Option<&TableFilter>,
     handle: &TableHandle,
@@ -291,17 +299,17 @@ fn differs(
     let Some(filter) = wanted else { return !properties.filter_policy.is_empty() };
     let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
     // Bits from a budget change a little with every flush and compaction.
-    let tolerance = if shares_budget(shared, level) { wants / 4 } else { 0 };
+    let tolerance = if shares_budget(keyspace, level) { wants / 4 } else { 0 };
     !filter.is_alike(properties) || has.abs_diff(wants) > tolerance
 }
 
 /// Whether the bytes of filters at `level` come from a budget.
-fn shares_budget(shared: &Shared, level: usize) -> bool {
-    shared.options.filter_of_level(level).memory_bytes.is_some()
+fn shares_budget(keyspace: &KeyspaceState, level: usize) -> bool {
+    keyspace.options.load().filter_of_level(level).memory_bytes.is_some()
 }
 
 fn facts_of(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     level: usize,
     wanted: Option<&TableFilter>,
     handle: &TableHandle,
@@ -322,8 +330,8 @@ fn facts_of(
         bytes: properties.filter_bytes,
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
-        shares_budget: shares_budget(shared, level),
-        differs: differs(shared, level, wanted, handle),
+        shares_budget: shares_budget(keyspace, level),
+        differs: differs(keyspace, level, wanted, handle),
         damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
             offset: handle.table.filter_offset(),
             what: "it was damaged when it was last read".into(),

@@ -8,31 +8,45 @@ use crate::base::error::{Error, Result};
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
-use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::{compact_once, run_compaction, run_filter_rebuild};
+use crate::jobs::compact::run::{run_compaction, run_filter_rebuild};
 use crate::jobs::compact::task::CompactionTask;
-use crate::jobs::workers::{CompactionToken, run_job};
+use crate::jobs::workers::{CompactionToken, compact_most_urgent, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::state::write_queue::Switch;
 use crate::tree::edit::FileMeta;
 use crate::write::commit;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Flushes all memtables and waits.
+/// Flushes the memtables that `switch` names and waits.
 ///
 /// # Errors
 /// The failure of a write or flush; `Closed` if the database is closed during the flush.
-pub(crate) fn flush(shared: &Shared) -> Result<()> {
-    commit::switch(shared)?;
-    let full: Vec<Arc<Memtable>> =
-        shared.view.load().immutables.iter().map(|full| Arc::clone(&full.memtable)).collect();
-    let waits = || {
-        let waiting = &shared.view.load().immutables;
-        waiting.iter().any(|other| full.iter().any(|one| Arc::ptr_eq(one, &other.memtable)))
+pub(crate) fn flush(shared: &Shared, switch: Switch) -> Result<()> {
+    commit::switch(shared, switch)?;
+    let keyspaces = match switch {
+        Switch::No => Vec::new(),
+        Switch::Keyspace(id) => shared.keyspaces.lock().get(id).cloned().into_iter().collect(),
+        Switch::All => shared.all_keyspaces(),
     };
-    if !full.is_empty() {
+    let memtables = |keyspace: &Arc<KeyspaceState>| -> Vec<Arc<Memtable>> {
+        let view = keyspace.view.load();
+        view.immutables.iter().map(|full| Arc::clone(&full.memtable)).collect()
+    };
+    let full: Vec<_> = keyspaces.iter().map(|k| (Arc::clone(k), memtables(k))).collect();
+    let waits = || {
+        full.iter().any(|(keyspace, full)| {
+            let view = keyspace.view.load();
+            let is_waiting = |one: &Arc<Memtable>| {
+                view.immutables.iter().any(|other| Arc::ptr_eq(one, &other.memtable))
+            };
+            !view.dropped && full.iter().any(is_waiting)
+        })
+    };
+    if full.iter().any(|(_, full)| !full.is_empty()) {
         // A clean opening may leave full memtables, and nothing was written since.
         session::activate(shared)?;
     }
@@ -49,58 +63,77 @@ pub(crate) fn flush(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Compacts a range: waits until no compaction runs, then runs on the caller's thread.
+/// Compacts a range of `keyspace`: waits until no compaction runs, then runs on the caller's
+/// thread.
 ///
 /// # Errors
-/// The failure of the flush or of a compaction.
+/// The failure of the flush or of a compaction; `KeyspaceDropped`.
 pub(crate) fn compact_range(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     bounds: &KeyBounds,
     options: &CompactRangeOptions,
 ) -> Result<()> {
+    check(keyspace)?;
     session::activate(shared)?;
-    flush(shared)?;
+    flush(shared, Switch::Keyspace(keyspace.id))?;
     let _token = CompactionToken::wait(shared)?;
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
-    let levels = shared.view.load().version.files();
+    let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    run_job(shared, &mut || next_step(shared, &mut compaction, is_due, run_compaction));
+    run_job(shared, &mut || next_step(shared, keyspace, &mut compaction, is_due, run_compaction));
+    // What it moved down may be more than a level should have.
+    shared.want_compactions([keyspace.id]);
+    check(keyspace)?;
     shared.check_writable()
+}
+
+/// `KeyspaceDropped` for a keyspace that was dropped.
+fn check(keyspace: &KeyspaceState) -> Result<()> {
+    if keyspace.view.load().dropped { Err(keyspace.dropped()) } else { Ok(()) }
 }
 
 /// Runs the next compaction of a call; false if there is none.
 fn next_step(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     compaction: &mut ManualCompaction,
     is_due: impl Fn(&FileMeta) -> bool,
-    run: impl Fn(&Shared, &CompactionTask) -> Result<()>,
+    run: impl Fn(&Shared, &KeyspaceState, &CompactionTask) -> Result<()>,
 ) -> Result<bool> {
-    let levels = shared.view.load().version.files();
-    match compaction.next_task(&levels, &shared.options.compaction_options(), is_due) {
-        Some(task) => run(shared, &task).map(|()| true),
+    let levels = keyspace.view.load().version.files();
+    let options = keyspace.options.load().compaction_options();
+    match compaction.next_task(&levels, &options, is_due) {
+        Some(task) => run(shared, keyspace, &task).map(|()| true),
         None => Ok(false),
     }
 }
 
-/// Rewrites the tables whose filter has to change; returns how many there were.
+/// Rewrites the tables of `keyspace` whose filter has to change; returns how many there were.
 ///
 /// # Errors
-/// The failure of a compaction; `Closed` if the database is closed during the rebuild.
-pub(crate) fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u64> {
+/// The failure of a compaction; `Closed` if the database is closed during the rebuild;
+/// `KeyspaceDropped`.
+pub(crate) fn rebuild_filters(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    which: FilterRebuild,
+) -> Result<u64> {
     shared.process.check()?;
     shared.check_writable()?;
+    check(keyspace)?;
     // Checked once: a number is never reused, so the list stays right.
     let damaged = match which {
-        FilterRebuild::Differing => damaged_tables(&Arc::clone(&shared.view.load().version))?,
+        FilterRebuild::Differing => damaged_tables(&Arc::clone(&keyspace.view.load().version))?,
         FilterRebuild::All => Vec::new(),
     };
     let due = || -> BTreeSet<u64> {
-        let version = Arc::clone(&shared.view.load().version);
+        let version = Arc::clone(&keyspace.view.load().version);
         match which {
             FilterRebuild::Differing => {
-                differing_tables(shared, &version).into_iter().chain(damaged.clone()).collect()
+                differing_tables(keyspace, &version).into_iter().chain(damaged.clone()).collect()
             }
             FilterRebuild::All => {
                 version.files().iter().flatten().map(|meta| meta.number).collect()
@@ -113,20 +146,22 @@ pub(crate) fn rebuild_filters(shared: &Shared, which: FilterRebuild) -> Result<u
     }
     session::activate(shared)?;
     let _token = CompactionToken::wait(shared)?;
-    let (goal, levels) = (ManualGoal::RebuildFilters, shared.view.load().version.files());
+    let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
-    let (mut cursors, mut turn) = (CompactionCursors::default(), 0u64);
+    let (mut cursors, mut turn) = (BTreeMap::new(), 0u64);
     run_job(shared, &mut || {
         // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
-        if turn.is_multiple_of(2) && compact_once(shared, &mut cursors)? {
+        shared.want_compactions([keyspace.id]);
+        if turn.is_multiple_of(2) && compact_most_urgent(shared, &mut cursors)? {
             return Ok(true);
         }
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
-        next_step(shared, &mut compaction, is_due, run_filter_rebuild)
+        next_step(shared, keyspace, &mut compaction, is_due, run_filter_rebuild)
     });
+    check(keyspace)?;
     shared.check_writable()?;
     Ok(tables)
 }

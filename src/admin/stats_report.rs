@@ -1,4 +1,4 @@
-//! The report of `Db::stats`: the counters, and what the database holds now.
+//! The reports of `Db::stats` and `Keyspace::stats`: the counters, and what the database holds now.
 //!
 //! Counters come from `base::stats::counters`; tables, bytes and filters of each level from the
 //! current version; memory from the memtables and the cache. Each part is right by itself, but
@@ -8,38 +8,65 @@
 //! Nothing is read from files, and no lock is held across the parts.
 
 use crate::base::levels::LEVELS;
-use crate::base::stats::counters::Counters;
+use crate::base::stats::counters::{COUNTERS, Counters};
 use crate::base::stats::report::Stats;
+use crate::base::sync::Arc;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 
-/// The report for `Db::stats`.
+/// The report for `Db::stats`: all keyspaces together.
 #[must_use]
 pub(crate) fn stats(shared: &Shared) -> Stats {
+    let keyspaces = if shared.process.is_current() { shared.all_keyspaces() } else { Vec::new() };
+    report(shared, &keyspaces, Some(&shared.counters))
+}
+
+/// The report for `Keyspace::stats`: what is counted once for the database is 0.
+#[must_use]
+pub(crate) fn keyspace_stats(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> Stats {
+    report(shared, std::slice::from_ref(keyspace), None)
+}
+
+fn report(
+    shared: &Shared,
+    keyspaces: &[Arc<KeyspaceState>],
+    database: Option<&Arc<Counters>>,
+) -> Stats {
     if !shared.process.is_current() {
         // A thread of the parent process may hold the locks that the report takes.
-        return Stats::from_totals(&Counters::new().totals());
+        return Stats::from_totals(&[0; COUNTERS]);
     }
-    let mut stats = Stats::from_totals(&shared.counters.totals());
-    let view = shared.view.load();
-    for level in 0..LEVELS {
-        let report = &mut stats.levels[level];
-        let mut weighted_fpr = 0.0;
-        for handle in view.version.level(level) {
-            let properties = handle.table.properties();
-            report.tables += 1;
-            report.bytes += handle.meta.bytes;
-            report.entries += handle.meta.entries;
-            report.filter_bytes += properties.filter_bytes;
-            let fpr = handle.table.expected_fpr().unwrap_or(0.0);
-            weighted_fpr += handle.meta.entries as f64 * fpr;
+    let counters = keyspaces.iter().map(|keyspace| &keyspace.counters).chain(database);
+    let mut totals = vec![0; COUNTERS];
+    for counters in counters {
+        totals.iter_mut().zip(counters.totals()).for_each(|(sum, total)| *sum += total);
+    }
+    let mut stats = Stats::from_totals(&totals);
+    let mut weighted_fpr = [0.0; LEVELS];
+    for keyspace in keyspaces {
+        let view = keyspace.view.load();
+        for level in 0..LEVELS {
+            let report = &mut stats.levels[level];
+            for handle in view.version.level(level) {
+                let properties = handle.table.properties();
+                report.tables += 1;
+                report.bytes += handle.meta.bytes;
+                report.entries += handle.meta.entries;
+                report.filter_bytes += properties.filter_bytes;
+                let fpr = handle.table.expected_fpr().unwrap_or(0.0);
+                weighted_fpr[level] += handle.meta.entries as f64 * fpr;
+            }
         }
+        stats.memtable_bytes += view.memtables().map(|m| m.bytes() as u64).sum::<u64>();
+        stats.memtable_entries += view.memtables().map(|m| m.entries() as u64).sum::<u64>();
+    }
+    for (report, weighted_fpr) in stats.levels.iter_mut().zip(weighted_fpr) {
         report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;
     }
-    let immutables = view.immutables.iter().map(|full| full.memtable.bytes());
-    let retired: usize = shared.retired.lock().iter().map(|memtable| memtable.bytes()).sum();
-    stats.memtable_bytes = (view.active.bytes() + immutables.sum::<usize>() + retired) as u64;
-    let immutables = view.immutables.iter().map(|full| full.memtable.entries());
-    stats.memtable_entries = (view.active.entries() + immutables.sum::<usize>()) as u64;
+    if database.is_some() {
+        let retired = shared.retired.lock();
+        stats.memtable_bytes += retired.iter().map(|memtable| memtable.bytes() as u64).sum::<u64>();
+    }
     stats.cache_capacity_bytes = shared.cache.capacity_bytes();
     stats.cache_bytes = shared.cache.used_bytes();
     stats.cache_uncached = shared.cache.uncached();

@@ -14,7 +14,6 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::levels::LEVELS;
-use crate::base::sync::Arc;
 use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
@@ -24,7 +23,9 @@ use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::edit::FileMeta;
 use crate::tree::manifest::{read_current, replay};
 use crate::tree::overlap::order_conflicts;
+use crate::tree::set::NewVersion;
 use crate::tree::version::Version;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The progress of [`Db::verify`](crate::Db::verify).
@@ -102,14 +103,19 @@ pub(crate) fn verify(
     let _lock = shared.hold()?;
     let mut report = VerifyReport::default();
     let logs = logs_to_read(shared);
-    let version = check_manifest(shared, &mut report);
-    check_levels(shared, &version, &mut report);
+    let versions = check_manifest(shared, &mut report);
+    for (_, version) in &versions {
+        check_levels(shared, version, &mut report);
+    }
     for log in logs {
         if let Err(error) = check_log(shared, &log, &mut report) {
             report.damage.push(error);
         }
     }
-    let handles = || (0..LEVELS).flat_map(|level| version.level(level));
+    let handles = || {
+        let levels = versions.iter().flat_map(|(_, version)| &version.levels);
+        levels.flat_map(|level| &level.handles)
+    };
     let mut done = VerifyProgress {
         tables: handles().count() as u64,
         bytes: handles().map(|handle| handle.meta.bytes).sum(),
@@ -140,13 +146,13 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Compares the manifest on disk with the current version; returns that version.
-fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
-    let versions = shared.versions.lock();
-    let version = Arc::clone(versions.current());
+/// Compares the manifest on disk with the current versions; returns these.
+fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<NewVersion> {
+    let set = shared.versions.lock();
+    let versions: Vec<NewVersion> = set.versions().collect();
     if shared.background_error.is_set() {
         // The manifest may or may not have the record whose write failed.
-        return version;
+        return versions;
     }
     let (env, directory) = (&*shared.env, &shared.directory);
     let read = read_current(env, directory).and_then(|current| match current {
@@ -155,15 +161,15 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
     });
     match read {
         Ok(state) => {
-            let same = (0..LEVELS).all(|level| {
-                let handles = version.level(level).iter();
-                let mut ours: Vec<&FileMeta> = handles.map(|handle| &*handle.meta).collect();
-                let mut named: Vec<&FileMeta> = state.levels[level].iter().collect();
-                ours.sort_by_key(|meta| meta.number);
-                named.sort_by_key(|meta| meta.number);
-                ours == named
-            });
-            if !same {
+            let named: BTreeSet<(u64, usize, &FileMeta)> =
+                state.tables().map(|(level, meta)| (meta.number, level, meta)).collect();
+            let levels = versions.iter().flat_map(|(_, version)| version.levels.iter().enumerate());
+            let ours: BTreeSet<(u64, usize, &FileMeta)> = levels
+                .flat_map(|(level, tables)| tables.handles.iter().map(move |h| (level, &*h.meta)))
+                .map(|(level, meta)| (meta.number, level, meta))
+                .collect();
+            let keyspaces = state.keyspaces.values().map(|keyspace| &keyspace.meta.name);
+            if ours != named || !keyspaces.eq(set.keyspaces().map(|meta| &meta.name)) {
                 let path = FileName::Manifest(state.facts.number).path(directory);
                 let what = "the manifest does not name exactly the tables that are in use";
                 report.damage.push(Error::corruption(path, state.facts.bytes, what));
@@ -171,7 +177,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Arc<Version> {
         }
         Err(error) => report.damage.push(error),
     }
-    version
+    versions
 }
 
 /// Checks that tables that share keys are searched newest version first.
@@ -198,7 +204,7 @@ fn check_table(
     };
     let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
     let (table, counts) = check.run(&path, expect, progress)?;
-    if !FileMeta::of_table(meta.number, &table).agrees_with(meta) {
+    if !FileMeta::of_table(meta.keyspace, meta.number, &table).agrees_with(meta) {
         let what = "entries, keys or sequences differ from those in the manifest";
         return Err(Error::corruption(path, 0, what));
     }
@@ -219,9 +225,9 @@ fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
     let writers = log.unsynced.iter().chain(&log.current);
     let mut logs: Vec<WrittenLog> =
         writers.map(|wal| WrittenLog { number: wal.number(), bytes: Some(wal.bytes()) }).collect();
-    for full in &shared.view.load().immutables {
-        if !logs.iter().any(|log| log.number == full.log_number) {
-            logs.push(WrittenLog { number: full.log_number, bytes: None });
+    for number in shared.live_logs.lock().numbers() {
+        if !logs.iter().any(|log| log.number == number) {
+            logs.push(WrittenLog { number, bytes: None });
         }
     }
     logs
@@ -232,10 +238,8 @@ fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Re
     let file = LogFile::new(&shared.directory, log.number);
     let path = &file.path;
     let Some(mut reader) = file.open(&*shared.env, written)? else {
-        let view = shared.view.load();
-        let numbers = view.immutables.iter().map(|full| full.log_number);
         // A flush may have removed it since the list was made.
-        let needed = numbers.chain([view.active_log]).any(|number| number == log.number);
+        let needed = shared.live_logs.lock().numbers().any(|number| number == log.number);
         return match needed {
             true => Err(missing_log(&shared.directory, log.number, "its writes are in no table")),
             false => Ok(()),

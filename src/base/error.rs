@@ -95,6 +95,16 @@ pub enum Error {
     OpenedReadOnly,
     /// `close` was called on this database.
     Closed,
+    /// There is no keyspace of this name, and this call creates none.
+    KeyspaceNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The keyspace was dropped. Snapshots and iterators from before still read it.
+    KeyspaceDropped {
+        /// The name that it had, or its number.
+        name: String,
+    },
     /// This process was forked from the one that opened the database, and only that one can use the
     /// handle. Nothing was read or written.
     Forked {
@@ -228,11 +238,15 @@ impl Error {
         }
     }
 
+    /// The error for a write to keyspace number `id`, whose name is not known any more.
+    pub(crate) fn keyspace_dropped(id: u32) -> Self {
+        Error::KeyspaceDropped { name: format!("number {id}") }
+    }
+
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
     /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
-    /// `forked` or
-    /// `unsupported_format`.
+    /// `keyspace_not_found`, `keyspace_dropped`, `forked` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -248,6 +262,8 @@ impl Error {
             Error::LogsTooLarge { .. } => "logs_too_large",
             Error::OpenedReadOnly => "opened_read_only",
             Error::Closed => "closed",
+            Error::KeyspaceNotFound { .. } => "keyspace_not_found",
+            Error::KeyspaceDropped { .. } => "keyspace_dropped",
             Error::Forked { .. } => "forked",
             Error::UnsupportedFormat { .. } => "unsupported_format",
         }
@@ -277,6 +293,10 @@ impl Error {
             }
             Error::OpenedReadOnly => "open the database with `open` to write",
             Error::Closed => "open the database again",
+            Error::KeyspaceNotFound { .. } => {
+                "`Db::keyspaces` lists the names; a writable database creates it"
+            }
+            Error::KeyspaceDropped { .. } => "create it again, or take a new handle",
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
             Error::UnsupportedFormat { .. } => {
                 "a newer siftdb or another program may have written it"
@@ -327,6 +347,8 @@ impl Error {
             ),
             Error::OpenedReadOnly => f.write_str("the database was opened read-only"),
             Error::Closed => f.write_str("the database is closed"),
+            Error::KeyspaceNotFound { name } => write!(f, "there is no keyspace {name:?}"),
+            Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} was dropped"),
             Error::Forked { process } => write!(
                 f,
                 "the database was opened by process {process}, and this process was forked from it"

@@ -14,6 +14,30 @@ use std::cmp::Ordering;
 /// The number of a write, counted from 1; 56 bits.
 pub(crate) type SequenceNumber = u64;
 
+/// The number of a keyspace. Numbers are never used twice.
+pub(crate) type KeyspaceId = u32;
+
+/// The number of the keyspace `default`, which every database has.
+pub(crate) const DEFAULT_KEYSPACE: KeyspaceId = 0;
+
+/// The name of the keyspace that every database has.
+pub(crate) const DEFAULT_KEYSPACE_NAME: &str = "default";
+
+/// The longest name of a keyspace.
+pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
+/// Refuses what cannot be the name of a keyspace; the error says why.
+pub(crate) fn check_keyspace_name(name: &str) -> Result<(), String> {
+    let bytes = name.len();
+    if bytes == 0 || bytes > KEYSPACE_NAME_BYTES_MAX {
+        return Err(format!("its name has {bytes} bytes; 1 to {KEYSPACE_NAME_BYTES_MAX} may be"));
+    }
+    match name.chars().find(|c| c.is_control()) {
+        Some(c) => Err(format!("its name has the control character {c:?}")),
+        None => Ok(()),
+    }
+}
+
 /// The largest sequence number.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 

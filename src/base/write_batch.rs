@@ -3,23 +3,30 @@
 //! The encoding, which a WAL record contains after its own header:
 //!
 //! ```text
-//! batch  := sequence: u64  count: u32  keyspace: varint (0)  entry*
-//! entry  := kind: u8  key: length-prefixed  [value: length-prefixed, if kind is Put]
+//! batch  := sequence: u64  count: u32  entry*
+//! entry  := kind: u8  [keyspace: varint]  key: length-prefixed  [value: length-prefixed]
 //! ```
 //!
-//! Entry `i` has the sequence number `sequence + i`. Keyspace is reserved: readers refuse any value
-//! but 0. Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The
-//! batch keeps the first violation, and the write returns it before anything is logged.
+//! Entry `i` has the sequence number `sequence + i`. The bit 0x40 of the kind says that a keyspace
+//! follows; without it the entry is of keyspace 0, `default`. Only a put has a value. Limits (key
+//! 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The batch keeps the
+//! first violation, and the write returns it before anything is logged.
 
-use crate::base::coding::{Decoder, put_length_prefixed};
+use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::error::{Error, Result};
-use crate::base::key::{KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, ValueKind};
+use crate::base::key::{
+    DEFAULT_KEYSPACE, KEY_BYTES_MAX, KeyspaceId, SequenceNumber, VALUE_BYTES_MAX, ValueKind,
+};
+use std::iter::Take;
 
 /// Largest encoded batch: 2 GiB.
 pub(crate) const BATCH_BYTES_MAX: usize = 2 << 30;
 
 /// Bytes before the first entry.
-const HEADER_BYTES: usize = 8 + 4 + 1;
+const HEADER_BYTES: usize = 8 + 4;
+
+/// Set in the kind of an entry that names its keyspace.
+const NAMES_KEYSPACE: u8 = 0x40;
 
 /// Writes to be applied together.
 ///
@@ -36,6 +43,8 @@ pub struct WriteBatch {
     count: u32,
     payload_bytes: usize,
     refused: Option<String>,
+    /// The open database whose keyspaces it names, and these but `default`, each once.
+    keyspaces: Option<(u64, Vec<KeyspaceId>)>,
 }
 
 impl Default for WriteBatch {
@@ -47,18 +56,19 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        WriteBatch { entries: Vec::new(), count: 0, payload_bytes: 0, refused: None }
+        let (entries, refused, keyspaces) = (Vec::new(), None, None);
+        WriteBatch { entries, count: 0, payload_bytes: 0, refused, keyspaces }
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.push(ValueKind::Put, key.as_ref(), value.as_ref());
+        self.push(DEFAULT_KEYSPACE, ValueKind::Put, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds a deletion of `key`, which need not exist.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.push(ValueKind::Tombstone, key.as_ref(), &[]);
+        self.push(DEFAULT_KEYSPACE, ValueKind::Tombstone, key.as_ref(), &[]);
         self
     }
 
@@ -86,6 +96,7 @@ impl WriteBatch {
         self.count = 0;
         self.payload_bytes = 0;
         self.refused = None;
+        self.keyspaces = None;
     }
 
     /// `InvalidArgument` if an entry or the batch exceeded a limit.
@@ -106,12 +117,38 @@ impl WriteBatch {
         &self.entries
     }
 
-    fn push(&mut self, kind: ValueKind, key: &[u8], value: &[u8]) {
+    /// The open database whose keyspaces it names, and these but `default`, each once.
+    pub(crate) fn keyspaces(&self) -> Option<(u64, &[KeyspaceId])> {
+        self.keyspaces.as_ref().map(|(database, ids)| (*database, &ids[..]))
+    }
+
+    /// Adds an entry to keyspace `id` of the open database `database`.
+    pub(crate) fn push_in(
+        &mut self,
+        (database, id): (u64, KeyspaceId),
+        kind: ValueKind,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        if id != DEFAULT_KEYSPACE {
+            let (first, ids) = self.keyspaces.get_or_insert((database, Vec::new()));
+            if *first != database {
+                self.refused.get_or_insert("a batch with keyspaces of two databases".into());
+            }
+            // From the end: entries of one keyspace mostly follow each other.
+            if !ids.iter().rev().any(|named| *named == id) {
+                ids.push(id);
+            }
+        }
+        self.push(id, kind, key, value);
+    }
+
+    fn push(&mut self, keyspace: KeyspaceId, kind: ValueKind, key: &[u8], value: &[u8]) {
         if self.refused.is_some() {
             return;
         }
-        // 21: the kind, and two varint lengths of at most 10 bytes.
-        let entry_bytes = key.len() + value.len() + 21;
+        // 26: the kind, a keyspace of at most 5 bytes, and two varint lengths of at most 10 bytes.
+        let entry_bytes = key.len() + value.len() + 26;
         let bytes = self.bytes() + entry_bytes;
         self.refused = if key.len() > KEY_BYTES_MAX {
             Some(format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len()))
@@ -126,7 +163,12 @@ impl WriteBatch {
             return;
         }
         self.entries.reserve(entry_bytes);
-        self.entries.push(kind as u8);
+        if keyspace == DEFAULT_KEYSPACE {
+            self.entries.push(kind as u8);
+        } else {
+            self.entries.push(kind as u8 | NAMES_KEYSPACE);
+            put_varint(&mut self.entries, u64::from(keyspace));
+        }
         put_length_prefixed(&mut self.entries, key);
         if kind == ValueKind::Put {
             put_length_prefixed(&mut self.entries, value);
@@ -140,12 +182,13 @@ impl WriteBatch {
 pub(crate) fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, count: u32) {
     dst.extend_from_slice(&sequence.to_le_bytes());
     dst.extend_from_slice(&count.to_le_bytes());
-    dst.push(0);
 }
 
 /// One entry of a decoded batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntry<'a> {
+    /// The keyspace it is of.
+    pub keyspace: KeyspaceId,
     /// Put or tombstone.
     pub kind: ValueKind,
     /// The user key.
@@ -169,13 +212,9 @@ impl<'a> DecodedBatch<'a> {
     /// place.
     pub(crate) fn decode(bytes: &'a [u8]) -> std::result::Result<Self, String> {
         let mut decoder = Decoder::new(bytes);
-        let header = (decoder.u64(), decoder.u32(), decoder.varint());
-        let (Some(sequence), Some(count), Some(keyspace)) = header else {
+        let (Some(sequence), Some(count)) = (decoder.u64(), decoder.u32()) else {
             return Err("a write batch shorter than its header".into());
         };
-        if keyspace != 0 {
-            return Err(format!("a write batch of keyspace {keyspace}; only 0 is supported"));
-        }
         let batch = DecodedBatch { sequence, count, entries: decoder.rest() };
         let mut iter = batch.iter();
         let found = iter.by_ref().count() as u64;
@@ -186,6 +225,21 @@ impl<'a> DecodedBatch<'a> {
             return Err(format!("a write batch of {found} entries, expected {count}"));
         }
         Ok(batch)
+    }
+
+    /// The entries in runs of one keyspace: the keyspace, the first sequence, the entries.
+    pub(crate) fn runs(
+        &self,
+    ) -> impl Iterator<Item = (KeyspaceId, SequenceNumber, Take<BatchIter<'a>>)> + use<'a> {
+        let (mut rest, mut sequence) = (self.iter(), self.sequence);
+        std::iter::from_fn(move || {
+            let keyspace = rest.clone().next()?.keyspace;
+            let count = rest.clone().take_while(|entry| entry.keyspace == keyspace).count();
+            let (run, first) = (rest.clone().take(count), sequence);
+            rest.nth(count - 1);
+            sequence += count as u64;
+            Some((keyspace, first, run))
+        })
     }
 
     /// Bytes of the encoded entries.
@@ -218,7 +272,13 @@ impl<'a> Iterator for BatchIter<'a> {
 
     fn next(&mut self) -> Option<BatchEntry<'a>> {
         let mut ahead = self.decoder.clone();
-        let kind = ValueKind::from_byte(ahead.u8()?)?;
+        let kind = ahead.u8()?;
+        let keyspace = match kind & NAMES_KEYSPACE {
+            0 => DEFAULT_KEYSPACE,
+            // One encoding for each entry: the default keyspace is never named.
+            _ => ahead.varint().and_then(|id| id.try_into().ok()).filter(|id| *id != 0)?,
+        };
+        let kind = ValueKind::from_byte(kind & !NAMES_KEYSPACE)?;
         let key = ahead.length_prefixed()?;
         if key.len() > KEY_BYTES_MAX {
             return None;
@@ -228,7 +288,7 @@ impl<'a> Iterator for BatchIter<'a> {
             ValueKind::Tombstone => &[],
         };
         self.decoder = ahead;
-        Some(BatchEntry { kind, key, value })
+        Some(BatchEntry { keyspace, kind, key, value })
     }
 }
 
@@ -271,29 +331,54 @@ mod tests {
         let mut reserved_kind = good.clone();
         reserved_kind[HEADER_BYTES] = 2;
         assert!(DecodedBatch::decode(&reserved_kind).is_err());
-        let mut foreign_keyspace = good;
-        foreign_keyspace[HEADER_BYTES - 1] = 1;
-        assert!(DecodedBatch::decode(&foreign_keyspace).is_err());
+        // A keyspace that is 0, or beyond 32 bits, and a keyspace without a key.
+        for keyspace in [&[0][..], &[0xff, 0xff, 0xff, 0xff, 0x7f], &[0x80]] {
+            let mut named = good[..HEADER_BYTES].to_vec();
+            named.push(good[HEADER_BYTES] | NAMES_KEYSPACE);
+            named.extend_from_slice(keyspace);
+            named.extend_from_slice(&good[HEADER_BYTES + 1..]);
+            assert!(DecodedBatch::decode(&named).is_err());
+        }
     }
 
     proptest! {
         #[test]
-        fn batches_round_trip(entries: Vec<(Vec<u8>, Option<Vec<u8>>)>, sequence: u64) {
+        fn batches_round_trip(
+            entries: Vec<(Vec<u8>, Option<Vec<u8>>, u32)>,
+            few: bool,
+            sequence in 0u64..1 << 60,
+        ) {
+            let few = |id| if few { id % 3 } else { id };
+            let entries: Vec<_> = entries.into_iter().map(|(k, v, id)| (k, v, few(id))).collect();
             let mut batch = WriteBatch::new();
-            for (key, value) in &entries {
-                match value {
-                    Some(value) => batch.put(key, value),
-                    None => batch.delete(key),
-                };
+            for (key, value, id) in &entries {
+                let kind = if value.is_some() { ValueKind::Put } else { ValueKind::Tombstone };
+                batch.push_in((7, *id), kind, key, value.as_deref().unwrap_or_default());
             }
+            let mut ids: Vec<u32> = entries.iter().map(|entry| entry.2).filter(|id| *id > 0).collect();
+            let mut named = batch.keyspaces().map_or(Vec::new(), |(_, ids)| ids.to_vec());
+            (ids.sort_unstable(), ids.dedup(), named.sort_unstable());
+            prop_assert_eq!(ids, named);
             let bytes = encoded(&batch, sequence);
             let decoded = DecodedBatch::decode(&bytes).unwrap();
             prop_assert_eq!(decoded.sequence, sequence);
             let back: Vec<_> = decoded
                 .iter()
-                .map(|e| (e.key.to_vec(), (e.kind == ValueKind::Put).then(|| e.value.to_vec())))
+                .map(|e| {
+                    let value = (e.kind == ValueKind::Put).then(|| e.value.to_vec());
+                    (e.key.to_vec(), value, e.keyspace)
+                })
                 .collect();
-            prop_assert_eq!(back, entries);
+            prop_assert_eq!(&back, &entries);
+            let mut at = 0;
+            for (keyspace, first, run) in decoded.runs() {
+                prop_assert_eq!(first, sequence + at as u64);
+                let run: Vec<_> = run.collect();
+                prop_assert!(!run.is_empty() && run.iter().all(|e| e.keyspace == keyspace));
+                prop_assert!(entries.get(at + run.len()).is_none_or(|next| next.2 != keyspace));
+                at += run.len();
+            }
+            prop_assert_eq!(at, entries.len());
         }
 
         #[test]

@@ -1,16 +1,21 @@
-//! One database, as its user sees it: [`Db`] and [`Snapshot`].
+//! One database, as its user sees it: [`Db`], [`Keyspace`] and [`Snapshot`].
 //!
 //! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
-//! from the files, `handle` ends a session, and `resume` continues after a full disk.
+//! from the files, `alter` creates and drops keyspaces, `handle` ends a session, and `resume`
+//! continues after a full disk.
 
 #[cfg(test)]
 mod tests;
-pub(crate) mod handle;
+pub(crate) mod database;
+pub(crate) mod keyspace;
 pub(crate) mod snapshot;
+pub(crate) mod handle;
+pub(crate) mod alter;
 pub(crate) mod resume;
 pub(crate) mod open;
 pub(crate) mod recover;
 
-pub use handle::Db;
+pub use database::Db;
+pub use keyspace::{Keyspace, KeyspaceBatch};
 pub use snapshot::Snapshot;

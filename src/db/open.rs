@@ -17,9 +17,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId};
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
-use crate::base::sync::{Arc, ArcSwap, AtomicU64, Mutex};
+use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, plain};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
@@ -28,8 +29,11 @@ use crate::env::directory::{lock_to_read, lock_to_write, number_after, our_files
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
-use crate::memtable::memtable::Published;
+use crate::log::wal::format::DatabaseIdentity;
+use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
+use crate::options::keyspace::KeyspaceOptions;
+use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::read_view::ReadView;
 use crate::state::shared::{LogState, Shared};
 use crate::state::stats_file::load;
@@ -38,6 +42,8 @@ use crate::table::reader::TableContext;
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, read_current, replay};
 use crate::tree::set::{SharedNumbers, VersionSet};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -73,13 +79,13 @@ fn open_locked(
         let is_data = |file: &FileName| matches!(file, FileName::Wal(_) | FileName::Table(_));
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
-        let state = ManifestState::default();
-        let shared = Arc::new(build(options, directory, lock, &files, &state)?);
+        let state = ManifestState::new_database(new_identity());
+        let shared = Arc::new(build(options, directory, lock, &files, state)?);
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
         return Ok(shared);
     };
-    let shared = Arc::new(build(options, directory, lock, &files, &state)?);
+    let shared = Arc::new(build(options, directory, lock, &files, state.clone())?);
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
@@ -126,7 +132,7 @@ fn check_manifest(
     // A manifest that begins with the log of its session, as one after a crash does, needs no such
     // edit: recovery of that log flushes tables before the next manifest names them.
     let knows_no_log = state.facts.log_number == 0 && state.facts.session_log == 0;
-    let knows_nothing = knows_no_log && state.levels.iter().all(Vec::is_empty);
+    let knows_nothing = knows_no_log && state.tables().next().is_none();
     let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
     match table.filter(|_| knows_nothing) {
         Some(table) => {
@@ -169,7 +175,7 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<S
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = in_force(&*env, directory, &options)?;
     let state = state.ok_or_else(|| no_database(directory))?;
-    let shared = build(options, directory, lock, &files, &state)?;
+    let shared = build(options, directory, lock, &files, state.clone())?;
     let shared = Arc::new(Shared { read_only: true, ..shared });
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
@@ -282,8 +288,9 @@ fn build(
     directory: &Path,
     lock: Arc<DirectoryLock>,
     files: &[FileName],
-    state: &ManifestState,
+    mut state: ManifestState,
 ) -> Result<Shared> {
+    let settings = settings_of(&options, directory, &mut state)?;
     let env = Arc::clone(&options.env);
     let cache = Cache::new(options.block_cache_bytes, options.filter_pinned_share);
     let context = TableContext {
@@ -294,45 +301,47 @@ fn build(
         pinning: FilterPinning::default(),
     };
     let numbers = Arc::new(SharedNumbers {
-        next_file: AtomicU64::new(next_file_number(files, state)),
+        next_file: AtomicU64::new(next_file_number(files, &state)),
         position: Mutex::default(),
     });
     let versions = VersionSet::open(
         Arc::clone(&env),
         directory,
         context,
-        options.filter_pinning(),
-        state,
+        &|id| settings[&id].filter_pinning(),
+        &state,
         Arc::clone(&numbers),
         options.manifest_bytes,
     )?;
-    let view = ReadView {
-        active: Shared::new_memtable(&options),
-        active_log: 0,
-        immutables: Vec::new(),
-        version: Arc::clone(versions.current()),
-        lock: Some(lock),
-    };
-    let (counters, counting_since) = counters(&options, directory);
+    let empty_memtable = Arc::new(Memtable::new(0, false));
+    let keyspaces = keyspaces_of(&versions, &settings, &lock, &empty_memtable);
+    let default = keyspaces.get(DEFAULT_KEYSPACE).cloned();
+    let counters = Arc::new(Counters::new());
+    let counting_since = restore_counters(&options, directory, &keyspaces, &counters);
     Ok(Shared {
         directory: directory.to_path_buf(),
         env,
         counters,
         counting_since,
         cache,
-        view: ArcSwap::from_pointee(view),
-        view_update: Mutex::default(),
+        default: default.ok_or_else(|| no_default(directory, &state))?,
+        keyspaces: Mutex::new(keyspaces),
+        drops: AtomicU64::new(0),
+        empty_memtable,
+        active_bytes: AtomicUsize::new(0),
+        live_logs: Mutex::default(),
+        old_log_bytes: AtomicU64::new(0),
+        database: state.facts.database,
+        instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
-        log: Mutex::new(log_state(state)),
+        log: Mutex::new(log_state(&state)),
         work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),
         versions: Mutex::new(versions),
         numbers,
-        filter_workload: Mutex::default(),
         jobs: Mutex::default(),
-        scans_pass_tombstones: Default::default(),
         done: Default::default(),
         retired: Mutex::default(),
         closed: Default::default(),
@@ -345,16 +354,98 @@ fn build(
     })
 }
 
-/// The counters of earlier sessions, and since when they count, in seconds since 1970.
-fn counters(options: &Options, directory: &Path) -> (Arc<Counters>, u64) {
-    let counters = Counters::new();
-    let saved = if options.reset_stats { None } else { load(&*options.env, directory) };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let counting_since = saved.as_ref().map_or(now, |saved| saved.since_unix_seconds);
-    if let Some(saved) = saved {
-        counters.restore(&saved.totals);
+/// The options of each keyspace: of `default` with the settings that `options` name, of others with
+/// the saved ones. Settings that are named replace the saved ones in `state`, so the first manifest
+/// of the session saves them.
+///
+/// # Errors
+/// `Corruption` or `UnsupportedFormat` of the manifest; `InvalidOptions` for a filter policy or
+/// prefix extractor that is not registered.
+fn settings_of(
+    options: &Options,
+    directory: &Path,
+    state: &mut ManifestState,
+) -> Result<BTreeMap<KeyspaceId, Arc<Options>>> {
+    let (policies, prefixes) = (options.custom_policies(), options.custom_prefixes());
+    let facts = state.facts;
+    let mut settings = BTreeMap::new();
+    for (&id, keyspace) in &mut state.keyspaces {
+        let meta = &mut keyspace.meta;
+        let mut data =
+            KeyspaceOptions::decode(&meta.settings, &policies, &prefixes).map_err(|bad| {
+                let path = FileName::Manifest(facts.number).path(directory);
+                bad.into_error(&path, facts.bytes)
+            })?;
+        if id == DEFAULT_KEYSPACE {
+            data = options.named().over(&data);
+            meta.settings.clear();
+            data.encode(&mut meta.settings);
+        }
+        if !options.allow_unregistered_filters {
+            data.check_registered()?;
+        }
+        let options = options.for_keyspace(&data);
+        options.validate()?;
+        settings.insert(id, Arc::new(options));
     }
-    (Arc::new(counters), counting_since)
+    Ok(settings)
+}
+
+fn keyspaces_of(
+    versions: &VersionSet,
+    settings: &BTreeMap<KeyspaceId, Arc<Options>>,
+    lock: &Arc<DirectoryLock>,
+    empty_memtable: &Arc<Memtable>,
+) -> Keyspaces {
+    let mut keyspaces = Keyspaces::default();
+    for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
+        let view = ReadView {
+            active: Arc::clone(empty_memtable),
+            active_log: 0,
+            immutables: Vec::new(),
+            version,
+            dropped: false,
+            lock: Some(Arc::clone(lock)),
+        };
+        let options = Arc::clone(&settings[&id]);
+        keyspaces.insert(Arc::new(KeyspaceState::new(id, meta.name.clone(), options, view)));
+    }
+    keyspaces
+}
+
+/// Replay refuses a manifest without the keyspace `default`.
+fn no_default(directory: &Path, state: &ManifestState) -> Error {
+    let path = FileName::Manifest(state.facts.number).path(directory);
+    Error::corruption(path, state.facts.bytes, "it has no keyspace `default`")
+}
+
+/// The databases that this process opened so far.
+static INSTANCES: plain::AtomicU64 = plain::AtomicU64::new(1);
+
+/// The identity of a database that is created now.
+fn new_identity() -> DatabaseIdentity {
+    // `RandomState` is seeded from the system.
+    let [high, low] = [(), ()].map(|()| RandomState::new().build_hasher().finish());
+    DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
+}
+
+/// Restores the counters of earlier sessions. Returns since when they count, in seconds since 1970.
+fn restore_counters(
+    options: &Options,
+    directory: &Path,
+    keyspaces: &Keyspaces,
+    counters: &Counters,
+) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let saved = if options.reset_stats { None } else { load(&*options.env, directory) };
+    let Some(saved) = saved else { return now };
+    counters.restore(&saved.database);
+    for (id, totals) in &saved.keyspaces {
+        if let Some(keyspace) = keyspaces.get(*id) {
+            keyspace.counters.restore(totals);
+        }
+    }
+    saved.since_unix_seconds
 }
 
 /// No log yet; the next sequence follows the last one that the manifest knows.

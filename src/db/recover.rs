@@ -19,7 +19,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::write_batch::DecodedBatch;
 use crate::env::directory::{keep_in_lost, our_files};
@@ -29,11 +29,13 @@ use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::shared::Shared;
-use crate::tree::edit::FileMeta;
-use crate::tree::manifest::ManifestState;
+use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Refuses what was dropped at the torn end of a manifest or log, if `recovery` says so.
@@ -105,6 +107,10 @@ fn try_recover(
         false => (Vec::new(), contents.into_tables()?),
     };
     install(shared, memtables, &logs, clean);
+    let edit = VersionEdit {
+        added: tables.into_iter().map(|meta| (0, meta)).collect(),
+        ..VersionEdit::default()
+    };
     let salvages = shared.options.recovery == Recovery::Salvage;
     if salvages && !shared.read_only && !report.is_complete() {
         let wal =
@@ -114,7 +120,7 @@ fn try_recover(
         report.set_aside.clone_from(kept_in_lost);
     }
     *shared.recovery.lock() = report;
-    if keeps { Ok(()) } else { session::begin_recovered(shared, tables) }
+    if keeps { Ok(()) } else { session::begin_recovered(shared, edit) }
 }
 
 /// The result of reading the logs.
@@ -150,7 +156,7 @@ fn read_logs<'a>(
             let clean = clean && state.dropped.is_none();
             // Otherwise each session too short for a flush would leave one more memtable.
             let too_many = found.parts.len() >= shared.options.immutable_memtables_max.max(2);
-            let mut contents = Contents::new(shared, clean && !too_many);
+            let mut contents = Contents::new(shared, state, clean && !too_many);
             let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
             replay(env, directory, &found.parts, &mut apply)?;
             return Ok(Recovered { contents, logs: found, clean, report });
@@ -162,7 +168,7 @@ fn read_logs<'a>(
         return Err(refused);
     }
     refuse_short_manifest(shared, files, &logs, &facts)?;
-    let mut contents = Contents::new(shared, false);
+    let mut contents = Contents::new(shared, state, false);
     let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
     let salvaged = salvage(env, directory, &logs, &facts, &mut apply)?;
     if salvaged.dropped.is_empty() && salvaged.missing.is_empty() {
@@ -192,8 +198,9 @@ fn refuse_short_manifest(
     facts: &ManifestFacts,
 ) -> Result<()> {
     let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
-    let shape = shared.view.load().version.files();
-    let named = |number: u64| shape.iter().flatten().any(|meta| meta.number == number);
+    let views = shared.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
+    let shapes: Vec<_> = views.map(|view| view.version.files()).collect();
+    let named = |number: u64| shapes.iter().flatten().flatten().any(|meta| meta.number == number);
     let unnamed = files.iter().find(|name| match name {
         FileName::Table(number) => *number > facts.log_number && !named(*number),
         _ => false,
@@ -218,12 +225,24 @@ enum Limit {
     Count { bytes_max: u64 },
 }
 
+/// A memtable of the entries that one log has of one keyspace.
+struct Recovering {
+    keyspace: Arc<KeyspaceState>,
+    memtable: Arc<Memtable>,
+    log_number: u64,
+    last_sequence: SequenceNumber,
+}
+
 /// The entries of the logs.
 struct Contents<'a> {
     shared: &'a Shared,
     limit: Limit,
-    /// Oldest first; one for each log where they are to stay.
-    memtables: Vec<ImmutableMemtable>,
+    /// Of each keyspace, the last sequence that is in its tables.
+    flushed_through: BTreeMap<KeyspaceId, SequenceNumber>,
+    /// Above the number of every keyspace that was ever created.
+    next_keyspace: u64,
+    /// Oldest first; one for each log and keyspace where they are to stay.
+    memtables: Vec<Recovering>,
     /// In these memtables, or, where it is only counted, in all.
     bytes: u64,
     last_sequence: SequenceNumber,
@@ -232,15 +251,24 @@ struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    fn new(shared: &'a Shared, may_stay: bool) -> Self {
+    fn new(shared: &'a Shared, state: &ManifestState, may_stay: bool) -> Self {
         let bytes_max = shared.options.write_buffer_bytes as u64;
         let limit = match (shared.read_only, may_stay) {
             (true, _) => Limit::Count { bytes_max: shared.options.read_only_log_bytes() },
             (false, true) => Limit::Keep { bytes_max },
             (false, false) => Limit::Flush { bytes_max },
         };
-        let (memtables, tables) = (Vec::new(), Vec::new());
-        Contents { shared, limit, memtables, bytes: 0, last_sequence: 0, tables }
+        let flushed = |tables: &KeyspaceTables| (tables.meta.id, tables.meta.flushed_through);
+        Contents {
+            shared,
+            limit,
+            flushed_through: state.keyspaces.values().map(flushed).collect(),
+            next_keyspace: state.next_keyspace,
+            memtables: Vec::new(),
+            bytes: 0,
+            last_sequence: 0,
+            tables: Vec::new(),
+        }
     }
 
     fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
@@ -252,42 +280,85 @@ impl<'a> Contents<'a> {
             self.limit = Limit::Flush { bytes_max };
             self.flush()?;
         }
-        let needs_memtable = match self.limit {
-            Limit::Keep { .. } => {
-                self.memtables.last().map(|full| full.log_number) != Some(log_number)
-            }
-            Limit::Flush { .. } | Limit::Count { .. } => self.bytes == 0,
-        };
-        if needs_memtable {
-            let memtable = Shared::new_memtable(&self.shared.options);
-            self.memtables.push(ImmutableMemtable { memtable, log_number, last_sequence: 0 });
-        }
         self.bytes += bytes;
-        self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
         if let Limit::Count { bytes_max } = self.limit
             && self.bytes > bytes_max
         {
             self.memtables.clear();
         }
-        if let Some(full) = self.memtables.last_mut() {
-            full.memtable.apply(batch);
-            full.last_sequence = self.last_sequence;
+        let is_counted = matches!(self.limit, Limit::Count { bytes_max } if self.bytes > bytes_max);
+        self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+        for (id, first, run) in batch.runs() {
+            let Some(&flushed_through) = self.flushed_through.get(&id) else {
+                self.expect_dropped(log_number, id)?;
+                continue;
+            };
+            // A batch may be in part in tables: each keyspace was flushed by itself.
+            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
+            let mut run = run.skip(skipped).peekable();
+            if run.peek().is_some() && !is_counted {
+                let first = first + skipped as u64;
+                let last_sequence = self.last_sequence;
+                let memtable = self.memtable_for(log_number, id);
+                memtable.last_sequence = last_sequence;
+                memtable.memtable.insert(first, run);
+            }
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
-        let memtables: Vec<_> = self.memtables.drain(..).map(|full| full.memtable).collect();
-        self.bytes = 0;
-        if memtables.is_empty() {
+    /// Refuses an entry of a keyspace that was never created. The entries of dropped ones are
+    /// skipped.
+    fn expect_dropped(&self, log_number: u64, id: KeyspaceId) -> Result<()> {
+        if u64::from(id) < self.next_keyspace {
             return Ok(());
         }
-        let mut levels = self.shared.view.load().version.files();
-        // A tombstone must not be dropped while one of these may hold its key.
-        levels[0].extend(self.tables.iter().cloned().map(Arc::new));
-        let readers = vec![self.last_sequence];
-        let written = write_memtables(self.shared, memtables, levels, Some(readers))?;
-        self.tables.extend(written);
+        let path = FileName::Wal(log_number).path(&self.shared.directory);
+        Err(Error::corruption(
+            path,
+            0,
+            format!("an entry of keyspace {id}, which was never created"),
+        ))
+    }
+
+    /// The memtable for entries of one log and keyspace.
+    fn memtable_for(&mut self, log_number: u64, id: KeyspaceId) -> &mut Recovering {
+        // Where all are flushed together, one memtable may have entries of several logs.
+        let mixes_logs = !matches!(self.limit, Limit::Keep { .. });
+        let fits = |full: &Recovering| {
+            full.keyspace.id == id && (mixes_logs || full.log_number == log_number)
+        };
+        let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
+            let keyspaces = self.shared.keyspaces.lock();
+            let keyspace = Arc::clone(keyspaces.get(id).unwrap_or(&self.shared.default));
+            debug_assert_eq!(keyspace.id, id, "the keyspaces are those of the manifest");
+            let memtable = Shared::new_memtable(&self.shared.options);
+            self.bytes += memtable.bytes() as u64;
+            self.memtables.push(Recovering { keyspace, memtable, log_number, last_sequence: 0 });
+            self.memtables.len() - 1
+        });
+        &mut self.memtables[place]
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let mut by_keyspace: BTreeMap<KeyspaceId, (Arc<KeyspaceState>, Vec<Arc<Memtable>>)> =
+            BTreeMap::new();
+        for full in self.memtables.drain(..) {
+            let id = full.keyspace.id;
+            let (_, memtables) = by_keyspace.entry(id).or_insert((full.keyspace, Vec::new()));
+            memtables.push(full.memtable);
+        }
+        self.bytes = 0;
+        for (id, (keyspace, memtables)) in by_keyspace {
+            let mut levels = keyspace.view.load().version.files();
+            // A tombstone must not be dropped while one of these may hold its key.
+            let written = self.tables.iter().filter(|meta| meta.keyspace == id);
+            levels[0].extend(written.cloned().map(Arc::new));
+            let readers = vec![self.last_sequence];
+            let written =
+                write_memtables(self.shared, &keyspace, memtables, levels, Some(readers))?;
+            self.tables.extend(written);
+        }
         Ok(())
     }
 
@@ -298,17 +369,26 @@ impl<'a> Contents<'a> {
 }
 
 /// Makes the recovered entries visible; new writes continue after the last sequence.
-fn install(
-    shared: &Shared,
-    oldest_first: Vec<ImmutableMemtable>,
-    recovered: &RecoveredLogs,
-    clean: bool,
-) {
-    shared.update_view(|view| ReadView {
-        active_log: 0,
-        immutables: oldest_first.into_iter().rev().collect(),
-        ..view.clone()
-    });
+fn install(shared: &Shared, oldest_first: Vec<Recovering>, recovered: &RecoveredLogs, clean: bool) {
+    if !oldest_first.is_empty() {
+        let mut logs = shared.live_logs.lock();
+        for log in &recovered.logs {
+            logs.push(*log, None);
+        }
+        shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+    }
+    for full in oldest_first {
+        let immutable = ImmutableMemtable {
+            memtable: full.memtable,
+            first_log: full.log_number,
+            last_log: full.log_number,
+            last_sequence: full.last_sequence,
+        };
+        full.keyspace.update_view(|view| ReadView {
+            immutables: std::iter::once(immutable).chain(view.immutables.iter().cloned()).collect(),
+            ..view.clone()
+        });
+    }
     let mut log = shared.log.lock();
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;

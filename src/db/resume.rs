@@ -16,13 +16,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::write_memtables;
 use crate::jobs::workers::CompactionToken;
 use crate::state::read_view::ReadView;
 use crate::state::session;
 use crate::state::shared::{LogState, Shared};
-use crate::tree::edit::FirstLog;
+use crate::tree::edit::{FirstLog, VersionEdit};
 
 /// Takes writes again after the disk was full.
 ///
@@ -67,44 +67,58 @@ fn probe(shared: &Shared) -> Result<()> {
 }
 
 fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
-    let view = shared.view.load_full();
-    let full = view.immutables.iter().rev().map(|full| &full.memtable);
-    let active = Some(&view.active).filter(|active| !active.is_empty());
-    let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
     let last_sequence = log.last_sequence;
     // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
     debug_assert_eq!(last_sequence, shared.published.visible());
-    let mut tables = Vec::new();
-    if !memtables.is_empty() {
-        tables = write_memtables(shared, memtables.clone(), view.version.files(), None)?;
+    let keyspaces = shared.all_keyspaces();
+    let (mut tables, mut flushed) = (Vec::new(), Vec::new());
+    for keyspace in &keyspaces {
+        let view = keyspace.view.load_full();
+        let full = view.immutables.iter().rev().map(|full| &full.memtable);
+        let active = Some(&view.active).filter(|active| !active.is_empty());
+        let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
+        if !memtables.is_empty() {
+            flushed.extend(memtables.iter().cloned());
+            let levels = view.version.files();
+            tables.extend(write_memtables(shared, keyspace, memtables, levels, None)?);
+        }
     }
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
     let wal = session::begin_log(shared, log, number, manifest)?;
     let leftovers = {
-        let first_log = FirstLog { number, flushed_through: last_sequence };
+        let edit = VersionEdit {
+            first_log: Some(FirstLog { number, flushed_through: last_sequence }),
+            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            ..VersionEdit::default()
+        };
         let mut versions = shared.versions.lock();
-        let version = versions.restart(manifest, tables, first_log)?;
-        shared.update_view(|view| ReadView {
-            active: match view.active.is_empty() {
-                true => Arc::clone(&view.active),
-                false => Shared::new_memtable(&shared.options),
-            },
-            active_log: number,
-            immutables: Vec::new(),
-            version,
-            ..view.clone()
-        });
+        let mut changed = versions.restart(manifest, edit)?;
+        for keyspace in &keyspaces {
+            let place = changed.iter().position(|(id, _)| *id == keyspace.id);
+            let version = place.map(|place| changed.swap_remove(place).1);
+            keyspace.update_view(|view| ReadView {
+                active: Arc::clone(&shared.empty_memtable),
+                active_log: 0,
+                immutables: Vec::new(),
+                version: version.unwrap_or_else(|| Arc::clone(&view.version)),
+                ..view.clone()
+            });
+        }
+        shared.active_bytes.store(0, Ordering::Relaxed);
+        shared.live_logs.lock().take_before(number);
+        shared.old_log_bytes.store(0, Ordering::Relaxed);
         // What cannot be listed now, the next session removes.
         versions.leftovers().unwrap_or_default()
     };
     log.current = Some(wal);
     log.unsynced.clear();
     log.synced_through = last_sequence;
-    shared.retired.lock().extend(memtables);
+    shared.retired.lock().extend(flushed);
     // From here on files are removed again, and writes are taken once the log lock is released.
     shared.background_error.clear();
     shared.obsolete.add(leftovers);
-    shared.want(true, true);
+    shared.want_flush();
+    shared.want_compactions(keyspaces.iter().map(|keyspace| keyspace.id));
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
     Ok(())

@@ -7,7 +7,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Ordering};
 use crate::base::value::Value;
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
@@ -15,6 +15,7 @@ use crate::read::cursor::Cursor;
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 
 /// The database as it was when the snapshot was taken. Reads see neither later writes nor part of
@@ -35,20 +36,65 @@ use crate::state::shared::Shared;
 #[must_use = "a snapshot that is dropped at once keeps nothing"]
 pub struct Snapshot {
     shared: Arc<Shared>,
+    keyspace: Arc<KeyspaceState>,
     sequence: SequenceNumber,
+    /// Drops of keyspaces before it was taken.
+    drops: u64,
     /// Keeps the directory locked; `Closed` if it was taken of a closed database.
     lock: Result<Arc<DirectoryLock>>,
 }
 
 impl Snapshot {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, keyspace: &Arc<KeyspaceState>) -> Self {
+        let with = |sequence, drops, lock| Snapshot {
+            shared: Arc::clone(shared),
+            keyspace: Arc::clone(keyspace),
+            sequence,
+            drops,
+            lock,
+        };
         if let Err(forked) = shared.process.check() {
             // Not registered, so its drop does not release it.
-            return Snapshot { shared: Arc::clone(shared), sequence: 0, lock: Err(forked) };
+            return with(0, 0, Err(forked));
         }
         // From here on no job drops a version that this sequence sees.
         let sequence = shared.snapshots.register(&shared.published);
-        Snapshot { shared: Arc::clone(shared), sequence, lock: shared.hold() }
+        // After the registration: a drop that is not counted here finds it and keeps the tables.
+        let drops = shared.drops.load(Ordering::SeqCst);
+        with(sequence, drops, shared.hold()).refused_if_dropped()
+    }
+
+    /// The same moment in the keyspace `state` of `shared`.
+    pub(super) fn moved_to(&self, shared: &Arc<Shared>, state: &Arc<KeyspaceState>) -> Self {
+        if self.is_registered() {
+            self.shared.snapshots.register_again(self.sequence);
+        }
+        let mut moved = Snapshot {
+            shared: Arc::clone(&self.shared),
+            keyspace: Arc::clone(state),
+            sequence: self.sequence,
+            drops: self.drops,
+            lock: self.lock.clone(),
+        };
+        if !Arc::ptr_eq(shared, &self.shared) {
+            let what = format!("the keyspace {:?} is of another database", state.name);
+            moved.lock = self.lock.clone().and(Err(Error::InvalidArgument { what }));
+        }
+        moved.refused_if_dropped()
+    }
+
+    /// Refuses all reads if its keyspace was dropped before the snapshot was taken.
+    fn refused_if_dropped(mut self) -> Self {
+        let dropped_as = self.keyspace.dropped_as.load(Ordering::SeqCst);
+        if dropped_as != 0 && dropped_as <= self.drops && self.lock.is_ok() {
+            self.lock = Err(self.keyspace.dropped());
+        }
+        self
+    }
+
+    /// The snapshot of a forked child is not registered.
+    fn is_registered(&self) -> bool {
+        !matches!(self.lock, Err(Error::Forked { .. }))
     }
 
     /// The value of `key` at the snapshot, or `None`.
@@ -66,7 +112,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::get(&self.shared, key.as_ref(), Some(self.sequence), options, None)
+        point::get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence), options, None)
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see
@@ -91,7 +137,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.shared, keys, Some(self.sequence), options)
+        multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence), options)
     }
 
     /// All entries at the snapshot.
@@ -120,7 +166,8 @@ impl Snapshot {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::new(&self.shared, Some((self.sequence, self.lock.clone())), bounds, options)
+        let at = Some((self.sequence, self.lock.clone()));
+        Iter::new(&self.shared, &self.keyspace, at, bounds, options)
     }
 
     fn check(&self) -> Result<()> {
@@ -130,8 +177,8 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        if self.shared.process.is_current() {
-            self.shared.snapshots.release(self.sequence);
+        if self.shared.process.is_current() && self.is_registered() {
+            self.shared.release_snapshot(self.sequence);
         }
     }
 }

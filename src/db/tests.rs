@@ -5,8 +5,8 @@
 
 use crate::base::error::Error;
 use crate::base::write_batch::WriteBatch;
+use crate::db::database::Db;
 use crate::db::handle;
-use crate::db::handle::Db;
 use crate::db::open;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
@@ -21,7 +21,7 @@ use crate::options::filter::Filter;
 use crate::read::scan::Iter;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::FilterLayout;
-use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
 use crate::write::commit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,7 +165,7 @@ fn a_flush_races_with_the_first_write() {
         files.iter().filter(|path| path.to_string_lossy().contains("MANIFEST")).count()
     };
     scope(|scope| {
-        let view_update = shared.view_update.lock();
+        let view_update = shared.default.view_update.lock();
         scope.spawn(|| {
             let mut batch = WriteBatch::new();
             batch.put("k", "4");
@@ -197,20 +197,22 @@ fn edits_that_reorder_versions_are_refused() {
         db.flush().unwrap();
     }
     let mut versions = db.shared().versions.lock();
-    let [newest, middle, oldest] = versions.current().level(0) else { panic!() };
+    let (_, version) = versions.versions().next().unwrap();
+    let [newest, middle, oldest] = version.level(0) else { panic!() };
     // A table with the oldest and the newest entry, while the table with the middle one stays.
     let around = FileMeta {
         number: db.shared().numbers.take_file_number(),
         smallest_sequence: oldest.meta.smallest_sequence,
         ..(*newest.meta).clone()
     };
-    let deleted = vec![(0, newest.meta.number), (0, oldest.meta.number)];
+    let deleted = |number| DeletedFile { keyspace: 0, level: 0, number };
+    let both = vec![deleted(newest.meta.number), deleted(oldest.meta.number)];
     let below = VersionEdit { added: vec![(1, (*middle.meta).clone())], ..Default::default() };
-    let edit = VersionEdit { deleted, added: vec![(0, around)], ..VersionEdit::default() };
+    let edit = VersionEdit { deleted: both, added: vec![(0, around)], ..VersionEdit::default() };
     let error = versions.apply(edit, 3).unwrap_err();
     assert!(error.to_string().contains("overlap in level 0"), "{error}");
     // Nothing of it was logged, so the next edit is accepted.
-    let deleted = vec![(0, below.added[0].1.number)];
+    let deleted = vec![deleted(below.added[0].1.number)];
     versions.apply(VersionEdit { deleted, ..below }, 3).unwrap();
     drop(versions);
     db.close().unwrap();
@@ -325,7 +327,7 @@ fn file_removal_waits_for_the_manifest() {
 fn idle_workers_free_memtables_and_wake_waiters() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let shared = open::open(options, Path::new("/db")).unwrap();
-    let held = Arc::clone(&shared.view.load().active);
+    let held = Arc::clone(&shared.default.view.load().active);
     let (waits, waiting) = channel();
     let (wakes, woken) = channel();
     scope(|scope| {

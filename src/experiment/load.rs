@@ -17,7 +17,7 @@ use crate::admin::inspect::tables::table_facts;
 use crate::admin::inspect::text::TableFacts;
 use crate::base::error::{Error, Result};
 use crate::base::write_batch::WriteBatch;
-use crate::db::handle::Db;
+use crate::db::database::Db;
 use crate::env::api::Env;
 use crate::experiment::keys::{KeySet, present, splitmix64, value};
 use crate::options::database::Options;

@@ -6,7 +6,7 @@
 
 use crate::base::error::Result;
 use crate::base::stats::report::{LevelStats, Stats};
-use crate::db::handle::Db;
+use crate::db::database::Db;
 use crate::env::counting::CountingEnv;
 use crate::options::access::ReadOptions;
 use std::time::Instant;

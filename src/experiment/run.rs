@@ -11,7 +11,7 @@
 use crate::admin::inspect::live::live_tables;
 use crate::base::error::{Error, Result};
 use crate::base::levels::LEVELS;
-use crate::db::handle::Db;
+use crate::db::database::Db;
 use crate::env::api::Env;
 use crate::env::counting::CountingEnv;
 use crate::env::disk::DiskEnv;

@@ -6,6 +6,9 @@
 //! After a failed change of the manifest nothing is removed, because the record may have reached
 //! the disk (I8).
 //!
+//! One flush serves all keyspaces, in one edit. A table is durable, but a log may not be: before a
+//! newer write of one keyspace gets into a table, the logs with older writes of others are synced.
+//!
 //! The memtables take no more writes and are all that wait, the oldest included. So everything
 //! older than their entries is in tables, and a tombstone may be dropped if no table can hold its
 //! key. Versions that a newer one hides from every snapshot are dropped too: writing one key over
@@ -15,45 +18,74 @@
 use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::stats::counters::Counter;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
+use crate::state::session;
 use crate::state::shared::Shared;
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::tree::version::LevelFiles;
+use std::collections::BTreeSet;
 
-/// Flushes all immutable memtables into tables. False if there were none.
+/// Flushes all immutable memtables of all keyspaces into tables, in one edit. False if there was
+/// nothing to do.
 ///
 /// # Errors
 /// The failure of a table or of the manifest: nothing was removed.
 pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
     let _one_at_a_time = shared.flushes.lock();
-    let view = shared.view.load_full();
-    let waiting = &view.immutables;
-    if waiting.is_empty() {
+    let mut flushed = Vec::new();
+    let mut tables = Vec::new();
+    for keyspace in shared.all_keyspaces() {
+        let waiting = keyspace.view.load().immutables.clone();
+        if !waiting.is_empty() {
+            let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
+            let levels = keyspace.view.load().version.files();
+            tables.extend(write_memtables(shared, &keyspace, memtables, levels, None)?);
+            flushed.push(Flushed { keyspace, waiting });
+        }
+    }
+    if flushed.is_empty() && !frees_logs(shared) {
         return Ok(false);
     }
-    let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
-    let tables = write_memtables(shared, memtables, view.version.files(), None)?;
-    install(shared, waiting, tables)?;
-    shared.want(false, true);
+    install(shared, &flushed, tables)?;
+    shared.want_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
     shared.save_stats();
     Ok(true)
 }
 
-/// Writes memtables, oldest first, into tables that no manifest names yet. `levels` is the tree
-/// below them. `snapshots` are the sequences that reads need; `None` asks for the live ones.
+/// The memtables of one keyspace that a flush writes, newest first.
+struct Flushed {
+    keyspace: Arc<KeyspaceState>,
+    waiting: Vec<ImmutableMemtable>,
+}
+
+impl Flushed {
+    fn has(&self, full: &ImmutableMemtable) -> bool {
+        self.waiting.iter().any(|other| Arc::ptr_eq(&full.memtable, &other.memtable))
+    }
+
+    fn last_sequence(&self) -> SequenceNumber {
+        self.waiting.first().map_or(0, |newest| newest.last_sequence)
+    }
+}
+
+/// Writes memtables of `keyspace`, oldest first, into tables that no manifest names yet. `levels`
+/// is the tree below them. `snapshots` are the sequences that reads need; `None` asks for the live
+/// ones.
 ///
 /// # Errors
 /// The failure of a table: none is left.
 pub(crate) fn write_memtables(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     memtables: Vec<Arc<Memtable>>,
     levels: LevelFiles,
     snapshots: Option<Vec<SequenceNumber>>,
@@ -62,10 +94,10 @@ pub(crate) fn write_memtables(
     // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
     let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
-    let version = Arc::clone(&shared.view.load().version);
-    let filter = filter_budget::flush_filter(shared, &version, &levels, entries);
-    let outcome =
-        write_tables(&JobContext::new(shared, 0, filter), &memtables, &snapshots, &levels)?;
+    let version = Arc::clone(&keyspace.view.load().version);
+    let filter = filter_budget::flush_filter(keyspace, &version, &levels, entries);
+    let context = JobContext::new(shared, keyspace, 0, filter);
+    let outcome = write_tables(&context, &memtables, &snapshots, &levels)?;
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
@@ -97,52 +129,116 @@ pub(crate) fn write_tables(
     rewrite.run(|_, _| false)
 }
 
+/// True if older logs wait although no memtable needs them: those of dropped keyspaces.
+fn frees_logs(shared: &Shared) -> bool {
+    let oldest = shared.live_logs.lock().oldest();
+    let needed = first_log(shared, &[]);
+    oldest.zip(needed).is_some_and(|(oldest, needed)| oldest.number < needed.number)
+}
+
+/// The first log that is needed once `flushed` is in tables.
+fn first_log(shared: &Shared, flushed: &[Flushed]) -> Option<FirstLog> {
+    // Before the views: a memtable that begins after this begins in this log or a later one.
+    let current = shared.live_logs.lock().current();
+    let mut needed = current;
+    for keyspace in shared.all_keyspaces() {
+        let view = keyspace.view.load();
+        let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
+        let waiting = view.immutables.iter();
+        let stays = waiting.filter(|full| written.is_none_or(|written| !written.has(full)));
+        let logs = stays.map(|full| full.first_log).chain([view.active_log]);
+        needed = logs.filter(|log| *log != 0).fold(needed, u64::min);
+    }
+    shared.live_logs.lock().first_needed(needed)
+}
+
+/// Syncs the logs if a memtable that stays may hold entries older than the newest of `flushed`.
+/// Otherwise a crash could keep a newer write, in a table, and lose an older one (I13).
+fn sync_older_writes(shared: &Shared, flushed: &[Flushed]) -> Result<Option<SequenceNumber>> {
+    let last_log = flushed.iter().flat_map(|f| &f.waiting).map(|full| full.last_log).max();
+    let Some(last_log) = last_log else { return Ok(None) };
+    let is_older = |keyspace: &Arc<KeyspaceState>| {
+        let view = keyspace.view.load();
+        let is_flushed = |first: u64| {
+            let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
+            written.is_some_and(|w| w.waiting.iter().any(|full| full.first_log == first))
+        };
+        view.first_logs().any(|first| first != 0 && first <= last_log && !is_flushed(first))
+    };
+    if !shared.all_keyspaces().iter().any(is_older) {
+        return Ok(None);
+    }
+    let last_sequence = flushed.iter().map(Flushed::last_sequence).max().unwrap_or(0);
+    let mut log = shared.log.lock();
+    if log.synced_through < last_sequence {
+        session::sync_logs(shared, &mut log)?;
+    }
+    Ok(Some(log.synced_through))
+}
+
 /// Logs the edit that replaces `flushed` with `tables`, then removes the logs.
 ///
 /// # Errors
 /// The failure of the manifest: nothing was removed.
-fn install(shared: &Shared, flushed: &[ImmutableMemtable], tables: Vec<FileMeta>) -> Result<()> {
-    let is_flushed = |full: &ImmutableMemtable| {
-        flushed.iter().any(|other| Arc::ptr_eq(&full.memtable, &other.memtable))
-    };
-    {
+fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Result<()> {
+    let synced_through = sync_older_writes(shared, flushed)?;
+    let needed = {
         shared.check_lock()?;
         let mut versions = shared.versions.lock();
-        let view = shared.view.load();
-        let oldest = view.immutables.iter().rev().find(|full| !is_flushed(full));
-        let published = shared.published.visible();
+        // A keyspace that was dropped in the meantime has no place for its tables.
+        let there: BTreeSet<KeyspaceId> = versions.keyspaces().map(|meta| meta.id).collect();
+        let (tables, gone): (Vec<_>, Vec<_>) =
+            tables.into_iter().partition(|meta| there.contains(&meta.keyspace));
+        shared.obsolete.add(gone.iter().map(|meta| FileName::Table(meta.number)));
+        let needed = first_log(shared, flushed);
+        let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
+            flushed_through: stay.map(|f| (f.keyspace.id, f.last_sequence())).collect(),
             added: tables.into_iter().map(|meta| (0, meta)).collect(),
             // The oldest log that is still needed. It is durable by name, because a log is created
-            // before its memtable enters the view.
-            first_log: Some(FirstLog {
-                number: oldest.map_or(view.active_log, |full| full.log_number),
-                flushed_through: flushed.first().map_or(published, |newest| newest.last_sequence),
-            }),
+            // before a memtable begins in it.
+            first_log: needed,
+            synced_through,
             ..VersionEdit::default()
         };
-        // I4: a flush is newer than every table of level 0, because memtables are flushed in order.
-        let newest = view.version.level(0).iter().map(|old| old.meta.largest_sequence).max();
-        let is_newer = |new: &FileMeta| newest.is_none_or(|old| old < new.smallest_sequence);
-        debug_assert!(edit.added.iter().all(|(_, new)| is_newer(new)), "I4");
-        let version = versions.apply(edit, published)?;
-        // One store takes the memtables out and puts their tables in: no reader sees neither, and
-        // none sees both.
-        shared.update_view(|view| ReadView {
-            immutables: view.immutables.iter().filter(|full| !is_flushed(full)).cloned().collect(),
-            version,
-            ..view.clone()
-        });
+        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(shared, new)), "I4");
+        let mut changed = versions.apply(edit, shared.published.visible())?;
+        // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
+        // neither, and none sees both.
+        for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
+            let place = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
+            let version = place.map(|place| changed.swap_remove(place).1);
+            flushed.keyspace.update_view(|view| ReadView {
+                immutables: view.immutables.iter().filter(|f| !flushed.has(f)).cloned().collect(),
+                version: version.unwrap_or_else(|| Arc::clone(&view.version)),
+                ..view.clone()
+            });
+            // A worker frees them once no reader holds one (`obsolete.rs`).
+            let memtables = flushed.waiting.iter().map(|full| Arc::clone(&full.memtable));
+            shared.retired.lock().extend(memtables);
+        }
+        needed
+    };
+    if let Some(needed) = needed {
+        // Only now: the edit above is durable, so recovery does not need these logs.
+        shared.log.lock().unsynced.retain(|wal| wal.number() >= needed.number);
+        let removed = {
+            let mut logs = shared.live_logs.lock();
+            let removed = logs.take_before(needed.number);
+            shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+            removed
+        };
+        removed.into_iter().for_each(|number| remove(shared, FileName::Wal(number)));
     }
-    // Only now: the edit above is durable, so recovery does not need these logs.
-    let logs: Vec<u64> = flushed.iter().map(|full| full.log_number).collect();
-    shared.log.lock().unsynced.retain(|wal| !logs.contains(&wal.number()));
-    for number in logs {
-        remove(shared, FileName::Wal(number));
-    }
-    // A worker frees them once no reader holds one (`obsolete.rs`).
-    shared.retired.lock().extend(flushed.iter().map(|full| Arc::clone(&full.memtable)));
     Ok(())
+}
+
+/// I4: a flush is newer than every table of level 0, because memtables are flushed in order.
+fn is_newest(shared: &Shared, new: &FileMeta) -> bool {
+    let keyspace = shared.keyspaces.lock().get(new.keyspace).cloned();
+    let view = keyspace.map(|keyspace| keyspace.view.load_full());
+    let level0 = view.iter().flat_map(|view| view.version.level(0));
+    level0.map(|old| old.meta.largest_sequence).all(|old| old < new.smallest_sequence)
 }
 
 #[cfg(test)]

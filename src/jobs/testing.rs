@@ -21,7 +21,7 @@ use crate::table::builder::TableOptions;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
 use crate::table::reader::{Expect, Table, TableContext};
-use crate::tree::edit::VersionEdit;
+use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::version::Version;
@@ -117,6 +117,7 @@ impl Tree {
             stop: &NEVER,
             env: &self.env,
             directory: Path::new(DIRECTORY),
+            keyspace: 0,
             next_file_number: &self.next_file_number,
             table_options: table_options(),
             index_bytes_max: self.index_bytes_max,
@@ -143,7 +144,7 @@ impl Tree {
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
             std::array::from_fn(|level| self.version.level(level).to_vec());
         let mut removed = Vec::new();
-        for (level, number) in edit.deleted {
+        for DeletedFile { level, number, .. } in edit.deleted {
             let place = levels[level].iter().position(|h| h.meta.number == number).unwrap();
             removed.push(levels[level].remove(place));
         }

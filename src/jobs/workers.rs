@@ -7,15 +7,18 @@
 //! last `Db` stops and joins the workers.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Arc, Ordering};
 use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::compact_once;
+use crate::jobs::compact::run::{compact_once, urgency};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::{free_memtables, remove_files};
+use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
+use std::collections::BTreeMap;
 
 /// Starts the workers of a database that was just opened.
 ///
@@ -43,9 +46,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
 /// program that only reads would read the same logs at every opening. A smaller rest stays in
 /// memory, so opening a small database writes nothing.
 fn flush_if_much(shared: &Shared) {
-    let bytes: usize = shared.view.load().immutables.iter().map(|full| full.memtable.bytes()).sum();
-    if bytes > shared.options.write_buffer_bytes / 4 {
-        shared.want(true, false);
+    if shared.immutable_bytes() > shared.options.write_buffer_bytes / 4 {
+        shared.want_flush();
     }
 }
 
@@ -111,18 +113,22 @@ fn flush_worker(shared: &Shared) {
         // Read before the check for work. A request after the check rings again, so the wait below
         // returns at once and no request is lost.
         let rings = shared.work.rings();
-        let mut flush_wanted = {
+        let (mut flush_wanted, piles) = {
             let mut jobs = shared.jobs.lock();
             if jobs.stopping {
                 return;
             }
-            std::mem::take(&mut jobs.flush_wanted)
+            (std::mem::take(&mut jobs.flush_wanted), std::mem::take(&mut jobs.piles))
+        };
+        let piles: Vec<_> = {
+            let keyspaces = shared.keyspaces.lock();
+            piles.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()
         };
         // A failure is already the background error; here it means that nothing is to be flushed.
-        flush_wanted |= session::switch_for_tombstones(shared).unwrap_or(false);
+        flush_wanted |= session::switch_for_tombstones(shared, &piles).unwrap_or(false);
         if flush_wanted {
             run_job(shared, &mut || {
-                if !shared.view.load().immutables.is_empty() {
+                if shared.immutable_bytes() > 0 {
                     // Recovered memtables: the session begins with this flush.
                     session::activate(shared)?;
                 }
@@ -138,7 +144,7 @@ fn flush_worker(shared: &Shared) {
 }
 
 fn compaction_worker(shared: &Shared) {
-    let mut cursors = CompactionCursors::default();
+    let mut cursors: BTreeMap<KeyspaceId, CompactionCursors> = BTreeMap::new();
     loop {
         let rings = shared.work.rings();
         let begins = {
@@ -146,18 +152,56 @@ fn compaction_worker(shared: &Shared) {
             if jobs.stopping {
                 return;
             }
-            let begins = jobs.compaction_wanted && !jobs.compacting;
-            jobs.compaction_wanted &= !begins;
+            let begins = !jobs.compactions_wanted.is_empty() && !jobs.compacting;
             jobs.compacting |= begins;
             begins
         };
         if begins {
             let _token = CompactionToken(shared);
-            run_job(shared, &mut || compact_once(shared, &mut cursors));
+            run_job(shared, &mut || compact_most_urgent(shared, &mut cursors));
         } else {
             shared.work.wait_beyond(rings);
         }
     }
+}
+
+/// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
+/// if none is in need.
+pub(crate) fn compact_most_urgent(
+    shared: &Shared,
+    cursors: &mut BTreeMap<KeyspaceId, CompactionCursors>,
+) -> Result<bool> {
+    let wanted: Vec<_> = {
+        let jobs = shared.jobs.lock();
+        let keyspaces = shared.keyspaces.lock();
+        jobs.compactions_wanted.iter().filter_map(|id| keyspaces.get(*id).cloned()).collect()
+    };
+    let by_urgency = |one: &&Arc<KeyspaceState>, other: &&Arc<KeyspaceState>| {
+        urgency(one).total_cmp(&urgency(other))
+    };
+    let Some(keyspace) = wanted.iter().max_by(by_urgency) else {
+        // What is named was dropped.
+        shared.jobs.lock().compactions_wanted.clear();
+        return Ok(false);
+    };
+    let id = keyspace.id;
+    // Taken out before the look at its tree: a flush that ends during the look names it again.
+    shared.jobs.lock().compactions_wanted.remove(&id);
+    match compact_once(shared, keyspace, cursors.entry(id).or_default()) {
+        Ok(false) => {}
+        Ok(true) => {
+            shared.jobs.lock().compactions_wanted.insert(id);
+        }
+        Err(Error::KeyspaceDropped { .. }) => {
+            cursors.remove(&id);
+        }
+        Err(error) => {
+            // As before: nothing else compacts it once the error is cleared.
+            shared.jobs.lock().compactions_wanted.insert(id);
+            return Err(error);
+        }
+    }
+    Ok(!shared.jobs.lock().compactions_wanted.is_empty())
 }
 
 /// Runs `job` until it answers that nothing is left. A failure or panic becomes the background
@@ -173,7 +217,7 @@ pub(crate) fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
         match guarded(|| more(job)) {
             // Between two jobs too: under a steady load there is always a next one.
             Ok(Ok(true)) => clear_up(shared),
-            Ok(Ok(false) | Err(Error::Closed)) => break,
+            Ok(Ok(false) | Err(Error::Closed | Error::KeyspaceDropped { .. })) => break,
             Ok(Err(error)) => {
                 shared.set_background_error(error);
                 break;

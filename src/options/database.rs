@@ -57,6 +57,7 @@ pub struct Options {
     pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
     pub(crate) prefixes: Vec<Arc<dyn PrefixExtractor>>,
     pub(crate) env: Arc<dyn Env>,
+    pub(crate) allow_unregistered_filters: bool,
 }
 
 impl Default for Options {
@@ -90,6 +91,7 @@ impl Options {
             policies: Vec::new(),
             prefixes: Vec::new(),
             env: Arc::new(DiskEnv::new()),
+            allow_unregistered_filters: false,
         }
     }
 
@@ -329,14 +331,12 @@ impl Options {
     }
 
     /// The data settings that were named.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the keyspaces of the engine"))]
     pub(crate) fn named(&self) -> &KeyspaceOptions {
         &self.data
     }
 
     /// The options in force in a keyspace: `data` for its tables, and `self` for the rest. A data
     /// setting that is unset in `data` has its built-in default, whatever it is in `self`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the keyspaces of the engine"))]
     pub(crate) fn for_keyspace(&self, data: &KeyspaceOptions) -> Options {
         // Tables of any keyspace may name the user's rules in the filters of `self`.
         let (policies, prefixes) = (self.custom_policies(), self.custom_prefixes());
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn unset_settings_have_the_builtin_defaults() {
-        assert!(Options::new().named().is_empty());
+        assert!(Options::new().named().settings().is_empty());
         let database = Options::new().block_bytes(512).snappy(false).filter(Filter::none());
         let database = database.table_bytes(1 << 20);
         assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, snappy=false");

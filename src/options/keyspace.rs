@@ -149,7 +149,6 @@ impl KeyspaceOptions {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for the keyspaces of the engine"))]
 impl KeyspaceOptions {
     /// Each setting as it is named here, and otherwise as it is in `saved`.
     pub(crate) fn over(&self, saved: &KeyspaceOptions) -> KeyspaceOptions {
@@ -163,11 +162,6 @@ impl KeyspaceOptions {
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
             compression: self.compression.or(saved.compression),
         }
-    }
-
-    /// True if no setting is named.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.settings().is_empty()
     }
 
     /// The user's rules that saved filters name and that are not registered.

@@ -4,13 +4,14 @@
 //! flatter it; it counts in the statistics and warms the cache like any other lookup.
 
 use crate::base::error::Result;
-use crate::base::key::Lookup;
+use crate::base::key::{Lookup, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::text::bytes;
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::{self, LookupTrace, MemtableStep};
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::fetch::TableIo;
 use std::fmt;
@@ -144,9 +145,15 @@ pub enum ExplainOutcome {
 ///
 /// # Errors
 /// As the lookup itself.
-pub(crate) fn explain(shared: &Shared, key: &[u8], options: &ReadOptions) -> Result<Explain> {
+pub(crate) fn explain(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    key: &[u8],
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+) -> Result<Explain> {
     let mut trace = LookupTrace::default();
-    let value = point::get(shared, key, None, options, Some(&mut trace))?;
+    let value = point::get(shared, keyspace, key, sequence, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
         let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
         let (answer, outcome) = match step {

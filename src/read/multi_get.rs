@@ -16,6 +16,7 @@ use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::sequence_in;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
 use crate::table::batch_key::{BatchKey, ask, set_all};
@@ -27,29 +28,31 @@ use crate::table::batch_key::{BatchKey, ask, set_all};
 /// The first one on the way of any key; `Closed`.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     keys: impl IntoIterator<Item = K>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let keys: Vec<K> = keys.into_iter().collect();
-    search(shared, keys.iter().map(AsRef::as_ref).collect(), sequence, options)
+    search(shared, keyspace, keys.iter().map(AsRef::as_ref).collect(), sequence, options)
 }
 
 fn search(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     keys: Vec<&[u8]>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
-    let view = shared.view.load_full();
-    let sequence = sequence_in(shared, &view, sequence)?;
+    let view = keyspace.view.load_full();
+    let sequence = sequence_in(shared, keyspace, &view, sequence)?;
     let mut batch = sorted(keys, sequence);
-    let stripe = shared.counters.stripe();
+    let stripe = keyspace.counters.stripe();
     stripe.add(Counter::Gets, batch.len() as u64);
 
     let mut open: Vec<_> = batch.iter_mut().collect();
     search_memtables(&view, &mut open, options, &stripe);
-    view.version.multi_get(&mut open, options.for_tables(), &shared.counters)?;
+    view.version.multi_get(&mut open, options.for_tables(), &keyspace.counters)?;
 
     let mut values = vec![None; batch.len()];
     for key in batch {

@@ -10,13 +10,14 @@
 //! during the read. The other order is wrong: a compaction may end between the two loads, and the
 //! newer view then lacks versions that the older sequence needs.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::filter::hash::KeyHash;
 use crate::options::access::ReadOptions;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
 use crate::tree::version::TableStep;
@@ -51,18 +52,19 @@ pub(crate) struct LookupTrace {
 /// The first error on the way of the key; `Closed`.
 pub(crate) fn get(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
     mut trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
-    let view = shared.view.load();
+    let view = keyspace.view.load();
     // I3: after the view. A switch in between does no harm, because the old view has everything up
     // to it. Loaded first, the sequence could need versions that a compaction drops from the view.
-    let sequence = sequence_in(shared, &view, sequence)?;
+    let sequence = sequence_in(shared, keyspace, &view, sequence)?;
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);
-    let stripe = shared.counters.stripe();
+    let stripe = keyspace.counters.stripe();
     stripe.add(Counter::Gets, 1);
     if let Some(trace) = trace.as_deref_mut() {
         trace.sequence = sequence;
@@ -87,16 +89,18 @@ pub(crate) fn get(
 /// The sequence that a read in `view` is made at: that of a snapshot, or the published one.
 ///
 /// # Errors
-/// `Closed`: the view of a closed database holds no lock. The owner of a snapshot holds one itself.
+/// `Closed`, or `KeyspaceDropped`: the view then holds no lock. The owner of a snapshot holds one
+/// itself.
 #[inline(always)]
 pub(crate) fn sequence_in(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     view: &ReadView,
     snapshot: Option<SequenceNumber>,
 ) -> Result<SequenceNumber> {
     match snapshot {
         Some(sequence) => Ok(sequence),
-        None if view.lock.is_none() => Err(Error::Closed),
+        None if view.lock.is_none() => Err(keyspace.refusal(view)),
         None => Ok(published(shared, view)),
     }
 }
@@ -146,12 +150,12 @@ fn search_memtables(
 ///
 /// # Errors
 /// `Closed`.
-pub(crate) fn may_contain(shared: &Shared, key: &[u8]) -> Result<bool> {
-    let view = shared.view.load();
-    let sequence = sequence_in(shared, &view, None)?;
+pub(crate) fn may_contain(shared: &Shared, keyspace: &KeyspaceState, key: &[u8]) -> Result<bool> {
+    let view = keyspace.view.load();
+    let sequence = sequence_in(shared, keyspace, &view, None)?;
     let hash = KeyHash::new(key);
     let mut trace = None;
-    let stripe = shared.counters.stripe();
+    let stripe = keyspace.counters.stripe();
     let lookup_key = LookupKey::new(key, sequence);
     let options = ReadOptions::new();
     Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {

@@ -31,6 +31,7 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
 use crate::read::point::published;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::handle::TableHandle;
@@ -43,6 +44,7 @@ use std::ops::Bound;
 /// sequence.
 pub(crate) struct Scan {
     shared: Arc<Shared>,
+    keyspace: Arc<KeyspaceState>,
     view: Arc<ReadView>,
     /// What is read at.
     pub(crate) sequence: SequenceNumber,
@@ -60,18 +62,21 @@ impl Scan {
     /// snapshot and its share in the directory's lock.
     fn new(
         shared: &Arc<Shared>,
+        keyspace: &Arc<KeyspaceState>,
         snapshot: Option<(SequenceNumber, Result<Arc<DirectoryLock>>)>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
         // View first, sequence second (I3): see `read/point.rs`.
-        let view = shared.view.load_full();
+        let view = keyspace.view.load_full();
         // The view that is read holds the lock, or the database was closed before.
-        let at_present = || (published(shared, &view), view.lock.clone().ok_or(Error::Closed));
+let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
+        let at_present = || (published(shared, &view), present_lock());
         let (sequence, lock) = snapshot.unwrap_or_else(at_present);
         Scan {
             lock: lock.and_then(|lock| shared.process.check().map(|()| lock)),
             shared: Arc::clone(shared),
+            keyspace: Arc::clone(keyspace),
             view,
             sequence,
             fill_cache: options.fill_cache,
@@ -87,14 +92,14 @@ impl Scan {
 
     /// Counts one scan of a user.
     pub(crate) fn count(&self) {
-        self.shared.counters.add(Counter::Scans, 1);
+        self.keyspace.counters.add(Counter::Scans, 1);
     }
 
     /// Notes how many tombstones were passed on the way to one entry.
     #[inline]
     pub(crate) fn note_passed(&self, tombstones: usize) {
         if tombstones > TOMBSTONES_PASSED_MAX {
-            self.shared.note_passed_tombstones();
+            self.shared.note_passed_tombstones(&self.keyspace);
         }
     }
 
@@ -110,7 +115,7 @@ impl Scan {
             return None;
         }
         let (start, end) = self.bounds.half_open();
-        Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.shared.counters)))
+        Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.keyspace.counters)))
     }
 
     /// A merge of all sources that may hold keys of the range, without a position.
@@ -121,7 +126,7 @@ impl Scan {
         let mut sources: Vec<_> = iterators.map(Source::Memtable).collect();
         let mut add_tables = |level, tables| {
             let walk = LevelIter::new(direction, tables, self.fill_cache);
-            let walk = walk.counted(&self.shared.counters, level);
+            let walk = walk.counted(&self.keyspace.counters, level);
             sources.push(Source::Tables(match &range {
                 Some(range) => walk.within(Arc::clone(range), level),
                 None => walk,
@@ -170,11 +175,12 @@ impl Iter {
     /// `Closed` if the database is closed.
     pub(crate) fn new(
         shared: &Arc<Shared>,
+        keyspace: &Arc<KeyspaceState>,
         snapshot: Option<(SequenceNumber, Result<Arc<DirectoryLock>>)>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
-        let scan = Scan::new(shared, snapshot, bounds, options);
+        let scan = Scan::new(shared, keyspace, snapshot, bounds, options);
         // An empty range of a closed database is refused, too.
         let over = scan.bounds.is_empty() && scan.check().is_ok();
         Iter { front: None, back: None, returned: None, over, scan }

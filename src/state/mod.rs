@@ -1,15 +1,18 @@
 //! What reads, writes and jobs share.
 //!
 //! `shared` holds the state of one database and the order of its locks; `session` begins the log
-//! and manifest of a session and switches memtables; `write_queue` forms groups of writers;
-//! `read_view` is what a read looks at; `snapshots` lists live snapshots; `background_error` keeps
-//! the first failure; `filter_workload` is what a filter
-//! budget is divided by; `stats_file` keeps counters across openings.
+//! and manifest of a session and switches memtables; `keyspace` is the state of one keyspace and
+//! the list of all; `write_queue` forms groups of writers; `read_view` is what a read looks at;
+//! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
+//! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`
+//! keeps counters across openings.
 
 pub(crate) mod session;
 pub(crate) mod shared;
+pub(crate) mod keyspace;
 pub(crate) mod read_view;
 pub(crate) mod snapshots;
+pub(crate) mod live_logs;
 pub(crate) mod write_queue;
 pub(crate) mod background_error;
 pub(crate) mod filter_workload;

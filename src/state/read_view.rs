@@ -1,4 +1,4 @@
-//! [`ReadView`]: the memtables and tables that a read looks at, replaced as a whole.
+//! [`ReadView`]: the memtables and tables of a keyspace that a read looks at, replaced as a whole.
 //!
 //! A switch, a flush and a compaction each store a new view; a read keeps the one it loaded. A view
 //! is consistent: no entry is missing from it, and an entry that a flush moved is in one place
@@ -10,13 +10,15 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::Memtable;
 use crate::tree::version::Version;
 
-/// A full memtable and the log that holds its writes.
+/// A full memtable and the logs that hold its writes.
 #[derive(Clone, Debug)]
 pub(crate) struct ImmutableMemtable {
     /// The memtable; nothing writes to it any more.
     pub memtable: Arc<Memtable>,
-    /// Its log.
-    pub log_number: u64,
+    /// The log of its first write.
+    pub first_log: u64,
+    /// The log of its last write, or a later one: memtables with a first log above it are newer.
+    pub last_log: u64,
     /// The last sequence in it: with its table durable, everything up to here is.
     pub last_sequence: SequenceNumber,
 }
@@ -24,20 +26,28 @@ pub(crate) struct ImmutableMemtable {
 /// What a read looks at: memtables and tables that together hold every entry once.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadView {
-    /// Takes the writes.
+    /// Takes the writes; the database's one empty memtable before the first of them.
     pub active: Arc<Memtable>,
-    /// The log of the active memtable; 0 before its first write.
+    /// The log of the active memtable's first write; 0 before that.
     pub active_log: u64,
     /// Memtables that wait for their flush, newest first.
     pub immutables: Vec<ImmutableMemtable>,
     /// The tables.
     pub version: Arc<Version>,
-    /// A share in the directory's lock; `None` once the database is closed. The last field, so that
-    /// it is dropped after the tables.
+    /// The keyspace was dropped.
+    pub dropped: bool,
+    /// A share in the directory's lock; `None` once the database is closed or the keyspace dropped.
+    /// The last field, so that it is dropped after the tables.
     pub lock: Option<Arc<DirectoryLock>>,
 }
 
 impl ReadView {
+    /// The logs that the memtables begin in, newest first; 0 for a memtable without writes.
+    pub(crate) fn first_logs(&self) -> impl Iterator<Item = u64> {
+        let immutables = self.immutables.iter().map(|immutable| immutable.first_log);
+        std::iter::once(self.active_log).chain(immutables)
+    }
+
     /// All memtables, newest first.
     #[inline]
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

@@ -1,9 +1,15 @@
 //! The log and manifest of a session: their begin, the switch to a new log, their end.
 //!
 //! A session is the time from an opening to its close. It creates its log and manifest with the
-//! first write or the first edit, so opening a database writes nothing. Every switch gives the
-//! new active memtable a new log. The leader of the write queue and the jobs call these functions
-//! with the `log` lock held.
+//! first write or the first edit, so opening a database writes nothing. All keyspaces write to one
+//! log. A switch makes the active memtables of some keyspaces immutable and begins a new log. The
+//! leader of the write queue and the jobs call these functions with the `log` lock held.
+//!
+//! All active memtables together have one write buffer. When they exceed it, [`full_keyspaces`]
+//! says which are switched: the largest, until half of the buffer is free. So a database with many
+//! keyspaces writes few small tables, and one with a single keyspace fills its whole buffer. When
+//! the logs take more than [`LOG_BUFFERS_MAX`] write buffers, the memtables that began in the
+//! oldest log are switched too.
 //!
 //! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash
 //! leaves no gap between logs (I13).
@@ -14,15 +20,21 @@ use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
+use crate::log::wal::recover::LiveLog;
 use crate::log::wal::writer::WalWriter;
+use crate::memtable::memtable::Memtable;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::shared::{LogState, Shared};
-use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::set::{ManifestPosition, VersionSet};
 use std::time::Instant;
 
 /// How far ahead of its tail a log is allocated, at most.
 const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
+
+/// Logs longer than this many write buffers keep no memtable from its flush.
+const LOG_BUFFERS_MAX: u64 = 4;
 
 /// Makes sure that this session has a manifest and a log of its own. Called before the first write
 /// is acknowledged and before the first edit.
@@ -36,13 +48,13 @@ pub(crate) fn activate(shared: &Shared) -> Result<()> {
     session_log(shared, &mut log).map(drop).map_err(|error| shared.set_background_error(error))
 }
 
-/// Begins the session of a database whose logs were written forward into `tables`.
+/// Begins the session of a database whose logs were written forward into the tables of `edit`.
 ///
 /// # Errors
 /// The failure of the log or the manifest.
-pub(crate) fn begin_recovered(shared: &Shared, tables: Vec<FileMeta>) -> Result<()> {
+pub(crate) fn begin_recovered(shared: &Shared, edit: VersionEdit) -> Result<()> {
     let mut log = shared.log.lock();
-    let wal = start_session(shared, &log, Some(tables))?;
+    let wal = start_session(shared, &log, Some(edit))?;
     log.current = Some(wal);
     // All of it is in durable tables.
     log.synced_through = log.last_sequence;
@@ -65,54 +77,75 @@ pub(crate) fn begin_log(
     create_log(shared, log, number, ManifestPosition { number: manifest, synced_bytes: 0 })
 }
 
-/// Switches the memtable if it should be flushed for its tombstones; true if it did.
+/// Switches the memtables of `keyspaces` that should be flushed for their tombstones; true if it
+/// did.
 ///
 /// # Errors
 /// The failure of the new log; it becomes the background error.
-pub(crate) fn switch_for_tombstones(shared: &Shared) -> Result<bool> {
-    if !shared.tombstones_pile_up() {
+pub(crate) fn switch_for_tombstones(
+    shared: &Shared,
+    keyspaces: &[Arc<KeyspaceState>],
+) -> Result<bool> {
+    let piles = |keyspace: &&Arc<KeyspaceState>| shared.tombstones_pile_up(keyspace);
+    if !keyspaces.iter().any(|keyspace| piles(&keyspace)) {
         return Ok(false);
     }
     // The holder of this lock acts as a leader of the write queue.
     let mut log = shared.log.lock();
     shared.check_writable()?;
-    if log.current.is_none() || !shared.tombstones_pile_up() {
+    let due: Vec<_> = keyspaces.iter().filter(piles).cloned().collect();
+    if log.current.is_none() || due.is_empty() {
         return Ok(false);
     }
-    shared.scans_pass_tombstones.store(false, Ordering::Relaxed);
-    switch_memtable(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+    for keyspace in &due {
+        keyspace.scans_pass_tombstones.store(false, Ordering::Relaxed);
+    }
+    switch_memtables(shared, &mut log, &due).map_err(|error| shared.set_background_error(error))?;
     Ok(true)
 }
 
-/// Makes the active memtable immutable and begins a new one with a new log.
-pub(crate) fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()> {
+/// Makes the active memtables of `keyspaces` immutable and begins a new log.
+pub(crate) fn switch_memtables(
+    shared: &Shared,
+    log: &mut LogState,
+    keyspaces: &[Arc<KeyspaceState>],
+) -> Result<()> {
     let number = shared.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
-    // The log first: an edit may name it as soon as it is in the view, and a log that an edit
-    // names must exist after a crash (I5).
+    // The log first: an edit may name it as soon as it is listed, and a log that an edit names must
+    // exist after a crash (I5).
     let started = Instant::now();
     let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
     shared.counters.add(Counter::LogSwitches, 1);
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     let last_sequence = log.last_sequence;
-    // I3: everything in the old memtable is published before it becomes immutable. Readers of the
-    // new view rely on it, and the next write goes into the new memtable only after this store.
+    // I3: everything in the old memtables is published before they become immutable. Readers of
+    // the new views rely on it, and the next write goes into a new memtable only after its view is
+    // stored (`writable_memtable`).
     debug_assert_eq!(shared.published.visible(), last_sequence);
-    shared.update_view(|view| {
-        let old = ImmutableMemtable {
-            memtable: Arc::clone(&view.active),
-            log_number: view.active_log,
-            last_sequence,
-        };
-        ReadView {
-            active: Shared::new_memtable(&shared.options),
-            active_log: number,
-            immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
-            ..view.clone()
-        }
-    });
+    for keyspace in keyspaces {
+        let freed = keyspace.view.load().active.bytes();
+        keyspace.update_view(|view| {
+            if view.active_log == 0 {
+                return view.clone();
+            }
+            shared.active_bytes.fetch_sub(freed, Ordering::Relaxed);
+            let old = ImmutableMemtable {
+                memtable: Arc::clone(&view.active),
+                first_log: view.active_log,
+                last_log: log.previous_log,
+                last_sequence,
+            };
+            ReadView {
+                active: Arc::clone(&shared.empty_memtable),
+                active_log: 0,
+                immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
+                ..view.clone()
+            }
+        });
+    }
     // The old log is synced before the new one at the next sync (I13). Without unsynced writes it
     // is dropped here; its file stays until the flush.
     if let Some(old) = log.current.replace(wal)
@@ -120,8 +153,53 @@ pub(crate) fn switch_memtable(shared: &Shared, log: &mut LogState) -> Result<()>
     {
         log.unsynced.push(old);
     }
-    shared.want(true, false);
+    shared.want_flush();
     Ok(())
+}
+
+/// The active memtable of `keyspace`, a new one if it has no unflushed writes. The caller leads the
+/// write queue, and its log is begun.
+pub(crate) fn writable_memtable(shared: &Shared, keyspace: &KeyspaceState) -> Arc<Memtable> {
+    let view = keyspace.view.load();
+    if view.active_log != 0 {
+        return Arc::clone(&view.active);
+    }
+    let memtable = Shared::new_memtable(&shared.options);
+    shared.active_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
+    // I3: readers find the memtable before its first entry is published.
+    let active_log = shared.live_logs.lock().current();
+    debug_assert_ne!(active_log, 0, "a log is begun before an entry is applied");
+    keyspace.update_view(|view| ReadView {
+        active: Arc::clone(&memtable),
+        active_log,
+        ..view.clone()
+    });
+    memtable
+}
+
+/// The keyspaces whose memtables are switched now, besides those that a caller asks for: none while
+/// the write buffer has room and the logs are short.
+pub(crate) fn full_keyspaces(shared: &Shared) -> Vec<Arc<KeyspaceState>> {
+    let buffer = shared.options.write_buffer_bytes;
+    let is_full = shared.active_bytes.load(Ordering::Relaxed) >= buffer;
+    let old_log_bytes = shared.old_log_bytes.load(Ordering::Relaxed);
+    let is_long = old_log_bytes > LOG_BUFFERS_MAX * buffer as u64;
+    if !is_full && !is_long {
+        return Vec::new();
+    }
+    let oldest_log = shared.live_logs.lock().oldest().filter(|_| is_long).map(|log| log.number);
+    let mut active = shared.all_keyspaces();
+    active.retain(|keyspace| keyspace.view.load().active_log != 0);
+    let bytes = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().active.bytes();
+    active.sort_by_cached_key(|keyspace| std::cmp::Reverse(bytes(keyspace)));
+    let mut freed = 0;
+    active.retain(|keyspace| {
+        let holds_log = Some(keyspace.view.load().active_log) <= oldest_log;
+        let is_large = is_full && freed < buffer / 2;
+        freed += if is_large { bytes(keyspace) } else { 0 };
+        is_large || holds_log
+    });
+    active
 }
 
 /// The log of this session; its first use begins the session.
@@ -135,11 +213,11 @@ pub(crate) fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<
 }
 
 /// Creates the first log of this session, and its manifest where it has none. Everything that was
-/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
+/// recovered is in the tables of `recovered`, if it is given, or in the logs and memtables.
 fn start_session(
     shared: &Shared,
     log: &LogState,
-    recovered: Option<Vec<FileMeta>>,
+    recovered: Option<VersionEdit>,
 ) -> Result<WalWriter> {
     let number = shared.numbers.take_file_number();
     let mut versions = shared.versions.lock();
@@ -159,8 +237,7 @@ fn start_session(
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit {
             first_log: recovered.is_some().then_some(first_log),
-            added: recovered.into_iter().flatten().map(|meta| (0, meta)).collect(),
-            ..VersionEdit::default()
+            ..recovered.unwrap_or_default()
         };
         if let Err(error) = versions.activate(manifest, Some(number), &edit, log.last_sequence) {
             remove_abandoned(shared, &versions, number);
@@ -170,12 +247,12 @@ fn start_session(
         shared.obsolete.add(versions.obsolete_files()?);
         wal
     };
-    // Under the lock: a flush that waits for it reads the active log from the view.
-    let version = Arc::clone(versions.current());
-    shared.update_view(|view| ReadView { active_log: number, version, ..view.clone() });
+    shared.show(versions.versions().collect());
+    let keyspaces: Vec<_> = versions.keyspaces().map(|meta| meta.id).collect();
     drop(versions);
     // Recovered memtables can be flushed from now on.
-    shared.want(true, true);
+    shared.want_flush();
+    shared.want_compactions(keyspaces);
     Ok(wal)
 }
 
@@ -205,10 +282,17 @@ fn create_log(
         first_sequence: log.next_sequence,
         manifest_number: manifest.number,
         manifest_synced_bytes: manifest.synced_bytes,
+        database: shared.database,
     };
     // An eighth of the write buffer, so a small store has small logs.
     let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
-    WalWriter::create(&*shared.env, &shared.directory, number, &start, step)
+    let wal = WalWriter::create(&*shared.env, &shared.directory, number, &start, step)?;
+    let live = LiveLog { number, begins_after: log.last_sequence, bytes: 0 };
+    let previous_bytes = log.current.as_ref().map(WalWriter::file_bytes);
+    let mut logs = shared.live_logs.lock();
+    logs.push(live, previous_bytes);
+    shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+    Ok(wal)
 }
 
 fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {

@@ -5,41 +5,47 @@
 //! | `queue` (its own) | which writer leads | no |
 //! | `flushes` | nothing: one flush at a time | yes |
 //! | `log` | the logs being written; taken by the leader | yes |
-//! | `versions` | manifest and current version | yes |
-//! | `view_update` | replacing the read view | no |
+//! | `versions` | manifest and current versions | yes |
+//! | `keyspaces` | the list of keyspaces | no |
+//! | `live_logs` | which logs may be needed | no |
+//! | `view_update` of a keyspace | replacing its read view | no |
 //! | `snapshots` | live snapshots | no |
-//! | `filter_workload` | recent lookups and flushes, for a filter budget | no |
+//! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
 //! | `jobs` | what background work is wanted or running | no |
 //!
-//! Locks are taken in this order. A point lookup takes none: it loads `view`, then `published`. A
-//! writer applies a group, then publishes it with `Release`. A switch stores the new view before
-//! the first write into the new memtable (I3; `read/point.rs` says why this order is right).
+//! Locks are taken in this order. A point lookup takes none: it loads the `view` of its keyspace,
+//! then `published`. A writer applies a group, then publishes it with `Release`. A switch stores
+//! the new view before the first write into the new memtable (I3; `read/point.rs` says why this
+//! order is right).
 //!
 //! The view also holds a share of the directory's lock. So loading the view decides in one step
 //! whether a read finds the database open. `close` stores a view without the lock; a read that
 //! still holds an older view keeps the directory locked (I20).
 
 use crate::base::error::{Error, Result};
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, Bell, Condvar, Mutex, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Bell, Condvar, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
 use crate::log::recovery::RecoveryReport;
+use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
-use crate::state::filter_workload::FilterWorkload;
+use crate::state::keyspace::{KeyspaceState, Keyspaces};
+use crate::state::live_logs::LiveLogs;
 use crate::state::read_view::ReadView;
 use crate::state::snapshots::SnapshotList;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::write_queue::WriteQueue;
 use crate::table::index::BlockCache;
 use crate::tree::handle::ObsoleteFiles;
-use crate::tree::set::{SharedNumbers, VersionSet};
+use crate::tree::set::{NewVersion, SharedNumbers, VersionSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -54,9 +60,9 @@ pub(crate) const TOMBSTONES_MAX: usize = 4096;
 /// The logs that are being written; belongs to the leader of the write queue.
 #[derive(Debug, Default)]
 pub(crate) struct LogState {
-    /// The log of the active memtable; none before the first write.
+    /// The log that is written; none before the first write.
     pub current: Option<WalWriter>,
-    /// Logs of immutable memtables with writes that were never synced, oldest first.
+    /// Older logs with writes that were never synced, oldest first.
     pub unsynced: Vec<WalWriter>,
     /// The last sequence of the history: the last one written.
     pub last_sequence: SequenceNumber,
@@ -75,8 +81,10 @@ pub(crate) struct LogState {
 pub(crate) struct Jobs {
     /// A memtable waits for its flush.
     pub flush_wanted: bool,
-    /// The tree may need a compaction.
-    pub compaction_wanted: bool,
+    /// Keyspaces whose tree may need a compaction.
+    pub compactions_wanted: BTreeSet<KeyspaceId>,
+    /// Keyspaces whose active memtable may have to be switched for its tombstones.
+    pub piles: BTreeSet<KeyspaceId>,
     /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
     /// Workers end as soon as they can.
@@ -97,10 +105,24 @@ pub(crate) struct Shared {
     pub counting_since: u64,
     /// Blocks, filters, indexes.
     pub cache: Arc<BlockCache>,
-    /// Where reads look.
-    pub view: ArcSwap<ReadView>,
-    /// Serializes replacements of `view`.
-    pub view_update: Mutex<()>,
+    /// The keyspace `default`.
+    pub default: Arc<KeyspaceState>,
+    /// All keyspaces.
+    pub keyspaces: Mutex<Keyspaces>,
+    /// Drops of keyspaces so far: tells snapshots from before a drop.
+    pub drops: AtomicU64,
+    /// The active memtable of every keyspace without unflushed writes.
+    pub empty_memtable: Arc<Memtable>,
+    /// Bytes of all active memtables.
+    pub active_bytes: AtomicUsize,
+    /// Which logs may be needed.
+    pub live_logs: Mutex<LiveLogs>,
+    /// Bytes of these logs but the current one.
+    pub old_log_bytes: AtomicU64,
+    /// The identity of the database: in every log.
+    pub database: DatabaseIdentity,
+    /// A number that no other open database of this process has.
+    pub instance: u64,
     /// The last sequence that reads may see.
     pub published: Published,
     /// Live snapshots.
@@ -113,16 +135,12 @@ pub(crate) struct Shared {
     pub versions: Mutex<VersionSet>,
     /// File numbers and the manifest's position.
     pub numbers: Arc<SharedNumbers>,
-    /// Recent lookups and flushes, by which a filter budget is divided.
-    pub filter_workload: Mutex<FilterWorkload>,
     /// Background work.
     pub jobs: Mutex<Jobs>,
     /// Rings when `jobs` wants work or stops, and when a file can be removed.
     pub work: Arc<Bell>,
     /// Files that wait to be removed.
     pub obsolete: Arc<ObsoleteFiles>,
-    /// A scan passed many tombstones since a memtable was last switched for that.
-    pub scans_pass_tombstones: AtomicBool,
     /// Signalled when background work was done, or failed.
     pub done: Condvar,
     /// Replaced memtables: freed by the background once nobody reads them.
@@ -177,11 +195,44 @@ impl Shared {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Replaces the read view by what `change` makes of the current one.
-    pub(crate) fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
-        let _one_at_a_time = self.view_update.lock();
-        let next = change(&self.view.load());
-        self.view.store(Arc::new(next));
+    /// All keyspaces, by number.
+    pub(crate) fn all_keyspaces(&self) -> Vec<Arc<KeyspaceState>> {
+        self.keyspaces.lock().iter().cloned().collect()
+    }
+
+    /// Makes the versions that an edit led to those that reads look at. Called under the lock of
+    /// `versions`, so that views change in the order of edits.
+    pub(crate) fn show(&self, versions: Vec<NewVersion>) {
+        for (id, version) in versions {
+            let keyspace = self.keyspaces.lock().get(id).cloned();
+            if let Some(keyspace) = keyspace {
+                keyspace.update_view(|view| ReadView { version, ..view.clone() });
+            }
+        }
+    }
+
+    /// Takes back the registration of a snapshot. Dropped keyspaces that only it could read let go
+    /// of their tables.
+    pub(crate) fn release_snapshot(&self, sequence: SequenceNumber) {
+        self.snapshots.release(sequence);
+        self.clear_dropped();
+    }
+
+    /// Lets go of the tables of dropped keyspaces that no snapshot reads.
+    pub(crate) fn clear_dropped(&self) {
+        let unread = {
+            let mut keyspaces = self.keyspaces.lock();
+            match keyspaces.has_dropped() {
+                true => keyspaces.take_unread(self.snapshots.oldest()),
+                false => return,
+            }
+        };
+        for keyspace in unread {
+            let view = keyspace.view.load_full();
+            keyspace.clear_dropped(&self.empty_memtable);
+            self.retired.lock().extend(view.memtables().filter(|m| !m.is_empty()).cloned());
+        }
+        self.work.ring();
     }
 
     /// A share in the directory's lock. Every reader holds one until it has read.
@@ -189,7 +240,7 @@ impl Shared {
     /// # Errors
     /// `Closed`.
     pub(crate) fn hold(&self) -> Result<Arc<DirectoryLock>> {
-        self.view.load().lock.clone().ok_or(Error::Closed)
+        self.default.view.load().lock.clone().ok_or(Error::Closed)
     }
 
     /// Checks that no other process can have the directory open to write: before a log is begun,
@@ -201,31 +252,43 @@ impl Shared {
         self.hold()?.check(&*self.env)
     }
 
-    /// Stores a view without the directory's lock: this step closes the database to reads. A read
+    /// Stores views without the directory's lock: this step closes each keyspace to reads. A read
     /// that holds an older view goes on, and keeps the lock.
-    pub(crate) fn close_view(&self) {
-        if let Some(lock) = &self.view.load().lock {
+    pub(crate) fn close_views(&self) {
+        if let Some(lock) = &self.default.view.load().lock {
             lock.close();
         }
-        self.update_view(|view| ReadView { lock: None, ..view.clone() });
+        for keyspace in self.all_keyspaces() {
+            keyspace.update_view(|view| ReadView { lock: None, ..view.clone() });
+        }
     }
 
-    /// Asks the workers for a flush, a compaction, or both.
-    pub(crate) fn want(&self, flush: bool, compaction: bool) {
-        let mut jobs = self.jobs.lock();
-        jobs.flush_wanted |= flush;
-        jobs.compaction_wanted |= compaction;
+    /// Asks the workers for a flush.
+    pub(crate) fn want_flush(&self) {
+        self.jobs.lock().flush_wanted = true;
+        self.work.ring();
+    }
+
+    /// Asks the workers to look whether these keyspaces need a compaction.
+    pub(crate) fn want_compactions(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
+        self.jobs.lock().compactions_wanted.extend(keyspaces);
         self.work.ring();
     }
 
     /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
     /// whether the memtable holds them; the scan does not know where they were.
     #[cold]
-    pub(crate) fn note_passed_tombstones(&self) {
-        self.scans_pass_tombstones.store(true, Ordering::Relaxed);
-        if self.tombstones_pile_up() {
-            self.work.ring();
+    pub(crate) fn note_passed_tombstones(&self, keyspace: &KeyspaceState) {
+        keyspace.scans_pass_tombstones.store(true, Ordering::Relaxed);
+        if self.tombstones_pile_up(keyspace) {
+            self.note_pile(keyspace);
         }
+    }
+
+    /// Has the worker switch the memtable of `keyspace` for its tombstones.
+    pub(crate) fn note_pile(&self, keyspace: &KeyspaceState) {
+        self.jobs.lock().piles.insert(keyspace.id);
+        self.work.ring();
     }
 
     /// True if the active memtable should be flushed for its tombstones although it is not full:
@@ -233,10 +296,10 @@ impl Shared {
     /// the table of the last one is compacted. So deletes cost only as many flushes as compactions
     /// can follow.
     #[must_use]
-    pub(crate) fn tombstones_pile_up(&self) -> bool {
-        let view = self.view.load();
+    pub(crate) fn tombstones_pile_up(&self, keyspace: &KeyspaceState) -> bool {
+        let view = keyspace.view.load();
         let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
-        let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {
+        let many = match keyspace.scans_pass_tombstones.load(Ordering::Relaxed) {
             true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
             false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
         };
@@ -245,7 +308,13 @@ impl Shared {
             && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage())
     }
 
-    /// A new active memtable.
+    /// Bytes of the memtables that wait for their flush.
+    pub(crate) fn immutable_bytes(&self) -> usize {
+        let views = self.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
+        views.map(|view| view.immutables.iter().map(|f| f.memtable.bytes()).sum::<usize>()).sum()
+    }
+
+    /// A new memtable.
     #[must_use]
     pub(crate) fn new_memtable(options: &Options) -> Arc<Memtable> {
         Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))
@@ -253,8 +322,13 @@ impl Shared {
 
     /// Saves the counters for the next session.
     pub(crate) fn save_stats(&self) {
-        let totals = self.counters.totals();
-        let stats = SavedStats { since_unix_seconds: self.counting_since, totals };
+        let totals = |keyspace: &Arc<KeyspaceState>| (keyspace.id, keyspace.counters.totals());
+        let counted = |(_, totals): &(KeyspaceId, Vec<u64>)| totals.iter().any(|total| *total > 0);
+        let stats = SavedStats {
+            since_unix_seconds: self.counting_since,
+            database: self.counters.totals(),
+            keyspaces: self.all_keyspaces().iter().map(totals).filter(counted).collect(),
+        };
         save(&*self.env, &self.directory, self.numbers.take_file_number(), &stats);
     }
 }

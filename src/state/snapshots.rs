@@ -18,6 +18,11 @@ impl SnapshotList {
         sequence
     }
 
+    /// Registers once more at the sequence of a live snapshot.
+    pub(crate) fn register_again(&self, sequence: SequenceNumber) {
+        *self.0.lock().entry(sequence).or_insert(0) += 1;
+    }
+
     /// Takes one registration back.
     pub(crate) fn release(&self, sequence: SequenceNumber) {
         let mut live = self.0.lock();
@@ -41,6 +46,11 @@ impl SnapshotList {
             needed.push(published);
         }
         needed
+    }
+
+    /// The sequence of the oldest snapshot.
+    pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
+        self.0.lock().keys().next().copied()
     }
 
     /// Number of snapshots.

@@ -1,15 +1,19 @@
 //! The file `STATS`: counters kept from one opening to the next.
 //!
 //! ```text
-//! magic: 8 bytes  version: u32  since: u64  count: u32  count * u64  checksum: u32
+//! magic: 8 bytes  version: u32  since: u64  counters*  checksum: u32
+//! counters := owner: varint  count: varint  count * varint
 //! ```
+//!
+//! The owner is 0 for the database, and 1 more than its number for a keyspace.
 //!
 //! Advisory: it is replaced at flush and close, without syncs, and when it is absent, damaged or
 //! of another version, counting starts at zero. It is never a reason to refuse or delay anything.
 
 use crate::base::checksum::masked;
-use crate::base::coding::{Decoder, put_u32, put_u64};
+use crate::base::coding::{Decoder, put_u32, put_u64, put_varint};
 use crate::base::filename::FileName;
+use crate::base::key::KeyspaceId;
 use crate::env::api::Env;
 use std::path::Path;
 
@@ -25,16 +29,22 @@ pub(crate) const BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct SavedStats {
     /// When counting began.
     pub since_unix_seconds: u64,
-    /// What `Counters::totals` gave.
-    pub totals: Vec<u64>,
+    /// What `Counters::totals` gave of the database.
+    pub database: Vec<u64>,
+    /// The same of each keyspace that counted anything.
+    pub keyspaces: Vec<(KeyspaceId, Vec<u64>)>,
 }
 
 fn encode(stats: &SavedStats) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     put_u32(&mut bytes, VERSION);
     put_u64(&mut bytes, stats.since_unix_seconds);
-    put_u32(&mut bytes, stats.totals.len() as u32);
-    stats.totals.iter().for_each(|&total| put_u64(&mut bytes, total));
+    let keyspaces = stats.keyspaces.iter().map(|(id, totals)| (u64::from(*id) + 1, totals));
+    for (owner, totals) in std::iter::once((0, &stats.database)).chain(keyspaces) {
+        put_varint(&mut bytes, owner);
+        put_varint(&mut bytes, totals.len() as u64);
+        totals.iter().for_each(|&total| put_varint(&mut bytes, total));
+    }
     let checksum = masked(&bytes);
     put_u32(&mut bytes, checksum);
     bytes
@@ -51,12 +61,17 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SavedStats> {
         return None;
     }
     let since_unix_seconds = decoder.u64()?;
-    let count = decoder.u32()? as usize;
-    if decoder.rest().len() != count.checked_mul(8)? {
-        return None;
+    let mut stats = SavedStats { since_unix_seconds, database: Vec::new(), keyspaces: Vec::new() };
+    while !decoder.is_empty() {
+        let owner = decoder.varint()?;
+        let count = decoder.varint()?.min(decoder.rest().len() as u64);
+        let totals: Vec<u64> = (0..count).map_while(|_| decoder.varint()).collect();
+        match owner.checked_sub(1) {
+            None => stats.database = totals,
+            Some(id) => stats.keyspaces.push((id.try_into().ok()?, totals)),
+        }
     }
-    let totals = (0..count).map_while(|_| decoder.u64()).collect();
-    Some(SavedStats { since_unix_seconds, totals })
+    Some(stats)
 }
 
 /// What the last session saved, if it can be used.
@@ -89,7 +104,11 @@ mod tests {
 
     #[test]
     fn a_damaged_stats_file_means_no_counters() {
-        let stats = SavedStats { since_unix_seconds: 1_800_000_000, totals: vec![1, 2, u64::MAX] };
+        let stats = SavedStats {
+            since_unix_seconds: 1_800_000_000,
+            database: vec![1, 2, u64::MAX],
+            keyspaces: vec![(0, vec![3]), (7, vec![4, 5])],
+        };
         let good = encode(&stats);
         assert_eq!(decode(&good), Some(stats));
         for cut in 0..good.len() {

@@ -13,6 +13,7 @@
 //! The queue knows neither logs nor memtables.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
 use crate::base::write_batch::WriteBatch;
 use std::collections::VecDeque;
@@ -31,8 +32,19 @@ pub(crate) struct Request {
     pub batch: WriteBatch,
     /// Sync the log before answering.
     pub sync: bool,
-    /// Switch to a new memtable, so that the old one is flushed.
-    pub switch: bool,
+    /// The keyspaces whose memtables are to be switched, so that they are flushed.
+    pub switch: Switch,
+}
+
+/// Which memtables a request asks to switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// None.
+    No,
+    /// That of one keyspace.
+    Keyspace(KeyspaceId),
+    /// Those of all keyspaces.
+    All,
 }
 
 #[derive(Debug)]
@@ -113,7 +125,8 @@ impl WriteQueue {
             line.led = true;
             return Joined::Lead(Leadership::new(self), request);
         }
-        let (bytes, quick) = (request.batch.bytes(), !request.sync && !request.switch);
+        let quick = !request.sync && request.switch == Switch::No;
+        let bytes = request.batch.bytes();
         let turn = Mutex::new(Turn::Waiting(Some(request)));
         let has_turn = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
@@ -181,10 +194,10 @@ impl<'a> Leadership<'a> {
         group
     }
 
-    /// Answers everyone in the group.
-    pub(crate) fn complete(&mut self, result: &Result<()>) {
-        for waiter in self.group.drain(..) {
-            waiter.set(Turn::Done(result.clone()));
+    /// Answers everyone in the group, in the order of its requests.
+    pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<()>) {
+        for (place, waiter) in self.group.drain(..).enumerate() {
+            waiter.set(Turn::Done(results(place)));
         }
     }
 }
@@ -221,7 +234,7 @@ mod tests {
     fn request(key: usize) -> Request {
         let mut batch = WriteBatch::new();
         batch.put(key.to_string(), "v");
-        Request { batch, sync: false, switch: false }
+        Request { batch, sync: false, switch: Switch::No }
     }
 
     #[test]
@@ -239,7 +252,7 @@ mod tests {
                                 assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0);
                                 let group = leadership.take_group(&own);
                                 committed.fetch_add(1 + group.len(), Ordering::SeqCst);
-                                leadership.complete(&Ok(()));
+                                leadership.complete(|_| Ok(()));
                                 leading.fetch_sub(1, Ordering::SeqCst);
                             }
                         }
@@ -262,7 +275,7 @@ mod tests {
                 Joined::Done(result) => result.unwrap(),
                 Joined::Lead(mut leadership, own) => {
                     leadership.take_group(&own);
-                    leadership.complete(&Ok(()));
+                    leadership.complete(|_| Ok(()));
                 }
             });
             while queue.line.lock().waiting.len() == before {
@@ -280,7 +293,7 @@ mod tests {
             for round in 0..GROUPS_AFTER_OWN_MAX {
                 line_up(scope, &queue, vec![request(round), request(100 + round)]);
                 assert_eq!(leadership.take_next_group().len(), 2);
-                leadership.complete(&Ok(()));
+                leadership.complete(|_| Ok(()));
             }
             line_up(scope, &queue, vec![request(9)]);
             assert!(leadership.take_next_group().is_empty(), "after {GROUPS_AFTER_OWN_MAX} groups");
@@ -291,7 +304,7 @@ mod tests {
             let sync = Request { sync: true, ..request(2) };
             line_up(scope, &queue, vec![request(1), sync, request(3)]);
             assert_eq!(leadership.take_next_group().len(), 1, "up to the sync");
-            leadership.complete(&Ok(()));
+            leadership.complete(|_| Ok(()));
             assert!(leadership.take_next_group().is_empty());
             drop(leadership);
         });

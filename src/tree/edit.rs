@@ -7,20 +7,24 @@
 //!
 //! Tags with the bit 0x80 may be skipped by a reader that does not know them; any other unknown
 //! tag is `UnsupportedFormat`. A file's description is a list of such fields again. Integers are
-//! varints; the table id is a plain `u64`. `global_sequence` and keyspaces other than 0 are
-//! reserved: what they mean is not implemented, so they are refused, never ignored.
+//! varints; the table id is a plain `u64`. `global_sequence` is reserved: what it means is not
+//! implemented, so it is refused, never ignored.
+//!
+//! One edit may change several keyspaces, as a flush of all of them does. The keyspace of a table
+//! is a field of its description; a table of `default` has no such field.
 //!
 //! Decoding checks an edit alone: every field once, keys and sequences in order. `manifest` checks
 //! that it fits the earlier edits.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_u64, put_varint};
 use crate::base::key::{
-    KEY_BYTES_MAX, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
-    unpack_trailer,
+    DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_NAME, KEY_BYTES_MAX, KeyspaceId, SEQUENCE_MAX,
+    SequenceNumber, check_keyspace_name, compare_internal, split_internal_key, unpack_trailer,
 };
 use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
+use crate::log::wal::format::DatabaseIdentity;
 use crate::table::reader::Table;
 
 /// The order of keys, by the name that manifests carry.
@@ -30,7 +34,7 @@ pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
 pub(crate) const IGNORABLE: u8 = 0x80;
 
 const TAG_COMPARATOR: u8 = 1;
-const TAG_KEYSPACE: u8 = 2;
+const TAG_DATABASE: u8 = 2;
 const TAG_FIRST_LOG: u8 = 3;
 const TAG_NEXT_FILE_NUMBER: u8 = 4;
 const TAG_LAST_SEQUENCE: u8 = 5;
@@ -41,6 +45,11 @@ const TAG_ADDED_FILE: u8 = 8;
 const TAG_ORDINAL: u8 = 9;
 const TAG_SESSION_LOG: u8 = 10;
 const TAG_CLEAN_CLOSE: u8 = 11;
+const TAG_NEXT_KEYSPACE: u8 = 12;
+const TAG_KEYSPACE_CREATED: u8 = 13;
+const TAG_KEYSPACE_DROPPED: u8 = 14;
+const TAG_KEYSPACE_SETTINGS: u8 = 15;
+const TAG_FLUSHED_THROUGH: u8 = 16;
 
 const FILE_TABLE_ID: u8 = 1;
 const FILE_BYTES: u8 = 2;
@@ -51,12 +60,16 @@ const FILE_SMALLEST_SEQUENCE: u8 = 6;
 const FILE_LARGEST_SEQUENCE: u8 = 7;
 /// Reserved: a sequence that replaces those of all entries.
 const FILE_GLOBAL_SEQUENCE: u8 = 8;
+/// Absent for `default`.
+const FILE_KEYSPACE: u8 = 9;
 /// Absent for 0.
 const FILE_GARBAGE: u8 = IGNORABLE | 1;
 
 /// What the manifest knows of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileMeta {
+    /// The keyspace whose entries it holds.
+    pub keyspace: KeyspaceId,
     /// The number in its name.
     pub number: u64,
     /// The random id in its footer and in every block's checksum.
@@ -88,6 +101,40 @@ pub(crate) struct FirstLog {
     pub flushed_through: SequenceNumber,
 }
 
+/// What the manifest knows of a keyspace besides its tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyspaceMeta {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// Its entries up to this sequence are in tables, or it was created after them. The logs may
+    /// hold them too.
+    pub flushed_through: SequenceNumber,
+    /// Its settings, as `options::keyspace` encodes them.
+    pub settings: Vec<u8>,
+}
+
+impl KeyspaceMeta {
+    /// The keyspace that every database has, as it is created.
+    #[must_use]
+    pub(crate) fn default_keyspace() -> Self {
+        let name = DEFAULT_KEYSPACE_NAME.into();
+        KeyspaceMeta { id: DEFAULT_KEYSPACE, name, ..KeyspaceMeta::default() }
+    }
+}
+
+/// A table that an edit removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeletedFile {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// Its level.
+    pub level: usize,
+    /// The number in its name.
+    pub number: u64,
+}
+
 /// A change of the set of tables; a snapshot is the change from nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VersionEdit {
@@ -107,8 +154,20 @@ pub(crate) struct VersionEdit {
     pub session_log: Option<u64>,
     /// The mark of a clean close; only in the last edit of a manifest.
     pub clean_close: Option<CleanClose>,
-    /// Removed tables: level and file number. They are removed before others are added.
-    pub deleted: Vec<(usize, u64)>,
+    /// The identity of the database; in a snapshot always.
+    pub database: Option<DatabaseIdentity>,
+    /// Above the number of every keyspace that was ever created; in a snapshot always.
+    pub next_keyspace: Option<u64>,
+    /// Created keyspaces; in a snapshot all that there are, `default` included.
+    pub created: Vec<KeyspaceMeta>,
+    /// Dropped keyspaces, with all their tables.
+    pub dropped: Vec<KeyspaceId>,
+    /// New settings of keyspaces.
+    pub settings: Vec<(KeyspaceId, Vec<u8>)>,
+    /// Keyspaces whose entries up to a sequence are in tables now.
+    pub flushed_through: Vec<(KeyspaceId, SequenceNumber)>,
+    /// Removed tables. They are removed before others are added.
+    pub deleted: Vec<DeletedFile>,
     /// Added tables, each with its level.
     pub added: Vec<(usize, FileMeta)>,
 }
@@ -120,7 +179,12 @@ impl VersionEdit {
         if let Some(comparator) = &self.comparator {
             put_field(dst, TAG_COMPARATOR, comparator.as_bytes());
         }
-        put_varint_field(dst, TAG_KEYSPACE, &[0], &mut field);
+        if let Some(database) = self.database {
+            field.clear();
+            field.extend_from_slice(&database.id.to_le_bytes());
+            put_varint(&mut field, database.epoch);
+            put_field(dst, TAG_DATABASE, &field);
+        }
         if let Some(log) = self.first_log {
             put_varint_field(dst, TAG_FIRST_LOG, &[log.number, log.flushed_through], &mut field);
         }
@@ -129,6 +193,7 @@ impl VersionEdit {
             (TAG_LAST_SEQUENCE, self.last_sequence),
             (TAG_SYNCED_THROUGH, self.synced_through),
             (TAG_SESSION_LOG, self.session_log),
+            (TAG_NEXT_KEYSPACE, self.next_keyspace),
         ] {
             if let Some(value) = value {
                 put_varint_field(dst, tag, &[value], &mut field);
@@ -138,8 +203,10 @@ impl VersionEdit {
             let values = [close.log, close.log_bytes, close.last_sequence];
             put_varint_field(dst, TAG_CLEAN_CLOSE, &values, &mut field);
         }
-        for (level, number) in &self.deleted {
-            put_varint_field(dst, TAG_DELETED_FILE, &[*level as u64, *number], &mut field);
+        self.encode_keyspaces(dst);
+        for file in &self.deleted {
+            let values = [u64::from(file.keyspace), file.level as u64, file.number];
+            put_varint_field(dst, TAG_DELETED_FILE, &values, &mut field);
         }
         for (level, file) in &self.added {
             let mut description = Vec::new();
@@ -151,10 +218,33 @@ impl VersionEdit {
         put_varint_field(dst, TAG_ORDINAL, &[ordinal], &mut field);
     }
 
+    fn encode_keyspaces(&self, dst: &mut Vec<u8>) {
+        let mut field = Vec::new();
+        for keyspace in &self.created {
+            field.clear();
+            put_varint(&mut field, u64::from(keyspace.id));
+            put_varint(&mut field, keyspace.flushed_through);
+            put_length_prefixed(&mut field, keyspace.name.as_bytes());
+            field.extend_from_slice(&keyspace.settings);
+            put_field(dst, TAG_KEYSPACE_CREATED, &field);
+        }
+        for (id, settings) in &self.settings {
+            field.clear();
+            put_varint(&mut field, u64::from(*id));
+            field.extend_from_slice(settings);
+            put_field(dst, TAG_KEYSPACE_SETTINGS, &field);
+        }
+        for &(id, sequence) in &self.flushed_through {
+            put_varint_field(dst, TAG_FLUSHED_THROUGH, &[u64::from(id), sequence], &mut field);
+        }
+        for &id in &self.dropped {
+            put_varint_field(dst, TAG_KEYSPACE_DROPPED, &[u64::from(id)], &mut field);
+        }
+    }
+
     /// Decodes a whole edit.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut edit = VersionEdit::default();
-        let mut keyspace = None;
         let mut ordinal = None;
         let mut fields = Decoder::new(bytes);
         while let Some((tag, value)) = next_field(&mut fields, "a version edit")? {
@@ -163,12 +253,8 @@ impl VersionEdit {
                     let name = String::from_utf8_lossy(value).into_owned();
                     set(&mut edit.comparator, name, "comparator")?;
                 }
-                TAG_KEYSPACE => {
-                    let [id] = varints(value, "keyspace")?;
-                    if id != 0 {
-                        return Err(Undecodable::Unknown(format!("an edit of keyspace {id}")));
-                    }
-                    set(&mut keyspace, id, "keyspace")?;
+                TAG_DATABASE => {
+                    set(&mut edit.database, decode_database(value)?, "database")?;
                 }
                 TAG_FIRST_LOG => {
                     let [number, flushed_through] = varints(value, "first log")?;
@@ -188,9 +274,27 @@ impl VersionEdit {
                     let close = CleanClose { log, log_bytes, last_sequence };
                     set(&mut edit.clean_close, close, "clean close")?;
                 }
+                TAG_NEXT_KEYSPACE => {
+                    set_number(&mut edit.next_keyspace, value, "next keyspace")?;
+                }
+                TAG_KEYSPACE_CREATED => edit.created.push(decode_keyspace(value)?),
+                TAG_KEYSPACE_SETTINGS => {
+                    let mut decoder = Decoder::new(value);
+                    let id = keyspace_id(decoder.varint())?;
+                    edit.settings.push((id, decoder.rest().to_vec()));
+                }
+                TAG_FLUSHED_THROUGH => {
+                    let [id, sequence] = varints(value, "flushed-through sequence")?;
+                    edit.flushed_through.push((keyspace_id(Some(id))?, sequence));
+                }
+                TAG_KEYSPACE_DROPPED => {
+                    let [id] = varints(value, "dropped keyspace")?;
+                    edit.dropped.push(keyspace_id(Some(id))?);
+                }
                 TAG_DELETED_FILE => {
-                    let [level, number] = varints(value, "deleted file")?;
-                    edit.deleted.push((check_level(level)?, number));
+                    let [keyspace, level, number] = varints(value, "deleted file")?;
+                    let (keyspace, level) = (keyspace_id(Some(keyspace))?, check_level(level)?);
+                    edit.deleted.push(DeletedFile { keyspace, level, number });
                 }
                 TAG_ADDED_FILE => edit.added.push(decode_added(value)?),
                 TAG_ORDINAL => set_number(&mut ordinal, value, "ordinal")?,
@@ -198,9 +302,9 @@ impl VersionEdit {
                 tag => return Err(Undecodable::Unknown(format!("an edit with field {tag}"))),
             }
         }
-        match (keyspace, ordinal) {
-            (Some(_), Some(ordinal)) => Ok(VersionEdit { ordinal, ..edit }),
-            _ => Err(damaged("a version edit without its keyspace or ordinal")),
+        match ordinal {
+            Some(ordinal) => Ok(VersionEdit { ordinal, ..edit }),
+            None => Err(damaged("a version edit without its ordinal")),
         }
     }
 }
@@ -208,9 +312,10 @@ impl VersionEdit {
 impl FileMeta {
     /// The description of `table`, in file `number`.
     #[must_use]
-    pub(crate) fn of_table(number: u64, table: &Table) -> Self {
+    pub(crate) fn of_table(keyspace: KeyspaceId, number: u64, table: &Table) -> Self {
         let properties = table.properties();
         FileMeta {
+            keyspace,
             number,
             table_id: table.table_id(),
             bytes: table.file().bytes(),
@@ -245,6 +350,9 @@ impl FileMeta {
         put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
         put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
         put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
+        if self.keyspace != DEFAULT_KEYSPACE {
+            put_varint_field(dst, FILE_KEYSPACE, &[u64::from(self.keyspace)], &mut field);
+        }
         if self.garbage > 0 {
             put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
         }
@@ -281,7 +389,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     };
     let level = check_level(level)?;
     let (mut table_id, mut smallest, mut largest) = (None, None, None);
-    let (mut file_bytes, mut entries, mut garbage) = (None, None, None);
+    let (mut file_bytes, mut entries, mut garbage, mut keyspace) = (None, None, None, None);
     let (mut smallest_sequence, mut largest_sequence) = (None, None);
     while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
         match tag {
@@ -298,6 +406,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
                 set_number(&mut smallest_sequence, value, "smallest sequence")?
             }
             FILE_LARGEST_SEQUENCE => set_number(&mut largest_sequence, value, "largest sequence")?,
+            FILE_KEYSPACE => set_number(&mut keyspace, value, "keyspace")?,
             FILE_GLOBAL_SEQUENCE => {
                 return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
             }
@@ -307,6 +416,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     }
     let missing = || damaged(&format!("the description of file {number} is incomplete"));
     let file = FileMeta {
+        keyspace: keyspace_id(Some(keyspace.unwrap_or(0)))?,
         number,
         table_id: table_id.ok_or_else(missing)?,
         bytes: file_bytes.ok_or_else(missing)?,
@@ -319,6 +429,29 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     };
     file.check()?;
     Ok((level, file))
+}
+
+fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
+    let split = bytes.split_first_chunk::<16>();
+    let (id, epoch) = split.ok_or_else(|| damaged("a malformed database id"))?;
+    let [epoch] = varints(epoch, "database epoch")?;
+    Ok(DatabaseIdentity { id: u128::from_le_bytes(*id), epoch })
+}
+
+fn decode_keyspace(bytes: &[u8]) -> Result<KeyspaceMeta, Undecodable> {
+    let mut decoder = Decoder::new(bytes);
+    let id = keyspace_id(decoder.varint())?;
+    let (Some(flushed_through), Some(name)) = (decoder.varint(), decoder.length_prefixed()) else {
+        return Err(damaged(&format!("the description of keyspace {id} is incomplete")));
+    };
+    let name = str::from_utf8(name).ok().filter(|name| check_keyspace_name(name).is_ok());
+    let name = name.ok_or_else(|| damaged(&format!("the name of keyspace {id} is none")))?;
+    Ok(KeyspaceMeta { id, name: name.into(), flushed_through, settings: decoder.rest().to_vec() })
+}
+
+fn keyspace_id(number: Option<u64>) -> Result<KeyspaceId, Undecodable> {
+    let id = number.and_then(|number| KeyspaceId::try_from(number).ok());
+    id.ok_or_else(|| damaged("a malformed keyspace number"))
 }
 
 /// Bytes that siftdb does not write.
@@ -397,6 +530,7 @@ mod tests {
 
     fn file() -> FileMeta {
         FileMeta {
+            keyspace: 5,
             number: 12,
             table_id: 0x1122_3344_5566_7788,
             bytes: 1000,
@@ -425,7 +559,21 @@ mod tests {
             synced_through: Some(8),
             session_log: Some(12),
             clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
-            deleted: vec![(0, 5), (6, 6)],
+            database: Some(DatabaseIdentity { id: 0x0102 << 64, epoch: 3 }),
+            next_keyspace: Some(7),
+            created: vec![KeyspaceMeta {
+                id: 5,
+                name: "ab".into(),
+                flushed_through: 4,
+                settings: vec![0xee],
+            }],
+            dropped: vec![6],
+            settings: vec![(0, vec![0xdd, 0xdd])],
+            flushed_through: vec![(5, 9)],
+            deleted: vec![
+                DeletedFile { keyspace: 0, level: 0, number: 5 },
+                DeletedFile { keyspace: 5, level: 6, number: 6 },
+            ],
             added: vec![(2, file())],
         }
     }
@@ -434,25 +582,36 @@ mod tests {
     fn edits_have_known_bytes() {
         let expected = [
             "010f7369667464622e6279746577697365", // comparator
-            "020100",                             // keyspace
-            "03020b09",                           // first log
-            "0402ac02",                           // next file number
-            "05010a",                             // last sequence
-            "060108",                             // synced through
-            "0a010c",                             // session log
-            "0b040df4030a",                       // clean close
-            "07020005",                           // deleted
-            "07020606",                           // deleted
-            "0832020c",                           // added: level, number
-            "01088877665544332211",               //   table id
-            "0202e807",                           //   bytes
-            "0309610109000000000000",             //   smallest
-            "0409620107000000000000",             //   largest
-            "050103",                             //   entries
-            "060107",                             //   smallest sequence
-            "070109",                             //   largest sequence
-            "810101",                             //   garbage
-            "090101",                             // ordinal
+            "0211",
+            "0000000000000000", // database: id
+            "0201000000000000",
+            "03",           //   epoch
+            "03020b09",     // first log
+            "0402ac02",     // next file number
+            "05010a",       // last sequence
+            "060108",       // synced through
+            "0a010c",       // session log
+            "0c0107",       // next keyspace
+            "0b040df4030a", // clean close
+            "0d06050402",
+            "6162",
+            "ee",                     // created: name, settings
+            "0f0300dddd",             // settings
+            "10020509",               // flushed through
+            "0e0106",                 // dropped
+            "0703000005",             // deleted
+            "0703050606",             // deleted
+            "0835020c",               // added: level, number
+            "01088877665544332211",   //   table id
+            "0202e807",               //   bytes
+            "0309610109000000000000", //   smallest
+            "0409620107000000000000", //   largest
+            "050103",                 //   entries
+            "060107",                 //   smallest sequence
+            "070109",                 //   largest sequence
+            "090105",                 //   keyspace
+            "810101",                 //   garbage
+            "090101",                 // ordinal
         ];
         let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected.concat());
@@ -466,10 +625,9 @@ mod tests {
             bytes.extend_from_slice(&encoded(&full()));
             VersionEdit::decode(&bytes)
         };
-        assert_eq!(with(&[0x8c, 2, 1, 2]).unwrap(), full());
-        assert!(matches!(with(&[0x0c, 2, 1, 2]), Err(Undecodable::Unknown(_))));
-        assert!(matches!(with(&[TAG_KEYSPACE, 1, 1]), Err(Undecodable::Unknown(_))));
-        assert!(matches!(with(&[TAG_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
+        assert_eq!(with(&[0x91, 2, 1, 2]).unwrap(), full());
+        assert!(matches!(with(&[0x11, 2, 1, 2]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[TAG_NEXT_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
     }
 
     #[test]
@@ -484,7 +642,7 @@ mod tests {
         };
         assert_eq!(with(&[]).unwrap(), full());
         assert_eq!(with(&[0xff, 0]).unwrap(), full());
-        assert!(matches!(with(&[0x0a, 0]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[0x0b, 0]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[FILE_GLOBAL_SEQUENCE, 1, 5]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
     }
@@ -506,8 +664,30 @@ mod tests {
         assert!(refused(&|file| file.entries = 0));
         assert!(refused(&|file| file.garbage = 4));
         assert!(refused(&|file| file.bytes = 0));
-        let too_deep = VersionEdit { deleted: vec![(LEVELS, 1)], ..full() };
+        let too_deep = DeletedFile { keyspace: 0, level: LEVELS, number: 1 };
+        let too_deep = VersionEdit { deleted: vec![too_deep], ..full() };
         assert!(matches!(VersionEdit::decode(&encoded(&too_deep)), Err(Undecodable::Damaged(_))));
+    }
+
+    #[test]
+    fn impossible_keyspaces_are_refused() {
+        for name in ["", "line\nbreak", &"n".repeat(256)] {
+            let meta = KeyspaceMeta { id: 3, name: name.into(), ..KeyspaceMeta::default() };
+            let edit = VersionEdit { created: vec![meta], ..full() };
+            assert!(matches!(VersionEdit::decode(&encoded(&edit)), Err(Undecodable::Damaged(_))));
+        }
+        let with = |tag: u8, value: &[u8]| {
+            let mut bytes = Vec::new();
+            put_field(&mut bytes, tag, value);
+            put_field(&mut bytes, TAG_ORDINAL, &[1]);
+            matches!(VersionEdit::decode(&bytes), Err(Undecodable::Damaged(_)))
+        };
+        assert!(!with(TAG_KEYSPACE_DROPPED, &[5]));
+        let beyond = [0x80, 0x80, 0x80, 0x80, 0x10];
+        assert!(with(TAG_KEYSPACE_DROPPED, &beyond) && with(TAG_KEYSPACE_SETTINGS, &beyond));
+        assert!(with(TAG_KEYSPACE_CREATED, &[5, 0, 2, b'a']), "the name is cut off");
+        assert!(with(TAG_KEYSPACE_CREATED, &[5, 0, 1, 0xff]), "not UTF-8");
+        assert!(with(TAG_DATABASE, &[0; 16]), "no epoch");
     }
 
     #[test]

@@ -274,6 +274,7 @@ mod tests {
             let table =
                 Table::open(&context, path, Expect { table_id: Some(table_id), bytes: None });
             let meta = FileMeta {
+                keyspace: 0,
                 number: number as u64,
                 table_id,
                 bytes: summary.bytes,

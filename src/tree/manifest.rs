@@ -17,7 +17,7 @@
 use crate::base::checksum::masked;
 use crate::base::error::{Error, Result};
 use crate::base::filename::{self, FILE_NUMBER_MAX, FileName};
-use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::env::api::{Env, put_in_place, read_file, write_temporary};
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
@@ -25,7 +25,8 @@ use crate::log::record::reader::{RecordReader, Step};
 use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
-use crate::tree::edit::{COMPARATOR, FileMeta, VersionEdit};
+use crate::log::wal::format::DatabaseIdentity;
+use crate::tree::edit::{COMPARATOR, FileMeta, KeyspaceMeta, VersionEdit};
 use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -48,10 +49,44 @@ pub(crate) struct ManifestState {
     pub facts: ManifestFacts,
     /// What was dropped at the end, if anything; then nobody may append to it.
     pub dropped: Option<DroppedPart>,
-    /// The tables of each level: newest first in level 0, by smallest key in the others.
-    pub levels: [Vec<FileMeta>; LEVELS],
+    /// The keyspaces, `default` included.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceTables>,
+    /// Above the number of every keyspace that was ever created.
+    pub next_keyspace: u64,
     /// Above every file number in use.
     pub next_file_number: u64,
+}
+
+/// What a manifest says of one keyspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyspaceTables {
+    /// Name, settings, and how far it is flushed.
+    pub meta: KeyspaceMeta,
+    /// The tables of each level: newest first in level 0, by smallest key in the others.
+    pub levels: [Vec<FileMeta>; LEVELS],
+}
+
+impl ManifestState {
+    /// The state of a database that was just created: the keyspace `default`, empty.
+    #[must_use]
+    pub(crate) fn new_database(database: DatabaseIdentity) -> Self {
+        let default =
+            KeyspaceTables { meta: KeyspaceMeta::default_keyspace(), ..Default::default() };
+        ManifestState {
+            facts: ManifestFacts { database, ..ManifestFacts::default() },
+            keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE, default)]),
+            next_keyspace: u64::from(DEFAULT_KEYSPACE) + 1,
+            ..ManifestState::default()
+        }
+    }
+
+    /// All tables of all keyspaces, with their levels.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &FileMeta)> + Clone {
+        self.keyspaces.values().flat_map(|keyspace| {
+            let levels = keyspace.levels.iter().enumerate();
+            levels.flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta)))
+        })
+    }
 }
 
 /// The number of the manifest in force; `None` if there is no `CURRENT`.
@@ -222,6 +257,12 @@ pub(crate) struct ManifestRemains {
     pub mentioned: HashSet<u64>,
     /// The tables that its edits add and that no readable edit removes.
     pub named: Vec<FileMeta>,
+    /// The identity that the last edit with one gives.
+    pub database: DatabaseIdentity,
+    /// The highest next keyspace number that an edit speaks of.
+    pub next_keyspace: u64,
+    /// The keyspaces that edits create and none of those that can be read drops.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceMeta>,
 }
 
 /// Reads what is left of the manifest at `path` with `number` in its name; a newer format version
@@ -243,8 +284,18 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
         let (next, last) = (edit.next_file_number, edit.last_sequence);
         found.next_file_number = found.next_file_number.max(next.unwrap_or(0));
         found.last_sequence = found.last_sequence.max(last.unwrap_or(0).min(SEQUENCE_MAX));
-        for (_, number) in &edit.deleted {
-            named.remove(number);
+        found.database = edit.database.unwrap_or(found.database);
+        found.next_keyspace = found.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
+        for file in &edit.deleted {
+            named.remove(&file.number);
+        }
+        found.keyspaces.extend(edit.created.into_iter().map(|meta| (meta.id, meta)));
+        for (id, settings) in edit.settings {
+            found.keyspaces.entry(id).and_modify(|meta| meta.settings = settings);
+        }
+        for id in edit.dropped {
+            found.keyspaces.remove(&id);
+            named.retain(|_, meta: &mut FileMeta| meta.keyspace != id);
         }
         for (_, meta) in edit.added {
             found.mentioned.insert(meta.table_id);
@@ -263,8 +314,10 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
 struct Replay {
     state: ManifestState,
     edits: u64,
-    levels: [BTreeMap<u64, FileMeta>; LEVELS],
+    /// The tables by keyspace and number, with their levels.
+    tables: BTreeMap<(KeyspaceId, u64), (usize, FileMeta)>,
     numbers: HashSet<u64>,
+    names: HashSet<String>,
 }
 
 impl Replay {
@@ -279,15 +332,47 @@ impl Replay {
             return Err(Undecodable::Unknown(what));
         }
         let is_snapshot = edit.comparator.is_some()
+            && edit.database.is_some()
             && edit.first_log.is_some()
             && edit.next_file_number.is_some()
-            && edit.last_sequence.is_some();
+            && edit.next_keyspace.is_some()
+            && edit.last_sequence.is_some()
+            && edit.created.iter().any(|meta| meta.id == DEFAULT_KEYSPACE);
         if self.edits == 1 && !is_snapshot {
             return damaged("the first edit is not a snapshot".into());
         }
         if self.state.facts.clean_close.is_some() {
             return damaged("an edit follows the mark of a clean close".into());
         }
+        self.apply_counters(&edit)?;
+        self.apply_keyspaces(&edit)?;
+        for file in edit.deleted {
+            let place = (file.keyspace, file.number);
+            if self.tables.remove(&place).is_none_or(|(level, _)| level != file.level) {
+                let (level, number) = (file.level, file.number);
+                return damaged(format!("file {number} leaves level {level} and is not there"));
+            }
+            self.numbers.remove(&file.number);
+        }
+        for (level, file) in edit.added {
+            let number = file.number;
+            // The counters only rise, so it is enough to look when a file is added.
+            self.check_in_use(number, file.largest_sequence)?;
+            if !self.state.keyspaces.contains_key(&file.keyspace) {
+                return damaged(format!(
+                    "file {number} is of keyspace {}, which is not there",
+                    file.keyspace
+                ));
+            }
+            if !self.numbers.insert(number) {
+                return damaged(format!("file {number} is added twice"));
+            }
+            self.tables.insert((file.keyspace, number), (level, file));
+        }
+        Ok(())
+    }
+
+    fn apply_counters(&mut self, edit: &VersionEdit) -> std::result::Result<(), Undecodable> {
         let state = &mut self.state;
         if let Some(log) = edit.first_log {
             if log.number < state.facts.log_number
@@ -298,38 +383,73 @@ impl Replay {
             state.facts.log_number = log.number;
             state.facts.flushed_through = log.flushed_through;
         }
+        if let Some(database) = edit.database {
+            if self.edits > 1 {
+                return damaged("the identity of the database changes".into());
+            }
+            state.facts.database = database;
+        }
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
+        raise(&mut state.next_keyspace, edit.next_keyspace);
         raise(&mut state.facts.last_sequence, edit.last_sequence);
         raise(&mut state.facts.synced_through, edit.synced_through);
         raise(&mut state.facts.session_log, edit.session_log);
         state.facts.clean_close = edit.clean_close;
-        for (level, number) in edit.deleted {
-            if self.levels.get_mut(level).and_then(|files| files.remove(&number)).is_none() {
-                return damaged(format!("file {number} leaves level {level} and is not there"));
+        let facts = &self.state.facts;
+        let close = facts.clean_close.unwrap_or_default();
+        let number = facts.number.max(facts.log_number).max(facts.session_log).max(close.log);
+        let sequence = facts.flushed_through.max(facts.synced_through).max(close.last_sequence);
+        self.check_in_use(number, sequence)
+    }
+
+    fn apply_keyspaces(&mut self, edit: &VersionEdit) -> std::result::Result<(), Undecodable> {
+        let no_such = |id: KeyspaceId| format!("keyspace {id} is changed and is not there");
+        for meta in &edit.created {
+            let (id, name) = (meta.id, &meta.name);
+            let keyspaces = &mut self.state.keyspaces;
+            if u64::from(id) >= self.state.next_keyspace {
+                return damaged(format!("keyspace {id} is in use, which was never given"));
             }
-            self.numbers.remove(&number);
+            // Only a snapshot names keyspaces of which an earlier manifest told.
+            if self.edits > 1 && meta.flushed_through > self.state.facts.last_sequence {
+                return damaged(format!("keyspace {id} begins after the last sequence"));
+            }
+            if !self.names.insert(name.clone()) {
+                return damaged(format!("two keyspaces have the name {name:?}"));
+            }
+            let tables = KeyspaceTables { meta: meta.clone(), levels: Default::default() };
+            if keyspaces.insert(id, tables).is_some() {
+                return damaged(format!("keyspace {id} is created twice"));
+            }
         }
-        let state = &self.state;
-        let close = state.facts.clean_close.unwrap_or_default();
-        self.check_in_use(
-            state
-                .facts
-                .number
-                .max(state.facts.log_number)
-                .max(state.facts.session_log)
-                .max(close.log),
-            state.facts.flushed_through.max(state.facts.synced_through).max(close.last_sequence),
-        )?;
-        for (level, file) in edit.added {
-            let number = file.number;
-            // The counters only rise, so it is enough to look when a file is added.
-            self.check_in_use(number, file.largest_sequence)?;
-            if !self.numbers.insert(number) {
-                return damaged(format!("file {number} is added twice"));
+        for (id, settings) in &edit.settings {
+            match self.state.keyspaces.get_mut(id) {
+                Some(keyspace) => keyspace.meta.settings.clone_from(settings),
+                None => return damaged(no_such(*id)),
             }
-            if let Some(files) = self.levels.get_mut(level) {
-                files.insert(number, file);
+        }
+        for (id, sequence) in &edit.flushed_through {
+            match self.state.keyspaces.get_mut(id) {
+                Some(keyspace) if *sequence >= keyspace.meta.flushed_through => {
+                    keyspace.meta.flushed_through = *sequence;
+                }
+                Some(_) => return damaged(format!("keyspace {id} goes back to {sequence}")),
+                None => return damaged(no_such(*id)),
+            }
+            if *sequence > self.state.facts.last_sequence {
+                return damaged(format!("keyspace {id} is flushed beyond the last sequence"));
+            }
+        }
+        for &id in &edit.dropped {
+            let dropped = self.state.keyspaces.remove(&id).filter(|_| id != DEFAULT_KEYSPACE);
+            let Some(dropped) = dropped else {
+                return damaged(format!("keyspace {id} is dropped and cannot be"));
+            };
+            self.names.remove(&dropped.meta.name);
+            let gone = self.tables.extract_if((id, 0)..=(id, u64::MAX), |_, _| true);
+            for ((_, number), _) in gone {
+                self.numbers.remove(&number);
             }
         }
         Ok(())
@@ -355,14 +475,17 @@ impl Replay {
         if self.edits == 0 {
             return damaged("the manifest has no snapshot".into());
         }
-        for (level, files) in self.levels.into_iter().enumerate() {
-            let mut files: Vec<FileMeta> = files.into_values().collect();
-            files.sort_by(|a, b| search_order(level, a, b));
-            if let Some(clash) = order_conflicts(level, &files).first() {
-                return damaged(clash.to_string());
+        for ((id, _), (level, file)) in self.tables {
+            if let Some(keyspace) = self.state.keyspaces.get_mut(&id) {
+                keyspace.levels[level].push(file);
             }
-            if let Some(place) = self.state.levels.get_mut(level) {
-                *place = files;
+        }
+        for keyspace in self.state.keyspaces.values_mut() {
+            for (level, files) in keyspace.levels.iter_mut().enumerate() {
+                files.sort_by(|a, b| search_order(level, a, b));
+                if let Some(clash) = order_conflicts(level, &*files).first() {
+                    return damaged(clash.to_string());
+                }
             }
         }
         Ok(self.state)
@@ -446,13 +569,12 @@ mod tests {
     use crate::env::testing::crash::CrashModel;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::consistency::CleanClose;
-    use crate::tree::edit::FirstLog;
+    use crate::tree::edit::{DeletedFile, FirstLog};
 
     impl ManifestState {
         /// The one edit that makes this state from nothing.
         #[must_use]
         pub(crate) fn snapshot(&self) -> VersionEdit {
-            let added = self.levels.iter().enumerate();
             VersionEdit {
                 ordinal: 0,
                 comparator: Some(COMPARATOR.into()),
@@ -465,15 +587,18 @@ mod tests {
                 synced_through: Some(self.facts.synced_through),
                 session_log: Some(self.facts.session_log),
                 clean_close: self.facts.clean_close,
-                deleted: Vec::new(),
-                added: added
-                    .flat_map(|(level, files)| files.iter().map(move |file| (level, file.clone())))
-                    .collect(),
+                database: Some(self.facts.database),
+                next_keyspace: Some(self.next_keyspace),
+                created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
+                added: self.tables().map(|(level, file)| (level, file.clone())).collect(),
+                ..VersionEdit::default()
             }
         }
     }
 
     const NUMBER: u64 = 7;
+
+    const DATABASE: DatabaseIdentity = DatabaseIdentity { id: 5, epoch: 2 };
 
     fn directory() -> &'static Path {
         Path::new("/")
@@ -488,6 +613,7 @@ mod tests {
     /// A table with the keys from `smallest` to `largest`, all of sequence `sequence`.
     fn file(number: u64, smallest: &str, largest: &str, sequence: u64) -> FileMeta {
         FileMeta {
+            keyspace: 0,
             number,
             table_id: number << 32,
             bytes: 1000 + number,
@@ -507,9 +633,10 @@ mod tests {
                 last_sequence: 50,
                 log_number: 8,
                 flushed_through: 40,
+                database: DATABASE,
                 ..ManifestFacts::default()
             },
-            ..ManifestState::default()
+            ..ManifestState::new_database(DATABASE)
         };
         state.snapshot()
     }
@@ -519,7 +646,8 @@ mod tests {
     }
 
     fn deleting(files: &[(usize, u64)]) -> VersionEdit {
-        VersionEdit { deleted: files.to_vec(), ..VersionEdit::default() }
+        let deleted = |&(level, number): &(usize, u64)| DeletedFile { keyspace: 0, level, number };
+        VersionEdit { deleted: files.iter().map(deleted).collect(), ..VersionEdit::default() }
     }
 
     fn written(edits: &[VersionEdit]) -> (Vec<u8>, Vec<u64>) {
@@ -562,9 +690,8 @@ mod tests {
             },
             VersionEdit {
                 added: vec![(1, file(15, "n", "z", 42)), (1, file(14, "a", "m", 41))],
-                deleted: vec![(0, 10), (0, 11)],
                 next_file_number: Some(120),
-                ..VersionEdit::default()
+                ..deleting(&[(0, 10), (0, 11)])
             },
             // The same file one level down.
             VersionEdit { added: vec![(2, file(15, "n", "z", 42))], ..deleting(&[(1, 15)]) },
@@ -584,6 +711,7 @@ mod tests {
         levels[1] = vec![file(14, "a", "m", 41)];
         levels[2] = vec![file(15, "n", "z", 42)];
         let facts = ManifestFacts {
+            database: DATABASE,
             number: NUMBER,
             bytes: *ends.last().unwrap(),
             log_number: 12,
@@ -593,7 +721,14 @@ mod tests {
             session_log: 0,
             clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
         };
-        let expected = ManifestState { facts, dropped: None, levels, next_file_number: 120 };
+        let default = KeyspaceTables { meta: KeyspaceMeta::default_keyspace(), levels };
+        let expected = ManifestState {
+            facts,
+            dropped: None,
+            keyspaces: BTreeMap::from([(0, default)]),
+            next_keyspace: 1,
+            next_file_number: 120,
+        };
         assert_eq!(state, expected);
         let (bytes, ends) = written(&[state.snapshot()]);
         assert_eq!(
@@ -609,8 +744,9 @@ mod tests {
         let added = files.map(|file| (0, file)).into_iter().chain(deeper.map(|file| (3, file)));
         let (bytes, _) = written(&[snapshot(), adding(added.collect())]);
         let state = replayed(&bytes).unwrap();
-        let numbers =
-            |level: usize| state.levels[level].iter().map(|f| f.number).collect::<Vec<_>>();
+        let numbers = |level: usize| {
+            state.keyspaces[&0].levels[level].iter().map(|f| f.number).collect::<Vec<_>>()
+        };
         assert_eq!((numbers(0), numbers(3)), (vec![11, 12, 10], vec![21, 20]));
     }
 

@@ -7,7 +7,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::levels::LEVELS;
 use crate::base::sync::plain::Mutex;
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
 use crate::table::filter::layout::FilterPinning;
@@ -47,25 +46,20 @@ pub(crate) fn open_table(
     }
 }
 
-/// Opens all tables of `levels`; returns them in the order of the levels.
+/// Opens the tables `wanted`; returns them in that order.
 ///
 /// # Errors
 /// The first table, in that order, that cannot be opened.
 pub(crate) fn open_tables(
     context: &TableContext,
     directory: &Path,
-    levels: &[Vec<FileMeta>; LEVELS],
-    pinning: &[FilterPinning; LEVELS],
+    wanted: &[(&FileMeta, FilterPinning)],
 ) -> Result<Vec<Arc<Table>>> {
-    let wanted = levels.iter().zip(pinning);
-    let wanted: Vec<(&FileMeta, FilterPinning)> = wanted
-        .flat_map(|(metas, &pinning)| metas.iter().map(move |meta| (meta, pinning)))
-        .collect();
     let open = |at: usize| {
         let &(meta, pinning) = wanted.get(at)?;
         Some(open_table(context, directory, meta, pinning))
     };
-    let opened = in_parallel(threads(&wanted), open);
+    let opened = in_parallel(threads(wanted), open);
     opened.into_iter().collect()
 }
 

@@ -187,6 +187,7 @@ mod tests {
             bytes
         };
         FileMeta {
+            keyspace: 0,
             number,
             table_id: number,
             bytes: 100,

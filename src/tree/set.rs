@@ -1,7 +1,7 @@
-//! `VersionSet`: the current version, and the only way to the next one.
+//! `VersionSet`: the current version of each keyspace, and the only way to the next one.
 //!
 //! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the
-//! edit, syncs it, then replaces the version. The set is behind one lock. Jobs make tables and
+//! edit, syncs it, then replaces the versions. The set is behind one lock. Jobs make tables and
 //! their names durable before they apply an edit (I5).
 //!
 //! [`VersionSet::activate`] creates the manifest of a session before its first edit, as a snapshot
@@ -11,20 +11,25 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::env::api::{Env, FileKind};
 use crate::log::wal::consistency::CleanClose;
+use crate::log::wal::format::DatabaseIdentity;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
-use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
 use crate::tree::open_tables::{open_table, open_tables};
 use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+
+/// The most keyspaces that a database may have.
+const KEYSPACES_MAX: usize = 65_535;
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,15 +56,35 @@ impl SharedNumbers {
     }
 }
 
-/// The current version and its manifest.
+/// The filters of each level that stay in memory: applies to tables as they are opened.
+pub(crate) type PinningByLevel = [FilterPinning; LEVELS];
+
+/// The tree of one keyspace.
+#[derive(Debug)]
+struct Tree {
+    meta: KeyspaceMeta,
+    pinning: PinningByLevel,
+    current: Arc<Version>,
+}
+
+impl Tree {
+    fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        (0..LEVELS).flat_map(|level| self.current.level(level).iter().map(move |h| (level, h)))
+    }
+}
+
+/// A keyspace whose tables changed, and its new version.
+pub(crate) type NewVersion = (KeyspaceId, Arc<Version>);
+
+/// The current versions and their manifest.
 #[derive(Debug)]
 pub(crate) struct VersionSet {
     env: Arc<dyn Env>,
     directory: PathBuf,
     context: TableContext,
-    /// By level: applies to tables as they are opened.
-    pinning: [FilterPinning; LEVELS],
-    current: Arc<Version>,
+    trees: BTreeMap<KeyspaceId, Tree>,
+    next_keyspace: u64,
+    database: DatabaseIdentity,
     manifest: Option<ManifestWriter>,
     /// A longer manifest is rewritten.
     manifest_bytes: u64,
@@ -87,28 +112,34 @@ impl VersionSet {
         env: Arc<dyn Env>,
         directory: &Path,
         context: TableContext,
-        pinning: [FilterPinning; LEVELS],
+        pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
         state: &ManifestState,
         numbers: Arc<SharedNumbers>,
         manifest_bytes: u64,
     ) -> Result<Self> {
         let obsolete = Arc::new(ObsoleteFiles::default());
-        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
-        let mut tables = open_tables(&context, directory, &state.levels, &pinning)?.into_iter();
-        for (handles, metas) in levels.iter_mut().zip(&state.levels) {
-            let opened = metas.iter().zip(&mut tables);
-            handles.extend(
-                opened.map(|(meta, table)| {
+        let pinning: BTreeMap<_, _> = state.keyspaces.keys().map(|&id| (id, pinning(id))).collect();
+        let wanted = state.tables().map(|(level, meta)| (meta, pinning[&meta.keyspace][level]));
+        let mut opened = open_tables(&context, directory, &wanted.collect::<Vec<_>>())?.into_iter();
+        let mut trees = BTreeMap::new();
+        for ((&id, keyspace), (_, pinning)) in state.keyspaces.iter().zip(pinning) {
+            let levels = std::array::from_fn(|level| {
+                let opened = keyspace.levels[level].iter().zip(&mut opened);
+                let handle = |(meta, table): (&FileMeta, _)| {
                     TableHandle::new(Arc::new(meta.clone()), table, &obsolete)
-                }),
-            );
+                };
+                opened.map(handle).collect()
+            });
+            let current = Arc::new(Version::new(levels));
+            trees.insert(id, Tree { meta: keyspace.meta.clone(), pinning, current });
         }
         Ok(VersionSet {
             env,
             directory: directory.to_path_buf(),
             context,
-            pinning,
-            current: Arc::new(Version::new(levels)),
+            trees,
+            next_keyspace: state.next_keyspace,
+            database: state.facts.database,
             manifest: None,
             manifest_bytes,
             failed: false,
@@ -127,10 +158,31 @@ impl VersionSet {
         })
     }
 
-    /// The current version.
-    #[must_use]
-    pub(crate) fn current(&self) -> &Arc<Version> {
-        &self.current
+    /// The current version of each keyspace, by number.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = NewVersion> {
+        self.trees.iter().map(|(&id, tree)| (id, Arc::clone(&tree.current)))
+    }
+
+    /// What the manifest says of each keyspace, by number.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceMeta> {
+        self.trees.values().map(|tree| &tree.meta)
+    }
+
+    /// The number of a keyspace that is to be created; it is given only once, also if the creation
+    /// fails.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are too many, or all numbers are used up.
+    pub(crate) fn take_keyspace(&mut self) -> Result<KeyspaceId> {
+        if self.trees.len() >= KEYSPACES_MAX {
+            let what = format!("{KEYSPACES_MAX} keyspaces are there, as many as may be");
+            return Err(Error::InvalidArgument { what });
+        }
+        let id = KeyspaceId::try_from(self.next_keyspace).map_err(|_| Error::InvalidArgument {
+            what: "all keyspace numbers are used up".into(),
+        })?;
+        self.next_keyspace += 1;
+        Ok(id)
     }
 
     /// True if the manifest in force does not need the file: it may be removed.
@@ -138,7 +190,10 @@ impl VersionSet {
     pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
             FileName::Wal(number) => number < self.first_log.number,
-            FileName::Table(number) => !self.live_tables().contains(&number),
+            FileName::Table(number) => {
+                let mut handles = self.trees.values().flat_map(Tree::tables);
+                handles.all(|(_, handle)| handle.meta.number != number)
+            }
             FileName::Manifest(number) => {
                 self.manifest.as_ref().is_none_or(|manifest| manifest.number() != number)
             }
@@ -169,67 +224,139 @@ impl VersionSet {
         &mut self,
         mut edit: VersionEdit,
         last_sequence: SequenceNumber,
-    ) -> Result<Arc<Version>> {
-        // Opened and checked before the edit is logged: a refusal leaves manifest and version as
+    ) -> Result<Vec<NewVersion>> {
+        // Opened and checked before the edit is logged: a refusal leaves manifest and versions as
         // they were.
-        let next = self.next_version(&edit)?;
+        let next = self.next_versions(&edit)?;
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
         self.rewrite_if_large()?;
-        self.advance(edit.first_log, last_sequence);
+        self.advance(&edit, last_sequence);
         edit = self.stamped(edit)?;
         if let Err(error) = self.append(&edit) {
             self.doubtful.extend(self.new_tables(&edit));
             return Err(error);
         }
-        for &(level, number) in &edit.deleted {
+        for file in &edit.deleted {
             // A table that only moved to another level is still named.
-            let moved = edit.added.iter().any(|(_, meta)| meta.number == number);
-            let handles = self.current.level(level);
-            let gone = handles.iter().find(|handle| handle.meta.number == number);
-            if let Some(handle) = gone.filter(|_| !moved) {
-                handle.mark_obsolete();
+            let moved = edit.added.iter().any(|(_, meta)| meta.number == file.number);
+            let Some(tree) = self.trees.get(&file.keyspace).filter(|_| !moved) else { continue };
+            let mut handles = tree.current.level(file.level).iter();
+            if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
+                gone.mark_obsolete();
             }
         }
-        self.current = Arc::new(next);
-        Ok(Arc::clone(&self.current))
+        self.trees.iter_mut().for_each(|(id, tree)| {
+            let flushed = edit.flushed_through.iter().find(|(flushed, _)| flushed == id);
+            tree.meta.flushed_through = flushed.map_or(tree.meta.flushed_through, |(_, s)| *s);
+        });
+        Ok(self.replace(next))
+    }
+
+    /// Creates the keyspace `meta`, whose number is from [`VersionSet::take_keyspace`], durably.
+    /// Returns its version.
+    ///
+    /// # Errors
+    /// As for [`VersionSet::apply`].
+    pub(crate) fn create(
+        &mut self,
+        meta: KeyspaceMeta,
+        pinning: PinningByLevel,
+        last_sequence: SequenceNumber,
+    ) -> Result<Arc<Version>> {
+        let edit = VersionEdit {
+            next_keyspace: Some(self.next_keyspace),
+            created: vec![meta.clone()],
+            ..VersionEdit::default()
+        };
+        self.apply(edit, last_sequence)?;
+        let current = Arc::new(Version::new(Default::default()));
+        self.trees.insert(meta.id, Tree { meta, pinning, current: Arc::clone(&current) });
+        Ok(current)
+    }
+
+    /// Drops the keyspace `id` with all its tables, durably. Their files go with their last reader.
+    ///
+    /// # Errors
+    /// As for [`VersionSet::apply`].
+    pub(crate) fn drop_keyspace(
+        &mut self,
+        id: KeyspaceId,
+        last_sequence: SequenceNumber,
+    ) -> Result<()> {
+        let edit = VersionEdit { dropped: vec![id], ..VersionEdit::default() };
+        self.apply(edit, last_sequence)?;
+        if let Some(tree) = self.trees.remove(&id) {
+            tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
+        }
+        Ok(())
+    }
+
+    /// Saves new settings of the keyspace `id`: durably in an active session, and otherwise with
+    /// the manifest that begins it.
+    ///
+    /// # Errors
+    /// As for [`VersionSet::apply`].
+    pub(crate) fn save_settings(
+        &mut self,
+        id: KeyspaceId,
+        settings: Vec<u8>,
+        pinning: PinningByLevel,
+        last_sequence: SequenceNumber,
+    ) -> Result<()> {
+        let edit = VersionEdit { settings: vec![(id, settings.clone())], ..VersionEdit::default() };
+        self.apply(edit, last_sequence)?;
+        if let Some(tree) = self.trees.get_mut(&id) {
+            (tree.meta.settings, tree.pinning) = (settings, pinning);
+        }
+        Ok(())
+    }
+
+    /// Makes `next` current; returns them.
+    fn replace(&mut self, next: BTreeMap<KeyspaceId, Version>) -> Vec<NewVersion> {
+        let mut replaced = Vec::new();
+        for (id, version) in next {
+            if let Some(tree) = self.trees.get_mut(&id) {
+                tree.current = Arc::new(version);
+                replaced.push((id, Arc::clone(&tree.current)));
+            }
+        }
+        replaced
     }
 
     /// The tables that the edit adds and does not only move.
     fn new_tables(&self, edit: &VersionEdit) -> Vec<u64> {
-        let moved = |number: &u64| edit.deleted.iter().any(|(_, deleted)| deleted == number);
+        let moved = |number: &u64| edit.deleted.iter().any(|file| file.number == *number);
         let added = edit.added.iter().map(|(_, meta)| meta.number);
         added.filter(|number| !moved(number)).collect()
     }
 
-    /// Continues after a failure with a whole new manifest as file `number`: the version as it is,
-    /// with `tables` added to level 0, and `first_log`. The failed manifest is not written to
-    /// again, and the files that it may name stay until the new one is in force.
+    /// Continues after a failure with a whole new manifest as file `number`: the versions as they
+    /// are, with the tables that `edit` adds, and its first log. The failed manifest is not written
+    /// to again, and the files that it may name stay until the new one is in force.
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
-    pub(crate) fn restart(
-        &mut self,
-        number: u64,
-        tables: Vec<FileMeta>,
-        first_log: FirstLog,
-    ) -> Result<Arc<Version>> {
-        let added = tables.into_iter().map(|meta| (0, meta)).collect();
-        let edit = VersionEdit { added, ..VersionEdit::default() };
+    pub(crate) fn restart(&mut self, number: u64, edit: VersionEdit) -> Result<Vec<NewVersion>> {
         self.doubtful.extend(self.new_tables(&edit));
-        let before = Arc::clone(&self.current);
-        self.current = Arc::new(self.next_version(&edit)?);
-        self.session_log = Some(first_log.number);
-        self.advance(Some(first_log), first_log.flushed_through);
+        let next = self.next_versions(&edit)?;
+        let before: Vec<NewVersion> = self.versions().collect();
+        let replaced = self.replace(next);
+        self.session_log = edit.first_log.map(|log| log.number);
+        self.advance(&edit, edit.first_log.map_or(0, |log| log.flushed_through));
         if let Err(error) = self.start_manifest(number) {
-            self.current = before;
+            for (id, version) in before {
+                if let Some(tree) = self.trees.get_mut(&id) {
+                    tree.current = version;
+                }
+            }
             return Err(error);
         }
         self.failed = false;
-        let live: Vec<u64> = self.live_tables();
+        let live = self.live_tables();
         let doubtful = std::mem::take(&mut self.doubtful);
         let unnamed = doubtful.into_iter().filter(|number| !live.contains(number));
         self.obsolete.add(unnamed.map(FileName::Table));
-        Ok(Arc::clone(&self.current))
+        Ok(replaced)
     }
 
     /// The obsolete files except tables, which an iterator may still read.
@@ -242,9 +369,9 @@ impl VersionSet {
         Ok(leftovers)
     }
 
-    fn live_tables(&self) -> Vec<u64> {
-        let handles = (0..LEVELS).flat_map(|level| self.current.level(level));
-        handles.map(|handle| handle.meta.number).collect()
+    fn live_tables(&self) -> HashSet<u64> {
+        let handles = self.trees.values().flat_map(Tree::tables);
+        handles.map(|(_, handle)| handle.meta.number).collect()
     }
 
     /// Creates this session's manifest as file `number` and makes it the one in force. `log`, by a
@@ -260,15 +387,14 @@ impl VersionSet {
         log: Option<u64>,
         edit: &VersionEdit,
         last_sequence: SequenceNumber,
-    ) -> Result<Arc<Version>> {
+    ) -> Result<()> {
         self.check_not_failed()?;
-        let next = self.next_version(edit)?;
+        let next = self.next_versions(edit)?;
         self.session_start = number;
         self.session_log = log;
-        self.advance(edit.first_log, last_sequence);
-        self.current = Arc::new(next);
-        self.start_manifest(number)?;
-        Ok(Arc::clone(&self.current))
+        self.advance(edit, last_sequence);
+        self.replace(next);
+        self.start_manifest(number)
     }
 
     /// True if this session has written a manifest that is in force, or may be.
@@ -330,29 +456,42 @@ impl VersionSet {
             .collect())
     }
 
-    fn next_version(&self, edit: &VersionEdit) -> Result<Version> {
+    /// The versions of the keyspaces whose tables `edit` changes.
+    fn next_versions(&self, edit: &VersionEdit) -> Result<BTreeMap<KeyspaceId, Version>> {
+        let deleted = edit.deleted.iter().map(|file| file.keyspace);
+        let added = edit.added.iter().map(|(_, meta)| meta.keyspace);
+        let changed: BTreeSet<KeyspaceId> = deleted.chain(added).collect();
+        changed.into_iter().map(|id| Ok((id, self.next_version(id, edit)?))).collect()
+    }
+
+    fn next_version(&self, id: KeyspaceId, edit: &VersionEdit) -> Result<Version> {
+        let Some(tree) = self.trees.get(&id) else {
+            // Dropped while the job ran.
+            return Err(Error::keyspace_dropped(id));
+        };
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
-            std::array::from_fn(|level| self.current.level(level).to_vec());
+            std::array::from_fn(|level| tree.current.level(level).to_vec());
         let mut removed = Vec::new();
-        for &(level, number) in &edit.deleted {
-            let handles = &mut levels[level];
-            let place = handles.iter().position(|handle| handle.meta.number == number);
-            match place {
+        for file in edit.deleted.iter().filter(|file| file.keyspace == id) {
+            let handles = &mut levels[file.level];
+            match handles.iter().position(|handle| handle.meta.number == file.number) {
                 Some(place) => removed.push(handles.remove(place)),
                 None => {
-                    let what = format!("edit removes table {number}, not at level {level}");
+                    let what =
+                        format!("edit removes table {}, not at level {}", file.number, file.level);
                     return Err(Error::corruption(&self.directory, 0, what));
                 }
             }
         }
-        self.check_order(&levels, &edit.added)?;
-        for (level, meta) in &edit.added {
+        let added = || edit.added.iter().filter(|(_, meta)| meta.keyspace == id);
+        self.check_order(&levels, added)?;
+        for (level, meta) in added() {
             let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
             // A table that moves to another level stays open as it is.
             let handle = match moved {
                 Some(handle) => Arc::clone(handle),
                 None => {
-                    let pinning = self.pinning[*level];
+                    let pinning = tree.pinning[*level];
                     let table = open_table(&self.context, &self.directory, meta, pinning)?;
                     // Just written: read it back before the manifest names it.
                     table.load_index()?;
@@ -366,13 +505,13 @@ impl VersionSet {
 
     /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed,
     /// and lookups could find an older value before a newer one.
-    fn check_order(
+    fn check_order<'e, A: Iterator<Item = &'e (usize, FileMeta)>>(
         &self,
         levels: &[Vec<Arc<TableHandle>>; LEVELS],
-        added: &[(usize, FileMeta)],
+        added: impl Fn() -> A,
     ) -> Result<()> {
         for (level, staying) in levels.iter().enumerate() {
-            let mut coming = added.iter().filter(|(to, _)| *to == level).peekable();
+            let mut coming = added().filter(|(to, _)| *to == level).peekable();
             if coming.peek().is_none() {
                 continue;
             }
@@ -386,10 +525,11 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Takes note of a new first log, and of the last sequence given to a write.
-    fn advance(&mut self, first_log: Option<FirstLog>, last_sequence: SequenceNumber) {
+    /// Takes note of what `edit` says of logs, and of the last sequence given to a write.
+    fn advance(&mut self, edit: &VersionEdit, last_sequence: SequenceNumber) {
         self.last_sequence = self.last_sequence.max(last_sequence);
-        if let Some(first_log) = first_log {
+        self.synced_through = self.synced_through.max(edit.synced_through.unwrap_or(0));
+        if let Some(first_log) = edit.first_log {
             self.first_log = first_log;
             // Everything in tables is durable.
             self.synced_through = self.synced_through.max(first_log.flushed_through);
@@ -436,13 +576,15 @@ impl VersionSet {
     /// A whole new manifest: the version as one edit, made durable, then named by CURRENT.
     fn start_manifest(&mut self, number: u64) -> Result<()> {
         let temporary = self.numbers.take_file_number();
-        let levels = self.current.files().into_iter().enumerate();
-        let tables = levels.flat_map(|(level, metas)| metas.into_iter().map(move |m| (level, m)));
+        let tables = self.trees.values().flat_map(Tree::tables);
         let snapshot = self.stamped(VersionEdit {
             comparator: Some(COMPARATOR.into()),
+            database: Some(self.database),
             first_log: Some(self.first_log),
             session_log: self.session_log,
-            added: tables.map(|(level, meta)| (level, (*meta).clone())).collect(),
+            next_keyspace: Some(self.next_keyspace),
+            created: self.keyspaces().cloned().collect(),
+            added: tables.map(|(level, handle)| (level, (*handle.meta).clone())).collect(),
             ..VersionEdit::default()
         })?;
         // Reset at the end: after a failure in between nothing is written any more.

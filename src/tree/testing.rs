@@ -23,6 +23,7 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
     put_internal_key(&mut smallest, first.as_bytes(), 9, ValueKind::Put);
     put_internal_key(&mut largest, last.as_bytes(), 3, ValueKind::Put);
     Arc::new(FileMeta {
+        keyspace: 0,
         number: number.parse().unwrap(),
         table_id: 1,
         bytes: extra(':', 100),

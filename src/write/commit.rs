@@ -11,14 +11,18 @@
 //! level 0 is full. Each wait is counted with its reason and duration.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::SEQUENCE_MAX;
+use crate::base::key::{KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
-use crate::base::sync::thread;
+use crate::base::sync::{Arc, Ordering, thread};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
-use crate::state::session::{nanos, session_log, switch_memtable, sync_logs};
+use crate::state::keyspace::{KeyspaceState, written};
+use crate::state::session::{
+    full_keyspaces, nanos, session_log, switch_memtables, sync_logs, writable_memtable,
+};
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
-use crate::state::write_queue::{Joined, Request};
+use crate::state::write_queue::{Joined, Request, Switch};
 use std::time::{Duration, Instant};
 
 /// Each group waits this long while level 0 grows faster than it is compacted.
@@ -31,10 +35,14 @@ const SLOWDOWN: Duration = Duration::from_millis(1);
 pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
+    if batch.keyspaces().is_some_and(|(database, _)| database != shared.instance) {
+        let what = "a batch with a keyspace of another database, or of an earlier opening";
+        return Err(Error::InvalidArgument { what: what.into() });
+    }
     if batch.is_empty() && !options.sync {
         return Ok(());
     }
-    submit(shared, Request { batch, sync: options.sync, switch: false })
+    submit(shared, Request { batch, sync: options.sync, switch: Switch::No })
 }
 
 /// Makes every write acknowledged so far durable.
@@ -45,13 +53,13 @@ pub(crate) fn sync(shared: &Shared) -> Result<()> {
     write(shared, WriteBatch::new(), &WriteOptions::new().sync(true))
 }
 
-/// Turns the active memtable into an immutable one, unless it is empty.
+/// Turns active memtables into immutable ones, unless they are empty.
 ///
 /// # Errors
 /// As for [`write`].
-pub(crate) fn switch(shared: &Shared) -> Result<()> {
+pub(crate) fn switch(shared: &Shared, switch: Switch) -> Result<()> {
     shared.check_writable()?;
-    submit(shared, Request { batch: WriteBatch::new(), sync: false, switch: true })
+    submit(shared, Request { batch: WriteBatch::new(), sync: false, switch })
 }
 
 fn submit(shared: &Shared, request: Request) -> Result<()> {
@@ -63,17 +71,36 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
             let guard = PanicGuard(shared);
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
-            let result = commit(shared, &group);
-            leadership.complete(&result);
+            let mut outcome = commit(shared, &group);
+            leadership.complete(|place| outcome.answer(place + 1));
+            let result = outcome.answer(0);
             loop {
                 let group = leadership.take_next_group();
                 if group.is_empty() {
                     break;
                 }
-                leadership.complete(&commit(shared, &group));
+                outcome = commit(shared, &group);
+                leadership.complete(|place| outcome.answer(place));
             }
             drop(guard);
             result
+        }
+    }
+}
+
+/// What became of a group.
+struct Outcome {
+    /// The answer to all requests but the refused ones.
+    result: Result<()>,
+    /// Requests that were left out, by their place in the group, and why.
+    refused: Vec<(usize, Error)>,
+}
+
+impl Outcome {
+    fn answer(&self, place: usize) -> Result<()> {
+        match self.refused.iter().find(|(refused, _)| *refused == place) {
+            Some((_, error)) => Err(error.clone()),
+            None => self.result.clone(),
         }
     }
 }
@@ -90,42 +117,87 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-fn commit(shared: &Shared, group: &[Request]) -> Result<()> {
-    let switch = group.iter().any(|request| request.switch);
+fn commit(shared: &Shared, group: &[Request]) -> Outcome {
+    let mut refused = Vec::new();
+    let result = try_commit(shared, group, &mut refused);
+    Outcome { result, refused }
+}
+
+fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Error)>) -> Result<()> {
     let sync = group.iter().any(|request| request.sync);
-    let count: usize = group.iter().map(|request| request.batch.len()).sum();
-    make_room(shared, switch, count > 0)?;
+    make_room(shared, group)?;
     let mut log = shared.log.lock();
-    // Under the lock: `close` sets the flag before it takes this lock to end the log.
+    // Under the lock: `close` sets the flag before it takes this lock to end the log, and a drop
+    // takes it to end a keyspace.
     shared.check_writable()?;
-    if must_switch(shared, switch) {
-        switch_memtable(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+    let switched = to_switch(shared, group);
+    if !switched.is_empty() {
+        switch_memtables(shared, &mut log, &switched)
+            .map_err(|error| shared.set_background_error(error))?;
     }
+    let (batches, keyspaces) = accepted(shared, group, refused);
+    let count: usize = batches.iter().map(|batch| batch.len()).sum();
     if count > 0 {
-        append(shared, &mut log, group, count)
+        append(shared, &mut log, &batches, count)
             .map_err(|error| shared.set_background_error(error))?;
     }
     if sync {
         sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }
     if count > 0 {
-        let tombstones = apply(shared, &log, group, count);
+        apply(shared, &log, &batches, &keyspaces, count);
         drop(log);
-        if tombstones >= TOMBSTONES_MAX && shared.tombstones_pile_up() {
-            shared.work.ring();
+        for keyspace in &keyspaces {
+            let tombstones = keyspace.view.load().active.tombstones();
+            if tombstones >= TOMBSTONES_MAX && shared.tombstones_pile_up(keyspace) {
+                shared.note_pile(keyspace);
+            }
         }
     }
     Ok(())
 }
 
-/// Appends the group to the log as one record and numbers its entries.
-fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) -> Result<()> {
+/// The batches to write, and the keyspaces that they name, by number. A batch that names a dropped
+/// keyspace is refused; the others of the group are written.
+fn accepted<'g>(
+    shared: &Shared,
+    group: &'g [Request],
+    refused: &mut Vec<(usize, Error)>,
+) -> (Vec<&'g WriteBatch>, Vec<Arc<KeyspaceState>>) {
+    let mut keyspaces = vec![Arc::clone(&shared.default)];
+    let mut batches = Vec::with_capacity(group.len());
+    for (place, request) in group.iter().enumerate() {
+        let Some((_, ids)) = request.batch.keyspaces() else {
+            batches.push(&request.batch);
+            continue;
+        };
+        let all = shared.keyspaces.lock();
+        match ids.iter().map(|id| written(&all, *id).cloned()).collect::<Result<Vec<_>>>() {
+            Ok(named) => {
+                batches.push(&request.batch);
+                keyspaces.extend(named);
+            }
+            Err(error) => refused.push((place, error)),
+        }
+    }
+    keyspaces.sort_by_key(|keyspace| keyspace.id);
+    keyspaces.dedup_by_key(|keyspace| keyspace.id);
+    (batches, keyspaces)
+}
+
+/// Appends the batches to the log as one record and numbers their entries.
+fn append(
+    shared: &Shared,
+    log: &mut LogState,
+    batches: &[&WriteBatch],
+    count: usize,
+) -> Result<()> {
     let first = log.next_sequence;
     let last = first + count as u64 - 1;
     if last > SEQUENCE_MAX {
         return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
     }
-    let entries: Vec<&[u8]> = group.iter().map(|request| request.batch.entries()).collect();
+    let entries: Vec<&[u8]> = batches.iter().map(|batch| batch.entries()).collect();
     let synced_through = log.synced_through;
     let wal = session_log(shared, log)?;
     let appended = wal.append(synced_through, first, count as u32, &entries);
@@ -137,55 +209,101 @@ fn append(shared: &Shared, log: &mut LogState, group: &[Request], count: usize) 
     Ok(())
 }
 
-/// Inserts the group into the memtable, then publishes it. Returns the tombstones of the memtable.
-fn apply(shared: &Shared, log: &LogState, group: &[Request], count: usize) -> usize {
-    let view = shared.view.load();
+/// Inserts the batches into the memtables of `keyspaces`, then publishes them.
+fn apply(
+    shared: &Shared,
+    log: &LogState,
+    batches: &[&WriteBatch],
+    keyspaces: &[Arc<KeyspaceState>],
+    count: usize,
+) {
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: readers see a sequence only after its entry is inserted, so all inserts come first.
     debug_assert!(shared.published.visible() < sequence);
-    for request in group {
-        let entries = request.batch.len() as u32;
-        view.active.apply(&DecodedBatch::trusted(sequence, entries, request.batch.entries()));
+    for batch in batches {
+        let entries = batch.len() as u32;
+        let decoded = DecodedBatch::trusted(sequence, entries, batch.entries());
+        if batch.keyspaces().is_none() {
+            insert(shared, &shared.default, |memtable| memtable.apply(&decoded));
+        } else {
+            for (id, first, run) in decoded.runs() {
+                // `accepted` found each of them, and nothing drops one while the log is locked.
+                let place = keyspaces.binary_search_by_key(&id, |keyspace| keyspace.id);
+                let keyspace = &keyspaces[place.expect("a batch names its keyspaces")];
+                insert(shared, keyspace, |memtable| memtable.insert(first, run));
+            }
+        }
         sequence += u64::from(entries);
     }
-    // One store makes the whole group visible at once; a batch is never seen in part.
+    // One store makes the whole group visible at once; a batch is never seen in part, whatever
+    // keyspaces it writes to.
     shared.published.publish(log.last_sequence);
     let stripe = shared.counters.stripe();
-    let batches = group.iter().filter(|request| !request.batch.is_empty());
+    let written = batches.iter().filter(|batch| !batch.is_empty());
     stripe.add(Counter::WriteGroups, 1);
-    stripe.add(Counter::Batches, batches.count() as u64);
+    stripe.add(Counter::Batches, written.count() as u64);
     stripe.add(Counter::Entries, count as u64);
-    let bytes = group.iter().map(|request| request.batch.payload_bytes() as u64);
+    let bytes = batches.iter().map(|batch| batch.payload_bytes() as u64);
     stripe.add(Counter::EntryBytes, bytes.sum());
-    view.active.tombstones()
 }
 
-fn must_switch(shared: &Shared, asked: bool) -> bool {
-    let active = &shared.view.load().active;
-    !active.is_empty() && (asked || active.bytes() >= shared.options.write_buffer_bytes)
+/// Lets `insert` fill the active memtable of `keyspace`, and counts its bytes.
+fn insert(shared: &Shared, keyspace: &KeyspaceState, insert: impl FnOnce(&Memtable)) {
+    let memtable = writable_memtable(shared, keyspace);
+    let before = memtable.bytes();
+    insert(&memtable);
+    shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+}
+
+/// The keyspaces whose memtables are switched before the group: those that are asked for, and those
+/// that make room in the write buffer.
+fn to_switch(shared: &Shared, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
+    let mut keyspaces = full_keyspaces(shared);
+    for request in group {
+        match request.switch {
+            Switch::No => {}
+            Switch::All => keyspaces.extend(shared.all_keyspaces()),
+            Switch::Keyspace(id) => keyspaces.extend(shared.keyspaces.lock().get(id).cloned()),
+        }
+    }
+    keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
+    keyspaces.sort_by_key(|keyspace| keyspace.id);
+    keyspaces.dedup_by_key(|keyspace| keyspace.id);
+    keyspaces
 }
 
 /// Waits until the group may be written. Called by the leader without a lock.
-fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
-    let level0 = || shared.view.load().version.level(0).len();
-    if writes && level0() >= shared.options.level0_slowdown() {
+fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
+    let level0 = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len();
+    let slowdown = shared.options.level0_slowdown();
+    let named = group.iter().filter_map(|request| request.batch.keyspaces());
+    let is_slow = |id: &KeyspaceId| {
+        let keyspace = shared.keyspaces.lock().get(*id).cloned();
+        keyspace.is_some_and(|keyspace| level0(&keyspace) >= slowdown)
+    };
+    let writes_default = || {
+        group.iter().any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_none())
+    };
+    if (level0(&shared.default) >= slowdown && writes_default())
+        || named.flat_map(|(_, ids)| ids).any(is_slow)
+    {
         let started = Instant::now();
         thread::sleep(SLOWDOWN);
         shared.counters.add(Counter::Level0Slowdowns, 1);
         shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
     }
-    if !must_switch(shared, asked) {
+    let switched = to_switch(shared, group);
+    if switched.is_empty() {
         return Ok(());
     }
-    let memtables_full =
-        || shared.view.load().immutables.len() >= shared.options.immutable_memtables_max;
+    let memtables_full = || !may_wait_for_flush(shared, &switched);
+    let level0_full = || {
+        let stop = shared.options.level0_stop();
+        switched.iter().any(|keyspace| level0(keyspace) >= stop)
+    };
     let reasons: [(&dyn Fn() -> bool, Counter, Counter); 2] = [
         (&memtables_full, Counter::MemtableStalls, Counter::MemtableStallNanos),
-        (
-            &|| level0() >= shared.options.level0_stop(),
-            Counter::Level0Stalls,
-            Counter::Level0StallNanos,
-        ),
+        (&level0_full, Counter::Level0Stalls, Counter::Level0StallNanos),
     ];
     for (full, stalls, stall_nanos) in reasons {
         if !full() {
@@ -194,7 +312,7 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         let started = Instant::now();
         let mut jobs = shared.jobs.lock();
         jobs.flush_wanted = true;
-        jobs.compaction_wanted = true;
+        jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
         shared.work.ring();
         while full() && !shared.background_error.is_set() && !jobs.stopping {
             shared.done.wait(&mut jobs);
@@ -205,4 +323,18 @@ fn make_room(shared: &Shared, asked: bool, writes: bool) -> Result<()> {
         shared.check_writable()?;
     }
     Ok(())
+}
+
+/// True if the memtables of `switched` may join those that wait for their flush: not more than
+/// `immutable_memtables_max` write buffers may wait, and of one keyspace not more than that many.
+fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool {
+    let count_max = shared.options.immutable_memtables_max;
+    if switched.iter().any(|keyspace| keyspace.view.load().immutables.len() >= count_max) {
+        return false;
+    }
+    let waiting = shared.immutable_bytes();
+    let joining: usize = switched.iter().map(|keyspace| keyspace.view.load().active.bytes()).sum();
+    // A memtable exceeds its buffer by its last batch.
+    let buffer = shared.options.write_buffer_bytes;
+    waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8
 }

@@ -284,7 +284,7 @@ impl Recorder<'_> {
     /// Creates a snapshot or iterator; returns its index among the operations.
     fn take_moment(&mut self) -> (usize, Moment) {
         let (begun, moment, name, ended) = if self.rng.chance(60) {
-            let (begun, snapshot, ended) = self.timed(Db::snapshot);
+            let (begun, snapshot, ended) = self.timed(|db| db.snapshot());
             (begun, Moment::Snapshot(snapshot), "snapshot", ended)
         } else {
             let (begun, iter, ended) = self.timed(|db| Box::new(db.iter()));

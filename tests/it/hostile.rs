@@ -8,9 +8,9 @@
 
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::seal::{
-    self, Handle, KeyValues, LAST_SEQUENCE, LogRecord, Named, RawEntry, Said, Stored, Table,
-    data_block, data_entry_bytes, directory_of, entries_of, flat_block, handle_bytes, internal_key,
-    manifest, masked, put_footer, put_varint, record_file, store_of, take_varint,
+    self, Handle, KeyValues, LAST_SEQUENCE, LogRecord, NO_DATABASE, Named, RawEntry, Said, Stored,
+    Table, data_block, data_entry_bytes, directory_of, entries_of, flat_block, handle_bytes,
+    internal_key, manifest, masked, put_footer, put_varint, record_file, store_of, take_varint,
 };
 use crate::support::stores::{
     HOME, copy_of, files as stores_files, files_ending, open, scan, scan_back, small_options,
@@ -1071,7 +1071,6 @@ fn impossible_log_records_are_refused() {
     let batch = |sequence: u64, count: u32, entries: &[u8]| {
         let mut body = sequence.to_le_bytes().to_vec();
         body.extend_from_slice(&count.to_le_bytes());
-        body.push(0);
         body.extend_from_slice(entries);
         (body, 2)
     };
@@ -1096,13 +1095,11 @@ fn impossible_log_records_are_refused() {
             entry.extend_from_slice(&vec![b'k'; KEY_BYTES_MAX + 1]);
             vec![batch(1, 1, &entry)]
         }),
-        ("a second start", vec![(vec![0, 0, 1, 1, 0], 1)]),
+        ("a second start", vec![([&[0, 0, 1, 1, 0][..], &NO_DATABASE].concat(), 1)]),
         ("a record of an unknown kind", vec![good.clone(), (vec![1], 9)]),
-        ("a batch of another keyspace", {
-            let (mut body, kind) = good.clone();
-            body[12] = 1;
-            vec![(body, kind)]
-        }),
+        ("a keyspace that was never created", vec![batch(1, 1, b"\x41\x05\x01a\x01b")]),
+        ("the default keyspace by its number", vec![batch(1, 1, b"\x41\x00\x01a\x01b")]),
+        ("a keyspace without an end", vec![batch(1, 1, b"\x41\xff\xff\xff\xff\xff\x01a\x01b")]),
     ];
     let said = Said { first_log: 2, flushed_through: 0, next_file: 10, last_sequence: 0 };
     let store = |log: Vec<u8>| {
@@ -1129,9 +1126,10 @@ fn impossible_durability_claims_are_damage() {
         bytes
     };
     // After the durable sequence: previous log and sequence, first sequence, manifest; kind.
-    let start = |synced| [varint(synced), vec![0, 0, 1, 1, 0, 1]].concat();
+    let start =
+        |synced| [varint(synced), vec![0, 0, 1, 1, 0], NO_DATABASE.to_vec(), vec![1]].concat();
     let batch = |synced, sequence: u64| {
-        let entry = [1, 0, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];
+        let entry = [1, 0, 0, 0, 1, 1, b'a', 1, b'b', 2];
         [varint(synced), sequence.to_le_bytes().to_vec(), entry.to_vec()].concat()
     };
     let said = Said { first_log: 2, flushed_through: 0, next_file: 10, last_sequence: 0 };

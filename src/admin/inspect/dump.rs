@@ -106,11 +106,11 @@ fn dump_stats(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Res
         let what = "damaged or of another version; the next opening counts from zero";
         return Err(Error::corruption(path, 0, what));
     };
-    let (since, count) = (stats.since_unix_seconds, stats.totals.len() as u64);
+    let (since, count) = (stats.since_unix_seconds, stats.database.len() as u64);
     let fields = [("since_unix_seconds", since.into()), ("counters", count.into())];
     let line = format_args!("{count} counters since {since} s after 1970, checksum ok");
     printer.record("statistics", &fields, line)?;
-    for (number, &total) in (0u64..).zip(&stats.totals) {
+    for (number, &total) in (0u64..).zip(&stats.database) {
         let fields = [("number", number.into()), ("total", total.into())];
         printer.record("counter", &fields, format_args!("  counter {number}: {total}"))?;
     }
@@ -141,13 +141,14 @@ mod tests {
     use crate::filter::builder::Construction;
     use crate::filter::encoding::Encoding;
     use crate::log::wal::consistency::CleanClose;
+    use crate::log::wal::format::DatabaseIdentity;
     use crate::log::wal::format::WalStart;
     use crate::log::wal::writer::WalWriter;
     use crate::state::stats_file::SavedStats;
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
-    use crate::tree::edit::{COMPARATOR, FirstLog, VersionEdit};
+    use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::{ManifestWriter, set_current};
 
     const FILTERS: [Option<FilterLayout>; 4] = [
@@ -190,6 +191,9 @@ mod tests {
         let root = Path::new("/");
         let snapshot = VersionEdit {
             comparator: Some(COMPARATOR.into()),
+            database: Some(DatabaseIdentity::default()),
+            next_keyspace: Some(1),
+            created: vec![KeyspaceMeta::default_keyspace()],
             first_log: Some(FirstLog { number: 3, flushed_through: 0 }),
             next_file_number: Some(9),
             last_sequence: Some(4),
@@ -204,7 +208,8 @@ mod tests {
         let mut batch = crate::base::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
         wal.append(0, 1, 2, &[batch.entries()]).unwrap();
-        let saved = SavedStats { since_unix_seconds: 9, totals: vec![5, 3] };
+        let saved =
+            SavedStats { since_unix_seconds: 9, database: vec![5, 3], keyspaces: Vec::new() };
         stats_file::save(env, root, 6, &saved);
         ["/MANIFEST-000004", "/CURRENT", "/000003.wal", "/STATS"].map(Path::new)
     }

@@ -18,13 +18,14 @@ use crate::log::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
+use crate::options::keyspace::KeyspaceOptions;
 use crate::state::stats_file::{SavedStats, save};
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
 };
-use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::edit::{FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::manifest::set_current;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ const DATA_BYTES: usize = 52;
 const FULL_FILTER_BYTES: usize = 69;
 const METAINDEX_BYTES: usize = 78;
 const INDEX_BYTES: usize = 16;
+/// The payload of the start record of a log.
+const START_BYTES: usize = 24;
 /// Prefix and trailer of a block.
 const AROUND_BYTES: usize = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
 
@@ -60,11 +63,16 @@ fn examples() -> Vec<(&'static str, Example)> {
     examples.extend(log_examples());
     let (current, stats) = (MemEnv::new(), MemEnv::new());
     set_current(&current, Path::new(DIRECTORY), 7, 8).unwrap();
-    let saved = SavedStats { since_unix_seconds: 1_800_000_000, totals: vec![5, 3] };
+    let saved = SavedStats {
+        since_unix_seconds: 1_800_000_000,
+        database: vec![5, 3],
+        keyspaces: vec![(2, vec![1])],
+    };
     save(&stats, Path::new(DIRECTORY), 9, &saved);
     let line = String::from_utf8(contents(&current, FileName::Current)).unwrap();
     examples.extend([
         ("edit", Example::Bytes(edit())),
+        ("creation of a keyspace", Example::Bytes(creation())),
         ("mark of a clean close", Example::Bytes(clean_close())),
         ("CURRENT", Example::Text(line)),
         ("STATS", Example::Bytes(contents(&stats, FileName::Stats))),
@@ -155,12 +163,13 @@ fn log_examples() -> [(&'static str, Example); 3] {
         ..WalStart::default()
     };
     let mut batch = WriteBatch::new();
-    batch.put("ada", "1815").delete("adam").put("bob", "1912");
+    batch.put("ada", "1815").delete("adam");
+    batch.push_in((0, 1), ValueKind::Put, b"bob", b"1912");
     let mut wal = WalWriter::create(&env, Path::new(DIRECTORY), 12, &start, 1 << 20).unwrap();
     wal.append(0, 1, batch.len() as u32, &[batch.entries()]).unwrap();
     let log = contents(&env, LOG);
     let (front, rest) = log.split_at(FILE_HEADER_BYTES + FRAGMENT_HEADER_BYTES);
-    let payloads = [&rest[..7], &rest[7 + FRAGMENT_HEADER_BYTES..]].concat();
+    let payloads = [&rest[..START_BYTES], &rest[START_BYTES + FRAGMENT_HEADER_BYTES..]].concat();
     [
         ("record", Example::Bytes(front.to_vec())),
         ("wal records", Example::Bytes(payloads)),
@@ -170,6 +179,7 @@ fn log_examples() -> [(&'static str, Example); 3] {
 
 fn edit() -> Vec<u8> {
     let file = FileMeta {
+        keyspace: 1,
         number: 13,
         table_id: TABLE_ID,
         bytes: 900,
@@ -185,11 +195,29 @@ fn edit() -> Vec<u8> {
         next_file_number: Some(15),
         last_sequence: Some(3),
         synced_through: Some(3),
+        flushed_through: vec![(1, 3)],
         added: vec![(0, file)],
         ..VersionEdit::default()
     };
     let mut bytes = Vec::new();
     edit.encode(2, &mut bytes);
+    bytes
+}
+
+fn creation() -> Vec<u8> {
+    let mut settings = Vec::new();
+    KeyspaceOptions::new().block_bytes(16 << 10).encode(&mut settings);
+    let users = KeyspaceMeta { id: 1, name: "users".into(), flushed_through: 2, settings };
+    let edit = VersionEdit {
+        next_file_number: Some(13),
+        last_sequence: Some(2),
+        synced_through: Some(2),
+        next_keyspace: Some(2),
+        created: vec![users],
+        ..VersionEdit::default()
+    };
+    let mut bytes = Vec::new();
+    edit.encode(3, &mut bytes);
     bytes
 }
 

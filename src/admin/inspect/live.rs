@@ -52,8 +52,6 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
         refuse_remnants(&**env, directory)?;
         return Ok(None);
     };
-    let levels = state.levels.iter().enumerate();
-    let tables = levels.flat_map(|(level, files)| files.iter().map(move |file| (level, file)));
     let live = |(level, file): (usize, &FileMeta)| LiveTable {
         path: FileName::Table(file.number).path(directory),
         level,
@@ -61,7 +59,7 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
         table_id: file.table_id,
         manifest: state.facts.number,
     };
-    Ok(Some(tables.map(live).collect()))
+    Ok(Some(state.tables().map(live).collect()))
 }
 
 /// Checks all of `table`, as `verify_table` does, and that it is the table that the manifest names.
@@ -115,21 +113,22 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
         // A missing log was flushed: its entries are in a table now.
         let opened = LogFile::new(directory, number).open(&**env, u64::MAX)?;
         let Some(mut reader) = opened else { continue };
-        let entries = entries_of_log(&mut reader, state.facts.flushed_through)?;
+        let entries = entries_of_log(&mut reader, &state)?;
         unchecked.logs += u64::from(entries > 0);
         unchecked.entries += entries;
     }
     Ok(unchecked)
 }
 
-/// The number of entries above `flushed_through`, which are in no table.
-fn entries_of_log(reader: &mut RecordReader, flushed_through: u64) -> Result<u64> {
+/// The number of entries that are in no table.
+fn entries_of_log(reader: &mut RecordReader, state: &ManifestState) -> Result<u64> {
     let mut entries = 0;
     visit(reader, &mut |_, _, item| {
-        if let WalItem::Record(WalRecord { body: WalBody::Batch(batch), .. }) = item
-            && batch.sequence > flushed_through
-        {
-            entries += u64::from(batch.count);
+        let WalItem::Record(WalRecord { body: WalBody::Batch(batch), .. }) = item else { return };
+        for (keyspace, first, run) in batch.runs() {
+            let Some(keyspace) = state.keyspaces.get(&keyspace) else { continue };
+            let flushed = (keyspace.meta.flushed_through + 1).saturating_sub(first);
+            entries += run.skip(flushed as usize).count() as u64;
         }
     })?;
     Ok(entries)
@@ -184,7 +183,8 @@ mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
     use crate::env::mem::MemEnv;
-    use crate::tree::edit::{COMPARATOR, FirstLog, VersionEdit};
+    use crate::log::wal::format::DatabaseIdentity;
+    use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::{ManifestWriter, set_current};
 
     const ROOT: &str = "/";
@@ -192,6 +192,9 @@ mod tests {
     fn put_in_force(env: &MemEnv, number: u64, added: Vec<(usize, FileMeta)>) {
         let snapshot = VersionEdit {
             comparator: Some(COMPARATOR.into()),
+            database: Some(DatabaseIdentity::default()),
+            next_keyspace: Some(1),
+            created: vec![KeyspaceMeta::default_keyspace()],
             first_log: Some(FirstLog { number: 3, flushed_through: 9 }),
             next_file_number: Some(90),
             last_sequence: Some(9),
@@ -206,6 +209,7 @@ mod tests {
         let mut key = Vec::new();
         put_internal_key(&mut key, b"k", 5, ValueKind::Put);
         FileMeta {
+            keyspace: 0,
             number,
             table_id: 0x5175,
             bytes: 1000,

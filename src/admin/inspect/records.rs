@@ -10,13 +10,14 @@
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, by_level, quoted};
 use crate::base::error::Result;
 use crate::base::key::user_key;
+use crate::base::levels::LEVELS;
 use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{self, WalBody, WalItem, WalStart};
-use crate::tree::edit::VersionEdit;
+use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::manifest;
 use std::path::Path;
 
@@ -215,7 +216,8 @@ pub(crate) fn dump_manifest(
     })?;
     printed?;
     let state = manifest::replay_file(env, path, number)?;
-    let counts = state.levels.iter().map(|files| files.len() as u64);
+    let of_level = |level| state.tables().filter(move |(of, _)| *of == level).count() as u64;
+    let counts = (0..LEVELS).map(of_level);
     let (count, tables) = (counts.clone().sum::<u64>(), by_level(counts));
     let tables = if tables.is_empty() { "none" } else { &tables };
     let fields = [
@@ -283,7 +285,30 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
     ];
     let line = format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; "));
     printer.record("edit", &fields, line)?;
-    for &(level, number) in &edit.deleted {
+    print_keyspaces(edit, printer)?;
+    print_tables(edit, printer)
+}
+
+fn print_keyspaces(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
+    for keyspace in &edit.created {
+        let (id, name) = (keyspace.id, &keyspace.name);
+        let fields = [
+            ("keyspace", u64::from(id).into()),
+            ("name", DumpValue::Bytes(name.as_bytes())),
+            ("flushed_through", keyspace.flushed_through.into()),
+        ];
+        let line = format_args!("  keyspace {id} {name:?}");
+        printer.record("keyspace", &fields, line)?;
+    }
+    for &id in &edit.dropped {
+        let fields = [("keyspace", u64::from(id).into())];
+        printer.record("dropped", &fields, format_args!("  keyspace {id} dropped"))?;
+    }
+    Ok(())
+}
+
+fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
+    for &DeletedFile { level, number, .. } in &edit.deleted {
         let fields = [("level", (level as u64).into()), ("table", number.into())];
         printer.record("removed", &fields, format_args!("  - L{level} {number:06}"))?;
     }

@@ -110,7 +110,7 @@ impl History {
         // which would be damage in the next session.
         let given = self.logs.iter().all(|log| *log < TRUSTED_NUMBER_MAX);
         let logs_are_sound = self.logs_are_sound && given;
-        logs_are_sound && self.newer.is_empty() && state.levels.iter().flatten().all(sound)
+        logs_are_sound && self.newer.is_empty() && state.tables().all(|(_, meta)| sound(meta))
     }
 
     /// Trusts a manifest and reads the logs that it needs. An error that is damage says why the
@@ -201,7 +201,7 @@ fn misses_files(
     logs: &[u64],
 ) -> bool {
     let ids = ids_of(found);
-    let misses_table = state.levels.iter().flatten().any(|meta| !ids.contains(&meta.table_id));
+    let misses_table = state.tables().any(|(_, meta)| !ids.contains(&meta.table_id));
     // Tables come from logs, so a manifest that names neither ends before the first log.
     let knows_nothing = state.facts.log_number == 0 && logs.is_empty();
     misses_table || facts.missing_from(logs).is_some() || knows_nothing

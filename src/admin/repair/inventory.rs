@@ -171,13 +171,13 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
     };
     let (state, table_id) = match check.run(&path, Expect::default(), &mut |_| {}) {
         Ok((table, _)) => {
-            (TableState::Sound(FileMeta::of_table(number, &table)), Some(table.table_id()))
+            (TableState::Sound(FileMeta::of_table(0, number, &table)), Some(table.table_id()))
         }
         Err(error) => {
             let error = unreadable(error)?;
             match check.open(&path, Expect::default()) {
                 Ok(table) => {
-                    let meta = FileMeta::of_table(number, &table);
+                    let meta = FileMeta::of_table(0, number, &table);
                     (TableState::Damaged(meta, error), Some(table.table_id()))
                 }
                 Err(error) => {

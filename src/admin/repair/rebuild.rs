@@ -80,6 +80,7 @@ impl<'a> Rebuild<'a> {
         JobContext {
             env: &self.options.env,
             directory: self.directory,
+            keyspace: 0,
             next_file_number: &self.next_file_number,
             table_options: self.options.table_options(level, filter),
             index_bytes_max: INDEX_BYTES_MAX,

@@ -26,11 +26,11 @@ use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::WalStart;
+use crate::log::wal::format::{DatabaseIdentity, WalStart};
 use crate::log::wal::writer::WalWriter;
 use crate::options::database::Options;
 use crate::table::salvage::Expected;
-use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::manifest::{ManifestState, ManifestWriter, set_current};
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::{Range, RangeInclusive};
@@ -70,7 +70,7 @@ pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport>
     let found = Inventory::take(options, directory)?;
     let history = History::find(env, directory, &found)?;
     if history.is_sound(&found) {
-        let tables = history.manifest.iter().flat_map(|state| state.levels.iter().flatten());
+        let tables = history.manifest.iter().flat_map(|state| state.tables().map(|(_, meta)| meta));
         return Ok(RepairReport {
             manifest_used: true,
             tables_kept: tables.clone().count() as u64,
@@ -108,9 +108,9 @@ impl Outcome {
         next: u64,
     ) -> Result<u64> {
         self.report.manifest_used = true;
-        let rebuild = Rebuild::new(options, directory, next, &state.levels);
+        let rebuild = Rebuild::new(options, directory, next, &state.keyspaces[&0].levels);
         let mut used = Vec::new();
-        for (level, metas) in state.levels.iter().enumerate() {
+        for (level, metas) in state.keyspaces[&0].levels.iter().enumerate() {
             for meta in metas {
                 // Found by its id, because the files of two tables may have been swapped.
                 let Some(file) = found.table_of(meta.table_id, meta.number) else {
@@ -163,7 +163,7 @@ impl Outcome {
         for file in &files {
             let named = match (file.meta(), &history.manifest) {
                 // The table cannot be opened, so only the manifest describes it.
-                (None, Some(state)) => state.levels.iter().flatten().find(|meta| {
+                (None, Some(state)) => state.tables().map(|(_, meta)| meta).find(|meta| {
                     let file_of = found.table_of(meta.table_id, meta.number);
                     file_of.is_some_and(|found| found.number == file.number)
                 }),
@@ -205,7 +205,7 @@ impl Outcome {
         history: &History,
         state: &ManifestState,
     ) -> Vec<&'f TableFound> {
-        let named = state.levels.iter().flatten();
+        let named = state.tables().map(|(_, meta)| meta);
         let missing =
             named.clone().filter(|meta| found.table_of(meta.table_id, meta.number).is_none());
         missing.for_each(|meta| self.lose_named(directory, found, meta));
@@ -423,6 +423,7 @@ impl Outcome {
             first_sequence: last + 1,
             manifest_number: manifest,
             manifest_synced_bytes: 0,
+            database: DatabaseIdentity { id: 1, epoch: 1 },
         };
         let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
         // The manifest needs this log, so its start record must be durable first.
@@ -438,10 +439,13 @@ impl Outcome {
             session_log: Some(log),
             // The log is synced and gets no more writes.
             clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
-            deleted: Vec::new(),
+            database: Some(start.database),
+            next_keyspace: Some(1),
+            created: vec![KeyspaceMeta::default_keyspace()],
             added: levels
                 .flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta.clone())))
                 .collect(),
+            ..VersionEdit::default()
         };
         ManifestWriter::create(env, directory, manifest, &snapshot)?;
         set_current(env, directory, manifest, temporary)

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 const OWNED_STRIPES: usize = 64;
 
 /// The number of all counters.
-const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT;
+pub(crate) const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT;
 
 #[repr(align(128))]
 #[derive(Debug)]

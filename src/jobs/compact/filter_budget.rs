@@ -20,7 +20,7 @@ use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
 use crate::options::database::Options;
 use crate::state::filter_workload::FilterWorkload;
-use crate::state::shared::Shared;
+use crate::state::keyspace::KeyspaceState;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
 use crate::tree::runs::SortedRuns;
@@ -192,27 +192,30 @@ fn with_usual_level0(
 }
 
 /// What the options ask for today in the tables of each level.
-pub(crate) fn wanted_filters(shared: &Shared, version: &Version) -> [Option<TableFilter>; LEVELS] {
-    wanted_in(shared, version, SortedRuns::of(&version.files()))
+pub(crate) fn wanted_filters(
+    keyspace: &KeyspaceState,
+    version: &Version,
+) -> [Option<TableFilter>; LEVELS] {
+    wanted_in(keyspace, version, SortedRuns::of(&version.files()))
 }
 
 /// The filter of the tables that `task` writes to get the filter that the options ask for.
 pub(crate) fn rebuild_filter(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     task: &CompactionTask,
 ) -> Option<TableFilter> {
-    let mut wanted = wanted_in(shared, version, runs_after(version, task));
+    let mut wanted = wanted_in(keyspace, version, runs_after(version, task));
     wanted[task.output_level].take()
 }
 
 fn wanted_in(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     runs: SortedRuns,
 ) -> [Option<TableFilter>; LEVELS] {
-    let options = &shared.options;
-    let runs = runs.asked_by(shared.filter_workload.lock().shares());
+    let options = &**keyspace.options.load();
+    let runs = runs.asked_by(keyspace.filter_workload.lock().shares());
     let division = Division::of(options, version, &runs, &runs);
     let allotted = division.map_or([0; LEVELS], |division| division.allotted);
     std::array::from_fn(|level| options.table_filter_of(level, &runs, allotted[level]))
@@ -221,14 +224,14 @@ fn wanted_in(
 /// The filter of the table that a flush of `entries` writes above `levels`, which are the tables of
 /// `version` and those flushed since.
 pub(crate) fn flush_filter(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     levels: &LevelFiles,
     entries: u64,
 ) -> Option<TableFilter> {
-    let options = &shared.options;
-    let mut workload = shared.filter_workload.lock();
-    workload.count_lookups(&shared.counters, version);
+    let options = &**keyspace.options.load();
+    let mut workload = keyspace.filter_workload.lock();
+    workload.count_lookups(&keyspace.counters, version);
     workload.flushed(entries);
     let runs = SortedRuns::after_flush(levels, entries).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
@@ -245,13 +248,13 @@ pub(crate) fn flush_filter(
 
 /// The filter of the tables that `task` writes.
 pub(crate) fn compaction_filter(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     task: &CompactionTask,
 ) -> Option<TableFilter> {
-    let (options, level) = (&shared.options, task.output_level);
-    let mut workload = shared.filter_workload.lock();
-    workload.count_lookups(&shared.counters, version);
+    let (options, level) = (&**keyspace.options.load(), task.output_level);
+    let mut workload = keyspace.filter_workload.lock();
+    workload.count_lookups(&keyspace.counters, version);
     let runs = runs_after(version, task).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
     let Some(division) = Division::of(options, version, &runs, &planned) else {
@@ -275,9 +278,13 @@ pub(crate) fn compaction_filter(
 
 /// True for a move of a table whose filter is a quarter off what its new level is allotted, if
 /// another one brings the sum nearer the budget.
-pub(crate) fn rewrites_move(shared: &Shared, version: &Version, task: &CompactionTask) -> bool {
-    let (options, level) = (&shared.options, task.output_level);
-    let workload = shared.filter_workload.lock();
+pub(crate) fn rewrites_move(
+    keyspace: &KeyspaceState,
+    version: &Version,
+    task: &CompactionTask,
+) -> bool {
+    let (options, level) = (&**keyspace.options.load(), task.output_level);
+    let workload = keyspace.filter_workload.lock();
     let runs = runs_after(version, task).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
     let Some(division) = Division::of(options, version, &runs, &planned) else { return false };
@@ -299,18 +306,19 @@ pub(crate) fn rewrites_move(shared: &Shared, version: &Version, task: &Compactio
 /// the table furthest above its allotment, if the budget is used up. Where none is due, it is the
 /// one furthest below, or, where there is no room for it, the one furthest above.
 pub(crate) fn next_rewrite(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     is_idle: bool,
 ) -> Option<(CompactionTask, Option<TableFilter>)> {
-    let mut workload = shared.filter_workload.lock();
+    let options = &**keyspace.options.load();
+    let mut workload = keyspace.filter_workload.lock();
     let shape = version.files();
     let runs = SortedRuns::of(&shape).asked_by(workload.shares());
     let planned = match is_idle {
         true => runs.clone(),
-        false => with_usual_level0(&shared.options, &workload, &runs),
+        false => with_usual_level0(options, &workload, &runs),
     };
-    let division = Division::of(&shared.options, version, &runs, &planned)?;
+    let division = Division::of(options, version, &runs, &planned)?;
     let (level, handle) = division.furthest_off(is_idle)?;
     // A changed option must not have the whole tree written again.
     let affordable = REWRITTEN_SHARE * workload.written_bytes as f64;
@@ -319,6 +327,6 @@ pub(crate) fn next_rewrite(
     }
     workload.rewritten_bytes += handle.meta.bytes;
     workload.pending_bytes = division.change_bytes(level, handle);
-    let filter = shared.options.table_filter_of(level, &runs, division.allotted[level]);
+    let filter = options.table_filter_of(level, &runs, division.allotted[level]);
     Some((CompactionTask::rewrite(&shape, level, vec![Arc::clone(&handle.meta)]), filter))
 }

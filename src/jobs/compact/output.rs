@@ -18,10 +18,11 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{SequenceNumber, ValueKind, split_internal_key, unpack_trailer};
+use crate::base::key::{KeyspaceId, SequenceNumber, ValueKind, split_internal_key, unpack_trailer};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
 use crate::jobs::compact::stripes::SnapshotStripes;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::filter::layout::TableFilter;
@@ -60,6 +61,8 @@ pub(crate) struct JobContext<'a> {
     pub env: &'a Arc<dyn Env>,
     /// The database directory.
     pub directory: &'a Path,
+    /// The keyspace whose tables it writes.
+    pub keyspace: KeyspaceId,
     /// The counter of file numbers.
     pub next_file_number: &'a AtomicU64,
     /// The settings of tables at the output level.
@@ -74,12 +77,18 @@ pub(crate) struct JobContext<'a> {
 
 impl<'a> JobContext<'a> {
     /// The job that writes tables of `level`, with `filter`.
-    pub(crate) fn new(shared: &'a Shared, level: usize, filter: Option<TableFilter>) -> Self {
-        let mut table_options = shared.options.table_options(level, filter);
+    pub(crate) fn new(
+        shared: &'a Shared,
+        keyspace: &KeyspaceState,
+        level: usize,
+        filter: Option<TableFilter>,
+    ) -> Self {
+        let mut table_options = keyspace.options.load().table_options(level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
         JobContext {
             env: &shared.env,
             directory: &shared.directory,
+            keyspace: keyspace.id,
             next_file_number: &shared.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
@@ -246,6 +255,7 @@ impl<'a> OutputTables<'a> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let TableSummary { bytes, table_id, properties } = open.builder.finish()?;
         self.finished.push(FileMeta {
+            keyspace: self.context.keyspace,
             number: open.number,
             table_id,
             bytes,

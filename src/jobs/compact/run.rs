@@ -15,17 +15,19 @@
 //! output does not end.
 
 use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
+use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
-use crate::jobs::compact::picker::{CompactionCursors, pick};
+use crate::jobs::compact::picker::{CompactionCursors, pick, score};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::obsolete::remove_files;
-use crate::state::read_view::ReadView;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::FileMeta;
@@ -35,33 +37,45 @@ use crate::tree::overlap::sequence_span;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::Version;
 
-/// Runs the most urgent compaction. False if none is due.
+/// Runs the most urgent compaction of `keyspace`. False if none is due.
 ///
 /// # Errors
-/// The failure of the compaction or of the manifest.
-pub(crate) fn compact_once(shared: &Shared, cursors: &mut CompactionCursors) -> Result<bool> {
+/// The failure of the compaction or of the manifest; `KeyspaceDropped`.
+pub(crate) fn compact_once(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    cursors: &mut CompactionCursors,
+) -> Result<bool> {
     if !shared.options.auto_compaction {
         return Ok(false);
     }
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
-    let shape = shared.view.load().version.files();
-    let Some(task) = pick(&shape, &shared.options.compaction_options(), cursors, oldest) else {
-        return rewrite_filter(shared, true);
+    let shape = keyspace.view.load().version.files();
+    let options = keyspace.options.load().compaction_options();
+    let Some(task) = pick(&shape, &options, cursors, oldest) else {
+        return rewrite_filter(shared, keyspace, true);
     };
-    run_compaction(shared, &task)?;
+    run_compaction(shared, keyspace, &task)?;
     cursors.advance(&task);
     if !task.trivial_move {
-        rewrite_filter(shared, false)?;
+        rewrite_filter(shared, keyspace, false)?;
     }
     Ok(true)
 }
 
+/// How urgent a compaction of `keyspace` is: the highest score of its levels.
+pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
+    let shape = keyspace.view.load().version.files();
+    let options = keyspace.options.load().compaction_options();
+    (0..LEVELS - 1).map(|level| score(&shape, level, &options)).fold(0.0, f64::max)
+}
+
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
-fn rewrite_filter(shared: &Shared, is_idle: bool) -> Result<bool> {
-    let version = Arc::clone(&shared.view.load().version);
-    let next = filter_budget::next_rewrite(shared, &version, is_idle);
+fn rewrite_filter(shared: &Shared, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
+    let version = Arc::clone(&keyspace.view.load().version);
+    let next = filter_budget::next_rewrite(keyspace, &version, is_idle);
     let Some((task, filter)) = next else { return Ok(false) };
-    run_with_filter(shared, &version, &task, filter)?;
+    run_with_filter(shared, keyspace, &version, &task, filter)?;
     Ok(true)
 }
 
@@ -69,30 +83,39 @@ fn rewrite_filter(shared: &Shared, is_idle: bool) -> Result<bool> {
 ///
 /// # Errors
 /// As for [`compact_once`].
-pub(crate) fn run_compaction(shared: &Shared, task: &CompactionTask) -> Result<()> {
-    let version = Arc::clone(&shared.view.load().version);
+pub(crate) fn run_compaction(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    task: &CompactionTask,
+) -> Result<()> {
+    let version = Arc::clone(&keyspace.view.load().version);
     let rewriting;
     let mut task = task;
-    if task.trivial_move && filter_budget::rewrites_move(shared, &version, task) {
+    if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, task) {
         rewriting = CompactionTask { trivial_move: false, ..task.clone() };
         task = &rewriting;
     }
-    let filter = filter_budget::compaction_filter(shared, &version, task);
-    run_with_filter(shared, &version, task, filter)
+    let filter = filter_budget::compaction_filter(keyspace, &version, task);
+    run_with_filter(shared, keyspace, &version, task, filter)
 }
 
 /// Runs `task` to rebuild filters: its tables get what the options ask for at their level.
 ///
 /// # Errors
 /// As for [`compact_once`].
-pub(crate) fn run_filter_rebuild(shared: &Shared, task: &CompactionTask) -> Result<()> {
-    let version = Arc::clone(&shared.view.load().version);
-    let filter = filter_budget::rebuild_filter(shared, &version, task);
-    run_with_filter(shared, &version, task, filter)
+pub(crate) fn run_filter_rebuild(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    task: &CompactionTask,
+) -> Result<()> {
+    let version = Arc::clone(&keyspace.view.load().version);
+    let filter = filter_budget::rebuild_filter(keyspace, &version, task);
+    run_with_filter(shared, keyspace, &version, task, filter)
 }
 
 fn run_with_filter(
     shared: &Shared,
+    keyspace: &KeyspaceState,
     version: &Version,
     task: &CompactionTask,
     filter: Option<TableFilter>,
@@ -101,9 +124,9 @@ fn run_with_filter(
     let mut added = Vec::new();
     if !task.trivial_move {
         let snapshots = shared.snapshots.needed(&shared.published);
-        let options = shared.options.compaction_options();
+        let options = keyspace.options.load().compaction_options();
         let outcome = merge(
-            &JobContext::new(shared, task.output_level, filter),
+            &JobContext::new(shared, keyspace, task.output_level, filter),
             task,
             version,
             &snapshots,
@@ -120,10 +143,19 @@ fn run_with_filter(
         // The lock is held from the edit to the new view, so views appear in the order of edits.
         let mut versions = shared.versions.lock();
         let published = shared.published.visible();
-        let version = versions.apply(task.edit(added), published)?;
-        shared.update_view(|view| ReadView { version, ..view.clone() });
+        let numbers = added.iter().map(|meta| FileName::Table(meta.number)).collect::<Vec<_>>();
+        match versions.apply(task.edit(keyspace.id, added), published) {
+            Ok(changed) => shared.show(changed),
+            Err(error) => {
+                if matches!(error, Error::KeyspaceDropped { .. }) {
+                    // No manifest ever named them.
+                    shared.obsolete.add(numbers);
+                }
+                return Err(error);
+            }
+        }
     }
-    shared.filter_workload.lock().compaction_ended();
+    keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(shared);
     // Wake writers that stall because level 0 is full.
@@ -253,7 +285,7 @@ mod tests {
             true => JobOutcome::default(),
             false => run_with(tree, task, options.clone()).unwrap(),
         };
-        tree.install(task.edit(output.tables));
+        tree.install(task.edit(0, output.tables));
         check_shape(tree, options);
     }
 

@@ -16,9 +16,10 @@
 //! for each table. A task takes small neighbours of its output along only if they are not much
 //! larger than the task itself. So an entry is rewritten a logarithmic number of times.
 
+use crate::base::key::KeyspaceId;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
-use crate::tree::edit::{FileMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
 use crate::tree::overlap::{key_span, overlapping_tables, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
@@ -118,13 +119,16 @@ impl CompactionTask {
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
     /// ignores `added`.
     #[must_use]
-    pub(crate) fn edit(&self, added: Vec<FileMeta>) -> VersionEdit {
+    pub(crate) fn edit(&self, keyspace: KeyspaceId, added: Vec<FileMeta>) -> VersionEdit {
         let added = match self.inputs.first() {
             Some(moved) if self.trivial_move => vec![(**moved).clone()],
             _ => added,
         };
         VersionEdit {
-            deleted: self.replaced().map(|(level, meta)| (level, meta.number)).collect(),
+            deleted: self
+                .replaced()
+                .map(|(level, meta)| DeletedFile { keyspace, level, number: meta.number })
+                .collect(),
             added: added.into_iter().map(|meta| (self.output_level, meta)).collect(),
             ..VersionEdit::default()
         }

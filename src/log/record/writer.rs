@@ -142,6 +142,12 @@ impl RecordWriter {
         self.end
     }
 
+    /// Bytes of the file with what is preallocated.
+    #[must_use]
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.end.max(self.allocated)
+    }
+
     fn write_out(&mut self) -> Result<()> {
         let end = self.end + self.buffer.len() as u64;
         if self.allocation_step > 0 && end > self.allocated {

@@ -12,7 +12,7 @@ use crate::base::write_batch::DecodedBatch;
 use crate::log::record::format::Undecodable;
 use crate::log::record::reader::{Record, RecordReader, Step};
 use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{WalBody, WalStart, decode, last_sequence};
+use crate::log::wal::format::{DatabaseIdentity, WalBody, WalStart, decode, last_sequence};
 use std::path::Path;
 
 /// The mark of a clean close, in the last edit of a manifest. Every log was synced before the mark
@@ -30,6 +30,8 @@ pub(crate) struct CleanClose {
 /// What the manifest says about the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestFacts {
+    /// The identity of the database.
+    pub database: DatabaseIdentity,
     /// The number of the manifest in force.
     pub number: u64,
     /// The length of the manifest up to its last valid record.
@@ -158,6 +160,15 @@ impl<'a> ConsistencyCheck<'a> {
         let checked = match decoded.body {
             WalBody::Start(start) if start.manifest_number > self.facts.number => {
                 return Ok(CheckedRecord::StartOfNewerManifest);
+            }
+            // Without a manifest, a repair reads the logs of any epoch.
+            WalBody::Start(start)
+                if start.database != self.facts.database
+                    && self.facts.database != DatabaseIdentity::default() =>
+            {
+                CheckedRecord::Damaged(
+                    "the log is of another database, or from before a repair".into(),
+                )
             }
             WalBody::Start(start) => {
                 self.facts.check_length(self.directory, &start)?;

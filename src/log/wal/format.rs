@@ -15,6 +15,15 @@ pub(crate) const KIND_START: u8 = 1;
 /// The kind of a write batch.
 pub(crate) const KIND_BATCH: u8 = 2;
 
+/// What tells databases apart, and a database from its copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DatabaseIdentity {
+    /// Drawn at random when the database was created.
+    pub id: u128,
+    /// Raised whenever the history of the database may have been cut: by a repair.
+    pub epoch: u64,
+}
+
 /// The first record of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WalStart {
@@ -32,6 +41,8 @@ pub(crate) struct WalStart {
     pub manifest_number: u64,
     /// The durable bytes of that manifest.
     pub manifest_synced_bytes: u64,
+    /// The database that the log is of.
+    pub database: DatabaseIdentity,
 }
 
 /// A decoded record of a log.
@@ -73,9 +84,11 @@ pub(crate) fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
         start.first_sequence,
         start.manifest_number,
         start.manifest_synced_bytes,
+        start.database.epoch,
     ] {
         put_varint(dst, field);
     }
+    dst.extend_from_slice(&start.database.id.to_le_bytes());
     dst.push(KIND_START);
 }
 
@@ -91,8 +104,10 @@ pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
     };
     let body = match kind {
         KIND_START => {
-            let [previous_log, previous_last_sequence, first_sequence, number, bytes] =
-                varints(&mut decoder).ok_or_else(|| damaged("a malformed start record"))?;
+            let malformed = || damaged("a malformed start record");
+            let [previous_log, previous_last_sequence, first_sequence, number, bytes, epoch] =
+                varints(&mut decoder).ok_or_else(malformed)?;
+            let id = decoder.rest().try_into().map_err(|_| malformed())?;
             // A log that is created after the last sequence was used names the one after it.
             if synced_through > previous_last_sequence
                 || previous_last_sequence >= first_sequence
@@ -107,6 +122,7 @@ pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
                 first_sequence,
                 manifest_number: number,
                 manifest_synced_bytes: bytes,
+                database: DatabaseIdentity { id: u128::from_le_bytes(id), epoch },
             })
         }
         KIND_BATCH => {
@@ -133,7 +149,7 @@ fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
     for field in &mut fields {
         *field = decoder.varint()?;
     }
-    decoder.is_empty().then_some(fields)
+    Some(fields)
 }
 
 /// Calls `visit` with start, end and contents of every record and bad place in a log. Returns the
@@ -173,6 +189,7 @@ mod tests {
         first_sequence: 303,
         manifest_number: 2,
         manifest_synced_bytes: 1000,
+        database: DatabaseIdentity { id: 0x0102, epoch: 5 },
     };
 
     fn hex(bytes: &[u8]) -> String {
@@ -192,7 +209,8 @@ mod tests {
     fn payloads_have_known_bytes() {
         let mut start = Vec::new();
         put_start(&mut start, &START);
-        assert_eq!(hex(&start), "ac0204ad02af0202e80701");
+        let identity = "0502010000000000000000000000000000";
+        assert_eq!(hex(&start), format!("ac0204ad02af0202e807{identity}01"));
         let record = decode(&start).unwrap();
         assert!(matches!(record.body, WalBody::Start(back) if back == START));
         assert_eq!(record.synced_through, 300);
@@ -202,7 +220,7 @@ mod tests {
         let payload = batch_payload(300, 303, &batch);
         assert_eq!(
             hex(&payload),
-            "ac022f01000000000000020000000001036164610431383135000178 02".replace(' ', "")
+            "ac022f010000000000000200000001036164610431383135000178 02".replace(' ', "")
         );
         let record = decode(&payload).unwrap();
         let WalBody::Batch(back) = record.body else { panic!("{record:?}") };

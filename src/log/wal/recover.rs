@@ -52,6 +52,19 @@ pub(crate) struct RecoveredLogs {
     pub dropped: Option<DroppedPart>,
     /// The parts of the logs that hold the history, in order.
     pub parts: Vec<LogPart>,
+    /// The logs that are part of the history, oldest first.
+    pub logs: Vec<LiveLog>,
+}
+
+/// A log that unflushed memtables may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LiveLog {
+    /// The number in its name.
+    pub number: u64,
+    /// The last sequence of the logs before it.
+    pub begins_after: SequenceNumber,
+    /// The length of its file, with what is allocated ahead.
+    pub bytes: u64,
 }
 
 /// Surveys and replays `logs`, which must be sorted and start with the first log that the manifest
@@ -96,6 +109,7 @@ pub(crate) fn survey(
         bad: None,
         gap: false,
         parts: Vec::new(),
+        history: Vec::new(),
     };
     for &number in logs {
         let log = LogFile::new(directory, number);
@@ -159,6 +173,8 @@ struct Survey<'a> {
     /// The history ends because the next log begins with a later sequence.
     gap: bool,
     parts: Vec<LogPart>,
+    /// The logs that are part of the history.
+    history: Vec<LiveLog>,
 }
 
 impl Survey<'_> {
@@ -202,6 +218,8 @@ impl Survey<'_> {
             (self.bad, self.gap) = (None, false);
             self.next = start.first_sequence;
             self.last_log = log.number;
+            let (number, begins_after) = (log.number, self.last);
+            self.history.push(LiveLog { number, begins_after, bytes: file_bytes });
             self.end_of_record(log, ends, None);
             self.read_batches(log, reader)
         } else {
@@ -377,6 +395,7 @@ impl Survey<'_> {
             clean: self.closed && self.bad.is_none(),
             dropped: self.bad,
             parts: self.parts,
+            logs: self.history,
         })
     }
 }
@@ -388,6 +407,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::crash::CrashModel;
     use crate::log::record::format::SECTOR_BYTES;
+    use crate::log::wal::format::DatabaseIdentity;
     use crate::log::wal::format::{WalBody, decode};
     use crate::log::wal::writer::WalWriter;
     use std::path::PathBuf;
@@ -427,6 +447,7 @@ mod tests {
             first_sequence: previous_last + 1,
             manifest_number: MANIFEST,
             manifest_synced_bytes: MANIFEST_BYTES,
+            database: DatabaseIdentity::default(),
         }
     }
 
@@ -689,10 +710,13 @@ mod tests {
                 clean: true,
                 dropped: None,
                 parts: recovered.parts.clone(),
+                logs: recovered.logs.clone(),
             }
         );
         let ends = recovered.parts.iter().map(|part| (part.log, *part.sequences.end()));
         assert!(ends.eq([(3, 4), (4, 10), (6, 14)]));
+        let logs = recovered.logs.iter().map(|log| (log.number, log.begins_after));
+        assert!(logs.eq([(3, 0), (4, 4), (6, 10)]));
         let (env, _, facts) = sample(false);
         let recovered = recover_in(&env, &[3, 4, 6], &facts).unwrap();
         assert_eq!((recovered.clean, recovered.dropped), (false, None));

@@ -88,6 +88,12 @@ impl WalWriter {
         self.records.bytes()
     }
 
+    /// The length of the file, with its preallocated space.
+    #[must_use]
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.records.file_bytes()
+    }
+
     /// The number in the log's name.
     #[must_use]
     pub(crate) fn number(&self) -> u64 {

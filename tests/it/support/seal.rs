@@ -504,7 +504,9 @@ fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
 pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     let mut edit = Vec::new();
     put_field(&mut edit, 1, b"siftdb.bytewise");
-    put_field(&mut edit, 2, &[0]);
+    put_field(&mut edit, 2, &NO_DATABASE);
+    put_field(&mut edit, 12, &[1]);
+    put_field(&mut edit, 13, &[&[0, 0, 7], &b"default"[..]].concat());
     put_field(&mut edit, 3, &varints(&[said.first_log, said.flushed_through]));
     put_field(&mut edit, 4, &varints(&[said.next_file]));
     put_field(&mut edit, 5, &varints(&[said.last_sequence]));
@@ -524,12 +526,15 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
     record_file(b"siftdbMF", number, &[edit])
 }
 
+/// A database id and an epoch of zeros.
+pub const NO_DATABASE: [u8; 17] = [0; 17];
+
 /// The payload of a record without `synced_through` and kind, and its kind: 1 is a start, 2 a batch.
 pub type LogRecord = (Vec<u8>, u8);
 
 /// A log under manifest 1, with these records after its start.
 pub fn log(number: u32, records: &[LogRecord]) -> Vec<u8> {
-    let start = vec![0, 0, 0, 1, 1, 0, 1];
+    let start = [&[0, 0, 0, 1, 1, 0][..], &NO_DATABASE, &[1]].concat();
     let record = |(body, kind): &LogRecord| [&[0], &body[..], &[*kind]].concat();
     let records = records.iter().map(record);
     record_file(b"siftdbWL", number, &std::iter::once(start).chain(records).collect::<Vec<_>>())

@@ -1,0 +1,417 @@
+//! [`Keyspace`]: a handle of one keyspace, with everything that reads, writes and maintains it.
+//!
+//! It keeps the database open like a [`Db`](crate::Db), which derefs to its keyspace `default`.
+//! Each method is one call into the room that does the work.
+
+use crate::admin::filter_report::{self, FilterReport};
+use crate::admin::manual;
+use crate::admin::stats_report;
+use crate::base::error::Result;
+use crate::base::key::ValueKind;
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::stats::report::Stats;
+use crate::base::sync::Arc;
+use crate::base::value::{Key, Value};
+use crate::base::write_batch::WriteBatch;
+use crate::db::handle::Handle;
+use crate::db::snapshot::Snapshot;
+use crate::jobs::compact::manual::FilterRebuild;
+use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
+use crate::read::cursor::Cursor;
+use crate::read::explain::{Explain, explain};
+use crate::read::multi_get;
+use crate::read::point;
+use crate::read::scan::Iter;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::shared::Shared;
+use crate::write::commit;
+use std::fmt;
+
+/// A keyspace: keys and values of their own, in a tree of their own with settings of its own.
+///
+/// Keyspaces of a database share its log, its cache and its snapshots, so a [`WriteBatch`] writes
+/// to several of them as one step, and a [`Snapshot`] sees all of them at one moment. Each has the
+/// filters, block sizes and compression that fit its data. Cheap to clone; every method takes
+/// `&self` and may be called from any thread.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = siftdb::Db::open(directory.path().join("shop.sift"))?;
+/// let (orders, by_customer) = (db.keyspace("orders")?, db.keyspace("orders by customer")?);
+/// let mut batch = siftdb::WriteBatch::new();
+/// batch.in_keyspace(&orders).put("1001", "a lamp");
+/// batch.in_keyspace(&by_customer).put("ada/1001", "");
+/// db.write(batch)?;
+/// assert_eq!(orders.get("1001")?.unwrap(), "a lamp");
+/// # db.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Keyspace {
+    handle: Arc<Handle>,
+    state: Arc<KeyspaceState>,
+}
+
+/// One line, with directory and name.
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyspace")
+            .field("directory", &self.shared().directory)
+            .field("name", &self.state.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keyspace {
+    /// A handle of the keyspace `state`.
+    pub(super) fn new(handle: Arc<Handle>, state: Arc<KeyspaceState>) -> Self {
+        Keyspace { handle, state }
+    }
+
+    /// The handle of the database.
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// The value of `key`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// An unreadable or damaged file on the way of the key, or `Closed`. Never "not found" for a
+    /// key that is there.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Keyspace::get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    #[inline]
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        point::get(self.shared(), &self.state, key.as_ref(), None, options, None)
+    }
+
+    /// The values of many keys, in the order of `keys`, all as of one moment: no write comes
+    /// between two of them, and a batch is visible as a whole or not at all. Keys may come in any
+    /// order and repeat.
+    ///
+    /// This costs less than single lookups: filters are asked for many keys at once, and a block
+    /// that several keys need is fetched once. In [`Keyspace::stats`] each key counts as a lookup,
+    /// and each fetch of a block counts once.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// let years = db.multi_get(["grace", "ada"])?;
+    /// assert_eq!(years[0], None);
+    /// assert_eq!(years[1].as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`]; the first error on the way of any key is the answer for all.
+    pub fn multi_get(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.multi_get_with(keys, &ReadOptions::new())
+    }
+
+    /// As [`Keyspace::multi_get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::multi_get`].
+    pub fn multi_get_with(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Value>>> {
+        multi_get::multi_get(self.shared(), &self.state, keys, None, options)
+    }
+
+    /// True if `key` has a value.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// False only if `key` certainly has no value. Reads no file: tables whose filter is not
+    /// pinned count as "may contain".
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        point::may_contain(self.shared(), &self.state, key.as_ref())
+    }
+
+    /// Looks `key` up and says what that touched, table by table.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
+        self.explain_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Keyspace::explain`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
+        explain(self.shared(), &self.state, key.as_ref(), None, options)
+    }
+
+    /// Writes `value` under `key`. Acknowledged writes survive the death of the process.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key over 65,535 bytes or a value over 1 GiB; `Closed`;
+    /// `KeyspaceDropped`; `ReadOnly` after an earlier failure; or the failure of this write, after
+    /// which the database is read-only.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::put`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &WriteOptions,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.in_keyspace(self).put(key, value);
+        commit::write(self.shared(), batch, options)
+    }
+
+    /// Deletes `key`, which need not exist.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::delete`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, options: &WriteOptions) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.in_keyspace(self).delete(key);
+        commit::write(self.shared(), batch, options)
+    }
+
+    /// All entries, ascending.
+    pub fn iter(&self) -> Iter {
+        self.range(..)
+    }
+
+    /// The entries of a range of keys.
+    pub fn range(&self, range: impl KeyRange) -> Iter {
+        self.range_with(range, &ReadOptions::new())
+    }
+
+    /// As [`Keyspace::range`], with options.
+    pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
+        self.iterate(range.into_bounds(), options)
+    }
+
+    /// The entries whose keys start with `prefix`, which may be any bytes.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
+    }
+
+    /// A cursor over all entries, which seeks and steps both ways. [`Iter::cursor`] makes one over
+    /// a range.
+    pub fn cursor(&self) -> Cursor {
+        self.iter().cursor()
+    }
+
+    /// The entry with the smallest key.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The entry with the largest key.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// The database as it is now, to be read later: this keyspace, and by
+    /// [`Snapshot::in_keyspace`] any other.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.shared(), &self.state)
+    }
+
+    /// Compacts all tables with keys of `range` down, level by level, and waits. This frees the
+    /// space of deleted and overwritten entries that no snapshot needs, and joins neighbors that
+    /// fit one table.
+    ///
+    /// A table that shares no keys with another, has no such entries and has no small neighbor may
+    /// be moved down, or stay, without being read. [`Keyspace::compact_range_with`] can rewrite all
+    /// tables.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::flush`], and the failure of the compaction.
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
+        self.compact_range_with(range, &CompactRangeOptions::new())
+    }
+
+    /// As [`Keyspace::compact_range`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact_range`].
+    pub fn compact_range_with(
+        &self,
+        range: impl KeyRange,
+        options: &CompactRangeOptions,
+    ) -> Result<()> {
+        manual::compact_range(self.shared(), &self.state, &range.into_bounds(), options)
+    }
+
+    /// Rewrites the tables whose filter differs from the options (or all tables), and waits.
+    /// Returns how many tables there were to rewrite. Other threads may read and write at the same
+    /// time. Compactions that are due alternate with the rebuild, so writers do not have to wait.
+    ///
+    /// A table is rewritten at its level and gets the filter of that level. Tables of level 0 go
+    /// down to level 1, together with the tables that share keys with them. If a compaction moves a
+    /// table without reading it during this call, the table keeps the filter of its old level.
+    /// After a crash, call this again for the rest. If there is nothing to do, nothing is written.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact_range`]: a failed compaction makes the database read-only.
+    pub fn rebuild_filters(&self, which: FilterRebuild) -> Result<u64> {
+        manual::rebuild_filters(self.shared(), &self.state, which)
+    }
+
+    /// The filters of all tables: what they are, what the options ask for, and what the counters
+    /// say. With the feature `cli`, `FilterReport::findings` lists the problems. This reads no
+    /// filter, so it shows damage only in filters that were read before.
+    /// [`Keyspace::check_filters`] reads them all.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// db.flush()?;
+    /// let report = db.filter_report();
+    /// assert_eq!(report.groups(0)[0].like.encoding, "fast-local-bloom");
+    /// for finding in report.findings() {
+    ///     println!("{finding}");
+    /// }
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn filter_report(&self) -> FilterReport {
+        filter_report::filter_report(self.shared(), &self.state)
+    }
+
+    /// [`Keyspace::filter_report`] after reading the filter of every table, past the cache, to find
+    /// damaged ones. Nothing is counted.
+    ///
+    /// # Errors
+    /// `Closed`; `Io` if a table cannot be opened. Damage is not an error here.
+    pub fn check_filters(&self) -> Result<FilterReport> {
+        filter_report::check_filters(self.shared(), &self.state)
+    }
+
+    /// What reads of this keyspace counted, and what it holds. Counters of the database, such as
+    /// those of its log and its jobs, are 0: `Db::stats` has them. Reads no file.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        stats_report::keyspace_stats(self.shared(), &self.state)
+    }
+
+    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
+        Iter::new(self.shared(), &self.state, None, bounds, options)
+    }
+}
+
+impl Snapshot {
+    /// The same moment in another keyspace. Its reads return `InvalidArgument` if the keyspace is
+    /// of another database, and `KeyspaceDropped` if it was dropped before the snapshot was taken.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// let users = db.keyspace("users")?;
+    /// users.put("ada", "1815")?;
+    /// let snapshot = db.snapshot();
+    /// users.put("ada", "1852")?;
+    /// assert_eq!(snapshot.in_keyspace(&users).get("ada")?.unwrap(), "1815");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_keyspace(&self, keyspace: &Keyspace) -> Self {
+        self.moved_to(keyspace.shared(), &keyspace.state)
+    }
+}
+
+impl WriteBatch {
+    /// The part of the batch that writes to `keyspace`. Without it, entries go to `default`.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// let users = db.keyspace("users")?;
+    /// let mut batch = siftdb::WriteBatch::new();
+    /// batch.in_keyspace(&users).put("ada", "1815").delete("bob");
+    /// batch.put("users changed", "yes");
+    /// db.write(batch)
+    /// # }
+    /// ```
+    pub fn in_keyspace(&mut self, keyspace: &Keyspace) -> KeyspaceBatch<'_> {
+        let tag = (keyspace.shared().instance, keyspace.state.id);
+        KeyspaceBatch { batch: self, tag }
+    }
+}
+
+/// The part of a [`WriteBatch`] that writes to one keyspace: [`WriteBatch::in_keyspace`].
+#[derive(Debug)]
+pub struct KeyspaceBatch<'a> {
+    batch: &'a mut WriteBatch,
+    /// The open database and the number of the keyspace.
+    tag: (u64, u32),
+}
+
+impl KeyspaceBatch<'_> {
+    /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.batch.push_in(self.tag, ValueKind::Put, key.as_ref(), value.as_ref());
+        self
+    }
+
+    /// Adds a deletion of `key`, which need not exist.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.batch.push_in(self.tag, ValueKind::Tombstone, key.as_ref(), &[]);
+        self
+    }
+}

@@ -1,0 +1,172 @@
+//! [`KeyspaceState`]: the tree of one keyspace, and [`Keyspaces`], all of them by number and name.
+//!
+//! A keyspace has memtables, tables, settings and counters of its own. Log, sequences, cache,
+//! workers and the directory's lock are the database's (`state/shared.rs`).
+//!
+//! A drop takes the keyspace out of [`Keyspaces`] and closes its view: handles answer
+//! `KeyspaceDropped` from then on. Snapshots that were taken before still read the tables in the
+//! closed view. They go once the last of these snapshots is released.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
+use crate::base::levels::LEVELS;
+use crate::base::stats::counters::Counters;
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex};
+use crate::memtable::memtable::Memtable;
+use crate::options::database::Options;
+use crate::state::filter_workload::FilterWorkload;
+use crate::state::read_view::ReadView;
+use crate::tree::version::Version;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The state of one keyspace.
+pub(crate) struct KeyspaceState {
+    /// Its number, which no other keyspace of this database ever has.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// The options of the database with the settings of this keyspace.
+    pub options: ArcSwap<Options>,
+    /// Where reads look.
+    pub view: ArcSwap<ReadView>,
+    /// Serializes replacements of `view`.
+    pub view_update: Mutex<()>,
+    /// What lookups and scans did here.
+    pub counters: Arc<Counters>,
+    /// What the division of a filter budget goes by.
+    pub filter_workload: Mutex<FilterWorkload>,
+    /// A scan passed many tombstones since a memtable was last switched for that.
+    pub scans_pass_tombstones: AtomicBool,
+    /// Which drop of a keyspace dropped this one, counted from 1 in this opening; 0 while it is
+    /// there.
+    pub dropped_as: AtomicU64,
+    /// A handle of this process uses its settings.
+    pub is_open: AtomicBool,
+}
+
+/// One line: the fields would fill pages.
+impl fmt::Debug for KeyspaceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keyspace {{ id: {}, name: {:?} }}", self.id, self.name)
+    }
+}
+
+impl KeyspaceState {
+    /// A keyspace that reads look for in `view`.
+    pub(crate) fn new(id: KeyspaceId, name: String, options: Arc<Options>, view: ReadView) -> Self {
+        KeyspaceState {
+            id,
+            name,
+            options: ArcSwap::new(options),
+            view: ArcSwap::from_pointee(view),
+            view_update: Mutex::default(),
+            counters: Arc::new(Counters::new()),
+            filter_workload: Mutex::default(),
+            scans_pass_tombstones: AtomicBool::new(false),
+            dropped_as: AtomicU64::new(0),
+            is_open: AtomicBool::new(id == DEFAULT_KEYSPACE),
+        }
+    }
+
+    /// Replaces the read view by what `change` makes of the current one.
+    pub(crate) fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
+        let _one_at_a_time = self.view_update.lock();
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    /// Why a read finds no lock in `view`, which is of this keyspace.
+    #[cold]
+    pub(crate) fn refusal(&self, view: &ReadView) -> Error {
+        match view.dropped {
+            true => self.dropped(),
+            false => Error::Closed,
+        }
+    }
+
+    /// The error for a handle of a dropped keyspace.
+    pub(crate) fn dropped(&self) -> Error {
+        Error::KeyspaceDropped { name: self.name.clone() }
+    }
+
+    /// Closes the keyspace to reads, but those of older snapshots.
+    pub(crate) fn mark_dropped(&self) {
+        self.update_view(|view| ReadView { lock: None, dropped: true, ..view.clone() });
+    }
+
+    /// Lets go of the memtables and tables of a dropped keyspace.
+    pub(crate) fn clear_dropped(&self, empty: &Arc<Memtable>) {
+        self.update_view(|view| ReadView {
+            active: Arc::clone(empty),
+            active_log: 0,
+            immutables: Vec::new(),
+            version: Arc::new(Version::new([const { Vec::new() }; LEVELS])),
+            lock: view.lock.clone(),
+            dropped: view.dropped,
+        });
+    }
+}
+
+/// All keyspaces of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Keyspaces {
+    by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    by_name: BTreeMap<String, KeyspaceId>,
+    /// Dropped keyspaces that a snapshot may read, with the last sequence before the drop.
+    dropped: Vec<(SequenceNumber, Arc<KeyspaceState>)>,
+}
+
+impl Keyspaces {
+    /// The keyspace of that number.
+    pub(crate) fn get(&self, id: KeyspaceId) -> Option<&Arc<KeyspaceState>> {
+        self.by_id.get(&id)
+    }
+
+    /// The keyspace of that name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<KeyspaceState>> {
+        self.by_name.get(name).and_then(|id| self.by_id.get(id))
+    }
+
+    /// All of them, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<KeyspaceState>> {
+        self.by_id.values()
+    }
+
+    /// Adds a keyspace.
+    pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceState>) {
+        self.by_name.insert(keyspace.name.clone(), keyspace.id);
+        self.by_id.insert(keyspace.id, keyspace);
+    }
+
+    /// Takes a keyspace out. Its view stays for snapshots that see `last_sequence` or less.
+    pub(crate) fn remove(&mut self, id: KeyspaceId, last_sequence: SequenceNumber) {
+        if let Some(keyspace) = self.by_id.remove(&id) {
+            self.by_name.remove(&keyspace.name);
+            self.dropped.push((last_sequence, keyspace));
+        }
+    }
+
+    /// Takes out the dropped keyspaces that no snapshot can read, if `oldest` is the oldest.
+    pub(crate) fn take_unread(
+        &mut self,
+        oldest: Option<SequenceNumber>,
+    ) -> Vec<Arc<KeyspaceState>> {
+        let is_unread = |dropped: &SequenceNumber| oldest.is_none_or(|oldest| oldest > *dropped);
+        let unread = self.dropped.extract_if(.., |(sequence, _)| is_unread(sequence));
+        unread.map(|(_, keyspace)| keyspace).collect()
+    }
+
+    /// True if a dropped keyspace waits for its last snapshot.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+}
+
+/// The keyspace of a number that a write names.
+///
+/// # Errors
+/// `KeyspaceDropped`.
+pub(crate) fn written(keyspaces: &Keyspaces, id: KeyspaceId) -> Result<&Arc<KeyspaceState>> {
+    keyspaces.get(id).ok_or_else(|| Error::keyspace_dropped(id))
+}
