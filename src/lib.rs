@@ -169,8 +169,8 @@ pub use admin::filter_report::{
 };
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::inspect;
-pub use admin::repair::{LostEntries, RepairReport, SetAside};
-pub use admin::verify::{VerifyProgress, VerifyReport};
+pub use admin::repair::{LostEntries, RenamedKeyspace, RepairReport, SetAside};
+pub use admin::verify::{VerifiedKeyspace, VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
 pub use base::keys;
 pub use base::range::KeyRange;

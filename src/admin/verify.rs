@@ -13,17 +13,18 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
+use crate::base::key::DEFAULT_KEYSPACE_NAME;
 use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
 use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
 use crate::state::shared::Shared;
-use crate::table::reader::Expect;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::edit::FileMeta;
+use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{read_current, replay};
 use crate::tree::overlap::order_conflicts;
-use crate::tree::set::NewVersion;
 use crate::tree::version::Version;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,6 +41,20 @@ pub struct VerifyProgress {
     pub bytes_done: u64,
     /// Bytes of all tables.
     pub bytes: u64,
+}
+
+/// The tables of one keyspace in a [`VerifyReport`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifiedKeyspace {
+    /// The name of the keyspace.
+    pub name: String,
+    /// Its tables.
+    pub tables: u64,
+    /// Entries in those that are sound.
+    pub entries: u64,
+    /// Those that are not sound.
+    pub damaged: u64,
 }
 
 /// The result of [`Db::verify`](crate::Db::verify).
@@ -61,6 +76,8 @@ pub struct VerifyReport {
     pub logs: u64,
     /// Records in them.
     pub log_records: u64,
+    /// The tables by keyspace, in the order of creation: first `default`.
+    pub keyspaces: Vec<VerifiedKeyspace>,
     /// All damage; each error names a file. Empty if everything is sound.
     pub damage: Vec<Error>,
 }
@@ -104,52 +121,75 @@ pub(crate) fn verify(
     let mut report = VerifyReport::default();
     let logs = logs_to_read(shared);
     let versions = check_manifest(shared, &mut report);
-    for (_, version) in &versions {
-        check_levels(shared, version, &mut report);
+    for (name, version) in &versions {
+        check_levels(shared, name, version, &mut report);
     }
     for log in logs {
         if let Err(error) = check_log(shared, &log, &mut report) {
             report.damage.push(error);
         }
     }
-    let handles = || {
-        let levels = versions.iter().flat_map(|(_, version)| &version.levels);
-        levels.flat_map(|level| &level.handles)
-    };
+    let handles = || versions.iter().flat_map(|(_, version)| handles_of(version));
     let mut done = VerifyProgress {
         tables: handles().count() as u64,
         bytes: handles().map(|handle| handle.meta.bytes).sum(),
         ..VerifyProgress::default()
     };
     progress(&done);
-    for handle in handles() {
-        shared.check_open()?;
-        let before = done.bytes_done;
-        let checked = check_table(shared, &handle.meta, &mut |bytes| {
-            done.bytes_done += bytes;
-            progress(&done);
-        });
-        report.tables += 1;
-        report.table_bytes += handle.meta.bytes;
-        match checked {
-            Ok(counts) => {
-                report.entries += counts.entries;
-                report.data_blocks += counts.data_blocks;
-                report.filter_probes += counts.filter_probes;
+    for (name, version) in &versions {
+        let mut keyspace = VerifiedKeyspace { name: name.clone(), ..VerifiedKeyspace::default() };
+        for handle in handles_of(version) {
+            shared.check_open()?;
+            let before = done.bytes_done;
+            let checked = check_table(shared, &handle.meta, &mut |bytes| {
+                done.bytes_done += bytes;
+                progress(&done);
+            });
+            keyspace.tables += 1;
+            report.table_bytes += handle.meta.bytes;
+            match checked {
+                Ok(counts) => {
+                    keyspace.entries += counts.entries;
+                    report.data_blocks += counts.data_blocks;
+                    report.filter_probes += counts.filter_probes;
+                }
+                Err(error) => {
+                    keyspace.damaged += 1;
+                    report.damage.push(in_keyspace(error, name));
+                }
             }
-            Err(error) => report.damage.push(error),
+            done.bytes_done = before + handle.meta.bytes;
+            done.tables_done += 1;
+            progress(&done);
         }
-        done.bytes_done = before + handle.meta.bytes;
-        done.tables_done += 1;
-        progress(&done);
+        report.tables += keyspace.tables;
+        report.entries += keyspace.entries;
+        report.keyspaces.push(keyspace);
     }
     Ok(report)
 }
 
-/// Compares the manifest on disk with the current versions; returns these.
-fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<NewVersion> {
+fn handles_of(version: &Version) -> impl Iterator<Item = &Arc<TableHandle>> {
+    version.levels.iter().flat_map(|level| &level.handles)
+}
+
+/// The damage of a table with the name of its keyspace, unless that is `default`.
+fn in_keyspace(error: Error, name: &str) -> Error {
+    match error {
+        Error::Corruption { path, offset, what, remedy } if name != DEFAULT_KEYSPACE_NAME => {
+            let what = format!("{what} (in keyspace {name:?})");
+            Error::Corruption { path, offset, what, remedy }
+        }
+        error => error,
+    }
+}
+
+/// Compares the manifest on disk with the current versions; returns these with the names of their
+/// keyspaces.
+fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Arc<Version>)> {
     let set = shared.versions.lock();
-    let versions: Vec<NewVersion> = set.versions().collect();
+    let names = set.keyspaces().map(|meta| meta.name.clone());
+    let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
     if shared.background_error.is_set() {
         // The manifest may or may not have the record whose write failed.
         return versions;
@@ -181,12 +221,12 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<NewVersion>
 }
 
 /// Checks that tables that share keys are searched newest version first.
-fn check_levels(shared: &Shared, version: &Version, report: &mut VerifyReport) {
+fn check_levels(shared: &Shared, name: &str, version: &Version, report: &mut VerifyReport) {
     for level in 0..LEVELS {
         let tables = version.level(level).iter().map(|handle| &*handle.meta);
         report.damage.extend(order_conflicts(level, tables).into_iter().map(|clash| {
             let path = FileName::Table(clash.left).path(&shared.directory);
-            Error::corruption(path, 0, clash.to_string())
+            in_keyspace(Error::corruption(path, 0, clash.to_string()), name)
         }));
     }
 }
@@ -202,9 +242,9 @@ fn check_table(
         custom_policies: shared.options.custom_policies(),
         custom_prefixes: shared.options.custom_prefixes(),
     };
-    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+    let expect = meta.expect();
     let (table, counts) = check.run(&path, expect, progress)?;
-    if !FileMeta::of_table(meta.keyspace, meta.number, &table).agrees_with(meta) {
+    if !FileMeta::of_table(meta.number, &table).agrees_with(meta) {
         let what = "entries, keys or sequences differ from those in the manifest";
         return Err(Error::corruption(path, 0, what));
     }

@@ -38,6 +38,21 @@ pub(crate) fn check_keyspace_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// The number and the name of a keyspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyspaceLabel {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+}
+
+impl Default for KeyspaceLabel {
+    fn default() -> Self {
+        KeyspaceLabel { id: DEFAULT_KEYSPACE, name: DEFAULT_KEYSPACE_NAME.into() }
+    }
+}
+
 /// The largest sequence number.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 

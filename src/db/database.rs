@@ -116,6 +116,10 @@ impl Options {
     /// versions that are found, the newest always wins. A repair needs space for a copy of all
     /// tables.
     ///
+    /// Keyspaces keep their names, settings and tables, and a dropped one stays dropped. If the
+    /// manifest is lost, tables say the name of their keyspace. A keyspace of which only entries in
+    /// logs are left gets a made-up name and the built-in settings; the report lists it.
+    ///
     /// # Errors
     /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read,
     /// and for a LevelDB or RocksDB database, which is not touched, not even its `LOCK`; `Io` if

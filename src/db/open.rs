@@ -43,7 +43,6 @@ use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, read_current, replay};
 use crate::tree::set::{SharedNumbers, VersionSet};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,7 +78,7 @@ fn open_locked(
         let is_data = |file: &FileName| matches!(file, FileName::Wal(_) | FileName::Table(_));
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
-        let state = ManifestState::new_database(new_identity());
+        let state = ManifestState::new_database(DatabaseIdentity::draw());
         let shared = Arc::new(build(options, directory, lock, &files, state)?);
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
@@ -421,13 +420,6 @@ fn no_default(directory: &Path, state: &ManifestState) -> Error {
 
 /// The databases that this process opened so far.
 static INSTANCES: plain::AtomicU64 = plain::AtomicU64::new(1);
-
-/// The identity of a database that is created now.
-fn new_identity() -> DatabaseIdentity {
-    // `RandomState` is seeded from the system.
-    let [high, low] = [(), ()].map(|()| RandomState::new().build_hasher().finish());
-    DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
-}
 
 /// Restores the counters of earlier sessions. Returns since when they count, in seconds since 1970.
 fn restore_counters(

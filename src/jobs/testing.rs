@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
-    SequenceNumber, ValueKind, compare_internal, split_internal_key, unpack_trailer,
+    KeyspaceLabel, SequenceNumber, ValueKind, compare_internal, split_internal_key, unpack_trailer,
 };
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
@@ -20,7 +20,7 @@ use crate::memtable::memtable::Memtable;
 use crate::table::builder::TableOptions;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
-use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::reader::{Table, TableContext};
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
@@ -32,6 +32,7 @@ pub(crate) const DIRECTORY: &str = "/db";
 
 pub(crate) fn table_options() -> TableOptions {
     TableOptions {
+        keyspace: KeyspaceLabel::default(),
         block_bytes: 256,
         restart_interval: 4,
         hash_index: true,
@@ -117,7 +118,6 @@ impl Tree {
             stop: &NEVER,
             env: &self.env,
             directory: Path::new(DIRECTORY),
-            keyspace: 0,
             next_file_number: &self.next_file_number,
             table_options: table_options(),
             index_bytes_max: self.index_bytes_max,
@@ -151,7 +151,7 @@ impl Tree {
         for (level, meta) in edit.added {
             removed.retain(|handle| handle.meta.number != meta.number);
             let path = path_of(meta.number);
-            let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+            let expect = meta.expect();
             let table = Arc::new(Table::open(&self.tables, &path, expect).unwrap());
             let handle = TableHandle::new(Arc::new(meta), table, &self.obsolete);
             levels[level].push(handle);

@@ -4,6 +4,7 @@
 //! end hand each lower layer the settings struct it defines.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceLabel;
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
 use crate::filter::builder::Construction;
@@ -350,8 +351,14 @@ impl Options {
     }
 
     /// The settings of the tables that a job writes at `level`, with `filter`.
-    pub(crate) fn table_options(&self, level: usize, filter: Option<TableFilter>) -> TableOptions {
+    pub(crate) fn table_options(
+        &self,
+        keyspace: KeyspaceLabel,
+        level: usize,
+        filter: Option<TableFilter>,
+    ) -> TableOptions {
         TableOptions {
+            keyspace,
             block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
             restart_interval: 16,
             hash_index: self.data.block_hash_index.unwrap_or(true),
@@ -427,7 +434,7 @@ mod tests {
         let database = database.table_bytes(1 << 20);
         assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, snappy=false");
         let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
-        let table = keyspace.table_options(0, None);
+        let table = keyspace.table_options(KeyspaceLabel::default(), 0, None);
         assert_eq!((table.block_bytes, table.hash_index), (4096, false));
         assert_eq!(table.compression, Compression::Snappy);
         assert_eq!(keyspace.filter_of_level(3).to_string(), "fast-local-bloom:10");

@@ -11,7 +11,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
-    KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, compare_internal, filter_key,
+    KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, compare_internal, filter_key,
     split_internal_key, unpack_trailer,
 };
 use crate::env::api::WritableFile;
@@ -21,7 +21,7 @@ use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
-    HEADER_BYTES, PROPERTIES_NAME,
+    HEADER_BYTES, Header, PROPERTIES_NAME,
 };
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
@@ -32,6 +32,8 @@ use std::path::PathBuf;
 /// How a table is written. Each table records what a reader needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct TableOptions {
+    /// The keyspace that the table is of.
+    pub keyspace: KeyspaceLabel,
     /// Size at which a data block is closed. Larger ones compress better and need less index;
     /// each lookup reads a whole one.
     pub block_bytes: usize,
@@ -88,9 +90,14 @@ impl TableBuilder {
         if let Some(filter) = &mut filter {
             filter.start_block(0);
         }
-        let properties = Properties { compression: options.compression, ..Properties::new() };
+        let properties = Properties {
+            compression: options.compression,
+            keyspace: options.keyspace.clone(),
+            ..Properties::new()
+        };
+        let header = Header { table_id, keyspace: options.keyspace.id };
         TableBuilder {
-            out: TableWriter::new(file, path, table_id, options.write_bytes),
+            out: TableWriter::new(file, path, header, options.write_bytes),
             data: BlockBuilder::data(options.restart_interval, options.hash_index),
             options,
             encoder: snap::raw::Encoder::new(),
@@ -289,6 +296,7 @@ mod tests {
 
     fn options(filter: Option<TableFilter>) -> TableOptions {
         TableOptions {
+            keyspace: KeyspaceLabel::default(),
             block_bytes: 20,
             restart_interval: 16,
             hash_index: false,
@@ -389,16 +397,16 @@ mod tests {
         let index_at = bytes.len() - 56 - 44;
         assert_eq!(hex(index_at..index_at + 23), index.concat(), "df, dp, duck: user keys");
         let footer = [
-            "ff02000000000000",
+            "2a03000000000000",
             "5000000000000000",
-            "5c03000000000000",
+            "8703000000000000",
             "2700000000000000",
             "efcdab8967452301",
-            "04496473",
+            "4ba0d67a",
             "01000000",
             "7369667464625354",
         ];
         assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-        assert_eq!((bytes.len(), masked(&bytes)), (960, 2_187_062_540));
+        assert_eq!((bytes.len(), masked(&bytes)), (1003, 0));
     }
 }

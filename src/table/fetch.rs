@@ -14,6 +14,7 @@
 //! dropped. That saves the copy, the memory and the eviction that a cached block costs.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::base::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
@@ -275,12 +276,17 @@ impl TableFile {
         self.decode_block(&read, BlockKeys::Bytes, handle)
     }
 
-    /// Compares the header with the id in the footer. For `verify` and `inspect`; lookups do not
-    /// read the header.
-    pub(crate) fn check_header(&self) -> Result<()> {
+    /// Compares the header with the id in the footer, and with the keyspace in the properties. For
+    /// `verify` and `inspect`; lookups do not read the header.
+    pub(crate) fn check_header(&self, keyspace: KeyspaceId) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
         self.read_bytes(0, &mut bytes)?;
         let header = Header::decode(&bytes, self.path())?;
+        if header.keyspace != keyspace {
+            let header = header.keyspace;
+            let what = format!("keyspace {header} in the header, {keyspace} in the properties");
+            return Err(self.corruption(0, what));
+        }
         if header.table_id == self.table_id {
             return Ok(());
         }

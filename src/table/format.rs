@@ -21,7 +21,7 @@
 use crate::base::checksum::Checksum;
 use crate::base::coding::{Decoder, get_u32, get_u64, put_u32, put_u64, put_varint};
 use crate::base::error::{Error, Result};
-use crate::base::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::key::{KEY_BYTES_MAX, KeyspaceId, VALUE_BYTES_MAX};
 use std::path::Path;
 
 /// Bytes before the first block.
@@ -42,9 +42,6 @@ pub(crate) const FOOTER_BYTES: usize = 56;
 
 /// First and last eight bytes of every table: "siftdbST" in ASCII.
 pub(crate) const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
-
-/// The number of the only keyspace.
-const KEYSPACE: u32 = 0;
 
 /// The version of the table format that this module reads and writes.
 pub(crate) const TABLE_VERSION: u32 = 1;
@@ -257,6 +254,8 @@ pub(crate) fn read_prefix(
 pub(crate) struct Header {
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,
+    /// The keyspace that the table is of.
+    pub keyspace: KeyspaceId,
 }
 
 impl Header {
@@ -265,7 +264,7 @@ impl Header {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         put_u64(&mut bytes, TABLE_MAGIC);
         put_u32(&mut bytes, TABLE_VERSION);
-        put_u32(&mut bytes, KEYSPACE);
+        put_u32(&mut bytes, self.keyspace);
         put_u64(&mut bytes, self.table_id);
         let crc = Checksum::new().with(&bytes).masked();
         put_u32(&mut bytes, crc);
@@ -287,11 +286,7 @@ impl Header {
             return Err(damaged("header checksum does not hold"));
         }
         check_version(version, path)?;
-        if keyspace != KEYSPACE {
-            let what = format!("keyspace {keyspace}; this siftdb knows none but {KEYSPACE}");
-            return Err(Error::UnsupportedFormat { path: path.to_path_buf(), what });
-        }
-        Ok(Header { table_id: get_u64(bytes, 16).unwrap_or_default() })
+        Ok(Header { table_id: get_u64(bytes, 16).unwrap_or_default(), keyspace })
     }
 }
 
@@ -436,7 +431,7 @@ mod tests {
 
     #[test]
     fn every_header_byte_is_checked() {
-        let header = Header { table_id: 0x0123_4567_89ab_cdef };
+        let header = Header { table_id: 0x0123_4567_89ab_cdef, keyspace: 0x0102_0304 };
         let bytes: [u8; HEADER_BYTES] = header.encode().try_into().unwrap();
         let decode = |bytes: &[u8; HEADER_BYTES]| Header::decode(bytes, Path::new("/1.sst"));
         assert_eq!(decode(&bytes).unwrap(), header);
@@ -445,14 +440,12 @@ mod tests {
             flipped[i] ^= 0x40;
             assert!(decode(&flipped).is_err_and(|error| error.is_corruption()), "byte {i}");
         }
-        // Version and keyspace are believed if the checksum holds for them.
-        for at in [8, 12] {
-            let mut newer = bytes;
-            newer[at] += 1;
-            let crc = Checksum::new().with(&newer[..24]).masked().to_le_bytes();
-            newer[24..].copy_from_slice(&crc);
-            assert!(matches!(decode(&newer), Err(Error::UnsupportedFormat { .. })));
-        }
+        // A version is believed if the checksum holds for it.
+        let mut newer = bytes;
+        newer[8] += 1;
+        let crc = Checksum::new().with(&newer[..24]).masked().to_le_bytes();
+        newer[24..].copy_from_slice(&crc);
+        assert!(matches!(decode(&newer), Err(Error::UnsupportedFormat { .. })));
     }
 
     #[test]

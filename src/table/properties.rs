@@ -7,7 +7,8 @@
 
 use crate::base::coding::{get_varint, put_varint};
 use crate::base::key::{
-    SEQUENCE_MAX, SequenceNumber, ValueKind, split_internal_key, unpack_trailer,
+    KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind, check_keyspace_name,
+    split_internal_key, unpack_trailer,
 };
 use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
 use crate::filter::encoding::Encoding;
@@ -19,6 +20,8 @@ use crate::table::format::Compression;
 /// The properties of one table. Sizes of blocks are as stored, trailers included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Properties {
+    /// The keyspace that the table is of. A repair without a manifest goes by it.
+    pub keyspace: KeyspaceLabel,
     /// Entries, tombstones included.
     pub entries: u64,
     /// Entries that delete their key.
@@ -107,6 +110,7 @@ const ENCODING: &str = "filter_encoding";
 /// A reference to a property: one list of them serves reading and writing.
 enum Field<'p> {
     Number(&'p mut u64),
+    Keyspace(&'p mut KeyspaceId),
     Flag(&'p mut bool),
     Text(&'p mut String),
     /// Not written when empty, and may be missing.
@@ -150,7 +154,7 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 24] {
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 26] {
         use Field::{Bytes, Flag, Number, OptionalText, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
@@ -166,6 +170,8 @@ impl Properties {
             ("filter_policy", Text(&mut self.filter_policy)),
             ("index_bytes", Number(&mut self.index_bytes)),
             ("index_key_is_user_key", Flag(&mut self.index_key_is_user_key)),
+            ("keyspace", Field::Keyspace(&mut self.keyspace.id)),
+            ("keyspace_name", Text(&mut self.keyspace.name)),
             ("largest_key", Bytes(&mut self.largest_key)),
             ("largest_sequence", Number(&mut self.largest_sequence)),
             ("prefix_extractor", OptionalText(&mut self.prefix_extractor)),
@@ -193,6 +199,7 @@ impl Properties {
             let mut value = Vec::new();
             match field {
                 Field::Number(number) => put_varint(&mut value, *number),
+                Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
                 Field::Flag(flag) => value.push(u8::from(*flag)),
                 Field::OptionalText(text) if text.is_empty() => continue,
                 Field::Text(text) | Field::OptionalText(text) => {
@@ -229,6 +236,9 @@ impl Properties {
         if properties.filter_encoding.is_empty() && !properties.filter_policy.is_empty() {
             properties.filter_encoding = encoding_by_name(&properties.filter_policy).to_string();
         }
+        if let Err(why) = check_keyspace_name(&properties.keyspace.name) {
+            return Err(format!("keyspace {}: {why}", properties.keyspace.id));
+        }
         let ends = [&properties.smallest_key, &properties.largest_key];
         if ends.iter().any(|key| split_internal_key(key).is_none()) {
             return Err("smallest or largest key shorter than its trailer".into());
@@ -247,12 +257,14 @@ fn encoding_by_name(policy: &str) -> &'static str {
     built_in.filter(named).map(|encoding| encoding.label()).next().unwrap_or("custom")
 }
 
+fn read_number(value: &[u8]) -> Option<u64> {
+    get_varint(value).filter(|(_, used)| *used == value.len()).map(|(number, _)| number)
+}
+
 fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
     match field {
-        Field::Number(number) => {
-            let (read, used) = get_varint(value)?;
-            *number = (used == value.len()).then_some(read)?;
-        }
+        Field::Number(number) => *number = read_number(value)?,
+        Field::Keyspace(id) => *id = KeyspaceId::try_from(read_number(value)?).ok()?,
         Field::Flag(flag) => {
             *flag = match value {
                 [0] => false,
@@ -282,6 +294,7 @@ mod tests {
 
     fn sample() -> Properties {
         Properties {
+            keyspace: KeyspaceLabel { id: 70_000, name: "users".into() },
             entries: 300,
             tombstones: 3,
             data_blocks: 7,
@@ -342,6 +355,12 @@ mod tests {
         }
         assert_eq!(decode(with_unknown.finish().to_vec()), Ok(sample()));
         assert!(decode(without_entries.finish().to_vec()).is_err());
+        let long = "k".repeat(256);
+        for name in ["", "line\nbreak", &long] {
+            let keyspace = KeyspaceLabel { id: 7, name: name.into() };
+            let error = decode(Properties { keyspace, ..sample() }.encode()).unwrap_err();
+            assert!(error.contains("keyspace 7"), "{name:?}: {error}");
+        }
         assert!(decode(malformed.finish().to_vec()).unwrap_err().contains("entries"));
         assert!(copy.fields().is_sorted_by(|a, b| a.0 < b.0));
     }

@@ -11,7 +11,7 @@
 //! never "absent". `iter` iterates over a table, `verify` checks all of it.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{Lookup, LookupKey};
+use crate::base::key::{KeyspaceId, Lookup, LookupKey};
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
@@ -54,6 +54,8 @@ pub(crate) struct Expect {
     pub table_id: Option<u64>,
     /// The file's length.
     pub bytes: Option<u64>,
+    /// The keyspace that the table is of.
+    pub keyspace: Option<KeyspaceId>,
 }
 
 /// The settings of one lookup in a table.
@@ -97,6 +99,12 @@ impl Table {
         let file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
         let metaindex = read_metaindex(&file, footer.metaindex)?;
         let properties = read_properties(&file, &metaindex)?;
+        let found = &properties.keyspace;
+        if let Some(expected) = expect.keyspace.filter(|&expected| expected != found.id) {
+            let (id, name) = (found.id, &found.name);
+            let what = format!("a table of keyspace {id} ({name:?}), the manifest says {expected}");
+            return Err(file.corruption(0, what));
+        }
         let file = file.with_index_keys(properties.index_key_is_user_key);
 
         let mut io = TableIo::default();

@@ -13,7 +13,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
-    SequenceNumber, compare_internal, split_internal_key, unpack_trailer, user_key,
+    KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
+    unpack_trailer, user_key,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -51,6 +52,12 @@ pub(crate) struct Expected {
 /// What was found in a damaged table.
 #[derive(Clone, Debug)]
 pub(crate) struct Salvaged {
+    /// Its id.
+    pub table_id: u64,
+    /// The keyspace that it is of, by its properties or else by its header, if one can be read.
+    pub keyspace: Option<KeyspaceId>,
+    /// The name of that keyspace, by its properties.
+    pub keyspace_name: Option<String>,
     /// Entries that were kept.
     pub entries: u64,
     /// How many it should have, if that is known.
@@ -87,7 +94,7 @@ pub(crate) fn salvage(
     let pool = FilePool::new(Arc::clone(env), 1);
     let handle = FileHandle::new(&pool, path.to_path_buf());
     let bytes = handle.len()?;
-    let table_id = find_id(&handle, bytes, expected.table_id)?;
+    let (table_id, in_header) = find_id(&handle, bytes, expected.table_id)?;
     // As if a footer followed the end of the file, which may have lost its own.
     let with_footer = bytes.saturating_add(FOOTER_BYTES as u64);
     let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0));
@@ -98,6 +105,8 @@ pub(crate) fn salvage(
         keep,
         last_key: Vec::new(),
         entries: 0,
+        in_header,
+        in_properties: None,
         data_ended: false,
         losses: Vec::new(),
     };
@@ -105,35 +114,38 @@ pub(crate) fn salvage(
     Ok(rescue.finish())
 }
 
-/// The id of the table at `path` by its header, else by its footer; `None` if both are damaged.
+/// What is left of the table at `path`; `None` if neither header nor footer says which table it is.
 ///
 /// # Errors
 /// `UnsupportedFormat`; `Io` if the file cannot be opened.
-pub(crate) fn table_id_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<u64>> {
-    let pool = FilePool::new(Arc::clone(env), 1);
-    let handle = FileHandle::new(&pool, path.to_path_buf());
-    match find_id(&handle, handle.len()?, None) {
-        Ok(table_id) => Ok(Some(table_id)),
+pub(crate) fn remains_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<Salvaged>> {
+    let any = Expected { table_id: None, sequences: 0..=SEQUENCE_MAX, entries: None };
+    match salvage(env, path, &any, &mut |_, _| Ok(())) {
+        Ok(found) => Ok(Some(found)),
         Err(Error::Corruption { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The id that the table's blocks are tied to.
-fn find_id(handle: &FileHandle, bytes: u64, expected: Option<u64>) -> Result<u64> {
+/// The id that the table's blocks are tied to, and the keyspace if the header is sound.
+fn find_id(
+    handle: &FileHandle,
+    bytes: u64,
+    expected: Option<u64>,
+) -> Result<(u64, Option<KeyspaceId>)> {
     let path = handle.path();
     let mut header = [0; HEADER_BYTES];
     let read = handle.read_exact_at(0, &mut header);
     let damage = match (read.and_then(|()| Header::decode(&header, path)), expected) {
-        (Ok(Header { table_id }), Some(expected)) if table_id != expected => {
+        (Ok(Header { table_id, .. }), Some(expected)) if table_id != expected => {
             let what = format!("table id {table_id:016x}, the manifest says {expected:016x}");
             return Err(Error::corruption(path, 0, what));
         }
-        (Ok(Header { table_id }), _) => return Ok(table_id),
+        (Ok(Header { table_id, keyspace }), _) => return Ok((table_id, Some(keyspace))),
         (Err(error), _) => unreadable(error)?,
     };
     let table_id = expected.map_or_else(|| id_in_footer(handle, bytes), |id| Ok(Some(id)))?;
-    table_id.ok_or_else(|| {
+    table_id.map(|table_id| (table_id, None)).ok_or_else(|| {
         let damage = match damage {
             Error::Corruption { what, .. } => what,
             other => other.to_string(),
@@ -177,6 +189,10 @@ struct Rescue<'a> {
     /// The last key that was kept.
     last_key: Vec<u8>,
     entries: u64,
+    /// The keyspace, as the header says.
+    in_header: Option<KeyspaceId>,
+    /// The keyspace, as the properties say.
+    in_properties: Option<KeyspaceLabel>,
     /// True after the first block that is no data block: all data blocks come before.
     data_ended: bool,
     losses: Vec<Loss>,
@@ -297,15 +313,17 @@ impl Rescue<'_> {
         Ok(block)
     }
 
-    /// Takes the expected number of entries from sound properties.
+    /// Takes the expected number of entries and the keyspace from sound properties.
     fn properties(&mut self, handle: BlockHandle) -> Result<()> {
         let read = self.file.read_meta(handle, BlockKind::Properties);
         let properties = match read {
             Ok(block) => Properties::decode(&block).ok(),
             Err(error) => unreadable(error).map(|_| None)?,
         };
-        let entries = properties.map(|properties| properties.entries);
-        self.expected.entries = self.expected.entries.or(entries);
+        if let Some(properties) = properties {
+            self.expected.entries.get_or_insert(properties.entries);
+            self.in_properties = Some(properties.keyspace);
+        }
         Ok(())
     }
 
@@ -347,6 +365,14 @@ impl Rescue<'_> {
             self.lose(self.file.corruption(self.bytes, what), true);
         }
         let lost = self.losses.into_iter().map(|loss| loss.block).collect();
-        Salvaged { entries: self.entries, expected_entries, lost }
+        let in_properties = self.in_properties;
+        Salvaged {
+            table_id: self.file.table_id(),
+            keyspace: in_properties.as_ref().map(|label| label.id).or(self.in_header),
+            keyspace_name: in_properties.map(|label| label.name),
+            entries: self.entries,
+            expected_entries,
+            lost,
+        }
     }
 }

@@ -247,7 +247,7 @@ fn rescue_needs_a_known_table_id() {
 
 /// A file of data blocks with these contents, one after the other, under valid checksums.
 fn forged(blocks: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = Header { table_id: TABLE_ID }.encode();
+    let mut bytes = Header { table_id: TABLE_ID, keyspace: 0 }.encode();
     for contents in blocks {
         let offset = bytes.len() as u64 + 8;
         let identity = BlockIdentity { table_id: TABLE_ID, offset, kind: BlockKind::Data };

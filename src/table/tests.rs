@@ -6,7 +6,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
-    Lookup, LookupKey, SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key,
+    KeyspaceLabel, Lookup, LookupKey, SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key,
     put_key_with_trailer, split_internal_key, unpack_trailer, user_key,
 };
 use crate::base::sync::Arc;
@@ -41,6 +41,7 @@ const READ: TableReadOptions =
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
+        keyspace: KeyspaceLabel::default(),
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
@@ -81,6 +82,7 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
     let all = filters();
     (sizes, 1usize..18, any::<bool>(), any::<bool>(), 0..all.len()).prop_map(
         move |(block_bytes, restart_interval, hash_index, snappy, filter)| TableOptions {
+            keyspace: KeyspaceLabel::default(),
             block_bytes,
             restart_interval,
             hash_index,
@@ -380,7 +382,8 @@ fn each_flipped_byte_is_noticed_or_harmless() {
 fn opening_notices_cut_and_extended_tables() {
     let entries = small_entries();
     let bytes = bytes_of(&options(filters().remove(4)), &entries);
-    let expect = Expect { table_id: Some(TABLE_ID), bytes: Some(bytes.len() as u64) };
+    let bytes_len = Some(bytes.len() as u64);
+    let expect = Expect { table_id: Some(TABLE_ID), bytes: bytes_len, keyspace: Some(0) };
     open(&bytes, expect, true).unwrap();
     for cut in 0..bytes.len() {
         for expect in [expect, Expect::default()] {
@@ -393,6 +396,9 @@ fn opening_notices_cut_and_extended_tables() {
     assert!(open(&longer, Expect::default(), true).unwrap_err().is_corruption());
     let other = Expect { table_id: Some(1), ..Expect::default() };
     assert!(open(&bytes, other, true).unwrap_err().to_string().contains("table id"));
+    let other = Expect { keyspace: Some(1), ..Expect::default() };
+    let error = open(&bytes, other, true).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("keyspace 0"), "{error}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Table {
             filter_probes: 0,
             io: TableIo::default(),
         };
-        self.file().check_header()?;
+        self.file().check_header(self.properties().keyspace.id)?;
         let mut position = HEADER_BYTES as u64;
         for (i, handle) in index.handles().enumerate() {
             position = self.check_position(position, handle, BlockKind::Data)?;

@@ -27,16 +27,16 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    /// Begins a new `file` with the header. It is written `write_bytes` at a time; `path` is for
+    /// Begins a new `file` with `header`. It is written `write_bytes` at a time; `path` is for
     /// errors.
     pub(crate) fn new(
         file: Box<dyn WritableFile>,
         path: PathBuf,
-        table_id: u64,
+        header: Header,
         write_bytes: usize,
     ) -> Self {
         let write_bytes = write_bytes.max(1);
-        let buffer = Header { table_id }.encode();
+        let (table_id, buffer) = (header.table_id, header.encode());
         TableWriter { file, path, table_id, buffer, write_bytes, written: 0 }
     }
 
@@ -119,7 +119,9 @@ mod tests {
     fn block_handles_locate_blocks_of_every_size() {
         let env = MemEnv::with_log();
         let path = Path::new("/1.sst");
-        let mut writer = TableWriter::new(env.create_new(path).unwrap(), path.into(), 7, 1 << 20);
+        let header = Header { table_id: 7, keyspace: 3 };
+        let mut writer =
+            TableWriter::new(env.create_new(path).unwrap(), path.into(), header, 1 << 20);
         let sizes = [0, 1, 100_000, 948_565, 1_048_571, 1_048_576, 1_048_577, 2_600_000, 3];
         let blocks: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![size as u8; size]).collect();
         let before = env.log_len();
@@ -131,8 +133,7 @@ mod tests {
         writer.finish().unwrap();
         let bytes = env.read_file(path).unwrap();
         assert_eq!(bytes.len() as u64, writer.position());
-        let header = Header::decode(bytes.first_chunk().unwrap(), path).unwrap();
-        assert_eq!(header, Header { table_id: 7 });
+        assert_eq!(Header::decode(bytes.first_chunk().unwrap(), path).unwrap(), header);
         let mut end = HEADER_BYTES as u64;
         for (block, handle) in blocks.iter().zip(handles) {
             let BlockHandle { offset, size } = handle;

@@ -25,7 +25,7 @@ use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::table::reader::Table;
+use crate::table::reader::{Expect, Table};
 
 /// The order of keys, by the name that manifests carry.
 pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
@@ -312,10 +312,10 @@ impl VersionEdit {
 impl FileMeta {
     /// The description of `table`, in file `number`.
     #[must_use]
-    pub(crate) fn of_table(keyspace: KeyspaceId, number: u64, table: &Table) -> Self {
+    pub(crate) fn of_table(number: u64, table: &Table) -> Self {
         let properties = table.properties();
         FileMeta {
-            keyspace,
+            keyspace: properties.keyspace.id,
             number,
             table_id: table.table_id(),
             bytes: table.file().bytes(),
@@ -325,6 +325,16 @@ impl FileMeta {
             garbage: properties.tombstones,
             smallest_sequence: properties.smallest_sequence,
             largest_sequence: properties.largest_sequence,
+        }
+    }
+
+    /// What its file must be.
+    #[must_use]
+    pub(crate) fn expect(&self) -> Expect {
+        Expect {
+            table_id: Some(self.table_id),
+            bytes: Some(self.bytes),
+            keyspace: Some(self.keyspace),
         }
     }
 

@@ -217,7 +217,7 @@ impl InternalIterator for LevelIter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
     use crate::cache::cache::Cache;
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
@@ -250,6 +250,7 @@ mod tests {
             pinning: FilterPinning::default(),
         };
         let options = TableOptions {
+            keyspace: KeyspaceLabel::default(),
             block_bytes: 64,
             restart_interval: 2,
             hash_index: false,
@@ -271,8 +272,11 @@ mod tests {
                 builder.add(&key(number), &number.to_le_bytes()).unwrap();
             }
             let summary = builder.finish().unwrap();
-            let table =
-                Table::open(&context, path, Expect { table_id: Some(table_id), bytes: None });
+            let table = Table::open(
+                &context,
+                path,
+                Expect { table_id: Some(table_id), ..Expect::default() },
+            );
             let meta = FileMeta {
                 keyspace: 0,
                 number: number as u64,

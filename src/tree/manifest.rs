@@ -28,7 +28,7 @@ use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::tree::edit::{COMPARATOR, FileMeta, KeyspaceMeta, VersionEdit};
 use crate::tree::overlap::{order_conflicts, search_order};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::iter;
 use std::path::Path;
@@ -82,10 +82,15 @@ impl ManifestState {
 
     /// All tables of all keyspaces, with their levels.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &FileMeta)> + Clone {
-        self.keyspaces.values().flat_map(|keyspace| {
-            let levels = keyspace.levels.iter().enumerate();
-            levels.flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta)))
-        })
+        self.keyspaces.values().flat_map(KeyspaceTables::tables)
+    }
+}
+
+impl KeyspaceTables {
+    /// All tables, with their levels.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &FileMeta)> + Clone {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, metas)| metas.iter().map(move |meta| (level, meta)))
     }
 }
 
@@ -253,8 +258,8 @@ pub(crate) struct ManifestRemains {
     pub next_file_number: u64,
     /// The highest last sequence in its edits.
     pub last_sequence: SequenceNumber,
-    /// The id of every table that an edit adds.
-    pub mentioned: HashSet<u64>,
+    /// The id of every table that an edit adds, with its keyspace.
+    pub mentioned: BTreeMap<u64, KeyspaceId>,
     /// The tables that its edits add and that no readable edit removes.
     pub named: Vec<FileMeta>,
     /// The identity that the last edit with one gives.
@@ -263,6 +268,11 @@ pub(crate) struct ManifestRemains {
     pub next_keyspace: u64,
     /// The keyspaces that edits create and none of those that can be read drops.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceMeta>,
+    /// The keyspaces that an edit drops.
+    pub dropped: BTreeSet<KeyspaceId>,
+    /// Every keyspace below this number that is not in `keyspaces` was dropped, because the
+    /// snapshot does not name it; 0 if the snapshot cannot be read.
+    pub known_below: u64,
 }
 
 /// Reads what is left of the manifest at `path` with `number` in its name; a newer format version
@@ -289,16 +299,20 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
         for file in &edit.deleted {
             named.remove(&file.number);
         }
+        if edit.comparator.is_some() {
+            found.known_below = edit.next_keyspace.unwrap_or(0);
+        }
         found.keyspaces.extend(edit.created.into_iter().map(|meta| (meta.id, meta)));
         for (id, settings) in edit.settings {
             found.keyspaces.entry(id).and_modify(|meta| meta.settings = settings);
         }
         for id in edit.dropped {
             found.keyspaces.remove(&id);
+            found.dropped.insert(id);
             named.retain(|_, meta: &mut FileMeta| meta.keyspace != id);
         }
         for (_, meta) in edit.added {
-            found.mentioned.insert(meta.table_id);
+            found.mentioned.insert(meta.table_id, meta.keyspace);
             named.insert(meta.number, meta);
         }
     })?;

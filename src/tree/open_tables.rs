@@ -10,7 +10,7 @@ use crate::base::filename::FileName;
 use crate::base::sync::plain::Mutex;
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
 use crate::table::filter::layout::FilterPinning;
-use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::reader::{Table, TableContext};
 use crate::tree::edit::FileMeta;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(crate) fn open_table(
     pinning: FilterPinning,
 ) -> Result<Arc<Table>> {
     let path = FileName::Table(meta.number).path(directory);
-    let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+    let expect = meta.expect();
     let context = TableContext { pinning, ..context.clone() };
     match Table::open(&context, &path, expect) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {

@@ -107,7 +107,7 @@ fn repair_exits_with_5_after_a_loss() {
         ("a table extended", &table, longer(&table), 0),
         ("a table missing", &table, None, 5),
         ("a table replaced by a log", &table, Some(bytes(&log)), 5),
-        ("a log flipped", &log, flipped(&log, 50), 5),
+        ("a log flipped", &log, flipped(&log, 80), 5),
         ("a log cut", &log, cut(&log), 5),
         ("a log extended", &log, longer(&log), 0),
         ("a log missing", &log, None, 5),

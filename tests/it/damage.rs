@@ -6,21 +6,32 @@
 //! nothing older than the newest version that every copy of its file still holds. Where it does not
 //! show the newest version of all, the report must name the loss.
 //!
+//! Databases have one to four keyspaces, of which one may be dropped. Each keeps its number and its
+//! name, and a dropped one stays dropped, as long as a manifest says so.
+//!
 //! A loss cannot be named if nothing left mentions it: the newest log of a database that was not
 //! closed, and missing files if the manifest is damaged too.
 
 use crate::support::data::key;
-use crate::support::reads::all_reads;
+use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, copy_of, files, name, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::inspect::{self, DumpOptions};
-use siftdb::{Db, Options, Recovery, RepairReport, WriteBatch};
+use siftdb::{Db, LostEntries, Options, Recovery, RepairReport, WriteBatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+
+/// The keyspaces by number. Each database has the first one, two or three. `GONE` may be dropped in
+/// the course of its history.
+const NAMES: [&str; 4] = ["default", "a", "b", "gone"];
+const GONE: usize = 3;
+
+/// The number of a keyspace, and a key in it.
+type Key = (usize, Vec<u8>);
 
 /// By path: what is in a file.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -35,8 +46,12 @@ struct Piece {
 struct Store {
     image: Files,
     closed: bool,
-    /// What each sequence wrote; `None` is a deletion.
-    written: BTreeMap<u64, Option<Vec<u8>>>,
+    /// The keyspace of each sequence, and what it wrote; `None` is a deletion.
+    written: BTreeMap<u64, (usize, Option<Vec<u8>>)>,
+    /// By keyspace: the last sequence that is in tables. Logs may have the entries too.
+    flushed: [u64; NAMES.len()],
+    /// `GONE` was dropped.
+    dropped: bool,
     /// By table or log.
     pieces: BTreeMap<PathBuf, Vec<Piece>>,
     keys: Vec<Vec<u8>>,
@@ -106,20 +121,40 @@ fn store(rng: &mut Rng) -> Store {
     let mut db = open(&env, &options()).unwrap();
     let keys: Vec<Vec<u8>> = (0..20 + rng.below(120)).map(key).collect();
     let mut written = BTreeMap::new();
+    let mut flushed = [0; NAMES.len()];
+    let mut numbers: Vec<usize> = (0..1 + rng.below(NAMES.len())).collect();
+    numbers.iter().for_each(|number| drop(db.keyspace(NAMES[*number]).unwrap()));
+    let mut dropped = false;
     let rounds = 2 + rng.below(5);
     for round in 0..rounds {
-        write(&db, &keys, &mut written, rng);
+        write(&db, &keys, &numbers, &mut written, rng);
+        if rng.chance(30) && numbers.contains(&GONE) {
+            db.drop_keyspace(NAMES[GONE]).unwrap();
+            numbers.pop();
+            dropped = true;
+        }
+        let last = written.len() as u64;
         match rng.below(6) {
             _ if round == rounds - 1 && rng.chance(60) => {}
-            0 => db.compact_range(..).unwrap(),
-            1 => db.compact_range(rng.pick(&keys).clone()..).unwrap(),
+            kind @ 0..2 => {
+                let number = *rng.pick(&numbers);
+                let keyspace = db.keyspace(NAMES[number]).unwrap();
+                match kind {
+                    0 => keyspace.compact_range(..).unwrap(),
+                    _ => keyspace.compact_range(rng.pick(&keys).clone()..).unwrap(),
+                }
+                flushed[number] = last;
+            }
             2 => {
                 db.close().unwrap();
                 drop(db);
                 db = open(&env, &options()).unwrap();
             }
             3 => {}
-            _ => db.flush().unwrap(),
+            _ => {
+                db.flush().unwrap();
+                flushed = [last; NAMES.len()];
+            }
         }
     }
     db.sync().unwrap();
@@ -135,10 +170,17 @@ fn store(rng: &mut Rng) -> Store {
     image.retain(|path, _| needed.contains(path));
     let data = image.keys().filter(|path| is(path, ".sst") || is(path, ".wal"));
     let pieces = data.map(|path| (path.clone(), pieces_of(&env, path))).collect();
-    Store { image, closed, written, pieces, keys }
+    Store { image, closed, written, flushed, dropped, pieces, keys }
 }
 
-fn write(db: &Db, keys: &[Vec<u8>], written: &mut BTreeMap<u64, Option<Vec<u8>>>, rng: &mut Rng) {
+fn write(
+    db: &Db,
+    keys: &[Vec<u8>],
+    numbers: &[usize],
+    written: &mut BTreeMap<u64, (usize, Option<Vec<u8>>)>,
+    rng: &mut Rng,
+) {
+    let keyspaces: Vec<_> = numbers.iter().map(|n| db.keyspace(NAMES[*n]).unwrap()).collect();
     for _ in 0..1 + rng.below(keys.len()) {
         let mut batch = WriteBatch::new();
         for _ in 0..1 + rng.below(3) {
@@ -149,11 +191,13 @@ fn write(db: &Db, keys: &[Vec<u8>], written: &mut BTreeMap<u64, Option<Vec<u8>>>
                 value.resize(value.len() + rng.below(150), b'v');
                 value
             });
+            let place = rng.below(numbers.len());
+            let mut batch = batch.in_keyspace(&keyspaces[place]);
             match &value {
                 Some(value) => batch.put(key, value),
                 None => batch.delete(key),
             };
-            written.insert(sequence, value);
+            written.insert(sequence, (numbers[place], value));
         }
         db.write(batch).unwrap();
     }
@@ -170,6 +214,11 @@ struct Damaged {
 const KINDS: usize = 11;
 
 impl Damaged {
+    fn has_whole_manifest(&self) -> bool {
+        let mut manifests = self.copies.iter().filter(|(_, (of, _))| is(of, "MANIFEST"));
+        manifests.any(|(at, (_, touched))| is(at, "MANIFEST") && touched.is_empty())
+    }
+
     fn touch(&mut self, path: &Path, bytes: Range<usize>) {
         if let Some((_, touched)) = self.copies.get_mut(path) {
             touched.push(bytes);
@@ -301,11 +350,19 @@ fn meets(touched: &[Range<usize>], bytes: &Range<usize>) -> bool {
 struct Oracle<'a> {
     store: &'a Store,
     damaged: &'a Damaged,
-    all: BTreeMap<&'a [u8], BTreeMap<u64, &'a Path>>,
-    survived: BTreeMap<&'a [u8], u64>,
+    all: BTreeMap<Key, BTreeMap<u64, &'a Path>>,
+    survived: BTreeMap<Key, u64>,
 }
 
 const PAGE: usize = 32 << 10;
+
+/// The header of a table. It and the properties, after the data, say which keyspace the table is of.
+const HEADER: Range<usize> = 0..28;
+
+fn touches_end(touched: &[Range<usize>], pieces: &[Piece]) -> bool {
+    let data_end = pieces.iter().map(|piece| piece.bytes.end).max().unwrap_or(0);
+    meets(touched, &(data_end..usize::MAX))
+}
 
 impl<'a> Oracle<'a> {
     fn new(store: &'a Store, damaged: &'a Damaged) -> Self {
@@ -315,8 +372,16 @@ impl<'a> Oracle<'a> {
             for piece in pieces {
                 let survives = oracle.survives(path, piece);
                 for (key, sequence) in &piece.entries {
-                    oracle.all.entry(key).or_default().insert(*sequence, path);
-                    if survives {
+                    let number = store.written[sequence].0;
+                    let key = (number, key.clone());
+                    // With a manifest, the table counts and not the copy in a log.
+                    let is_copy = is(path, ".wal") && *sequence <= store.flushed[number];
+                    let versions = oracle.all.entry(key.clone()).or_default();
+                    match is_copy {
+                        true => drop(versions.entry(*sequence).or_insert(path)),
+                        false => drop(versions.insert(*sequence, path)),
+                    }
+                    if survives && !is_copy {
                         let last = oracle.survived.entry(key).or_default();
                         *last = (*last).max(*sequence);
                     }
@@ -328,12 +393,15 @@ impl<'a> Oracle<'a> {
 
     /// True if every copy of the file has the piece.
     fn survives(&self, path: &Path, piece: &Piece) -> bool {
+        let pieces = &self.store.pieces[path];
         let mut copies = self.damaged.copies.iter().filter(|(_, (of, _))| of == path).peekable();
         if is(path, ".sst") {
             // A table is read only under the name of a table.
             return copies.peek().is_some()
-                && copies
-                    .all(|(at, (_, touched))| is(at, ".sst") && !meets(touched, &piece.bytes));
+                && copies.all(|(at, (_, touched))| {
+                    let is_told = !meets(touched, &HEADER) || !touches_end(touched, pieces);
+                    is(at, ".sst") && is_told && !meets(touched, &piece.bytes)
+                });
         }
         // A log is read only under its own number. A damaged length hides the rest of its page.
         let Some((of, touched)) = self.damaged.copies.get(path) else { return false };
@@ -353,30 +421,29 @@ impl<'a> Oracle<'a> {
             return true;
         }
         let is_there = self.damaged.copies.get(path).is_some_and(|(of, _)| of == path);
-        let manifests = self.damaged.copies.iter().filter(|(_, (of, _))| is(of, "MANIFEST"));
-        let manifest_is_whole =
-            manifests.clone().any(|(at, (_, touched))| is(at, "MANIFEST") && touched.is_empty());
         // Later logs mention earlier ones too, but their first records may be gone.
-        !manifest_is_whole && (!is_there || is(path, ".wal"))
+        !self.damaged.has_whole_manifest() && (!is_there || is(path, ".wal"))
     }
 
     /// Compares what a store shows with what must survive; `named` says whether the report names a
     /// loss.
     fn check(
         &self,
-        found: &BTreeMap<Vec<u8>, Vec<u8>>,
-        named: &dyn Fn(&[u8], u64, &Path) -> bool,
+        found: &BTreeMap<Key, Vec<u8>>,
+        named: &dyn Fn(&Key, u64, &Path) -> bool,
         what: &str,
     ) {
-        for key in &self.store.keys {
+        let numbers = 0..if self.store.dropped { GONE } else { NAMES.len() };
+        let all = numbers.flat_map(|n| self.store.keys.iter().map(move |key| (n, key.clone())));
+        for key in &all.collect::<Vec<Key>>() {
             let shown = found.get(key);
-            let place = format!("{what}: key {}", key.escape_ascii());
-            let Some(versions) = self.all.get(&key[..]) else {
+            let place = format!("{what}: key {} of {}", key.1.escape_ascii(), NAMES[key.0]);
+            let Some(versions) = self.all.get(key) else {
                 assert!(shown.is_none(), "{place}: a value out of thin air");
                 continue;
             };
-            let least = self.survived.get(&key[..]).copied().unwrap_or(0);
-            let value_of = |sequence: &u64| self.store.written[sequence].as_ref();
+            let least = self.survived.get(key).copied().unwrap_or(0);
+            let value_of = |sequence: &u64| self.store.written[sequence].1.as_ref();
             let version = versions.keys().rev().find(|sequence| value_of(sequence) == shown);
             let seen = match (version, shown) {
                 (Some(sequence), _) => *sequence,
@@ -392,7 +459,7 @@ impl<'a> Oracle<'a> {
                 file.display()
             );
         }
-        for key in found.keys() {
+        for (_, key) in found.keys() {
             assert!(self.store.keys.contains(key), "{what}: a key out of thin air");
         }
     }
@@ -401,20 +468,47 @@ impl<'a> Oracle<'a> {
 fn is_named(
     report: &RepairReport,
     damaged: &Damaged,
-    key: &[u8],
+    (number, key): &Key,
     sequence: u64,
     file: &Path,
 ) -> bool {
     let covers = |from: &Option<Vec<u8>>, to: &Option<Vec<u8>>| {
-        from.as_ref().is_none_or(|from| &from[..] <= key)
-            && to.as_ref().is_none_or(|to| key <= &to[..])
+        from.as_ref().is_none_or(|from| from <= key) && to.as_ref().is_none_or(|to| key <= to)
     };
     // The report may use the file's old name or its new one.
     let is_it =
         |path: &Path| path == file || damaged.copies.get(path).is_some_and(|(of, _)| of == file);
-    report.lost.iter().any(|lost| is_it(&lost.path) && covers(&lost.from, &lost.to))
+    let renamed = report.renamed.iter().find(|renamed| renamed.number as usize == *number);
+    let name = renamed.map_or(NAMES[*number], |renamed| &renamed.name);
+    let is_of_it = |keyspace: &Option<String>| keyspace.as_ref().is_none_or(|of| of == name);
+    let lost = |lost: &LostEntries| {
+        is_it(&lost.path) && is_of_it(&lost.keyspace) && covers(&lost.from, &lost.to)
+    };
+    report.lost.iter().any(lost)
         || report.missing.iter().any(|gap| gap.contains(&sequence))
         || (is(file, ".wal") && report.dropped.iter().any(|part| is_it(&part.path)))
+}
+
+/// The contents of all keyspaces. Each has its number and its name, or the report says otherwise.
+fn by_number(
+    db: &Db,
+    env: &MemEnv,
+    store: &Store,
+    report: &RepairReport,
+    what: &str,
+) -> BTreeMap<Key, Vec<u8>> {
+    let current = text_of(env, &home("CURRENT"));
+    let manifest = text_of(env, &home(current.split(' ').next().unwrap()));
+    let mut found = BTreeMap::new();
+    for (name, contents) in all_keyspaces(db, &store.keys, what) {
+        let is_it = |line: &&str| line.ends_with(&format!(" {name:?}"));
+        let line = manifest.lines().rfind(is_it).unwrap_or_else(|| panic!("{what}{manifest}"));
+        let number: usize = line.trim().split(' ').nth(1).unwrap().parse().unwrap();
+        let is_renamed = report.renamed.iter().any(|renamed| renamed.name == name);
+        assert!(NAMES.get(number) == Some(&&name[..]) || is_renamed, "{what}: {number} is {name}");
+        found.extend(contents.into_iter().map(|(key, value)| ((number, key), value)));
+    }
+    found
 }
 
 /// True if some repair was needed.
@@ -431,7 +525,10 @@ fn check(seed: u64) -> bool {
     let recovery = if report.changed { Recovery::Strict } else { Recovery::default() };
     let db = open(&env, &options().recovery(recovery));
     let db = db.unwrap_or_else(|error| panic!("{all}{error}"));
-    let found = all_reads(&db, &store.keys, &all);
+    let found = by_number(&db, &env, &store, &report, &all);
+    if report.manifest_used && store.dropped && damaged.has_whole_manifest() {
+        assert!(!found.keys().any(|(number, _)| *number == GONE), "{all}: dropped, and back");
+    }
     match report.changed {
         true => oracle.check(
             &found,

@@ -20,6 +20,7 @@
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
 //! | `repair` | a repaired database is sound, the newest version wins, nothing is deleted |
+//! | `repair_keyspaces` | the same with several keyspaces: names, numbers, dropped ones, the epoch |
 //! | `foreign` | databases of LevelDB and RocksDB are named and not touched |
 //! | `rescue` | damaged tables are read block by block, sound blocks are kept |
 //! | `damage` | random databases repaired after every kind of damage |
@@ -84,6 +85,7 @@ mod read_only;
 mod recovery;
 mod regressions;
 mod repair;
+mod repair_keyspaces;
 mod rescue;
 mod resources;
 mod resume;

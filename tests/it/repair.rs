@@ -242,7 +242,7 @@ fn repair_reports_exactly_what_damage_cost() {
             }
         }
     }
-    assert!(with_loss > 50 && whole > 3, "{with_loss}, {whole}");
+    assert!(with_loss > 40 && whole > 3, "{with_loss}, {whole}");
 }
 
 /// A format version counts if the footer's checksum is correct. Then a newer siftdb wrote the table
@@ -376,8 +376,9 @@ fn empty_logs_under_huge_numbers_move_aside() {
 fn logs_with_impossible_sequences_are_repaired() {
     let mut start = Vec::new();
     put_varint(&mut start, 1 << 56);
-    start.extend_from_slice(&[0, 0, 1, 1, 0, 1]);
-    let record = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, b'k', 1, b'v', 2];
+    start.extend_from_slice(&[0, 0, 1, 1, 0, 0]);
+    start.extend_from_slice(&[[0; 16].as_slice(), &[1]].concat());
+    let record = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, b'k', 1, b'v', 2];
     let env = MemEnv::with_log();
     env.create_dir(Path::new(HOME)).unwrap();
     env.write_file(&home("000002.wal"), &record_file(b"siftdbWL", 2, &[start, record]));

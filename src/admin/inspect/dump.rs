@@ -136,7 +136,7 @@ fn kind_of_contents(env: &Arc<dyn Env>, path: &Path) -> Result<Kind> {
 mod tests {
     use super::*;
     use crate::admin::inspect::tables::{layout, verify_table};
-    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
     use crate::env::mem::MemEnv;
     use crate::filter::builder::Construction;
     use crate::filter::encoding::Encoding;
@@ -161,6 +161,7 @@ mod tests {
     fn table(env: &MemEnv, filter: Option<FilterLayout>) -> &'static Path {
         let path = Path::new("/000007.sst");
         let options = TableOptions {
+            keyspace: KeyspaceLabel::default(),
             block_bytes: 256,
             restart_interval: 16,
             hash_index: false,

@@ -8,7 +8,7 @@
 use crate::admin::inspect::dump::dump;
 use crate::admin::inspect::text::DumpOptions;
 use crate::base::filename::FileName;
-use crate::base::key::{ValueKind, put_internal_key};
+use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
 use crate::base::write_batch::WriteBatch;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
@@ -102,6 +102,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
     let env = MemEnv::new();
     let path = TABLE.path(Path::new(DIRECTORY));
     let options = TableOptions {
+        keyspace: KeyspaceLabel::default(),
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,

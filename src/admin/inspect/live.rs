@@ -68,7 +68,8 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
 /// # Errors
 /// As for `verify_table`; a missing table is `Missing`.
 pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option<TableFacts>> {
-    let expect = Expect { table_id: Some(table.table_id), bytes: Some(table.bytes) };
+    let (table_id, bytes) = (Some(table.table_id), Some(table.bytes));
+    let expect = Expect { table_id, bytes, ..Expect::default() };
     match verify_expected(env, &table.path, expect) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
             let directory = table.path.parent().unwrap_or(Path::new(""));

@@ -187,14 +187,14 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         quoted(user_key(&properties.smallest_key)),
         quoted(user_key(&properties.largest_key))
     ))?;
-    let header = match table.file().check_header() {
+    let header = match table.file().check_header(properties.keyspace.id) {
         Ok(()) => "checksum ok".to_string(),
         Err(Error::Corruption { what, .. }) => what,
         Err(error) => return Err(error),
     };
     printer.line(format_args!(
-        "  header      {:>10}..{HEADER_BYTES}  {HEADER_BYTES} B, keyspace 0, {header}",
-        0
+        "  header      {:>10}..{HEADER_BYTES}  {HEADER_BYTES} B, keyspace {} {:?}, {header}",
+        0, properties.keyspace.id, properties.keyspace.name
     ))?;
     printer.line(format_args!(
         "  data        {:>10}..{}  {} blocks, {} B each on average; {} B of keys, {} B of values",

@@ -16,16 +16,29 @@
 use crate::admin::repair::inventory::{Inventory, TableState, part_of};
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
+use crate::base::key::DEFAULT_KEYSPACE;
+use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::env::directory::TRUSTED_NUMBER_MAX;
+use crate::log::record::format::Undecodable;
+use crate::log::record::reader::Step;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
+use crate::log::wal::file::LogFile;
+use crate::log::wal::format::{DatabaseIdentity, WalBody, WalRecord, decode};
 use crate::log::wal::recover::recover;
 use crate::log::wal::salvage::salvage;
-use crate::tree::edit::FileMeta;
-use crate::tree::manifest::{ManifestRemains, ManifestState, read_current, replay_file};
+use crate::options::database::Options;
+use crate::options::keyspace::KeyspaceOptions;
+use crate::tree::edit::{FileMeta, KeyspaceMeta};
+use crate::tree::manifest::{
+    KeyspaceTables, ManifestRemains, ManifestState, read_current, replay_file,
+};
 use std::collections::HashSet;
 use std::path::Path;
+
+/// Bytes of a log that hold its first record, the start.
+const FIRST_RECORD_BYTES: u64 = 4 << 10;
 
 /// The manifest and the logs that the repair uses.
 #[derive(Debug, Default)]
@@ -40,10 +53,15 @@ pub(crate) struct History {
     pub facts: ManifestFacts,
     /// Opening would recover these logs without an error.
     pub logs_are_sound: bool,
-    /// Files that the manifest needs are missing, or the manifest ends before it names any.
+    /// Files or entries of logs that the manifest needs are missing, or the manifest ends before it
+    /// names any.
     pub misses_files: bool,
     /// Numbers of tables that missing edits of the manifest may have named.
     pub newer: Vec<u64>,
+    /// A log has entries of a keyspace that the trusted manifest never gave a number.
+    names_unknown_keyspace: bool,
+    /// The identity of the database, with the highest epoch that any file has.
+    pub database: DatabaseIdentity,
     /// Without a manifest: missing tables that the readable part of a manifest names.
     pub named_and_missing: Vec<FileMeta>,
     /// The parts of CURRENT and of manifests that could not be used.
@@ -86,18 +104,20 @@ impl History {
             match history.trust(env, directory, found, *name, remains) {
                 Ok(()) => {
                     history.by_current = by_current;
+                    history.database = identity(env, directory, found, &history)?;
                     return Ok(history);
                 }
                 Err(error) => history.dropped.push(part_of(error)?),
             }
         }
         history.use_every_file(env, directory, found)?;
+        history.database = identity(env, directory, found, &history)?;
         Ok(history)
     }
 
     /// True if the database needs no repair.
     #[must_use]
-    pub(crate) fn is_sound(&self, found: &Inventory) -> bool {
+    pub(crate) fn is_sound(&self, found: &Inventory, options: &Options) -> bool {
         let Some(state) = self.manifest.as_ref().filter(|_| self.by_current) else { return false };
         let sound = |meta: &FileMeta| {
             let file = found.tables.iter().find(|table| table.number == meta.number);
@@ -109,8 +129,13 @@ impl History {
         // A log with a number that siftdb never assigns would count as newer than every later log,
         // which would be damage in the next session.
         let given = self.logs.iter().all(|log| *log < TRUSTED_NUMBER_MAX);
-        let logs_are_sound = self.logs_are_sound && given;
-        logs_are_sound && self.newer.is_empty() && state.tables().all(|(_, meta)| sound(meta))
+        let logs_are_sound = self.logs_are_sound && given && !self.names_unknown_keyspace;
+        let usable = |tables: &KeyspaceTables| options_of(options, &tables.meta).is_ok();
+        let keyspaces_are_sound = state.keyspaces.values().all(usable);
+        logs_are_sound
+            && keyspaces_are_sound
+            && self.newer.is_empty()
+            && state.tables().all(|(_, meta)| sound(meta))
     }
 
     /// Trusts a manifest and reads the logs that it needs. An error that is damage says why the
@@ -127,21 +152,32 @@ impl History {
         let facts = state.facts;
         let mut logs = found.all_logs();
         logs.retain(|log| *log >= facts.log_number);
-        let logs_are_sound = match recover(env, directory, &logs, &facts, &mut |_, _| Ok(())) {
+        let (mut highest_keyspace, mut lacks_entries) = (0, false);
+        let mut note = |_, batch: &DecodedBatch<'_>| {
+            let named = batch.runs().map(|(keyspace, ..)| u64::from(keyspace)).max();
+            highest_keyspace = named.unwrap_or(0).max(highest_keyspace);
+            Ok(())
+        };
+        let logs_are_sound = match recover(env, directory, &logs, &facts, &mut note) {
             Err(error) if !error.is_corruption() => return Err(error),
             Ok(_) if facts.clean_close.is_none() => true,
             recovered => {
                 // If a log says that the manifest is older or shorter than it was, this fails.
-                let salvaged = salvage(env, directory, &logs, &facts, &mut |_, _| Ok(()))?;
+                let salvaged = salvage(env, directory, &logs, &facts, &mut note)?;
+                lacks_entries = !salvaged.missing.is_empty();
                 // After a clean close, no crash can have torn a log.
                 recovered.is_ok() && salvaged.dropped.is_empty()
             }
         };
-        self.misses_files = misses_files(found, &state, &facts, &logs);
+        // The edit that created the keyspace is missing, so other edits may be too.
+        self.names_unknown_keyspace = highest_keyspace >= state.next_keyspace;
+        // Missing edits may have flushed one keyspace from a log that others still need.
+        let may_be_short = self.names_unknown_keyspace || lacks_entries;
+        self.misses_files = may_be_short || misses_files(found, &state, &facts, &logs);
         if self.misses_files {
             let unknown = found.tables.iter().filter(|table| {
                 table.number > state.facts.number
-                    && table.table_id.is_some_and(|id| !remains.mentioned.contains(&id))
+                    && table.table_id.is_some_and(|id| !remains.mentioned.contains_key(&id))
             });
             self.newer = unknown.map(|table| table.number).collect();
         }
@@ -183,10 +219,41 @@ fn current_of(env: &dyn Env, directory: &Path, found: &Inventory) -> Result<u64>
 /// Whether a manifest that CURRENT does not name can be trusted.
 fn fits(found: &Inventory, manifest: &ManifestRemains, is_newest: bool) -> bool {
     let ids = ids_of(found);
-    let knows = |id: &u64| manifest.mentioned.contains(id);
+    let knows = |id: &u64| manifest.mentioned.contains_key(id);
     // The manifest of another database would mention no table of this one.
     let related = ids.is_empty() || manifest.mentioned.is_empty() || ids.iter().any(knows);
     if is_newest { related } else { ids.iter().all(knows) }
+}
+
+/// The identity of the database, by the trusted manifest, else by the newest one, else by the
+/// newest log. The epoch is the highest that any of its files has. 0 and 0 if no file says it.
+///
+/// # Errors
+/// A log cannot be read.
+fn identity(
+    env: &dyn Env,
+    directory: &Path,
+    found: &Inventory,
+    history: &History,
+) -> Result<DatabaseIdentity> {
+    let trusted = history.manifest.iter().map(|state| state.facts.database);
+    let mut manifests: Vec<&ManifestRemains> = found.manifests.iter().map(|(_, m)| m).collect();
+    manifests.sort_by_key(|manifest| std::cmp::Reverse(manifest.number));
+    let manifests = manifests.into_iter().map(|manifest| manifest.database);
+    let mut seen: Vec<DatabaseIdentity> = trusted.chain(manifests).collect();
+    for &number in found.all_logs().iter().rev() {
+        let log = LogFile::new(directory, number);
+        let Some(mut reader) = log.open(env, FIRST_RECORD_BYTES)? else { continue };
+        if let Step::Record(record) = reader.step()?
+            && let Ok(WalRecord { body: WalBody::Start(start), .. }) = decode(record.payload)
+        {
+            seen.push(start.database);
+        }
+    }
+    let none = DatabaseIdentity::default();
+    let id = seen.iter().find(|database| **database != none).map_or(0, |database| database.id);
+    let epochs = seen.iter().filter(|database| database.id == id).map(|database| database.epoch);
+    Ok(DatabaseIdentity { id, epoch: epochs.max().unwrap_or(0) })
 }
 
 fn ids_of(found: &Inventory) -> HashSet<u64> {
@@ -205,4 +272,19 @@ fn misses_files(
     // Tables come from logs, so a manifest that names neither ends before the first log.
     let knows_nothing = state.facts.log_number == 0 && logs.is_empty();
     misses_table || facts.missing_from(logs).is_some() || knows_nothing
+}
+
+/// The options with the settings that are saved for a keyspace. The error says why these cannot be
+/// used.
+pub(crate) fn options_of(
+    options: &Options,
+    meta: &KeyspaceMeta,
+) -> std::result::Result<Options, Undecodable> {
+    let (policies, prefixes) = (options.custom_policies(), options.custom_prefixes());
+    let saved = KeyspaceOptions::decode(&meta.settings, &policies, &prefixes)?;
+    Ok(match meta.id {
+        // The data settings of a database's options are those of `default`.
+        DEFAULT_KEYSPACE => options.for_keyspace(&options.named().over(&saved)),
+        _ => options.for_keyspace(&saved),
+    })
 }

@@ -7,13 +7,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::env::api::{Env, FileKind};
 use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::log::recovery::DroppedPart;
 use crate::options::database::Options;
-use crate::table::reader::Expect;
-use crate::table::salvage::table_id_of;
+use crate::table::reader::{Expect, Table};
+use crate::table::salvage::remains_of;
 use crate::table::verify::TableCheck;
 use crate::tree::edit::FileMeta;
 use crate::tree::manifest::{ManifestRemains, remains};
@@ -37,6 +37,10 @@ pub(crate) struct TableFound {
     pub number: u64,
     /// The id of its table; `None` if neither header nor footer can be read.
     pub table_id: Option<u64>,
+    /// The keyspace of its table, by its properties or its header.
+    pub keyspace: Option<KeyspaceId>,
+    /// The name of that keyspace, by its properties.
+    pub keyspace_name: Option<String>,
     /// Its state.
     pub state: TableState,
 }
@@ -169,24 +173,39 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
         custom_policies: options.custom_policies(),
         custom_prefixes: options.custom_prefixes(),
     };
-    let (state, table_id) = match check.run(&path, Expect::default(), &mut |_| {}) {
-        Ok((table, _)) => {
-            (TableState::Sound(FileMeta::of_table(0, number, &table)), Some(table.table_id()))
-        }
-        Err(error) => {
-            let error = unreadable(error)?;
-            match check.open(&path, Expect::default()) {
-                Ok(table) => {
-                    let meta = FileMeta::of_table(0, number, &table);
-                    (TableState::Damaged(meta, error), Some(table.table_id()))
-                }
-                Err(error) => {
-                    (TableState::Unusable(unreadable(error)?), table_id_of(&options.env, &path)?)
-                }
-            }
+    let opened = |table: &Table, state: TableState| {
+        let label = table.properties().keyspace.clone();
+        TableFound {
+            number,
+            table_id: Some(table.table_id()),
+            keyspace: Some(label.id),
+            keyspace_name: Some(label.name),
+            state,
         }
     };
-    Ok(TableFound { number, table_id, state })
+    let error = match check.run(&path, Expect::default(), &mut |_| {}) {
+        Ok((table, _)) => {
+            return Ok(opened(&table, TableState::Sound(FileMeta::of_table(number, &table))));
+        }
+        Err(error) => unreadable(error)?,
+    };
+    match check.open(&path, Expect::default()) {
+        Ok(table) => {
+            let meta = FileMeta::of_table(number, &table);
+            Ok(opened(&table, TableState::Damaged(meta, error)))
+        }
+        Err(error) => {
+            let state = TableState::Unusable(unreadable(error)?);
+            let left = remains_of(&options.env, &path)?;
+            Ok(TableFound {
+                number,
+                table_id: left.as_ref().map(|left| left.table_id),
+                keyspace: left.as_ref().and_then(|left| left.keyspace),
+                keyspace_name: left.and_then(|left| left.keyspace_name),
+                state,
+            })
+        }
+    }
 }
 
 /// Returns `error` as damage, or fails with it if it is none. A failed read counts as damage.

@@ -3,8 +3,10 @@
 //! | module | what |
 //! |---|---|
 //! | `run` | `Options::repair`: the steps, and the order in which they become durable |
+//! | `trees` | the tables of each keyspace, by the manifest or by sequence |
 //! | `rebuild` | writes sound tables from damaged ones, from logs and from overlapping tables |
 //! | `history` | chooses the manifest and the logs to use, and finds what is missing |
+//! | `keyspaces` | finds the keyspaces, and which one each table and log entry is of |
 //! | `inventory` | finds manifests, tables and logs, and checks each of them |
 //! | `report` | says what was kept, set aside and lost |
 //!
@@ -22,6 +24,9 @@
 //!   newest version of each key first. All tables go to one sorted level. A table that shares no
 //!   keys with another one stays unchanged.
 //!
+//! Each keyspace is a tree of its own, so all of this is done once for each of them; see
+//! `keyspaces` for the numbers and names.
+//!
 //! Without a manifest, nothing tells obsolete tables and logs from live ones. Their entries take
 //! part too, so a deleted key may come back if its tombstone is gone. If the tombstone still
 //! exists, it wins. A manifest without its last edits still identifies most obsolete files.
@@ -29,9 +34,11 @@
 //! Nothing is removed or replaced before its replacement is durable; see `run`.
 
 pub(crate) mod run;
+pub(crate) mod trees;
 pub(crate) mod rebuild;
+pub(crate) mod keyspaces;
 pub(crate) mod history;
 pub(crate) mod inventory;
 pub(crate) mod report;
 
-pub use report::{LostEntries, RepairReport, SetAside};
+pub use report::{LostEntries, RenamedKeyspace, RepairReport, SetAside};

@@ -5,27 +5,30 @@
 //! stay until the repair ends. If the repair is interrupted, the next one treats them as copies of
 //! the same entries, with the same sequences.
 
+use crate::admin::repair::history::History;
+use crate::admin::repair::keyspaces::Keyspaces;
 use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
-use crate::base::key::{SequenceNumber, compare_internal, user_key};
+use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, compare_internal, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
-use crate::log::wal::consistency::ManifestFacts;
+use crate::log::wal::replay::Apply;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::table::filter::layout::FilterPinning;
-use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::reader::{Table, TableContext};
 use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
-use crate::tree::edit::FileMeta;
+use crate::tree::edit::{FileMeta, KeyspaceMeta};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::runs::SortedRuns;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Writes tables into the directory of a repair.
@@ -34,10 +37,50 @@ pub(crate) struct Rebuild<'a> {
     directory: &'a Path,
     /// The counter of file numbers.
     pub next_file_number: AtomicU64,
-    /// Entries that each level will have, for the size of filters.
-    runs: SortedRuns,
     tables: TableContext,
     never: AtomicBool,
+}
+
+/// The tree that tables are written for.
+pub(crate) struct Target {
+    keyspace: KeyspaceLabel,
+    /// The options with the settings of the keyspace.
+    options: Options,
+    /// Entries that each level will have, for the size of filters.
+    runs: SortedRuns,
+    /// Where entries of logs go, and with a sorted level all entries.
+    pub level: usize,
+}
+
+impl Target {
+    /// `options` have the settings of the keyspace. `levels` has at least the entries that each
+    /// level of the tree will have.
+    #[must_use]
+    pub(crate) fn new(
+        options: Options,
+        keyspace: &KeyspaceMeta,
+        levels: &[Vec<FileMeta>; LEVELS],
+        level: usize,
+    ) -> Self {
+        let shape = levels.each_ref().map(|metas| metas.iter().cloned().map(Arc::new).collect());
+        Target {
+            keyspace: KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() },
+            options,
+            runs: SortedRuns::of(&shape),
+            level,
+        }
+    }
+}
+
+/// The entries of the logs in tables.
+#[derive(Debug, Default)]
+pub(crate) struct TablesOfLogs {
+    /// The tables of all keyspaces; those of one keyspace are oldest first.
+    pub tables: Vec<FileMeta>,
+    /// The first sequence that was read; `None` if there was no entry.
+    pub first_sequence: Option<SequenceNumber>,
+    /// What could be read.
+    pub logs: SalvagedLogs,
 }
 
 /// Tables of one sorted level.
@@ -50,20 +93,13 @@ pub(crate) struct Merged {
 }
 
 impl<'a> Rebuild<'a> {
-    /// `levels` has at least the entries that each level will have.
+    /// `next_file_number` is the first number for new tables.
     #[must_use]
-    pub(crate) fn new(
-        options: &'a Options,
-        directory: &'a Path,
-        next_file_number: u64,
-        levels: &[Vec<FileMeta>; LEVELS],
-    ) -> Self {
-        let shape = levels.each_ref().map(|metas| metas.iter().cloned().map(Arc::new).collect());
+    pub(crate) fn new(options: &'a Options, directory: &'a Path, next_file_number: u64) -> Self {
         Rebuild {
             options,
             directory,
             next_file_number: AtomicU64::new(next_file_number),
-            runs: SortedRuns::of(&shape),
             tables: TableContext {
                 files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
                 cache: Cache::new(options.block_cache_bytes, 1.0),
@@ -75,21 +111,20 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    fn context(&self, level: usize) -> JobContext<'_> {
-        let filter = self.options.table_filter(level, &self.runs);
+    fn context(&self, target: &Target, level: usize) -> JobContext<'_> {
+        let filter = target.options.table_filter(level, &target.runs);
         JobContext {
             env: &self.options.env,
             directory: self.directory,
-            keyspace: 0,
             next_file_number: &self.next_file_number,
-            table_options: self.options.table_options(level, filter),
+            table_options: target.options.table_options(target.keyspace.clone(), level, filter),
             index_bytes_max: INDEX_BYTES_MAX,
             stop: &self.never,
         }
     }
 
     fn open(&self, meta: &FileMeta) -> Result<Table> {
-        let expect = Expect { table_id: Some(meta.table_id), bytes: Some(meta.bytes) };
+        let expect = meta.expect();
         Table::open(&self.tables, &FileName::Table(meta.number).path(self.directory), expect)
     }
 
@@ -101,11 +136,12 @@ impl<'a> Rebuild<'a> {
     /// The new table cannot be written, or the file does not say which table it is.
     pub(crate) fn rescue(
         &self,
+        target: &Target,
         number: u64,
         expected: &Expected,
         level: usize,
     ) -> Result<(Vec<FileMeta>, Salvaged)> {
-        let context = self.context(level);
+        let context = self.context(target, level);
         // At level 0 the range is the age of the table, so it must not shrink with the entries.
         let recorded = (level == 0).then(|| expected.sequences.clone());
         let mut outputs = OutputTables::new(&context, recorded);
@@ -123,35 +159,54 @@ impl<'a> Rebuild<'a> {
         Ok((outputs.finish(salvaged.entries)?, salvaged))
     }
 
-    /// Writes all entries that can be read from `logs` to tables, oldest first.
+    /// Writes the entries that can be read from `logs` to tables of the targets, by keyspace, if
+    /// they are not in tables yet. Skips those of dropped keyspaces.
     ///
     /// # Errors
     /// A log cannot be read at all, or a table cannot be written.
     pub(crate) fn tables_of_logs(
         &self,
-        logs: &[u64],
-        facts: &ManifestFacts,
-        level: usize,
-    ) -> Result<(Vec<FileMeta>, SalvagedLogs)> {
-        let buffer_bytes = self.options.write_buffer_bytes;
-        let new = || Arc::new(Memtable::new(buffer_bytes, false));
-        let (mut memtable, mut tables) = (new(), Vec::new());
-        let env = &*self.options.env;
-        let found = salvage(env, self.directory, logs, facts, &mut |_, batch| {
-            memtable.apply(batch);
-            if memtable.bytes() >= buffer_bytes {
-                tables.extend(self.table_of(&std::mem::replace(&mut memtable, new()), level)?);
+        history: &History,
+        keyspaces: &Keyspaces,
+        targets: &BTreeMap<KeyspaceId, Target>,
+    ) -> Result<TablesOfLogs> {
+        let mut memtables: BTreeMap<KeyspaceId, Arc<Memtable>> = BTreeMap::new();
+        let (mut found, mut bytes) = (TablesOfLogs::default(), 0);
+        let mut write = |memtables: &mut BTreeMap<KeyspaceId, Arc<Memtable>>| {
+            for (id, memtable) in std::mem::take(memtables) {
+                if let Some(target) = targets.get(&id) {
+                    found.tables.extend(self.table_of(target, &memtable)?);
+                }
             }
             Ok(())
-        })?;
-        if !memtable.is_empty() {
-            tables.extend(self.table_of(&memtable, level)?);
-        }
-        Ok((tables, found))
+        };
+        let buffer_bytes = self.options.write_buffer_bytes;
+        let env = &*self.options.env;
+        let apply: Apply<'_> = &mut |_, batch| {
+            found.first_sequence.get_or_insert(batch.sequence);
+            for (id, first, run) in batch.runs() {
+                let Some(flushed_through) = keyspaces.flushed_through(id) else { continue };
+                let in_tables = (flushed_through + 1).saturating_sub(first);
+                let mut run = run.skip(in_tables as usize).peekable();
+                if run.peek().is_some() {
+                    let new = || Arc::new(Memtable::new(buffer_bytes, false));
+                    memtables.entry(id).or_insert_with(new).insert(first + in_tables, run);
+                }
+            }
+            bytes += Memtable::bytes_of(batch);
+            if bytes >= buffer_bytes as u64 {
+                bytes = 0;
+                write(&mut memtables)?;
+            }
+            Ok(())
+        };
+        found.logs = salvage(env, self.directory, &history.logs, &history.facts, apply)?;
+        write(&mut memtables)?;
+        Ok(found)
     }
 
-    fn table_of(&self, memtable: &Arc<Memtable>, level: usize) -> Result<Vec<FileMeta>> {
-        let context = self.context(level);
+    fn table_of(&self, target: &Target, memtable: &Arc<Memtable>) -> Result<Vec<FileMeta>> {
+        let context = self.context(target, target.level);
         let rewrite = Rewrite {
             sources: memtable.iterators(Direction::Forward).collect(),
             entries: memtable.entries() as u64,
@@ -163,18 +218,18 @@ impl<'a> Rebuild<'a> {
         rewrite.run(|_, _| false).map(|outcome| outcome.tables)
     }
 
-    /// Makes tables of one sorted level from tables in any order and of any age. Tables that share
-    /// user keys are merged by internal key, so the version with the highest sequence is the newest
-    /// one, whichever table it came from. One of several copies of an entry remains. A tombstone
-    /// and the versions that it hides are dropped together, because all versions of a key are in
-    /// one merge.
+    /// Makes tables of the target's sorted level from tables in any order and of any age. Tables
+    /// that share user keys are merged by internal key, so the version with the highest sequence is
+    /// the newest one, whichever table it came from. One of several copies of an entry remains. A
+    /// tombstone and the versions that it hides are dropped together, because all versions of a key
+    /// are in one merge.
     ///
     /// # Errors
     /// A table cannot be read or written. Nothing is removed.
     pub(crate) fn merge(
         &self,
+        target: &Target,
         mut tables: Vec<FileMeta>,
-        level: usize,
         last_sequence: SequenceNumber,
     ) -> Result<Merged> {
         tables.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
@@ -197,7 +252,7 @@ impl<'a> Rebuild<'a> {
                 Some(alone) if group.is_empty() => merged.kept.push(alone),
                 Some(last) => {
                     group.push(last);
-                    merged.written.extend(self.merge_group(group, level, last_sequence)?);
+                    merged.written.extend(self.merge_group(target, group, last_sequence)?);
                 }
                 None => {}
             }
@@ -207,11 +262,11 @@ impl<'a> Rebuild<'a> {
 
     fn merge_group(
         &self,
+        target: &Target,
         group: Vec<FileMeta>,
-        level: usize,
         last_sequence: SequenceNumber,
     ) -> Result<Vec<FileMeta>> {
-        let context = self.context(level);
+        let context = self.context(target, target.level);
         let obsolete = Arc::new(ObsoleteFiles::default());
         let entries = group.iter().map(|meta| meta.entries).sum();
         let bytes = group.iter().map(|meta| meta.bytes).sum();

@@ -20,6 +20,9 @@ pub struct SetAside {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostEntries {
+    /// The keyspace that the entries are of; `None` if that is not known, and for logs, which have
+    /// entries of all keyspaces.
+    pub keyspace: Option<String>,
     /// The path of the table or log before the repair, even if the file was missing.
     pub path: PathBuf,
     /// The smallest key that a lost entry may have; `None` if that is not known.
@@ -28,6 +31,18 @@ pub struct LostEntries {
     pub to: Option<Vec<u8>>,
     /// What is wrong with the file, or why it must exist if it is missing.
     pub what: String,
+}
+
+/// A keyspace whose name is not certain: no file that could be read gives it, or files disagree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RenamedKeyspace {
+    /// Its number, as log entries and tables name it.
+    pub number: u32,
+    /// Its name now.
+    pub name: String,
+    /// What is not certain.
+    pub why: String,
 }
 
 /// The result of [`Db::repair`](crate::Db::repair).
@@ -53,6 +68,8 @@ pub struct RepairReport {
     /// Where entries were lost, missing tables and logs included. Reads of such keys may return an
     /// older version, or a deleted key.
     pub lost: Vec<LostEntries>,
+    /// Keyspaces whose names are made up, or chosen among several.
+    pub renamed: Vec<RenamedKeyspace>,
     /// The parts of logs, manifests and CURRENT that could not be used.
     pub dropped: Vec<DroppedPart>,
     /// Sequence numbers of logged writes that could not be read.
@@ -89,18 +106,29 @@ impl fmt::Display for RepairReport {
             }
         )?;
         for lost in &self.lost {
+            write!(f, "\nlost: ")?;
+            if let Some(keyspace) = &lost.keyspace {
+                write!(f, "keyspace {keyspace:?}: ")?;
+            }
             let end = |key: &Option<Vec<u8>>| match key {
                 Some(key) => format!("\"{}\"", key.escape_ascii()),
                 None => "an end".into(),
             };
             match (&lost.from, &lost.to) {
-                (None, None) => write!(f, "\nlost: ")?,
-                (from, to) => write!(f, "\nlost: keys from {} to {}: ", end(from), end(to))?,
+                (None, None) => {}
+                (from, to) => write!(f, "keys from {} to {}: ", end(from), end(to))?,
             }
             write!(f, "{}: {}", lost.path.display(), lost.what)?;
         }
         if self.entries_lost > 0 {
             write!(f, "\nlost: {} entries of tables in all", self.entries_lost)?;
+        }
+        for renamed in &self.renamed {
+            write!(
+                f,
+                "\nkeyspace {} is named {:?}: {}",
+                renamed.number, renamed.name, renamed.why
+            )?;
         }
         for part in &self.dropped {
             write!(f, "\nnot used: {part}")?;

@@ -25,10 +25,12 @@ JSON fields:
   entries_lost    entries that damaged tables say they had, beyond those that were read
   log_entries     writes that were read from logs
   last_sequence   the highest sequence number
-  lost            where entries of tables were lost: path of the table, first_key and last_key
+  lost            where entries of tables were lost: keyspace (null if not known, and for a log),
+                  path of the table, first_key and last_key
                   (each null if not known, or with _base64 if it is not UTF-8), what: the damage
   not_used        parts of logs, manifest and CURRENT: path, offset, what
   missing_sequences   writes that should have been in the logs: pairs of first and last
+  renamed         keyspaces whose names are not certain: number, name, why
   set_aside       files in the folder lost: path, what: the reason";
 
 #[derive(Args)]
@@ -53,6 +55,7 @@ fn report_json(report: &RepairReport) -> Value {
     };
     let lost = list(&report.lost, |lost| {
         joined([
+            json!({ "keyspace": lost.keyspace }),
             path_field("path", &lost.path),
             key("first_key", &lost.from),
             key("last_key", &lost.to),
@@ -71,6 +74,7 @@ fn report_json(report: &RepairReport) -> Value {
             "lost": lost,
             "not_used": list(&report.dropped, dropped_json),
             "missing_sequences": ranges(&report.missing),
+            "renamed": list(&report.renamed, |keyspace| fields!(keyspace; number, name, why)),
             "set_aside": set_aside,
         }),
     ])

@@ -30,6 +30,7 @@ JSON fields:
   entries         entries in those that are in order
   data_blocks     data blocks in those that are in order
   filter_probes   keys that passed their filter
+  keyspaces       by keyspace: name, tables, entries, damaged (tables)
   logs            logs that were checked
   unclean_end     null after a clean close; else what opening dropped:
     dropped       parts of logs: path, offset, what
@@ -147,6 +148,9 @@ fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> V
         json!({
             "sound": report.is_sound(),
             "tables_damaged": tables_damaged(report),
+            "keyspaces": list(&report.keyspaces, |keyspace| {
+                fields!(keyspace; name, tables, entries, damaged)
+            }),
             "unclean_end": unclean_end,
             "damage": list(&report.damage, error_json),
         }),

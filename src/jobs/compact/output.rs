@@ -18,7 +18,9 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{KeyspaceId, SequenceNumber, ValueKind, split_internal_key, unpack_trailer};
+use crate::base::key::{
+    KeyspaceLabel, SequenceNumber, ValueKind, split_internal_key, unpack_trailer,
+};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
 use crate::jobs::compact::stripes::SnapshotStripes;
@@ -61,8 +63,6 @@ pub(crate) struct JobContext<'a> {
     pub env: &'a Arc<dyn Env>,
     /// The database directory.
     pub directory: &'a Path,
-    /// The keyspace whose tables it writes.
-    pub keyspace: KeyspaceId,
     /// The counter of file numbers.
     pub next_file_number: &'a AtomicU64,
     /// The settings of tables at the output level.
@@ -83,12 +83,12 @@ impl<'a> JobContext<'a> {
         level: usize,
         filter: Option<TableFilter>,
     ) -> Self {
-        let mut table_options = keyspace.options.load().table_options(level, filter);
+        let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
+        let mut table_options = keyspace.options.load().table_options(label, level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
         JobContext {
             env: &shared.env,
             directory: &shared.directory,
-            keyspace: keyspace.id,
             next_file_number: &shared.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
@@ -255,7 +255,7 @@ impl<'a> OutputTables<'a> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let TableSummary { bytes, table_id, properties } = open.builder.finish()?;
         self.finished.push(FileMeta {
-            keyspace: self.context.keyspace,
+            keyspace: properties.keyspace.id,
             number: open.number,
             table_id,
             bytes,

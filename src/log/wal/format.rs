@@ -9,6 +9,7 @@ use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::base::write_batch::DecodedBatch;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{BadPlace, RecordReader, Step};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The kind of a log's first record.
 pub(crate) const KIND_START: u8 = 1;
@@ -22,6 +23,16 @@ pub(crate) struct DatabaseIdentity {
     pub id: u128,
     /// Raised whenever the history of the database may have been cut: by a repair.
     pub epoch: u64,
+}
+
+impl DatabaseIdentity {
+    /// The identity of a database that is created now.
+    #[must_use]
+    pub(crate) fn draw() -> Self {
+        // `RandomState` is seeded from the system.
+        let [high, low] = [(), ()].map(|()| RandomState::new().build_hasher().finish());
+        DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
+    }
 }
 
 /// The first record of a log.

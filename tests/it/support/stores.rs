@@ -2,7 +2,7 @@
 //! functions that read all of such a database.
 
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, Error, Options, Result};
+use siftdb::{Db, Error, Keyspace, Options, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,12 +35,12 @@ pub fn open(env: &MemEnv, options: &Options) -> Result<Db> {
 }
 
 /// All entries, in a forward scan.
-pub fn scan(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub fn scan(db: &Keyspace) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     db.iter().map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
 }
 
 /// All entries, in the order of a reverse scan.
-pub fn scan_back(db: &Db) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub fn scan_back(db: &Keyspace) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let entries = db.iter().rev();
     entries.map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
 }
