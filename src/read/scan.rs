@@ -70,7 +70,7 @@ impl Scan {
         // View first, sequence second (I3): see `read/point.rs`.
         let view = keyspace.view.load_full();
         // The view that is read holds the lock, or the database was closed before.
-let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
+        let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
         let at_present = || (published(shared, &view), present_lock());
         let (sequence, lock) = snapshot.unwrap_or_else(at_present);
         Scan {
