@@ -291,6 +291,14 @@ impl Options {
         self
     }
 
+    /// Open a database whose saved settings name a [`FilterPolicy`] or prefix extractor that is not
+    /// registered, instead of refusing it. Tables are then written without the filters that need
+    /// them, and lookups ask every filter that can be read. Default: false.
+    pub fn allow_unregistered_filters(mut self, yes: bool) -> Self {
+        self.allow_unregistered_filters = yes;
+        self
+    }
+
     /// Refuses options that cannot work.
     ///
     /// # Errors

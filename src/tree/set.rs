@@ -303,8 +303,10 @@ impl VersionSet {
         pinning: PinningByLevel,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
-        let edit = VersionEdit { settings: vec![(id, settings.clone())], ..VersionEdit::default() };
-        self.apply(edit, last_sequence)?;
+        if self.is_active() {
+            let settings = vec![(id, settings.clone())];
+            self.apply(VersionEdit { settings, ..VersionEdit::default() }, last_sequence)?;
+        }
         if let Some(tree) = self.trees.get_mut(&id) {
             (tree.meta.settings, tree.pinning) = (settings, pinning);
         }

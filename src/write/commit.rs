@@ -15,6 +15,7 @@ use crate::base::key::{KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::state::keyspace::{KeyspaceState, written};
@@ -131,7 +132,9 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
     // takes it to end a keyspace.
     shared.check_writable()?;
     let switched = to_switch(shared, group);
-    if !switched.is_empty() {
+    // The log is long without a full memtable if keyspaces were dropped.
+    let log_bytes = log.current.as_ref().map_or(0, WalWriter::bytes);
+    if !switched.is_empty() || log_bytes >= shared.options.write_buffer_bytes as u64 {
         switch_memtables(shared, &mut log, &switched)
             .map_err(|error| shared.set_background_error(error))?;
     }

@@ -441,6 +441,7 @@ impl World {
 /// The small options, and random values for everything else.
 fn random_options(rng: &mut Rng, filter: &NamedFilter) -> Options {
     let mut options = small_options()
+        .allow_unregistered_filters(true)
         .filter(filter.filter.clone())
         .snappy(rng.chance(50))
         .block_hash_index(rng.chance(50))

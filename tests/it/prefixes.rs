@@ -424,7 +424,7 @@ fn a_panicking_rule_fails_the_flush() {
     assert!(refused.contains("no prefix today"), "{refused}");
     assert!(matches!(db.put("ab3", "3"), Err(Error::ReadOnly { .. })));
     drop(db);
-    let db = open(&env, &Options::new()).unwrap();
+    let db = open(&env, &Options::new().allow_unregistered_filters(true)).unwrap();
     assert_eq!(db.prefix("ab").count(), 2);
     db.flush().unwrap();
     assert_eq!(db.prefix("ab").count(), 2);
