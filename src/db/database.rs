@@ -21,6 +21,7 @@ use crate::log::recovery::RecoveryReport;
 use crate::options::access::WriteOptions;
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::session;
 use crate::state::shared::Shared;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
@@ -204,6 +205,16 @@ impl Db {
     pub fn keyspace_with(&self, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
         let state = alter::open_keyspace(self.shared(), name, options)?;
         Ok(Keyspace::new(Arc::clone(self.handle()), state))
+    }
+
+    /// Makes all settings durable that this opening names, in [`Options`] and by
+    /// [`Db::keyspace_with`], without waiting for the next write.
+    ///
+    /// # Errors
+    /// As for [`Db::write`].
+    pub fn save_settings(&self) -> Result<()> {
+        // The manifest that begins a session has them; later changes are edits of it.
+        session::activate(self.shared())
     }
 
     /// The names of all keyspaces, in the order of their creation: first `default`.

@@ -18,12 +18,14 @@ use crate::db::snapshot::Snapshot;
 use crate::jobs::compact::manual::FilterRebuild;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
 use crate::read::cursor::Cursor;
+use crate::options::keyspace::KeyspaceOptions;
 use crate::read::explain::{Explain, explain};
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
+use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::fmt;
 
@@ -82,6 +84,18 @@ impl Keyspace {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
+    }
+
+    /// Its number, which no other keyspace of the database ever has. `default` has 0.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.state.id
+    }
+
+    /// The settings that it uses: those that were named or saved. Others have their built-in
+    /// values.
+    pub fn settings(&self) -> KeyspaceOptions {
+        self.state.options.load().named().clone()
     }
 
     /// The value of `key`, or `None` if there is none.
@@ -265,6 +279,15 @@ impl Keyspace {
     /// [`Snapshot::in_keyspace`] any other.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.shared(), &self.state)
+    }
+
+    /// Writes the memtables of this keyspace as tables and waits until they are durable.
+    /// `Db::flush` does so for all keyspaces.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`], and the failure of the flush.
+    pub fn flush(&self) -> Result<()> {
+        manual::flush(self.shared(), Switch::Keyspace(self.state.id))
     }
 
     /// Compacts all tables with keys of `range` down, level by level, and waits. This frees the

@@ -142,6 +142,12 @@ impl Prefix {
         }
     }
 
+    /// The built-in rule with this [id](Prefix::id); `None` if there is none.
+    #[must_use]
+    pub fn built_in(id: &str) -> Option<Self> {
+        Prefix::for_id(id, &[])
+    }
+
     /// The rule that tables persist under `id`; `None` if it is unknown.
     #[must_use]
     pub(crate) fn for_id(id: &str, custom: &[Arc<dyn PrefixExtractor>]) -> Option<Self> {

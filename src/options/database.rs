@@ -187,6 +187,13 @@ impl Options {
         self
     }
 
+    /// Names each setting that `settings` names, for the keyspace `default`. The methods of the same
+    /// names in [`Options`] name one setting each.
+    pub fn default_keyspace(mut self, settings: &KeyspaceOptions) -> Self {
+        self.data = settings.over(&self.data);
+        self
+    }
+
     /// Check each finished filter against the keys that it was built from: a bit that memory or
     /// processor flipped would otherwise deny a key for good. If the check fails, the flush or
     /// compaction fails with [`Error::MemoryCorruption`], and no table is written. Default: true.

@@ -7,7 +7,7 @@
 
 use siftdb::env::{Env, MemEnv};
 use siftdb::inspect::{self, DumpOptions};
-use siftdb::{Filter, FilterLayout, Options};
+use siftdb::{Filter, FilterLayout, KeyspaceOptions, Options, WriteBatch};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,15 +33,18 @@ fn compare_or_update(name: &str, expected: &str) {
     assert_eq!(found.len(), expected.len(), "{name} differs in length");
 }
 
-/// `text` with the random table ids blanked.
+/// `text` with the random ids blanked: those of tables and of the database.
 fn without_ids(text: &str) -> String {
-    let mut pieces = text.split(" id ");
-    let mut masked = pieces.next().unwrap_or_default().to_string();
-    for piece in pieces {
-        let id = piece.chars().take_while(char::is_ascii_hexdigit).count();
-        assert_eq!(id, 16, "a table id has 16 digits: {piece}");
-        masked.push_str(" id ................");
-        masked.push_str(&piece[id..]);
+    let mut masked = text.to_string();
+    for (before, digits) in [(" id ", 16), (" database ", 32)] {
+        let text = std::mem::take(&mut masked);
+        let mut pieces = text.split(before);
+        masked.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            let id = piece.chars().take_while(char::is_ascii_hexdigit).count();
+            assert_eq!(id, digits, "an id has {digits} digits: {piece}");
+            masked.extend([before, &".".repeat(digits), &piece[id..]]);
+        }
     }
     masked
 }
@@ -56,7 +59,15 @@ fn files_as_text(layout: FilterLayout) -> String {
     }
     db.delete("key007").unwrap();
     db.flush().unwrap();
-    db.put("key008", "newer").unwrap();
+    // Another keyspace with a setting of its own, and one that is dropped again.
+    let users = db.keyspace_with("users", &KeyspaceOptions::new().snappy(false)).unwrap();
+    db.keyspace("gone").unwrap();
+    db.drop_keyspace("gone").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put("key008", "newer").in_keyspace(&users).put("ada", "1815");
+    db.write(batch).unwrap();
+    users.compact_range(..).unwrap();
+    users.delete("bob").unwrap();
     db.close().unwrap();
     let mut text = format!("= {layout}\n").into_bytes();
     let mut names: Vec<String> =

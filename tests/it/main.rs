@@ -70,6 +70,8 @@ mod golden;
 mod histories;
 mod hostile;
 mod indexes;
+#[cfg(feature = "cli")]
+mod keyspace_cli;
 mod kills;
 mod levels;
 mod lifetime;

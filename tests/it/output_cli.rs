@@ -162,7 +162,12 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "delete DB key",
         "scan DB --limit 3",
         "scan DB --count",
+        "keyspace create DB users --set filter=bloom:12",
+        "put DB ada 1815 --keyspace users",
+        "keyspace list DB",
         "stats DB",
+        "stats DB --keyspace users",
+        "settings DB --set filter_at_level.0=none",
         "explain DB key0007",
         "verify DB",
         "filter stats DB --bits 16 --cache 1kB --probe LINES",
@@ -174,6 +179,8 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "filter rebuild DB --bits 12",
         "flush DB",
         "compact DB",
+        "filter stats DB --keyspace users",
+        "keyspace drop DB users",
         "repair DB",
     ];
     let words = |line: &str| -> Vec<String> {
@@ -238,7 +245,7 @@ fn every_json_field_is_in_the_help() {
                 all
             },
         ));
-        let nested = ["filter", "sst"].contains(&words[0]);
+        let nested = ["filter", "sst", "keyspace"].contains(&words[0]);
         let help = ok(&[&words[..if nested { 2 } else { 1 }], &["--help"]].concat());
         let rows =
             words[..2] == ["sst", "dump"] || words[0] == "scan" && !words.contains(&"--count");
@@ -272,11 +279,11 @@ fn every_command_prints_json() {
         let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         names.map(|line| line.split_whitespace().next().unwrap().to_string()).collect()
     };
-    for group in [&[][..], &["filter"], &["sst"]] {
+    for group in [&[][..], &["filter"], &["sst"], &["keyspace"]] {
         for name in named(group) {
             let whole = [group, &[&name[..]]].concat();
             let is_tried = tried.iter().any(|words| strs(words).starts_with(&whole));
-            let is_group = ["help", "filter", "sst"].contains(&&name[..]);
+            let is_group = ["help", "filter", "sst", "keyspace"].contains(&&name[..]);
             assert!(is_tried || is_group, "{whole:?}");
         }
     }

@@ -9,7 +9,7 @@
 
 use crate::admin::inspect::records::{dump_manifest, dump_wal};
 use crate::admin::inspect::tables::{dump_table, end_words};
-use crate::admin::inspect::text::{DumpOptions, Printer, RecordSink};
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, RecordSink};
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, read_file};
@@ -99,20 +99,39 @@ fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> R
     printer.record("current", &[("manifest", number.into())], line)
 }
 
-/// Prints STATS: the counters by their position in the file. `siftdb stats` prints them by name.
+/// Prints STATS: the counters of the database and of each keyspace, by their position in the file.
+/// `siftdb stats` prints them by name.
 fn dump_stats(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
     let bytes = read_file(&**env, path, stats_file::BYTES_MAX)?;
     let Some(stats) = stats_file::decode(&bytes) else {
         let what = "damaged or of another version; the next opening counts from zero";
         return Err(Error::corruption(path, 0, what));
     };
-    let (since, count) = (stats.since_unix_seconds, stats.database.len() as u64);
-    let fields = [("since_unix_seconds", since.into()), ("counters", count.into())];
-    let line = format_args!("{count} counters since {since} s after 1970, checksum ok");
+    let (since, keyspaces) = (stats.since_unix_seconds, stats.keyspaces.len() as u64);
+    let count = stats.database.len() as u64;
+    let fields = [
+        ("since_unix_seconds", since.into()),
+        ("counters", count.into()),
+        ("keyspaces", keyspaces.into()),
+    ];
+    let line = format_args!(
+        "{count} counters since {since} s after 1970, and those of {keyspaces} keyspaces, checksum \
+         ok"
+    );
     printer.record("statistics", &fields, line)?;
-    for (number, &total) in (0u64..).zip(&stats.database) {
-        let fields = [("number", number.into()), ("total", total.into())];
-        printer.record("counter", &fields, format_args!("  counter {number}: {total}"))?;
+    let database = std::iter::once((None, &stats.database));
+    let keyspaces = stats.keyspaces.iter().map(|(id, totals)| (Some(*id), totals));
+    for (keyspace, totals) in database.chain(keyspaces) {
+        let of = keyspace.map_or(String::new(), |id| format!("keyspace {id}, "));
+        for (number, &total) in (0u64..).zip(totals) {
+            let fields = [
+                ("keyspace", DumpValue::Number(keyspace.map(u64::from))),
+                ("number", number.into()),
+                ("total", total.into()),
+            ];
+            let line = format_args!("  {of}counter {number}: {total}");
+            printer.record("counter", &fields, line)?;
+        }
     }
     Ok(())
 }

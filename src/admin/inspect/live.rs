@@ -30,6 +30,8 @@ use std::sync::Arc;
 pub struct LiveTable {
     /// Its path.
     pub path: PathBuf,
+    /// The number of its keyspace.
+    pub keyspace: u32,
     /// Its level.
     pub level: usize,
     /// Its length, as the manifest says.
@@ -54,12 +56,24 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
     };
     let live = |(level, file): (usize, &FileMeta)| LiveTable {
         path: FileName::Table(file.number).path(directory),
+        keyspace: file.keyspace,
         level,
         bytes: file.bytes,
         table_id: file.table_id,
         manifest: state.facts.number,
     };
     Ok(Some(state.tables().map(live).collect()))
+}
+
+/// The keyspaces of the database in `directory`: their numbers and names. None if there is no
+/// database.
+///
+/// # Errors
+/// As for [`live_tables`].
+pub fn live_keyspaces(env: &Arc<dyn Env>, directory: &Path) -> Result<Vec<(u32, String)>> {
+    let state = manifest_in_force(&**env, directory)?;
+    let keyspaces = state.iter().flat_map(|state| &state.keyspaces);
+    Ok(keyspaces.map(|(id, keyspace)| (*id, keyspace.meta.name.clone())).collect())
 }
 
 /// Checks all of `table`, as `verify_table` does, and that it is the table that the manifest names.

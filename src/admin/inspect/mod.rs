@@ -16,6 +16,8 @@ pub(crate) mod tables;
 pub(crate) mod text;
 
 pub use dump::{dump, dump_records};
-pub use live::{LiveTable, UncheckedLogs, live_tables, unchecked_logs, verify_live_table};
+pub use live::{
+    LiveTable, UncheckedLogs, live_keyspaces, live_tables, unchecked_logs, verify_live_table,
+};
 pub use tables::{layout, table_facts, verify_table};
 pub use text::{DumpOptions, DumpRecord, DumpValue, RecordSink, TableFacts};

@@ -9,16 +9,17 @@
 
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, by_level, quoted};
 use crate::base::error::Result;
-use crate::base::key::user_key;
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::{self, WalBody, WalItem, WalStart};
+use crate::log::wal::format::{self, DatabaseIdentity, WalBody, WalItem, WalStart};
+use crate::options::keyspace::KeyspaceOptions;
 use crate::tree::edit::{DeletedFile, VersionEdit};
-use crate::tree::manifest;
+use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
 use std::path::Path;
 
 /// Opens a file of records by the number in its name, else by the one that its header claims.
@@ -151,8 +152,11 @@ fn print_item(
 }
 
 fn print_start(offset: u64, end: u64, first: &WalStart, printer: &mut Printer<'_>) -> Result<()> {
+    let id = id_text(first.database);
     let fields = [
         ("offset", offset.into()),
+        ("database_id", DumpValue::Text(&id)),
+        ("epoch", first.database.epoch.into()),
         ("synced_through", first.synced_through.into()),
         ("previous_log", first.previous_log.into()),
         ("previous_last_sequence", first.previous_last_sequence.into()),
@@ -162,15 +166,31 @@ fn print_start(offset: u64, end: u64, first: &WalStart, printer: &mut Printer<'_
     ];
     let line = format_args!(
         "{offset:>10}..{end}  start: synced through {}; log {} before, to sequence {}; first \
-         sequence {}; manifest {} of {} B",
+         sequence {}; manifest {} of {} B; database {id}, epoch {}",
         first.synced_through,
         first.previous_log,
         first.previous_last_sequence,
         first.first_sequence,
         first.manifest_number,
-        first.manifest_synced_bytes
+        first.manifest_synced_bytes,
+        first.database.epoch
     );
     printer.record("start", &fields, line)
+}
+
+/// The id of a database in hexadecimal.
+fn id_text(database: DatabaseIdentity) -> String {
+    format!("{:032x}", database.id)
+}
+
+/// Saved settings as words, `none` if nothing is named. Settings that cannot be decoded, as those
+/// of a later version, are printed as bytes.
+fn settings_text(settings: &[u8]) -> String {
+    match KeyspaceOptions::decode(settings, &[], &[]) {
+        Ok(options) if options.settings().is_empty() => "none".into(),
+        Ok(options) => options.to_string(),
+        Err(bad) => format!("{}: {}", reason(&bad), quoted(settings)),
+    }
 }
 
 fn print_batch(
@@ -185,7 +205,14 @@ fn print_batch(
         }
         *left -= 1;
         let sequence = batch.sequence.saturating_add(place);
-        printer.entry(entry.key, sequence, entry.kind, entry.value, options)?;
+        printer.entry(
+            Some(entry.keyspace),
+            entry.key,
+            sequence,
+            entry.kind,
+            entry.value,
+            options,
+        )?;
     }
     Ok(())
 }
@@ -216,28 +243,7 @@ pub(crate) fn dump_manifest(
     })?;
     printed?;
     let state = manifest::replay_file(env, path, number)?;
-    let of_level = |level| state.tables().filter(move |(of, _)| *of == level).count() as u64;
-    let counts = (0..LEVELS).map(of_level);
-    let (count, tables) = (counts.clone().sum::<u64>(), by_level(counts));
-    let tables = if tables.is_empty() { "none" } else { &tables };
-    let fields = [
-        ("tables", count.into()),
-        ("first_log", state.facts.log_number.into()),
-        ("next_file", state.next_file_number.into()),
-        ("last_sequence", state.facts.last_sequence.into()),
-        ("flushed_through", state.facts.flushed_through.into()),
-        ("synced_through", state.facts.synced_through.into()),
-    ];
-    let line = format_args!(
-        "in all: tables {tables}; logs from {}; next file {}; last sequence {}; flushed through \
-         {}; synced through {}",
-        state.facts.log_number,
-        state.next_file_number,
-        state.facts.last_sequence,
-        state.facts.flushed_through,
-        state.facts.synced_through
-    );
-    printer.record("state", &fields, line)?;
+    print_state(&state, printer)?;
     match state.dropped {
         Some(part) => {
             let (offset, what) = (part.offset, part.what);
@@ -248,10 +254,73 @@ pub(crate) fn dump_manifest(
     }
 }
 
+/// Prints what all edits of a manifest lead to, as a whole and by keyspace.
+fn print_state(state: &ManifestState, printer: &mut Printer<'_>) -> Result<()> {
+    let facts = &state.facts;
+    let (count, tables) = tables_by_level(state.keyspaces.values());
+    let id = id_text(facts.database);
+    let fields = [
+        ("tables", count.into()),
+        ("keyspaces", (state.keyspaces.len() as u64).into()),
+        ("next_keyspace", state.next_keyspace.into()),
+        ("first_log", facts.log_number.into()),
+        ("next_file", state.next_file_number.into()),
+        ("last_sequence", facts.last_sequence.into()),
+        ("flushed_through", facts.flushed_through.into()),
+        ("synced_through", facts.synced_through.into()),
+        ("database_id", DumpValue::Text(&id)),
+        ("epoch", facts.database.epoch.into()),
+    ];
+    let line = format_args!(
+        "in all: tables {tables}; logs from {}; next file {}; next keyspace {}; last sequence {}; \
+         flushed through {}; synced through {}; database {id}, epoch {}",
+        facts.log_number,
+        state.next_file_number,
+        state.next_keyspace,
+        facts.last_sequence,
+        facts.flushed_through,
+        facts.synced_through,
+        facts.database.epoch
+    );
+    printer.record("state", &fields, line)?;
+    for (id, keyspace) in &state.keyspaces {
+        let (count, tables) = tables_by_level([keyspace]);
+        let settings = settings_text(&keyspace.meta.settings);
+        let fields = [
+            ("keyspace", u64::from(*id).into()),
+            ("name", DumpValue::Text(&keyspace.meta.name)),
+            ("tables", count.into()),
+            ("flushed_through", keyspace.meta.flushed_through.into()),
+            ("settings", DumpValue::Text(&settings)),
+        ];
+        let line = format_args!(
+            "  keyspace {id} {:?}: tables {tables}; flushed through {}; settings {settings}",
+            keyspace.meta.name, keyspace.meta.flushed_through
+        );
+        printer.record("keyspace", &fields, line)?;
+    }
+    Ok(())
+}
+
+/// The tables of some keyspaces: how many, and words for the levels that have any.
+fn tables_by_level<'a>(keyspaces: impl IntoIterator<Item = &'a KeyspaceTables>) -> (u64, String) {
+    let mut counts = [0; LEVELS];
+    for keyspace in keyspaces {
+        let levels = keyspace.levels.iter().map(|tables| tables.len() as u64);
+        counts.iter_mut().zip(levels).for_each(|(sum, tables)| *sum += tables);
+    }
+    let text = by_level(counts);
+    (counts.iter().sum(), if text.is_empty() { "none".into() } else { text })
+}
+
 fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
     let mut parts = Vec::new();
     if let Some(name) = &edit.comparator {
         parts.push(format!("order {}", name.escape_debug()));
+    }
+    let id = edit.database.map(id_text);
+    if let Some((database, id)) = edit.database.zip(id.as_ref()) {
+        parts.push(format!("database {id}, epoch {}", database.epoch));
     }
     if let Some(log) = edit.first_log {
         parts.push(format!("logs from {}, flushed through {}", log.number, log.flushed_through));
@@ -261,6 +330,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("last sequence", edit.last_sequence),
         ("synced through", edit.synced_through),
         ("session log", edit.session_log),
+        ("next keyspace", edit.next_keyspace),
     ] {
         if let Some(value) = value {
             parts.push(format!("{name} {value}"));
@@ -279,6 +349,10 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("next_file", DumpValue::Number(edit.next_file_number)),
         ("last_sequence", DumpValue::Number(edit.last_sequence)),
         ("synced_through", DumpValue::Number(edit.synced_through)),
+        ("session_log", DumpValue::Number(edit.session_log)),
+        ("next_keyspace", DumpValue::Number(edit.next_keyspace)),
+        ("database_id", id.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
+        ("epoch", DumpValue::Number(edit.database.map(|database| database.epoch))),
         ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
         ("closed_log", DumpValue::Number(close.map(|close| close.log))),
         ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),
@@ -292,28 +366,59 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
 fn print_keyspaces(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
     for keyspace in &edit.created {
         let (id, name) = (keyspace.id, &keyspace.name);
+        let settings = settings_text(&keyspace.settings);
         let fields = [
             ("keyspace", u64::from(id).into()),
-            ("name", DumpValue::Bytes(name.as_bytes())),
+            ("name", DumpValue::Text(name)),
             ("flushed_through", keyspace.flushed_through.into()),
+            ("settings", DumpValue::Text(&settings)),
         ];
-        let line = format_args!("  keyspace {id} {name:?}");
-        printer.record("keyspace", &fields, line)?;
+        let line = format_args!(
+            "  + keyspace {id} {name:?}  flushed through {}  settings {settings}",
+            keyspace.flushed_through
+        );
+        printer.record("created", &fields, line)?;
+    }
+    for (id, settings) in &edit.settings {
+        let settings = settings_text(settings);
+        let fields =
+            [("keyspace", u64::from(*id).into()), ("settings", DumpValue::Text(&settings))];
+        printer.record(
+            "settings",
+            &fields,
+            format_args!("  keyspace {id}: settings {settings}"),
+        )?;
+    }
+    for &(id, sequence) in &edit.flushed_through {
+        let fields = [("keyspace", u64::from(id).into()), ("flushed_through", sequence.into())];
+        let line = format_args!("  keyspace {id}: flushed through {sequence}");
+        printer.record("flushed", &fields, line)?;
     }
     for &id in &edit.dropped {
         let fields = [("keyspace", u64::from(id).into())];
-        printer.record("dropped", &fields, format_args!("  keyspace {id} dropped"))?;
+        printer.record("dropped", &fields, format_args!("  - keyspace {id}"))?;
     }
     Ok(())
 }
 
+/// Says the keyspace of a table, unless it is `default`.
+fn in_keyspace(id: KeyspaceId) -> String {
+    if id == DEFAULT_KEYSPACE { String::new() } else { format!("  keyspace {id}") }
+}
+
 fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
-    for &DeletedFile { level, number, .. } in &edit.deleted {
-        let fields = [("level", (level as u64).into()), ("table", number.into())];
-        printer.record("removed", &fields, format_args!("  - L{level} {number:06}"))?;
+    for &DeletedFile { keyspace, level, number } in &edit.deleted {
+        let fields = [
+            ("keyspace", u64::from(keyspace).into()),
+            ("level", (level as u64).into()),
+            ("table", number.into()),
+        ];
+        let line = format_args!("  - L{level} {number:06}{}", in_keyspace(keyspace));
+        printer.record("removed", &fields, line)?;
     }
     for (level, file) in &edit.added {
         let fields = [
+            ("keyspace", u64::from(file.keyspace).into()),
             ("level", (*level as u64).into()),
             ("table", file.number.into()),
             ("bytes", file.bytes.into()),
@@ -324,8 +429,9 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("largest_key", DumpValue::Bytes(user_key(&file.largest))),
         ];
         let line = format_args!(
-            "  + L{level} {:06}  {} B  id {:016x}  {} entries  sequences {}..={}  {} ..= {}",
+            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}  {} ..= {}",
             file.number,
+            in_keyspace(file.keyspace),
             file.bytes,
             file.table_id,
             file.entries,

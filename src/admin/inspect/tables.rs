@@ -376,7 +376,7 @@ fn print_entry(
         return printer.record("damage", &fields, line);
     };
     match unpack_trailer(trailer) {
-        Some((sequence, kind)) => printer.entry(key, sequence, kind, value, options),
+        Some((sequence, kind)) => printer.entry(None, key, sequence, kind, value, options),
         None => {
             let fields =
                 [("what", DumpValue::Text("unknown kind")), ("key", DumpValue::Bytes(key))];

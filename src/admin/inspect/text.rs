@@ -5,7 +5,7 @@
 //! in ASCII, so that no key can break a line or a terminal.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::ValueKind;
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
@@ -67,7 +67,8 @@ pub struct TableFacts {
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRecord<'a> {
     /// The kind of record: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
-    /// `manifest`, `edit`, `removed`, `added`, `state`, `current`, `statistics` or `counter`.
+    /// `manifest`, `edit`, `created`, `settings`, `flushed`, `dropped`, `removed`, `added`,
+    /// `state`, `keyspace`, `current`, `statistics` or `counter`.
     pub kind: &'static str,
     /// Its fields by name.
     pub fields: &'a [(&'static str, DumpValue<'a>)],
@@ -136,9 +137,11 @@ impl Printer<'_> {
         self.record("damage", &fields, line)
     }
 
-    /// Prints one entry, or a deletion.
+    /// Prints one entry, or a deletion. `keyspace` is that of an entry of a log; a table holds
+    /// entries of one keyspace only.
     pub(crate) fn entry(
         &mut self,
+        keyspace: Option<KeyspaceId>,
         key: &[u8],
         sequence: u64,
         kind: ValueKind,
@@ -146,19 +149,26 @@ impl Printer<'_> {
         options: &DumpOptions,
     ) -> Result<()> {
         let name = quoted(key);
+        let of = match keyspace {
+            None | Some(DEFAULT_KEYSPACE) => String::new(),
+            Some(id) => format!(" in keyspace {id}"),
+        };
         let fields = [
+            ("keyspace", u64::from(keyspace.unwrap_or_default()).into()),
             ("key", DumpValue::Bytes(key)),
             ("sequence", sequence.into()),
             ("value", DumpValue::Bytes(value)),
         ];
+        // A table names its keyspace once.
+        let fields = if keyspace.is_some() { &fields[..] } else { &fields[1..] };
         match kind {
             ValueKind::Put => {
                 let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
-                self.record("entry", &fields, format_args!("  {name} @{sequence} = {value}"))
+                self.record("entry", fields, format_args!("  {name} @{sequence}{of} = {value}"))
             }
             ValueKind::Tombstone => {
-                let line = format_args!("  {name} @{sequence} deleted");
-                self.record("deletion", &fields[..2], line)
+                let line = format_args!("  {name} @{sequence}{of} deleted");
+                self.record("deletion", &fields[..fields.len() - 1], line)
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Arguments that several commands share: which database, which key.
 //!
-//! Commands flatten [`Database`], [`DatabaseToWrite`] and [`Spelling`] into their own arguments.
-//! Every command uses its database inside [`Database::read`] or [`Database::write`], which open it
-//! before and close it afterwards. Commands that only read change no byte. Commands that write use
-//! the library's defaults and need an existing database, because a missing one is more often a
-//! mistyped path. Programs tune options; the command has only those of filters (`filter_args.rs`).
+//! Commands flatten [`Database`], [`InKeyspace`], [`ToWrite`] and [`Spelling`] into their own
+//! arguments. Every command uses its database inside one of their methods, which open it before and
+//! close it afterwards. Commands that only read change no byte. Commands that write use the saved
+//! settings of the data, and need an existing database and keyspace, because a missing one is more
+//! often a mistyped name. Programs tune options; the command changes settings (`settings.rs`).
 
 use crate::failure::{Failure, Outcome};
 use crate::text::unescaped;
 use clap::Args;
-use siftdb::{Db, Error, Options};
+use siftdb::{Db, Error, Keyspace, KeyspaceOptions, Options};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::ops::Bound;
@@ -24,6 +24,12 @@ pub struct Database {
     pub directory: PathBuf,
 }
 
+/// The options of all commands. A filter policy or prefix extractor that only a program knows does
+/// not keep the command from its data; such filters are not asked, and new tables have none.
+pub fn options() -> Options {
+    Options::new().create_if_missing(false).allow_unregistered_filters(true)
+}
+
 impl Database {
     /// Does `work` with the database open read-only: neither recovery nor counters write anything.
     pub fn read<T>(&self, options: Options, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
@@ -32,7 +38,7 @@ impl Database {
 
     /// Does `work` with the database open to write.
     pub fn write<T>(&self, options: Options, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
-        self.with(options.create_if_missing(false).open(&self.directory), None, work)
+        self.with(options.open(&self.directory), None, work)
     }
 
     /// Does `work` with an opened database and closes it, which reports a failed sync. Reports a
@@ -57,21 +63,119 @@ impl Database {
     }
 }
 
-/// A database to write to.
+/// A database and a keyspace of it, both of which have to be there.
 #[derive(Args)]
-pub struct DatabaseToWrite {
+pub struct InKeyspace {
     #[command(flatten)]
-    database: Database,
-    /// Create the database if there is none
+    pub database: Database,
+    /// Only this keyspace; see `siftdb keyspace list`
+    #[arg(long = "keyspace", value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+impl InKeyspace {
+    /// Does `work` with the keyspace, `default` if none is named, of the database open read-only.
+    pub fn read<T>(
+        &self,
+        options: Options,
+        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let one = |db: &Db| work(db, &keyspace(db, self.name.as_deref(), &unnamed(), None)?);
+        self.database.read(options, one)
+    }
+
+    /// Does `work` with the keyspace of the database open to write, after naming `settings` of it.
+    pub fn write<T>(
+        &self,
+        options: Options,
+        settings: &KeyspaceOptions,
+        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let name = self.name.as_deref();
+        let one = |db: &Db| work(db, &keyspace(db, name, settings, None)?);
+        self.database.write(with_settings(options, name, settings), one)
+    }
+
+    /// Does `work` with the keyspace, or all of them if none is named, of the database open
+    /// read-only, after naming `settings` of each.
+    pub fn read_all<T>(
+        &self,
+        options: Options,
+        settings: &KeyspaceOptions,
+        work: impl FnOnce(&Db, &[Keyspace]) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let name = self.name.as_deref();
+        self.database.read(with_settings(options, name, settings), |db| {
+            let names = name.map_or_else(|| db.keyspaces(), |name| vec![name.into()]);
+            let open = |name: &String| keyspace(db, Some(name), settings, None);
+            work(db, &names.iter().map(open).collect::<Outcome<Vec<_>>>()?)
+        })
+    }
+}
+
+/// No setting of a keyspace.
+pub fn unnamed() -> KeyspaceOptions {
+    KeyspaceOptions::new()
+}
+
+/// `options` with the `settings` of `default`, unless another keyspace is named.
+fn with_settings(options: Options, name: Option<&str>, settings: &KeyspaceOptions) -> Options {
+    match name {
+        None | Some("default") => options.default_keyspace(settings),
+        Some(_) => options,
+    }
+}
+
+/// The keyspace `name`, or `default`. A missing one is an error with `advice`, or is created if the
+/// advice was followed.
+fn keyspace(
+    db: &Db,
+    name: Option<&str>,
+    settings: &KeyspaceOptions,
+    create: Option<Create>,
+) -> Outcome<Keyspace> {
+    let Some(name) = name else { return Ok(Keyspace::clone(db)) };
+    let is_there = || db.keyspaces().iter().any(|other| other == name);
+    match create {
+        Some(Create { create: true }) => {}
+        _ if is_there() => {}
+        create => {
+            let advice = if create.is_some() { "use --create" } else { LIST_THEM };
+            return Err(Failure::no_keyspace(db.path(), name, advice));
+        }
+    }
+    Ok(db.keyspace_with(name, settings)?)
+}
+
+/// Advice for a keyspace that is not there.
+pub const LIST_THEM: &str = "`siftdb keyspace list DIR` lists them";
+
+/// Whether to create what is missing.
+#[derive(Args, Clone, Copy)]
+pub struct Create {
+    /// Create the database and the keyspace if they are missing
     #[arg(long)]
     create: bool,
 }
 
-impl DatabaseToWrite {
-    /// Does `work` with the database open to write, or created if that was asked for.
-    pub fn write<T>(&self, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
-        let options = Options::new().create_if_missing(self.create);
-        self.database.with(options.open(&self.database.directory), Some("use --create"), work)
+/// A database and a keyspace to write entries to.
+#[derive(Args)]
+pub struct ToWrite {
+    #[command(flatten)]
+    place: InKeyspace,
+    #[command(flatten)]
+    create: Create,
+}
+
+impl ToWrite {
+    /// Does `work` with the keyspace open to write, or created if that was asked for.
+    pub fn write<T>(&self, work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>) -> Outcome<T> {
+        let database = &self.place.database;
+        let opened = options().create_if_missing(self.create.create).open(&database.directory);
+        let name = self.place.name.as_deref();
+        database.with(opened, Some("use --create"), |db| {
+            work(db, &keyspace(db, name, &unnamed(), Some(self.create))?)
+        })
     }
 }
 

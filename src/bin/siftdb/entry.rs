@@ -10,14 +10,13 @@
 //! exits with 0. Deleting an absent key is not an error, as in the library. Use `load` for many
 //! values: opening and closing a database costs more than one write.
 
-use crate::args::{Database, DatabaseToWrite, Spelling};
+use crate::args::{InKeyspace, Spelling, ToWrite, options, unnamed};
 use crate::failure::{Failure, Outcome};
 use crate::json::{bytes_field, joined};
 use crate::output::{Output, Shown};
 use crate::text::escaped;
 use clap::Args;
 use serde_json::json;
-use siftdb::Options;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -31,7 +30,7 @@ JSON fields:
 #[command(after_long_help = GET_JSON)]
 pub struct Get {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// The key
     key: OsString,
     #[command(flatten)]
@@ -41,7 +40,7 @@ pub struct Get {
 impl Get {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
-        let value = self.database.read(Options::new(), |db| Ok(db.get(&key)?))?;
+        let value = self.place.read(options(), |_, keyspace| Ok(keyspace.get(&key)?))?;
         let value = value.ok_or_else(Failure::not_found)?;
         let json = joined([bytes_field("key", &key), bytes_field("value", &value)]);
         output.show(json, |out| match output.is_read_by_people() {
@@ -60,7 +59,7 @@ JSON fields:
 #[command(after_long_help = PUT_JSON)]
 pub struct Put {
     #[command(flatten)]
-    database: DatabaseToWrite,
+    place: ToWrite,
     /// The key
     key: OsString,
     /// The value
@@ -73,7 +72,7 @@ impl Put {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
         let value = self.spelling.bytes(self.value)?;
-        self.database.write(|db| Ok(db.put(key, value)?))?;
+        self.place.write(|_, keyspace| Ok(keyspace.put(key, value)?))?;
         output.show_json(json!({ "entries": 1 }))
     }
 }
@@ -87,7 +86,7 @@ JSON fields:
 #[command(after_long_help = DELETE_JSON)]
 pub struct Delete {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// The key, which need not be there
     key: OsString,
     #[command(flatten)]
@@ -97,7 +96,7 @@ pub struct Delete {
 impl Delete {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
-        self.database.write(Options::new(), |db| Ok(db.delete(key)?))?;
+        self.place.write(options(), &unnamed(), |_, keyspace| Ok(keyspace.delete(key)?))?;
         output.show_json(json!({ "entries": 1 }))
     }
 }

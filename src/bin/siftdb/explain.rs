@@ -4,13 +4,13 @@
 //! fields. An absent key is exit code 0 here, because the question is what the lookup cost.
 //! `--no-filters` shows the cost without filters.
 
-use crate::args::{Database, Spelling};
+use crate::args::{InKeyspace, Spelling, options};
 use crate::failure::Outcome;
 use crate::json::{bytes_field, fields, joined, list, variant};
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{Explain as Explained, ExplainStep, ExplainTarget, Options, ReadOptions};
+use siftdb::{Explain as Explained, ExplainStep, ExplainTarget, ReadOptions};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -37,7 +37,7 @@ JSON fields:
 #[command(after_long_help = JSON)]
 pub struct Explain {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// The key
     key: OsString,
     /// Ask no filters
@@ -50,9 +50,9 @@ pub struct Explain {
 impl Explain {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
-        let options = ReadOptions::new().use_filters(!self.no_filters);
+        let how = ReadOptions::new().use_filters(!self.no_filters);
         let explain =
-            self.database.read(Options::new(), |db| Ok(db.explain_with(&key, &options)?))?;
+            self.place.read(options(), |_, keyspace| Ok(keyspace.explain_with(&key, &how)?))?;
         output.show(explain_json(&explain), |out| writeln!(out, "{explain}"))
     }
 }

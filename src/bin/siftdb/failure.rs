@@ -85,6 +85,14 @@ impl Failure {
         failure.told(sentence, Some(directory), json!({ "advice": advice }))
     }
 
+    /// A database without this keyspace, and advice.
+    pub fn no_keyspace(directory: &Path, name: &str, advice: &str) -> Self {
+        let what = format!("no keyspace {name:?}");
+        let sentence = format!("{what} in {} ({advice})", directory.display());
+        let failure = Failure::new(4, "keyspace_not_found", &what);
+        failure.told(sentence, Some(directory), json!({ "advice": advice }))
+    }
+
     /// A failed call on the output, or on a file outside the database.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         let code = if source.kind() == ErrorKind::BrokenPipe { 0 } else { 4 };

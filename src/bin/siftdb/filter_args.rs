@@ -1,4 +1,4 @@
-//! Arguments that choose a filter, for `demo` and `filter`.
+//! Arguments that choose a filter, for `demo`, `filter` and `settings`, and the spelling of settings.
 //!
 //! An encoding is named by its label in `siftdb::filter::Encoding`, so a new one needs no change
 //! here. A layout is spelled as `siftdb::FilterLayout` prints it, with or without a size. Bits that
@@ -9,7 +9,9 @@ use crate::numbers::{bits, size};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
-use siftdb::{Filter, FilterAdvice, FilterLayout, LevelAdvice, Options};
+use siftdb::{
+    Filter, FilterAdvice, FilterLayout, FilterPinning, KeyspaceOptions, LevelAdvice, Prefix,
+};
 
 /// The encoding that is the library's default.
 pub const ENCODING_DEFAULT: &str = "fast-local-bloom";
@@ -40,17 +42,17 @@ pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
     }
 }
 
-/// The filters that tables are to have.
+/// The filters that tables are to have. Without any of these arguments, the saved settings say it.
 #[derive(Args)]
 pub struct WantedFilter {
-    /// Bits of filter for each key
-    #[arg(long, default_value_t = 10.0, value_parser = bits)]
-    bits: f64,
-    /// Encoding of the filters
-    #[arg(long, default_value = ENCODING_DEFAULT, value_parser = encoding_labels())]
-    encoding: String,
-    /// Where the bits live: full, partitioned[:BYTES] or block-based[:BYTES] [default: full at
-    /// levels 0 and 1, partitioned below]
+    /// Bits of filter for each key [default: as saved, or 10 with --encoding or --layout]
+    #[arg(long, value_parser = bits)]
+    bits: Option<f64>,
+    /// Encoding of the filters [default: as saved, or fast-local-bloom with --bits or --layout]
+    #[arg(long, value_parser = encoding_labels())]
+    encoding: Option<String>,
+    /// Where the bits live: full, partitioned[:BYTES] or block-based[:BYTES] [default: as saved, or
+    /// full at levels 0 and 1 and partitioned below]
     #[arg(long, value_parser = layout)]
     layout: Option<FilterLayout>,
     /// Memory for all filters together, such as 64MB, divided over the levels: instead of --bits
@@ -60,8 +62,8 @@ pub struct WantedFilter {
 }
 
 impl WantedFilter {
-    /// `options` with what `filter advise` recommends.
-    pub fn set_advised(&self, options: Options, advice: &FilterAdvice) -> Options {
+    /// The settings that `filter advise` recommends.
+    pub fn advised(&self, advice: &FilterAdvice) -> KeyspaceOptions {
         let filter = |level: &LevelAdvice| {
             let layout = self.layout.unwrap_or(level.layout);
             match level.bits_divided {
@@ -71,24 +73,118 @@ impl WantedFilter {
         };
         let levels = advice.levels.iter();
         // A rebuild takes the tables of level 0 down to level 1, which may be empty now.
-        let options = match advice.levels.first() {
-            Some(top) => options.filter(filter(top)),
-            None => options,
+        let settings = match advice.levels.first() {
+            Some(top) => KeyspaceOptions::new().filter(filter(top)),
+            None => KeyspaceOptions::new(),
         };
-        levels.fold(options, |options, level| options.filter_at_level(level.level, filter(level)))
+        levels
+            .fold(settings, |settings, level| settings.filter_at_level(level.level, filter(level)))
     }
 
-    /// `options` with this filter at all levels.
-    pub fn set(&self, options: Options) -> Outcome<Options> {
-        let filter = match self.monkey {
-            Some(bytes) => Filter::monkey(bytes),
-            None => Filter::from(encoding_of(&self.encoding, self.bits)?),
+    /// The settings with this filter at all levels; none if no argument was given.
+    pub fn settings(&self) -> Outcome<KeyspaceOptions> {
+        let named = (&self.encoding, self.bits, self.layout, self.monkey);
+        let filter = match named {
+            (None, None, None, None) => return Ok(KeyspaceOptions::new()),
+            (.., Some(bytes)) => Filter::monkey(bytes),
+            (encoding, bits, ..) => {
+                let label = encoding.as_deref().unwrap_or(ENCODING_DEFAULT);
+                Filter::from(encoding_of(label, bits.unwrap_or(10.0))?)
+            }
         };
-        Ok(options.filter(match self.layout {
+        Ok(KeyspaceOptions::new().filter(match self.layout {
             Some(layout) => filter.layout(layout),
             None => filter,
         }))
     }
+}
+
+/// `named` with its filter also at the levels for which a filter was `saved`: an argument says what
+/// the filter of all levels is, and a saved one would win over it.
+pub fn at_saved_levels(
+    named: KeyspaceOptions,
+    saved: &KeyspaceOptions,
+) -> Outcome<KeyspaceOptions> {
+    let settings = named.settings();
+    // A budget is of all levels that no setting names.
+    let is_of_levels =
+        |(name, value): &&(String, String)| name == "filter" && !value.starts_with("monkey:");
+    let Some((_, filter)) = settings.iter().find(is_of_levels) else { return Ok(named) };
+    let filter = parse_filter(filter)?;
+    let levels = saved.settings().into_iter().filter_map(|(name, _)| level_of(&name));
+    Ok(levels
+        .filter(|level| settings.iter().all(|(name, _)| level_of(name) != Some(*level)))
+        .fold(named, |named, level| named.filter_at_level(level, filter.clone())))
+}
+
+/// The level of a setting `filter_at_level.LEVEL`.
+fn level_of(name: &str) -> Option<usize> {
+    name.strip_prefix("filter_at_level.")?.parse().ok()
+}
+
+/// The settings with NAME=VALUE, as `siftdb settings` prints it.
+pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<KeyspaceOptions> {
+    let refuse = |what: String| Failure::usage(format!("{assignment}: {what}"));
+    let (name, value) =
+        assignment.split_once('=').ok_or_else(|| refuse("a setting is NAME=VALUE".into()))?;
+    let flag = || match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(refuse("true or false".into())),
+    };
+    Ok(match name {
+        "filter" => settings.filter(parse_filter(value)?),
+        "filter_last_level" => settings.filter_last_level(flag()?),
+        "block_bytes" => settings.block_bytes(size(value).map_err(refuse)? as usize),
+        "block_hash_index" => settings.block_hash_index(flag()?),
+        "snappy" => settings.snappy(flag()?),
+        name => match level_of(name) {
+            Some(level) => settings.filter_at_level(level, parse_filter(value)?),
+            None => return Err(refuse(format!("no setting {name:?}; there are {SETTINGS}"))),
+        },
+    })
+}
+
+const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_last_level, block_bytes, \
+                        block_hash_index and snappy";
+
+/// The filter that prints as `text`. `bloom` is short for the default encoding; without bits it
+/// has 10.
+pub fn parse_filter(text: &str) -> Outcome<Filter> {
+    let refuse = |what: String| Failure::usage(format!("filter {text:?}: {what}"));
+    let mut words = text.split_whitespace();
+    let kind = words.next().unwrap_or_default();
+    let (label, rest) = kind.split_once(':').unwrap_or((kind, "10"));
+    let parsed_bits = |text: &str| bits(text).map_err(refuse);
+    let filter = match label {
+        "none" if !kind.contains(':') => Filter::none(),
+        "monkey" => Filter::monkey(size(rest).map_err(refuse)?),
+        "bloom-then-ribbon" => {
+            let (bits, level) = rest.split_once(':').unwrap_or((rest, ""));
+            let level = level.parse().map_err(|_| refuse("bloom-then-ribbon:BITS:LEVEL".into()))?;
+            Filter::bloom_then_ribbon(parsed_bits(bits)?, level)
+        }
+        "custom" => return Err(refuse("only a program can name a filter policy".into())),
+        "bloom" => Filter::from(encoding_of(ENCODING_DEFAULT, parsed_bits(rest)?)?),
+        label => Filter::from(encoding_of(label, parsed_bits(rest)?)?),
+    };
+    words.try_fold(filter, |filter, word| {
+        Ok(match word.split_once('=') {
+            Some(("layout", value)) => filter.layout(layout(value).map_err(refuse)?),
+            Some(("prefix", id)) => filter.prefix(Prefix::built_in(id).ok_or_else(|| {
+                refuse(format!("no built-in prefix {id}, such as siftdb.FixedPrefix.4"))
+            })?),
+            Some(("whole_key", "true")) => filter.whole_key(true),
+            Some(("whole_key", "false")) => filter.whole_key(false),
+            Some(("pinning", "none")) => filter.pinning(FilterPinning::None),
+            Some(("pinning", "top-level")) => filter.pinning(FilterPinning::TopLevel),
+            Some(("pinning", "all")) => filter.pinning(FilterPinning::All),
+            _ => {
+                let what = "layout=..., prefix=..., whole_key=false or pinning=none|top-level|all";
+                return Err(refuse(format!("{word}: {what}")));
+            }
+        })
+    })
 }
 
 fn layout(text: &str) -> Result<FilterLayout, String> {
@@ -126,6 +222,56 @@ mod tests {
         for wrong in ["", "whole", "full:1", "partitioned:0", "block-based:1000", "partitioned:x"] {
             assert!(layout(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn settings_parse_as_they_print() {
+        let all = [
+            "filter=fast-local-bloom:12",
+            "filter=monkey:300000 prefix=siftdb.FixedPrefix.3 pinning=all",
+            "filter=bloom-then-ribbon:9.999:3 layout=partitioned:4096",
+            "filter_at_level.2=none pinning=none",
+            "filter_at_level.6=ribbon:10 prefix=siftdb.DelimitedPrefix.2f.2 whole_key=false",
+            "filter_last_level=false",
+            "block_bytes=16384",
+            "block_hash_index=true",
+            "snappy=false",
+        ];
+        let parsed = |text: &str| with_setting(KeyspaceOptions::new(), text);
+        for text in all {
+            assert_eq!(parsed(text).unwrap().to_string(), text);
+        }
+        assert_eq!(parsed("filter=bloom:12").unwrap().to_string(), all[0]);
+        let wrong = [
+            "",
+            "filter",
+            "filter=",
+            "filter=bloom:x",
+            "filter=bloom:0",
+            "filter=none:3",
+            "filter=custom:own.policy",
+            "filter=bloom-then-ribbon:9",
+            "filter=bloom:9 layout=whole",
+            "filter=bloom:9 prefix=own",
+            "filter=bloom:9 pinning=some",
+            "filter_at_level.x=none",
+            "block_bytes=-1",
+            "snappy=1",
+            "write_buffer_bytes=100000",
+        ];
+        for text in wrong {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn arguments_replace_filters_of_saved_levels() {
+        let saved = with_setting(KeyspaceOptions::new(), "filter_at_level.3=none").unwrap();
+        let named = KeyspaceOptions::new().filter(Filter::bloom(12.0));
+        let all = at_saved_levels(named, &saved).unwrap().to_string();
+        assert_eq!(all, "filter=fast-local-bloom:12, filter_at_level.3=fast-local-bloom:12");
+        let none = at_saved_levels(KeyspaceOptions::new(), &saved).unwrap();
+        assert!(none.settings().is_empty());
     }
 
     #[test]

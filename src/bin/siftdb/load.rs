@@ -8,14 +8,14 @@
 //!
 //! `demo --input` also reads lines by [`open_lines`] and [`next_line`].
 
-use crate::args::DatabaseToWrite;
+use crate::args::ToWrite;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
 use crate::text::{counted_entries, unescaped};
 use clap::Args;
 use serde_json::json;
-use siftdb::{Db, WriteBatch};
+use siftdb::{Db, Keyspace, KeyspaceBatch, WriteBatch};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ JSON fields:
 #[command(after_long_help = JSON)]
 pub struct Load {
     #[command(flatten)]
-    database: DatabaseToWrite,
+    place: ToWrite,
     /// Lines of KEY TAB VALUE, as `scan` prints them; `-` is standard input
     file: PathBuf,
     /// Read no escapes in keys and values
@@ -68,7 +68,7 @@ pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<
 }
 
 impl Load {
-    fn put(&self, line: &[u8], batch: &mut WriteBatch) -> Outcome {
+    fn put(&self, line: &[u8], mut batch: KeyspaceBatch<'_>) -> Outcome {
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
             return Err(Failure::usage("no TAB between key and value"));
         };
@@ -83,7 +83,13 @@ impl Load {
     }
 
     /// Writes all lines in batches. Returns their number.
-    fn write_lines(&self, lines: &mut Lines, db: &Db, bar: &Bar) -> Outcome<u64> {
+    fn write_lines(
+        &self,
+        lines: &mut Lines,
+        db: &Db,
+        keyspace: &Keyspace,
+        bar: &Bar,
+    ) -> Outcome<u64> {
         let mut batch = WriteBatch::new();
         let mut line = Vec::new();
         let (mut entries, mut written) = (0u64, 0u64);
@@ -91,7 +97,7 @@ impl Load {
             let at_line = |cause: Failure| cause.at_line(&self.file, entries + 1, Some(written));
             let taken = next_line(lines, &mut line, &self.file).map_err(at_line)?;
             if taken.is_some() {
-                self.put(&line, &mut batch).map_err(at_line)?;
+                self.put(&line, batch.in_keyspace(keyspace)).map_err(at_line)?;
                 entries += 1;
             }
             // A batch that refused the line has not grown. Writing it returns the reason.
@@ -114,11 +120,11 @@ impl Load {
         let (mut lines, length) = open_lines(&self.file)?;
         let mut started = Instant::now();
         let bar = Bar::bytes("load", length);
-        let entries = self.database.write(|db| {
+        let entries = self.place.write(|db, keyspace| {
             started = Instant::now();
-            let entries = self.write_lines(&mut lines, db, &bar)?;
+            let entries = self.write_lines(&mut lines, db, keyspace, &bar)?;
             // Only tables have filters and appear in most figures.
-            db.flush()?;
+            keyspace.flush()?;
             Ok(entries)
         })?;
         drop(bar);

@@ -14,6 +14,7 @@ mod demo;
 mod explain;
 mod filter;
 mod entry;
+mod keyspace;
 mod load;
 mod manual;
 mod repair;
@@ -21,6 +22,7 @@ mod scan;
 mod stats;
 mod verify;
 mod sst;
+mod settings;
 
 mod args;
 mod bars;
@@ -40,6 +42,11 @@ use std::process::ExitCode;
 const MORE: &str = "`siftdb --help` has the rules for bytes, JSON and exit codes.";
 
 const RULES: &str = "\
+Keyspaces:
+  A database has keyspaces, each with keys, tables and settings of its own. --keyspace NAME names
+  one. Without it, get, put, delete, scan, load, explain, compact, filter advise and filter rebuild
+  use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
+
 Bytes and text:
   Keys and values given as arguments have no escapes; --escaped reads \\t, \\n, \\\\ and \\xNN
   in them. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
@@ -53,9 +60,10 @@ JSON:
   fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a string if they are
   UTF-8; else it is NAME_base64. `what` and `advice` are text for people.
   An error is an object on standard error, one a line: format, and error with
-    kind        not_found, usage, no_database, disagreement, losses, or of the database: io,
-                corruption, missing_file, memory_corruption, invalid_options, invalid_argument,
-                locked, lock_lost, read_only, opened_read_only, closed, unsupported_format
+    kind        not_found, usage, no_database, keyspace_not_found, disagreement, losses, or of
+                the database: io, corruption, missing_file, memory_corruption, invalid_options,
+                invalid_argument, locked, lock_lost, read_only, opened_read_only, closed,
+                keyspace_dropped, unsupported_format
     exit_code   as below
     path        the file, or null
     offset      where in it, in bytes, or null
@@ -69,7 +77,7 @@ Exit codes:
   1  `get`: the key is not there
   2  usage: a wrong argument, or an unusable line of input
   3  damaged files, or files of an unknown format
-  4  anything else: I/O, no such database, a locked one, counts that disagree
+  4  anything else: I/O, no such database or keyspace, a locked one, counts that disagree
   5  `repair`: the database is sound, but entries are lost";
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
@@ -100,6 +108,11 @@ enum Command {
     Delete(entry::Delete),
     /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
+    /// List, create and drop keyspaces: keys and settings of their own in one database
+    #[command(subcommand)]
+    Keyspace(Keyspace),
+    /// Print and change the settings that are saved with the data
+    Settings(settings::Settings),
     /// Write entries that are only in the log to tables, which have filters
     Flush(manual::Flush),
     /// Compact all tables, or those with keys of a range
@@ -123,6 +136,16 @@ enum Command {
     /// Print and check single files, without opening the database
     #[command(subcommand)]
     Sst(Sst),
+}
+
+#[derive(Subcommand)]
+enum Keyspace {
+    /// Print the keyspaces of a database: contents and settings
+    List(keyspace::List),
+    /// Create a keyspace, with settings if any are named
+    Create(keyspace::Create),
+    /// Drop a keyspace with all its entries
+    Drop(keyspace::Drop),
 }
 
 #[derive(Subcommand)]
@@ -165,6 +188,10 @@ fn main() -> ExitCode {
         Command::Put(command) => command.run(output),
         Command::Delete(command) => command.run(output),
         Command::Scan(command) => command.run(output),
+        Command::Keyspace(Keyspace::List(command)) => command.run(output),
+        Command::Keyspace(Keyspace::Create(command)) => command.run(output),
+        Command::Keyspace(Keyspace::Drop(command)) => command.run(output),
+        Command::Settings(command) => command.run(output),
         Command::Flush(command) => command.run(output),
         Command::Compact(command) => command.run(output),
         Command::Stats(command) => command.run(output),

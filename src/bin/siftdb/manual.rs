@@ -1,5 +1,7 @@
 //! `siftdb flush DIR` and `siftdb compact DIR [FROM TO]`: maintain tables on request.
 //!
+//! `flush` concerns all keyspaces unless one is named, `compact` one: `default` or the named one.
+//!
 //! `flush` writes entries that are only in the log to tables. Filters, `siftdb sst` and most
 //! figures are about tables. Entries stay in the log until the write buffer is full, so a small
 //! database may have no table before a flush.
@@ -9,7 +11,7 @@
 //! `TO` is not, as in `scan`. `--force` also rewrites tables that need no compaction. The command
 //! may be killed at any time: each result is durable before the tables it replaces are removed.
 
-use crate::args::{Database, Spelling};
+use crate::args::{InKeyspace, Spelling, options, unnamed};
 use crate::bars::watched;
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
@@ -17,7 +19,7 @@ use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
-use siftdb::{CompactRangeOptions, Options, Stats};
+use siftdb::{CompactRangeOptions, Db, Keyspace, Stats};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -26,25 +28,31 @@ JSON fields:
   format          1
   log_entries     entries that were only in the log, tombstones included
   bytes_written   bytes of the tables that have them now
-  tables          tables of the database now";
+  tables          tables of the database now, or of the keyspace that --keyspace names";
 
 #[derive(Args)]
 #[command(after_long_help = FLUSH_JSON)]
 pub struct Flush {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
 }
 
 impl Flush {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        let is_whole = self.place.name.is_none();
+        let stats = |db: &Db, keyspace: &Keyspace| match is_whole {
+            true => db.stats(),
+            false => keyspace.stats(),
+        };
         // Opening to write may flush entries already, so they are counted before.
-        let entries = self.database.read(Options::new(), |db| Ok(db.stats().memtable_entries))?;
-        let stats = self.database.write(Options::new(), |db| {
-            let memory = db.stats().memtable_bytes;
-            watched("flush", db, memory, |stats| stats.flush_bytes, |db| db.flush())?;
-            Ok(db.stats())
+        let before = |db: &Db, keyspace: &Keyspace| Ok(stats(db, keyspace).memtable_entries);
+        let entries = self.place.read(options(), before)?;
+        let (written, tables) = self.place.write(options(), &unnamed(), |db, keyspace| {
+            let memory = stats(db, keyspace).memtable_bytes;
+            let flush = |db: &Db| if is_whole { db.flush() } else { keyspace.flush() };
+            watched("flush", db, memory, |stats| stats.flush_bytes, flush)?;
+            Ok((db.stats().flush_bytes, stats(db, keyspace).total().tables))
         })?;
-        let (written, tables) = (stats.flush_bytes, stats.total().tables);
         let json = json!({ "log_entries": entries, "bytes_written": written, "tables": tables });
         output.show(json, |out| {
             let tables = counted(tables, "table");
@@ -60,8 +68,8 @@ impl Flush {
 const COMPACT_JSON: &str = "\
 JSON fields:
   format          1
-  tables_before   tables of the database before, after the flush
-  tables_after    tables of the database now
+  tables_before   tables of the keyspace before, after the flush
+  tables_after    tables of the keyspace now
   bytes_before    bytes of the tables before
   bytes_after     bytes of the tables now
   bytes_read      bytes that the compactions read
@@ -71,7 +79,7 @@ JSON fields:
 #[command(after_long_help = COMPACT_JSON)]
 pub struct Compact {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// The first key; without it, from the beginning
     #[arg(value_name = "FROM")]
     from: Option<OsString>,
@@ -88,16 +96,15 @@ pub struct Compact {
 impl Compact {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let range = self.spelling.range(self.from, self.to)?;
-        let options = CompactRangeOptions::new().force(self.force);
-        let (before, after) = self.database.write(Options::new(), |db| {
-            db.flush()?;
-            let before = db.stats();
-            let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
-            watched("compact", db, total, read, |db| db.compact_range_with(range, &options))?;
-            Ok((before, db.stats()))
+        let how = CompactRangeOptions::new().force(self.force);
+        let (before, after, work) = self.place.write(options(), &unnamed(), |db, keyspace| {
+            keyspace.flush()?;
+            let (before, counted) = (keyspace.stats().total(), db.stats());
+            let read = |work: &Stats| work.compaction_bytes_read;
+            let compact = |_: &Db| keyspace.compact_range_with(range, &how);
+            watched("compact", db, before.bytes, read, compact)?;
+            Ok((before, keyspace.stats().total(), db.stats().since(&counted)))
         })?;
-        let work = after.since(&before);
-        let (before, after) = (before.total(), after.total());
         let json = json!({
             "tables_before": before.tables,
             "tables_after": after.tables,

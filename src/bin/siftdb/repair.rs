@@ -4,13 +4,13 @@
 //! tables get the default filter; a program with its own policy or prefix rebuilds its filters
 //! afterwards. If entries are lost, the database is sound too, and the exit code is 5.
 
-use crate::args::Database;
+use crate::args::{Database, options};
 use crate::failure::{Failure, Outcome};
 use crate::json::{bytes_field, dropped_json, fields, joined, list, path_field, ranges};
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{Options, RepairReport};
+use siftdb::RepairReport;
 use std::io::Write;
 
 const JSON: &str = "\
@@ -42,7 +42,7 @@ pub struct Repair {
 
 impl Repair {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let report = Options::new().repair(&self.database.directory)?;
+        let report = options().repair(&self.database.directory)?;
         let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
         if report.saved_everything() { Ok(shown) } else { Err(Failure::losses()) }
     }

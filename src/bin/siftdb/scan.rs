@@ -4,7 +4,7 @@
 //! database in text, byte by byte. `--raw` prints no escapes. `--from` is included, `--to` is not.
 //! An error ends the scan with its exit code, after the entries before it.
 
-use crate::args::{Database, Spelling};
+use crate::args::{InKeyspace, Spelling, options};
 use crate::bars::Bar;
 use crate::failure::Outcome;
 use crate::json::{bytes_field, joined};
@@ -12,7 +12,6 @@ use crate::output::{Output, Shown};
 use crate::text::escaped;
 use clap::Args;
 use serde_json::json;
-use siftdb::Options;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -29,7 +28,7 @@ With --count, one object in all:
 #[command(after_long_help = JSON)]
 pub struct Scan {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// Only keys that start with this
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
@@ -63,10 +62,10 @@ impl Scan {
         let [prefix, from, to] = [self.prefix.take(), self.from.take(), self.to.take()];
         let range = self.spelling.range(from, to)?;
         let prefix = prefix.map(|prefix| self.spelling.bytes(prefix)).transpose()?;
-        self.database.read(Options::new(), |db| {
+        self.place.read(options(), |_, keyspace| {
             let entries = match prefix {
-                Some(prefix) => db.prefix(prefix),
-                None => db.range(range),
+                Some(prefix) => keyspace.prefix(prefix),
+                None => keyspace.range(range),
             };
             let entries: Box<dyn Iterator<Item = _>> =
                 if self.reverse { Box::new(entries.rev()) } else { Box::new(entries) };

@@ -6,6 +6,7 @@
 //! command also says what it did not check: logs with entries that are in no table, and tables that
 //! a running program may add.
 
+use crate::args::LIST_THEM;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::json::{bytes_field, error_json, fields, joined, list, path_field};
@@ -46,7 +47,8 @@ JSON fields:
   in_use            whether a program has the database open to write; null for a single table
   unchecked_logs    logs, and log_entries: the entries in them that are in no table; not checked
                     here. Null for a single table
-  tables            each table: path, ok, error, table
+  tables            each table: path, keyspace, its number, ok, error, table; keyspace is null
+                    for a single table
     error           null, or kind, path, offset, operation, what, advice
     table           null, or\n",
     facts_help!()
@@ -60,22 +62,29 @@ pub struct Layout {
 }
 
 const DUMP_JSON: &str = "\
-JSON, one object a line: format, 1, and record, what the rest is about:
+JSON, one object a line: format, 1, and record, what the rest is about. A keyspace is a number.
   block             of a table: number, offset, stored_bytes, bytes, separator
   entry, deletion   key and sequence, and of an entry its value, whole; keys and values that are
-                    not UTF-8 are under the names with _base64
+                    not UTF-8 are under the names with _base64; in a log also keyspace
   log, manifest     number, bytes, header: its state in words
   start             of a log: offset, synced_through, previous_log, previous_last_sequence,
-                    first_sequence, manifest, manifest_bytes
+                    first_sequence, manifest, manifest_bytes, database_id in hexadecimal, epoch
   batch             offset, entries, sequence of the first, synced_through
   edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
-                    last_sequence, synced_through, each null where it is not changed; after a
-                    clean close closed_at_sequence, closed_log, closed_log_bytes, else null
-  removed, added    tables of the edit: level, table; and bytes, entries, smallest_sequence,
-                    largest_sequence, smallest_key, largest_key
-  state             of a manifest: what all edits come to: tables, first_log, next_file,
-                    last_sequence, flushed_through, synced_through
+                    last_sequence, synced_through, session_log, next_keyspace, database_id,
+                    epoch, each null where it is not changed; after a clean close
+                    closed_at_sequence, closed_log, closed_log_bytes, else null
+  created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
+                    settings in words; each where it changes
+  removed, added    tables of the edit: keyspace, level, table; and bytes, entries,
+                    smallest_sequence, largest_sequence, smallest_key, largest_key
+  state             of a manifest: what all edits come to: tables, keyspaces, next_keyspace,
+                    first_log, next_file, last_sequence, flushed_through, synced_through,
+                    database_id, epoch
+  keyspace          after the state: keyspace, name, tables, flushed_through, settings
   current           manifest: the number of the one in force
+  statistics        of STATS: since_unix_seconds, counters and keyspaces: how many
+  counter           keyspace, null for the database; number of the counter, total
   damage            what; offset and state, torn or damaged, or the key";
 
 #[derive(Args)]
@@ -96,6 +105,9 @@ pub struct Dump {
 pub struct Verify {
     /// A table, or the directory of a database
     path: PathBuf,
+    /// Of a database, only the tables of this keyspace
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
 }
 
 fn disk() -> Arc<dyn Env> {
@@ -138,19 +150,33 @@ fn record_json(record: &DumpRecord<'_>) -> Value {
     })
 }
 
-/// A table, and the result of its check.
-pub type Checked = (PathBuf, Result<TableFacts, Error>);
+/// A table, the number of its keyspace, and the result of its check.
+pub struct Checked {
+    pub path: PathBuf,
+    pub keyspace: Option<u32>,
+    pub result: Result<TableFacts, Error>,
+}
 
 impl Verify {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let (env, path) = (disk(), &self.path);
         let metadata = env.metadata(path).map_err(|source| Failure::io(path, source))?;
         if metadata.kind != FileKind::Directory {
-            let checked = inspect::verify_table(&env, path);
-            return print(&[(path.clone(), checked)], None, output);
+            if self.keyspace.is_some() {
+                return Err(Failure::usage("--keyspace needs the directory of a database"));
+            }
+            let result = inspect::verify_table(&env, path);
+            let checked = Checked { path: path.clone(), keyspace: None, result };
+            return print(&[checked], None, output);
         }
         let no_database = || Failure::no_database(path, None);
-        let tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
+        let mut tables = inspect::live_tables(&env, path)?.ok_or_else(no_database)?;
+        if let Some(name) = &self.keyspace {
+            let keyspaces = inspect::live_keyspaces(&env, path)?;
+            let number = keyspaces.iter().find(|(_, other)| other == name);
+            let (number, _) = number.ok_or_else(|| Failure::no_keyspace(path, name, LIST_THEM))?;
+            tables.retain(|table| table.keyspace == *number);
+        }
         let checked = check_tables(&env, tables);
         let unchecked = inspect::unchecked_logs(&env, path)?;
         print(&checked, Some(unchecked), output)
@@ -164,14 +190,14 @@ pub fn check_tables(env: &Arc<dyn Env>, tables: Vec<LiveTable>) -> Vec<Checked> 
     let check = |table: LiveTable| {
         let checked = inspect::verify_live_table(env, &table);
         bar.add(table.bytes);
-        checked.transpose().map(|checked| (table.path, checked))
+        let keyspace = Some(table.keyspace);
+        checked.transpose().map(|result| Checked { path: table.path, keyspace, result })
     };
     tables.into_iter().filter_map(check).collect()
 }
 
 fn print(checked: &[Checked], unchecked: Option<UncheckedLogs>, output: Output) -> Outcome<Shown> {
-    let failures: Vec<Error> =
-        checked.iter().filter_map(|(_, checked)| checked.clone().err()).collect();
+    let failures: Vec<Error> = checked.iter().filter_map(|one| one.result.clone().err()).collect();
     let bad = failures.len();
     let json = json!({
         "sound": bad == 0,
@@ -182,11 +208,15 @@ fn print(checked: &[Checked], unchecked: Option<UncheckedLogs>, output: Output) 
         "tables": list(checked, table_json),
     });
     let shown = output.show(json, |out| {
-        for (path, checked) in checked {
-            if let Ok(facts) = checked {
+        for Checked { path, keyspace, result } in checked {
+            if let Ok(facts) = result {
                 let blocks = counted(facts.data_blocks, "data block");
                 let entries = counted_entries(facts.entries);
-                writeln!(out, "{}: ok, {entries} in {blocks}", path.display())?;
+                let of = match keyspace {
+                    None | Some(0) => String::new(),
+                    Some(number) => format!(", keyspace {number}"),
+                };
+                writeln!(out, "{}: ok, {entries} in {blocks}{of}", path.display())?;
             }
         }
         let tables = counted(checked.len() as u64, "table");
@@ -217,13 +247,14 @@ fn print_unchecked(unchecked: UncheckedLogs, out: &mut dyn Write) -> std::io::Re
     writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")
 }
 
-fn table_json((path, checked): &Checked) -> Value {
+fn table_json(Checked { path, keyspace, result }: &Checked) -> Value {
     joined([
         path_field("path", path),
         json!({
-            "ok": checked.is_ok(),
-            "error": checked.as_ref().err().map(error_json),
-            "table": checked.as_ref().ok().map(facts_json),
+            "keyspace": keyspace,
+            "ok": result.is_ok(),
+            "error": result.as_ref().err().map(error_json),
+            "table": result.as_ref().ok().map(facts_json),
         }),
     ])
 }

@@ -2,22 +2,27 @@
 //!
 //! Counters are stored in the directory. They cover all programs that wrote to the database since
 //! the date in the last lines; read-only commands count nothing. The text is the library's
-//! `Display`. The JSON has every counter under its name in `siftdb::Stats`.
+//! `Display`, and a line for each keyspace if there are several. The JSON has every counter under
+//! its name in `siftdb::Stats`, of the database and of each keyspace.
 
-use crate::args::Database;
+use crate::args::{InKeyspace, options, unnamed};
 use crate::failure::Outcome;
 use crate::json::{fields, joined, list};
 use crate::output::{Output, Shown};
-use crate::text::{date, write_log_note};
+use crate::text::{counted, counted_entries, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{LevelStats, Options, Stats as Figures};
+use siftdb::experiment::bytes;
+use siftdb::{LevelStats, Stats as Figures};
 use std::io::Write;
 
 const JSON: &str = "\
 JSON fields. Counters run since since_unix_seconds, over all programs that wrote; read-only
-commands, such as `siftdb get`, count nothing.
+commands, such as `siftdb get`, count nothing. With --keyspace they are those of one keyspace:
+what is counted once for a database, such as batches and its log, is 0 then.
   format                  1
+  keyspace, number        name and number of the keyspace; null for the database
+  keyspaces               of a database, the same fields of each keyspace
   gets, gets_found        point lookups, and those that found a value
   scans                   iterators that were asked for an entry
   memtable_hits           point lookups that a memtable answered
@@ -68,14 +73,33 @@ commands, such as `siftdb get`, count nothing.
 #[command(after_long_help = JSON)]
 pub struct Stats {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
 }
+
+/// A keyspace: its name, its number, and what it counted and holds.
+type OfKeyspace = (String, u32, Figures);
 
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let stats = self.database.read(Options::new(), |db| Ok(db.stats()))?;
-        output.show(stats_json(&stats), |out| {
+        let (stats, keyspaces) = self.place.read_all(options(), &unnamed(), |db, keyspaces| {
+            let of = |one: &siftdb::Keyspace| (one.name().to_string(), one.number(), one.stats());
+            Ok((db.stats(), keyspaces.iter().map(of).collect::<Vec<_>>()))
+        })?;
+        let one = self.place.name.as_ref().and_then(|_| keyspaces.first());
+        let json = match one {
+            Some(one) => keyspace_json(one),
+            None => joined([
+                json!({ "keyspace": null, "number": null }),
+                stats_json(&stats),
+                json!({ "keyspaces": list(&keyspaces, keyspace_json) }),
+            ]),
+        };
+        let stats = one.map_or(&stats, |(_, _, stats)| stats);
+        output.show(json, |out| {
             writeln!(out, "{stats}")?;
+            if keyspaces.len() > 1 {
+                keyspaces.iter().try_for_each(|one| write_keyspace(one, out))?;
+            }
             let since = match stats.since_unix_seconds {
                 0 => String::new(),
                 seconds => format!(" since {}", date(seconds)),
@@ -85,6 +109,20 @@ impl Stats {
             write_log_note(out, stats.memtable_entries)
         })
     }
+}
+
+/// Prints a keyspace in a line; `--keyspace` prints the rest.
+fn write_keyspace((name, _, stats): &OfKeyspace, out: &mut dyn Write) -> std::io::Result<()> {
+    let total = stats.total();
+    let (tables, entries) = (counted(total.tables, "table"), counted_entries(total.entries));
+    let (size, filters) = (bytes(total.bytes), bytes(total.filter_bytes));
+    let (lookups, negatives) = (counted(stats.gets, "lookup"), total.negatives);
+    write!(out, "keyspace {name:?}: {tables}, {entries}, {size}, filters {filters}; ")?;
+    writeln!(out, "{lookups}, filters said no {negatives} times")
+}
+
+fn keyspace_json((name, number, stats): &OfKeyspace) -> Value {
+    joined([json!({ "keyspace": name, "number": number }), stats_json(stats)])
 }
 
 fn stats_json(stats: &Figures) -> Value {

@@ -5,7 +5,7 @@
 //! the tables one by one, so that the counts include damaged ones. `sst verify` needs no lock and
 //! checks tables alone.
 
-use crate::args::Database;
+use crate::args::{Database, options};
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, error_json, fields, joined, list, ranges};
@@ -15,7 +15,7 @@ use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::env::{DiskEnv, Env};
-use siftdb::{Error, Options, RecoveryReport, Remedy, VerifyReport, inspect};
+use siftdb::{Error, RecoveryReport, Remedy, VerifyReport, inspect};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Verify {
 impl Verify {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.database.directory;
-        let opened = match Options::new().open_read_only(directory) {
+        let opened = match options().open_read_only(directory) {
             Err(error) if error.is_corruption() => {
                 return print(&verify_tables(directory, error), None, output);
             }
@@ -74,8 +74,8 @@ fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
     let tables = inspect::live_tables(&env, directory).ok().flatten().unwrap_or_default();
     report.tables = tables.len() as u64;
     report.table_bytes = tables.iter().map(|table| table.bytes).sum();
-    for (_, checked) in check_tables(&env, tables) {
-        match checked {
+    for checked in check_tables(&env, tables) {
+        match checked.result {
             Ok(facts) => {
                 report.entries += facts.entries;
                 report.data_blocks += facts.data_blocks;

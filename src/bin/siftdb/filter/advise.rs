@@ -4,7 +4,7 @@
 //! same bits at all levels, and with the division that has the lowest sum of rates. Nothing is
 //! changed; the last lines say which options to set. Half of `--cache` may hold filters.
 
-use crate::args::Database;
+use crate::args::{InKeyspace, options};
 use crate::failure::Outcome;
 use crate::json::{fields, joined, list};
 use crate::numbers::{percent, size};
@@ -13,7 +13,7 @@ use crate::text::write_log_note;
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
-use siftdb::{FilterAdvice, LevelAdvice, Options};
+use siftdb::{FilterAdvice, LevelAdvice};
 use std::io::{self, Write};
 
 const JSON: &str = "\
@@ -35,7 +35,7 @@ JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or 
 #[command(after_long_help = JSON)]
 pub struct Advise {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// Memory for all filters together, such as 64MB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     budget: u64,
@@ -46,9 +46,10 @@ pub struct Advise {
 
 impl Advise {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let options = Options::new().block_cache_bytes(self.cache);
-        let (advice, log_entries) = self.database.read(options, |db| {
-            Ok((db.filter_report().advice(self.budget), db.stats().memtable_entries))
+        let options = options().block_cache_bytes(self.cache);
+        let (advice, log_entries) = self.place.read(options, |_, keyspace| {
+            let report = keyspace.filter_report();
+            Ok((report.advice(self.budget), report.stats.memtable_entries))
         })?;
         output.show(advice_json(&advice, log_entries), |out| {
             print(&advice, out)?;

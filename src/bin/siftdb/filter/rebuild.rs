@@ -1,4 +1,6 @@
-//! `siftdb filter rebuild DIR`: rewrites tables whose filter differs from the arguments.
+//! `siftdb filter rebuild DIR`: rewrites tables whose filter differs from the arguments, or from the
+//! saved settings if there are none. The filter of the arguments is saved as the setting of the
+//! keyspace, so that later tables have it too.
 //!
 //! `Db::rebuild_filters` rewrites them as compactions. Each result is durable before the tables it
 //! replaces are removed, so the command may be killed at any time and run again. Tables are
@@ -7,23 +9,23 @@
 //!
 //! With `--monkey SIZE` each level gets what `filter advise --budget SIZE` recommends for it.
 
-use crate::args::Database;
+use crate::args::{InKeyspace, options};
 use crate::bars::watched;
 use crate::failure::Outcome;
-use crate::filter_args::WantedFilter;
+use crate::filter_args::{WantedFilter, at_saved_levels};
 use crate::output::{Output, Shown};
 use crate::text::{counted, write_log_note};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
-use siftdb::{Db, FilterRebuild, Options, Stats};
+use siftdb::{Db, FilterRebuild, Keyspace, KeyspaceOptions, Stats};
 use std::io::Write;
 
 const JSON: &str = "\
 JSON fields:
   format            1
   tables_rewritten  tables that were written again
-  tables_before, tables_after   tables of the database
+  tables_before, tables_after   tables of the keyspace
   bytes_read, bytes_written     what that read and wrote
   filter_bytes_before, filter_bytes_after   bytes of all filters
   log_entries       entries that are only in the log, in no table and no filter";
@@ -32,7 +34,7 @@ JSON fields:
 #[command(after_long_help = JSON)]
 pub struct Rebuild {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     #[command(flatten)]
     wanted: WantedFilter,
     /// Also rewrite tables whose filter is the wanted one
@@ -41,25 +43,31 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
+    /// The settings that the arguments name, given what is saved.
+    fn settings(&self, keyspace: &Keyspace) -> Outcome<KeyspaceOptions> {
+        let named = match self.wanted.monkey {
+            Some(budget) => self.wanted.advised(&keyspace.filter_report().advice(budget)),
+            None => self.wanted.settings()?,
+        };
+        at_saved_levels(named, &keyspace.settings())
+    }
+
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
-        let options = match self.wanted.monkey {
-            Some(budget) => {
-                let advice = |db: &Db| Ok(db.filter_report().advice(budget));
-                let advice = self.database.read(Options::new(), advice)?;
-                self.wanted.set_advised(Options::new(), &advice)
-            }
-            None => self.wanted.set(Options::new())?,
-        };
+        let settings = self.place.read(options(), |_, keyspace| self.settings(keyspace))?;
         // Nothing but the filters changes.
-        let options = options.auto_compaction(false);
-        let (tables, before, after) = self.database.write(options, |db| {
-            let before = db.stats();
+        let how = options().auto_compaction(false);
+        let (tables, before, after, work) = self.place.write(how, &settings, |db, keyspace| {
+            if !settings.settings().is_empty() {
+                // Also if no table differs: later tables get this filter.
+                db.save_settings()?;
+            }
+            let (before, counted) = (keyspace.stats(), db.stats());
             let (total, read) = (before.total().bytes, |work: &Stats| work.compaction_bytes_read);
-            let tables = watched("rebuild", db, total, read, |db| db.rebuild_filters(which))?;
-            Ok((tables, before, db.stats()))
+            let rebuild = |_: &Db| keyspace.rebuild_filters(which);
+            let tables = watched("rebuild", db, total, read, rebuild)?;
+            Ok((tables, before, keyspace.stats(), db.stats().since(&counted)))
         })?;
-        let work = after.since(&before);
         let log_entries = after.memtable_entries;
         let (before, after) = (before.total(), after.total());
         let json = json!({

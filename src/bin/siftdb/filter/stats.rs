@@ -5,10 +5,11 @@
 //! all programs that wrote to the database since the date in the last lines, or with `--probe` the
 //! lookups of this command.
 //!
-//! A database does not store its options. So filters are compared with `--bits`, `--encoding` and
-//! `--layout`, and memory with `--cache`. Their defaults are those of the library.
+//! Every keyspace has a report of its own. Filters are compared with `--bits`, `--encoding` and
+//! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
+//! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
 
-use crate::args::Database;
+use crate::args::{InKeyspace, options};
 use crate::failure::Outcome;
 use crate::filter_args::WantedFilter;
 use crate::json::{fields, joined, list};
@@ -19,13 +20,15 @@ use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
-use siftdb::{Db, FilterFinding, FilterGroup, FilterReport, FindingFigure, LevelStats, Options};
+use siftdb::{FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const JSON: &str = "\
-JSON fields. Counters run since since_unix_seconds, or over the lookups of --probe.
+JSON, one object a line for each keyspace. Counters run since since_unix_seconds, or over the
+lookups of --probe.
   format            1
+  keyspace          its name
   levels            levels that have tables or were asked:
     level           the level
     filters         one for each kind of filter it has:
@@ -34,9 +37,10 @@ JSON fields. Counters run since since_unix_seconds, or over the lookups of --pro
       asked_bits_per_key, bits_per_key   as configured, and as they are
       expected_fpr                     share of absent keys that pass, 0 to 1, or null
       is_asked                         whether lookups can ask it
-      differs                          whether it is not the one that --bits, ... ask for
+      differs                          whether it is not the wanted one
       damaged                          tables of which the filter is damaged
-    wanted          what --bits, ... ask for: encoding, layout, bits_per_key, expected_fpr; or null
+    wanted          what --bits, ... or the settings ask for: encoding, layout, bits_per_key,
+                    expected_fpr; or null
     lookups         lookups that asked a filter
     negatives, true_positives, false_positives   that said no, maybe rightly, maybe wrongly
     unresolved, not_consulted   maybe where newer versions hide whether rightly; none asked
@@ -53,7 +57,7 @@ JSON fields. Counters run since since_unix_seconds, or over the lookups of --pro
 #[command(after_long_help = JSON)]
 pub struct Stats {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
     /// Count lookups of the keys in this file, one a line, instead; `-` is standard input
     #[arg(long, value_name = "FILE")]
     probe: Option<PathBuf>,
@@ -71,25 +75,50 @@ struct Probed<'a> {
     found: u64,
 }
 
+/// The report of a keyspace, by name.
+struct Reported<'a> {
+    name: String,
+    report: FilterReport,
+    probed: Option<Probed<'a>>,
+}
+
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let options = self.wanted.set(Options::new().block_cache_bytes(self.cache))?;
-        let (report, probed) = self.database.read(options, |db| {
-            let before = db.stats();
-            let probed = self.probe.as_deref().map(|file| probe(db, file)).transpose()?;
-            let report = db.check_filters()?;
-            Ok((if probed.is_some() { report.since(&before) } else { report }, probed))
+        let options = options().block_cache_bytes(self.cache);
+        let settings = self.wanted.settings()?;
+        let reports = self.place.read_all(options, &settings, |_, keyspaces| {
+            // Keys are of one keyspace: `default`, which is the first, or the one that is named.
+            let probed = if self.probe.is_some() { 1 } else { keyspaces.len() };
+            keyspaces.iter().take(probed).map(|one| self.report(one)).collect::<Outcome<Vec<_>>>()
         })?;
-        let probed = probed.as_ref();
-        output.show(report_json(&report, probed), |out| print(&report, probed, out))
+        let mut rows = output.rows();
+        for (place, reported) in reports.iter().enumerate() {
+            let json = || report_json(reported);
+            rows.row(json, |out| {
+                if reports.len() > 1 {
+                    let blank = if place > 0 { "\n" } else { "" };
+                    writeln!(out, "{blank}keyspace {:?}:", reported.name)?;
+                }
+                print(&reported.report, reported.probed.as_ref(), out)
+            })?;
+        }
+        rows.end()
+    }
+
+    fn report(&self, keyspace: &Keyspace) -> Outcome<Reported<'_>> {
+        let before = keyspace.stats();
+        let probed = self.probe.as_deref().map(|file| probe(keyspace, file)).transpose()?;
+        let report = keyspace.check_filters()?;
+        let report = if probed.is_some() { report.since(&before) } else { report };
+        Ok(Reported { name: keyspace.name().into(), report, probed })
     }
 }
 
-fn probe<'a>(db: &Db, file: &'a Path) -> Outcome<Probed<'a>> {
+fn probe<'a>(keyspace: &Keyspace, file: &'a Path) -> Outcome<Probed<'a>> {
     let (mut lines, _) = open_lines(file)?;
     let (mut line, mut probed) = (Vec::new(), Probed { file, lookups: 0, found: 0 });
     while next_line(&mut lines, &mut line, file)?.is_some() {
-        probed.found += u64::from(db.get(&line)?.is_some());
+        probed.found += u64::from(keyspace.get(&line)?.is_some());
         probed.lookups += 1;
     }
     Ok(probed)
@@ -189,7 +218,7 @@ fn bill_of(counts: &LevelStats) -> String {
     )
 }
 
-fn report_json(report: &FilterReport, probed: Option<&Probed<'_>>) -> Value {
+fn report_json(Reported { name, report, probed }: &Reported<'_>) -> Value {
     let level_json = |(level, groups, counts): &(usize, Vec<FilterGroup>, LevelStats)| {
         let interval = counts.observed_fpr_interval();
         let wanted = report.wanted.get(*level).and_then(Option::as_ref);
@@ -210,11 +239,12 @@ fn report_json(report: &FilterReport, probed: Option<&Probed<'_>>) -> Value {
         ])
     };
     json!({
+        "keyspace": name,
         "log_entries": report.stats.memtable_entries,
         "levels": list(&levels(report), level_json),
         "findings": list(&report.findings(), finding_json),
         "since_unix_seconds": report.stats.since_unix_seconds,
-        "probe": probed.map(|probed| fields!(probed; lookups, found)),
+        "probe": probed.as_ref().map(|probed| fields!(probed; lookups, found)),
         "cache_capacity_bytes": report.stats.cache_capacity_bytes,
         "pinned_bytes_max": report.pinned_bytes_max,
     })
