@@ -187,8 +187,8 @@ impl Options {
         self
     }
 
-    /// Names each setting that `settings` names, for the keyspace `default`. The methods of the same
-    /// names in [`Options`] name one setting each.
+    /// Names each setting that `settings` names, for the keyspace `default`. The methods of the
+    /// same names in [`Options`] name one setting each.
     pub fn default_keyspace(mut self, settings: &KeyspaceOptions) -> Self {
         self.data = settings.over(&self.data);
         self

@@ -54,20 +54,19 @@ fn files_as_text(layout: FilterLayout) -> String {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let options = Options::new().env(Arc::clone(&env)).snappy(false).block_bytes(512);
     let db = options.filter(Filter::bloom(10.0).layout(layout)).open("/db").unwrap();
+    // Another keyspace with a setting of its own, and one that is dropped again.
+    let users = db.keyspace_with("users", &KeyspaceOptions::new().snappy(false)).unwrap();
+    db.keyspace("gone").unwrap();
+    db.drop_keyspace("gone").unwrap();
+    users.put("ada", "1815").unwrap();
     for number in 0..300 {
         db.put(format!("key{number:03}"), format!("value {number}")).unwrap();
     }
     db.delete("key007").unwrap();
     db.flush().unwrap();
-    // Another keyspace with a setting of its own, and one that is dropped again.
-    let users = db.keyspace_with("users", &KeyspaceOptions::new().snappy(false)).unwrap();
-    db.keyspace("gone").unwrap();
-    db.drop_keyspace("gone").unwrap();
     let mut batch = WriteBatch::new();
-    batch.put("key008", "newer").in_keyspace(&users).put("ada", "1815");
+    batch.put("key008", "newer").in_keyspace(&users).put("ada", "1852").delete("bob");
     db.write(batch).unwrap();
-    users.compact_range(..).unwrap();
-    users.delete("bob").unwrap();
     db.close().unwrap();
     let mut text = format!("= {layout}\n").into_bytes();
     let mut names: Vec<String> =

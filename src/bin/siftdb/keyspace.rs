@@ -1,10 +1,10 @@
 //! `siftdb keyspace list|create|drop DIR [NAME]`: the keyspaces of a database.
 //!
 //! A keyspace has keys, tables and settings of its own; the log is the database's. `default` is
-//! always there. Creating and dropping are durable when the command ends. A dropped keyspace is gone
-//! with all its entries; nothing asks first.
+//! always there. Creating and dropping are durable when the command ends. A dropped keyspace is
+//! gone with all its entries; the command does not ask first.
 
-use crate::args::{Database, InKeyspace, options, unnamed};
+use crate::args::{Database, InKeyspace, LIST_THEM, options, unnamed};
 use crate::failure::{Failure, Outcome};
 use crate::json::list;
 use crate::output::{Output, Shown};
@@ -139,7 +139,7 @@ impl Drop {
         let name = &self.name;
         self.database.write(options(), |db| match db.drop_keyspace(name) {
             Err(siftdb::Error::KeyspaceNotFound { .. }) => {
-                Err(Failure::no_keyspace(db.path(), name, crate::args::LIST_THEM))
+                Err(Failure::no_keyspace(db.path(), name, LIST_THEM))
             }
             dropped => Ok(dropped?),
         })?;

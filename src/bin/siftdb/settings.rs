@@ -1,9 +1,9 @@
 //! `siftdb settings DIR [--set NAME=VALUE]...`: shows and changes the settings of keyspaces.
 //!
 //! Settings are saved with the data, and every program that opens the database uses them unless it
-//! names others. A change concerns tables that are written from then on; `siftdb filter stats` names
-//! tables with other filters, and `siftdb filter rebuild` rewrites them. Settings that nobody named
-//! have the library's defaults and are not listed.
+//! names others. A change concerns tables that are written from then on. `siftdb filter stats`
+//! finds tables with other filters; `siftdb filter rebuild` rewrites them. Settings that were
+//! never named have the library's defaults and are not listed.
 
 use crate::args::{InKeyspace, options, unnamed};
 use crate::failure::Outcome;

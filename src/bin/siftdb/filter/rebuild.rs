@@ -1,5 +1,5 @@
-//! `siftdb filter rebuild DIR`: rewrites tables whose filter differs from the arguments, or from the
-//! saved settings if there are none. The filter of the arguments is saved as the setting of the
+//! `siftdb filter rebuild DIR`: rewrites tables whose filter differs from the arguments, or from
+//! the saved settings if there are none. The filter of the arguments is saved as the setting of the
 //! keyspace, so that later tables have it too.
 //!
 //! `Db::rebuild_filters` rewrites them as compactions. Each result is durable before the tables it
@@ -18,7 +18,7 @@ use crate::text::{counted, write_log_note};
 use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
-use siftdb::{Db, FilterRebuild, Keyspace, KeyspaceOptions, Stats};
+use siftdb::{Db, FilterRebuild, Stats};
 use std::io::Write;
 
 const JSON: &str = "\
@@ -43,22 +43,21 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// The settings that the arguments name, given what is saved.
-    fn settings(&self, keyspace: &Keyspace) -> Outcome<KeyspaceOptions> {
-        let named = match self.wanted.monkey {
-            Some(budget) => self.wanted.advised(&keyspace.filter_report().advice(budget)),
-            None => self.wanted.settings()?,
-        };
-        at_saved_levels(named, &keyspace.settings())
-    }
-
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
-        let settings = self.place.read(options(), |_, keyspace| self.settings(keyspace))?;
+        let named = self.wanted.settings()?;
+        let (saved, settings) = self.place.read(options(), |_, keyspace| {
+            let saved = keyspace.settings();
+            let named = match self.wanted.monkey {
+                Some(budget) => self.wanted.advised(&keyspace.filter_report().advice(budget)),
+                None => named,
+            };
+            Ok((saved.clone(), at_saved_levels(named, &saved)?))
+        })?;
         // Nothing but the filters changes.
         let how = options().auto_compaction(false);
         let (tables, before, after, work) = self.place.write(how, &settings, |db, keyspace| {
-            if !settings.settings().is_empty() {
+            if keyspace.settings() != saved {
                 // Also if no table differs: later tables get this filter.
                 db.save_settings()?;
             }
