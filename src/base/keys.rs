@@ -31,7 +31,7 @@
 //! | `u8` to `u128` | all bytes of the number, the highest first | `258u32` is `00 00 01 02` |
 //! | `i8` to `i128` | the same, with the highest bit flipped | `-1i16` is `7f ff` |
 //! | `bool` | `00` for false, `01` for true | `true` is `01` |
-//! | `str`, `String` | the UTF-8 bytes, each `00` as `00 ff`; then `00 01` | `"a\0b"` is `61 00 ff 62 00 01` |
+//! | `str`, `String` | UTF-8, each `00` as `00 ff`; then `00 01` | `"a\0"` is `61 00 ff 00 01` |
 //! | `[u8]`, `Vec<u8>`, `[u8; N]` | the same of any bytes | `[1, 0]` is `01 00 ff 00 01` |
 //! | tuples of 1 to 8 | their parts, one after the other | `(1u8, "a")` is `01 61 00 01` |
 //!

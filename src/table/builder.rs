@@ -407,6 +407,6 @@ mod tests {
             "7369667464625354",
         ];
         assert_eq!(hex(bytes.len() - 56..bytes.len()), footer.concat());
-        assert_eq!((bytes.len(), masked(&bytes)), (1003, 0));
+        assert_eq!((bytes.len(), masked(&bytes)), (1003, 2_026_021_687));
     }
 }

@@ -286,7 +286,10 @@ mod tests {
         outcome.unwrap();
         assert!(text.contains("; logs from 3, flushed through 0; next file 9"), "{text}");
         assert!(text.contains("edit 2: closed at sequence 2, log 3 at byte 78"), "{text}");
-        assert!(text.contains("in all: tables none; logs from 3; next file 9; next keyspace 1"), "{text}");
+        assert!(
+            text.contains("in all: tables none; logs from 3; next file 9; next keyspace 1"),
+            "{text}"
+        );
         assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
         let (text, outcome) = dumped(&env, stats);
         outcome.unwrap();
