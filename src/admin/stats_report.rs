@@ -45,7 +45,7 @@ fn report(
     let mut weighted_fpr = [0.0; LEVELS];
     for keyspace in keyspaces {
         let view = keyspace.view.load();
-        for level in 0..LEVELS {
+        for (level, weighted_fpr) in weighted_fpr.iter_mut().enumerate() {
             let report = &mut stats.levels[level];
             for handle in view.version.level(level) {
                 let properties = handle.table.properties();
@@ -54,7 +54,7 @@ fn report(
                 report.entries += handle.meta.entries;
                 report.filter_bytes += properties.filter_bytes;
                 let fpr = handle.table.expected_fpr().unwrap_or(0.0);
-                weighted_fpr[level] += handle.meta.entries as f64 * fpr;
+                *weighted_fpr += handle.meta.entries as f64 * fpr;
             }
         }
         stats.memtable_bytes += view.memtables().map(|m| m.bytes() as u64).sum::<u64>();

@@ -357,7 +357,9 @@ mod tests {
             }
             let mut ids: Vec<u32> = entries.iter().map(|entry| entry.2).filter(|id| *id > 0).collect();
             let mut named = batch.keyspaces().map_or(Vec::new(), |(_, ids)| ids.to_vec());
-            (ids.sort_unstable(), ids.dedup(), named.sort_unstable());
+            ids.sort_unstable();
+            ids.dedup();
+            named.sort_unstable();
             prop_assert_eq!(ids, named);
             let bytes = encoded(&batch, sequence);
             let decoded = DecodedBatch::decode(&bytes).unwrap();

@@ -461,8 +461,10 @@ impl Replay {
                 return damaged(format!("keyspace {id} is dropped and cannot be"));
             };
             self.names.remove(&dropped.meta.name);
-            let gone = self.tables.extract_if((id, 0)..=(id, u64::MAX), |_, _| true);
-            for ((_, number), _) in gone {
+            let of_it = self.tables.range((id, 0)..=(id, u64::MAX));
+            let gone: Vec<u64> = of_it.map(|((_, number), _)| *number).collect();
+            for number in gone {
+                self.tables.remove(&(id, number));
                 self.numbers.remove(&number);
             }
         }
