@@ -89,7 +89,8 @@ fn needed(env: &MemEnv) -> BTreeSet<PathBuf> {
     let current = text_of(env, &home("CURRENT"));
     let manifest = home(current.split(' ').next().unwrap());
     let state = text_of(env, &manifest);
-    let logs = state.lines().last().unwrap().split("logs from ").nth(1).unwrap();
+    let in_all = state.lines().find(|line| line.starts_with("in all")).unwrap();
+    let logs = in_all.split("logs from ").nth(1).unwrap();
     let first: u64 = logs.split(';').next().unwrap().parse().unwrap();
     needed.insert(manifest);
     needed.insert(home("CURRENT"));
@@ -501,9 +502,9 @@ fn by_number(
     let manifest = text_of(env, &home(current.split(' ').next().unwrap()));
     let mut found = BTreeMap::new();
     for (name, contents) in all_keyspaces(db, &store.keys, what) {
-        let is_it = |line: &&str| line.ends_with(&format!(" {name:?}"));
-        let line = manifest.lines().rfind(is_it).unwrap_or_else(|| panic!("{what}{manifest}"));
-        let number: usize = line.trim().split(' ').nth(1).unwrap().parse().unwrap();
+        let created = format!(" {name:?}  flushed through ");
+        let place = manifest.find(&created).unwrap_or_else(|| panic!("{what}{manifest}"));
+        let number: usize = manifest[..place].rsplit(' ').next().unwrap().parse().unwrap();
         let is_renamed = report.renamed.iter().any(|renamed| renamed.name == name);
         assert!(NAMES.get(number) == Some(&&name[..]) || is_renamed, "{what}: {number} is {name}");
         found.extend(contents.into_iter().map(|(key, value)| ((number, key), value)));

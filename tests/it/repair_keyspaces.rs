@@ -108,7 +108,16 @@ fn store(with_log: bool, closed: bool) -> Store {
     if !with_log {
         db.flush().unwrap();
     }
-    let before = files(&env);
+    // Obsolete files may be removed while this reads.
+    let there = env.list_files().into_iter();
+    let read = |path: PathBuf| env.read_file(&path).map(|bytes| (path, bytes));
+    let before: BTreeMap<_, _> = there.filter_map(read).collect();
+    let disk = copy_of(&before);
+    let of_keyspace_3 =
+        |path: &PathBuf| name(path).ends_with(".sst") && dump(&disk, path).contains("keyspace 3 ");
+    let of_dropped: BTreeMap<_, _> =
+        before.iter().filter(|(path, _)| of_keyspace_3(path)).map(owned).collect();
+    assert!(!of_dropped.is_empty());
     db.drop_keyspace("dropped").unwrap();
     now.remove("dropped");
     drop(keyspaces);
@@ -120,17 +129,16 @@ fn store(with_log: bool, closed: bool) -> Store {
         }
     }
     db.sync().unwrap();
+    // Obsolete files are removed in the background.
+    let is_there = |path: &PathBuf| env.read_file(path).is_some();
+    while !with_log && (files_ending(&env, ".wal").len() > 1 || of_dropped.keys().any(is_there)) {
+        std::thread::yield_now();
+    }
     match closed {
         true => db.close().unwrap(),
         false => env = env.replay(env.log_len(), CrashModel::Kill, 0),
     }
     drop(db);
-    let disk = copy_of(&before);
-    let of_keyspace_3 =
-        |path: &PathBuf| name(path).ends_with(".sst") && dump(&disk, path).contains("keyspace 3 ");
-    let of_dropped: BTreeMap<_, _> =
-        before.iter().filter(|(path, _)| of_keyspace_3(path)).map(owned).collect();
-    assert!(!of_dropped.is_empty());
     Store { env, now, of_dropped }
 }
 
@@ -181,6 +189,14 @@ fn repair_keeps_every_keyspace() {
             assert_eq!(report.manifest_used, is_trusted, "{what}: {report}");
             assert!(report.renamed.is_empty(), "{what}: {report}");
             assert_eq!(all(&env, what), now, "{what}: {report}");
+            if is_trusted || what.starts_with("manifest flipped") {
+                // The number of the dropped keyspace is not given again.
+                let db = open(&env, &options()).unwrap();
+                db.keyspace("new").unwrap();
+                db.close().unwrap();
+                let text = dump(&env, &manifest(&env));
+                assert!(text.contains("keyspace 4 \"new\""), "{what}: {text}");
+            }
         }
     }
 }
@@ -448,7 +464,7 @@ fn repair_keeps_the_settings_of_keyspaces() {
     for (what, path, contents, _) in losses(&env).into_iter().take(3) {
         let env = copy_of(&image);
         lose(&env, &path, contents.as_ref());
-        assert_eq!(repair(&env).tables_written, if what.starts_with("CURRENT") { 2 } else { 1 });
+        assert!(repair(&env).tables_written > 0, "{what}");
         let db = open(&env, &options()).unwrap();
         db.keyspace("users").unwrap().put(key(8), "later").unwrap();
         db.flush().unwrap();
