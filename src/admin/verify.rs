@@ -108,19 +108,21 @@ impl fmt::Display for VerifyReport {
     }
 }
 
-/// Checks everything.
+/// Checks everything, or of the tables only those of the keyspace `only`.
 ///
 /// # Errors
 /// `Closed`; `Forked`. Every other error is in the report.
 pub(crate) fn verify(
     shared: &Shared,
+    only: Option<&str>,
     progress: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport> {
     shared.process.check()?;
     let _lock = shared.hold()?;
     let mut report = VerifyReport::default();
     let logs = logs_to_read(shared);
-    let versions = check_manifest(shared, &mut report);
+    let mut versions = check_manifest(shared, &mut report);
+    versions.retain(|(name, _)| only.is_none_or(|only| only == name));
     for (name, version) in &versions {
         check_levels(shared, name, version, &mut report);
     }

@@ -325,7 +325,7 @@ impl Db {
     /// # Errors
     /// `Closed`; damage is no error here.
     pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
-        verify::verify(self.shared(), &mut progress)
+        verify::verify(self.shared(), None, &mut progress)
     }
 
     /// Repairs the damaged database in the directory `path`, with default options: see

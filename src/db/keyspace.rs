@@ -6,6 +6,7 @@
 use crate::admin::filter_report::{self, FilterReport};
 use crate::admin::manual;
 use crate::admin::stats_report;
+use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
 use crate::base::key::ValueKind;
 use crate::base::range::{KeyBounds, KeyRange};
@@ -362,6 +363,18 @@ impl Keyspace {
     /// `Closed`; `Io` if a table cannot be opened. Damage is not an error here.
     pub fn check_filters(&self) -> Result<FilterReport> {
         filter_report::check_filters(self.shared(), &self.state)
+    }
+
+    /// [`Db::verify`](crate::Db::verify) of the tables of this keyspace alone, and of manifest and
+    /// logs, which all keyspaces share.
+    ///
+    /// # Errors
+    /// `Closed`; `KeyspaceDropped`; damage is no error here.
+    pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+        if self.state.view.load().dropped {
+            return Err(self.state.dropped());
+        }
+        verify::verify(self.shared(), Some(&self.state.name), &mut progress)
     }
 
     /// What reads of this keyspace counted, and what it holds. Counters of the database, such as

@@ -170,6 +170,7 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "settings DB --set filter_at_level.0=none",
         "explain DB key0007",
         "verify DB",
+        "verify DB --keyspace users",
         "filter stats DB --bits 16 --cache 1kB --probe LINES",
         "filter advise DB --budget 1MB",
         "filter sim --bits 10",

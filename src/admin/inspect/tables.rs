@@ -94,6 +94,8 @@ fn facts_of(table: &Table) -> TableFacts {
     TableFacts {
         bytes: table.file().bytes(),
         table_id: table.table_id(),
+        keyspace: properties.keyspace.id,
+        keyspace_name: properties.keyspace.name.clone(),
         entries: properties.entries,
         tombstones: properties.tombstones,
         data_blocks: properties.data_blocks,

@@ -36,6 +36,10 @@ pub struct TableFacts {
     pub bytes: u64,
     /// The random number that its blocks and the manifest contain.
     pub table_id: u64,
+    /// The number of the keyspace that it is of.
+    pub keyspace: u32,
+    /// The name of that keyspace when the table was written.
+    pub keyspace_name: String,
     /// Entries, tombstones included.
     pub entries: u64,
     /// Entries that delete their key.

@@ -74,14 +74,23 @@ pub struct InKeyspace {
 }
 
 impl InKeyspace {
-    /// Does `work` with the keyspace, `default` if none is named, of the database open read-only.
+    /// Does `work` with the keyspace, `default` if none is named, of an opened database.
+    pub fn with<T>(
+        &self,
+        opened: siftdb::Result<Db>,
+        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let one = |db: &Db| work(db, &keyspace(db, self.name.as_deref(), &unnamed(), None)?);
+        self.database.with(opened, None, one)
+    }
+
+    /// Does `work` with the keyspace of the database open read-only.
     pub fn read<T>(
         &self,
         options: Options,
         work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
     ) -> Outcome<T> {
-        let one = |db: &Db| work(db, &keyspace(db, self.name.as_deref(), &unnamed(), None)?);
-        self.database.read(options, one)
+        self.with(options.open_read_only(&self.database.directory), work)
     }
 
     /// Does `work` with the keyspace of the database open to write, after naming `settings` of it.

@@ -27,6 +27,7 @@ macro_rules! facts_help {
         "\
   bytes             length of the file
   table_id          the number that ties its blocks together, in hexadecimal
+  keyspace, keyspace_name   number and name of the keyspace it was written for
   entries, tombstones   all entries, and those that delete their key
   data_blocks, data_bytes   data blocks and their bytes
   index_bytes       bytes of the index
@@ -263,8 +264,8 @@ fn facts_json(facts: &TableFacts) -> Value {
     joined([
         json!({ "table_id": format!("{:016x}", facts.table_id) }),
         fields!(facts;
-            bytes, entries, tombstones, data_blocks, data_bytes, index_bytes, filter_bytes,
-            filter_partitions, filter_policy, filter_encoding, filter_layout, smallest_sequence,
-            largest_sequence),
+            bytes, keyspace, keyspace_name, entries, tombstones, data_blocks, data_bytes,
+            index_bytes, filter_bytes, filter_partitions, filter_policy, filter_encoding,
+            filter_layout, smallest_sequence, largest_sequence),
     ])
 }

@@ -5,7 +5,7 @@
 //! the tables one by one, so that the counts include damaged ones. `sst verify` needs no lock and
 //! checks tables alone.
 
-use crate::args::{Database, options};
+use crate::args::{InKeyspace, options};
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, error_json, fields, joined, list, ranges};
@@ -15,7 +15,7 @@ use crate::text::{counted, counted_entries};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::env::{DiskEnv, Env};
-use siftdb::{Error, RecoveryReport, Remedy, VerifyReport, inspect};
+use siftdb::{Error, RecoveryReport, Remedy, VerifyProgress, VerifyReport, inspect};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ JSON fields:
   entries         entries in those that are in order
   data_blocks     data blocks in those that are in order
   filter_probes   keys that passed their filter
-  keyspaces       by keyspace: name, tables, entries, damaged (tables)
+  keyspaces       by keyspace: keyspace, its name, tables, entries, damaged (tables)
   logs            logs that were checked
   unclean_end     null after a clean close; else what opening dropped:
     dropped       parts of logs: path, offset, what
@@ -41,24 +41,29 @@ JSON fields:
 #[command(after_long_help = JSON)]
 pub struct Verify {
     #[command(flatten)]
-    database: Database,
+    place: InKeyspace,
 }
 
 impl Verify {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let directory = &self.database.directory;
+        let directory = &self.place.database.directory;
         let opened = match options().open_read_only(directory) {
+            // All tables are checked then: without its manifest, keyspaces are not known.
             Err(error) if error.is_corruption() => {
                 return print(&verify_tables(directory, error), None, output);
             }
             opened => opened,
         };
-        self.database.with(opened, None, |db| {
+        self.place.with(opened, |db, keyspace| {
             let mut bar = None;
-            let report = db.verify(|progress| {
+            let show = |progress: &VerifyProgress| {
                 let bar = bar.get_or_insert_with(|| Bar::bytes("verify", Some(progress.bytes)));
                 bar.set(progress.bytes_done);
-            })?;
+            };
+            let report = match self.place.name {
+                None => db.verify(show),
+                Some(_) => keyspace.verify(show),
+            }?;
             drop(bar);
             let recovery = db.recovery_report();
             print(&report, Some(&recovery).filter(|report| !report.is_complete()), output)
@@ -118,6 +123,15 @@ fn print(
             "{tables}{damaged}, {entries} in {blocks}, {} asked of filters",
             report.filter_probes
         )?;
+        for keyspace in report.keyspaces.iter().filter(|_| report.keyspaces.len() > 1) {
+            let tables = counted(keyspace.tables, "table");
+            let entries = counted_entries(keyspace.entries);
+            let damaged = match keyspace.damaged {
+                0 => String::new(),
+                count => format!(" ({count} damaged)"),
+            };
+            writeln!(out, "keyspace {:?}: {tables}{damaged}, {entries}", keyspace.name)?;
+        }
         if let Some(recovery) = unclean_end {
             writeln!(out, "the database was not closed cleanly; {recovery}")?;
         }
@@ -149,7 +163,10 @@ fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> V
             "sound": report.is_sound(),
             "tables_damaged": tables_damaged(report),
             "keyspaces": list(&report.keyspaces, |keyspace| {
-                fields!(keyspace; name, tables, entries, damaged)
+                joined([
+                    json!({ "keyspace": keyspace.name }),
+                    fields!(keyspace; tables, entries, damaged),
+                ])
             }),
             "unclean_end": unclean_end,
             "damage": list(&report.damage, error_json),
