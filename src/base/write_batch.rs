@@ -43,6 +43,8 @@ pub struct WriteBatch {
     count: u32,
     payload_bytes: usize,
     refused: Option<String>,
+    /// The open database whose keyspaces it names, `default` included.
+    database: Option<u64>,
     /// The open database whose keyspaces it names, and these but `default`, each once.
     keyspaces: Option<(u64, Vec<KeyspaceId>)>,
 }
@@ -56,8 +58,8 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        let (entries, refused, keyspaces) = (Vec::new(), None, None);
-        WriteBatch { entries, count: 0, payload_bytes: 0, refused, keyspaces }
+        let (entries, refused, database, keyspaces) = (Vec::new(), None, None, None);
+        WriteBatch { entries, count: 0, payload_bytes: 0, refused, database, keyspaces }
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
@@ -96,6 +98,7 @@ impl WriteBatch {
         self.count = 0;
         self.payload_bytes = 0;
         self.refused = None;
+        self.database = None;
         self.keyspaces = None;
     }
 
@@ -122,6 +125,11 @@ impl WriteBatch {
         self.keyspaces.as_ref().map(|(database, ids)| (*database, &ids[..]))
     }
 
+    /// The open database whose keyspaces it names; `default` too, if by a handle.
+    pub(crate) fn database(&self) -> Option<u64> {
+        self.database
+    }
+
     /// Adds an entry to keyspace `id` of the open database `database`.
     pub(crate) fn push_in(
         &mut self,
@@ -130,11 +138,11 @@ impl WriteBatch {
         key: &[u8],
         value: &[u8],
     ) {
+        if *self.database.get_or_insert(database) != database {
+            self.refused.get_or_insert("a batch with keyspaces of two databases".into());
+        }
         if id != DEFAULT_KEYSPACE {
-            let (first, ids) = self.keyspaces.get_or_insert((database, Vec::new()));
-            if *first != database {
-                self.refused.get_or_insert("a batch with keyspaces of two databases".into());
-            }
+            let (_, ids) = self.keyspaces.get_or_insert((database, Vec::new()));
             // From the end: entries of one keyspace mostly follow each other.
             if !ids.iter().rev().any(|named| *named == id) {
                 ids.push(id);

@@ -124,15 +124,18 @@ fn change(
 /// As `Db::drop_keyspace`.
 pub(crate) fn drop_keyspace(shared: &Shared, name: &str) -> Result<()> {
     shared.process.check()?;
-    let log = lead(shared)?;
-    let found = shared.keyspaces.lock().named(name).cloned();
-    let Some(keyspace) = found else {
-        return Err(Error::KeyspaceNotFound { name: name.into() });
+    shared.check_writable()?;
+    let there = || {
+        let found = shared.keyspaces.lock().named(name).cloned();
+        found.ok_or_else(|| Error::KeyspaceNotFound { name: name.into() })
     };
-    if keyspace.id == DEFAULT_KEYSPACE {
+    if there()?.id == DEFAULT_KEYSPACE {
         let what = format!("the keyspace {name:?} cannot be dropped");
         return Err(Error::InvalidArgument { what });
     }
+    let log = lead(shared)?;
+    // Again: another thread may have dropped it, or created it anew.
+    let keyspace = there()?;
     shared
         .versions
         .lock()

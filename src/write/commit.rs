@@ -36,7 +36,7 @@ const SLOWDOWN: Duration = Duration::from_millis(1);
 pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
-    if batch.keyspaces().is_some_and(|(database, _)| database != shared.instance) {
+    if batch.database().is_some_and(|database| database != shared.instance) {
         let what = "a batch with a keyspace of another database, or of an earlier opening";
         return Err(Error::InvalidArgument { what: what.into() });
     }

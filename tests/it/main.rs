@@ -72,6 +72,7 @@ mod hostile;
 mod indexes;
 #[cfg(feature = "cli")]
 mod keyspace_cli;
+mod keyspaces;
 mod kills;
 mod levels;
 mod lifetime;

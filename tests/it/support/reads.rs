@@ -42,7 +42,8 @@ fn check(db: &Db, what: &str) {
     assert!(verified.is_sound(), "{what}: {:?}", verified.damage);
 }
 
-fn keyspace_reads(
+/// The contents of one keyspace, as [`all_reads`] reads it, without `verify`.
+pub fn keyspace_reads(
     db: &Keyspace,
     keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
     what: &str,
