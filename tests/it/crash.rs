@@ -11,7 +11,7 @@
 //! seed. The seed does not decide the schedule of threads.
 
 use crate::support::filters::all_filters;
-use crate::support::history::{Moment, Prefix, Violation};
+use crate::support::history::{Found, Moment, Violation};
 use crate::support::model::batch_of;
 use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run};
@@ -42,7 +42,8 @@ fn workload(seed: u64) -> (Run, usize) {
     for session in 0..sessions {
         let db = run.open().unwrap();
         for _ in 0..4 + rng.below(16) {
-            let done = match rng.below(12) {
+            let done = match rng.below(14) {
+                12..=13 => run.alter_one(&db, &mut rng),
                 0..=4 => run.burst(&db, 0, sizes, rng.next()),
                 5..=7 => run.crowd(&db, sizes, &mut rng),
                 _ => run.maintain(&db, &mut rng),
@@ -96,7 +97,7 @@ struct Explorer<'t> {
     seed: u64,
     rng: Rng,
     /// What was found in the states of this run.
-    known: HashMap<u64, Prefix>,
+    known: HashMap<u64, Found>,
 }
 
 impl Explorer<'_> {
@@ -125,9 +126,9 @@ impl Explorer<'_> {
             let env = walk.crash(crash.model, crash.seed);
             let state = hash_of(&env);
             let crashes = [before, &[*crash]].concat();
-            if let Some(prefix) = self.known.get(&state) {
+            if let Some(found) = self.known.get(&state) {
                 let history = run.history.lock().unwrap();
-                let judged = history.judge(prefix, crash.call as Moment, crash.model);
+                let judged = history.judge(found, crash.call as Moment, crash.model);
                 drop(history);
                 if let Err(violation) = judged {
                     self.note(run, &violation, &crashes);
@@ -151,8 +152,8 @@ impl Explorer<'_> {
                 Err(Violation::new("panic", said.unwrap_or_default()))
             });
             match looked {
-                Ok((prefix, after)) => {
-                    self.known.insert(state, prefix);
+                Ok((found, after)) => {
+                    self.known.insert(state, found);
                     self.crash_again(&after, target, &crashes);
                 }
                 Err(violation) => self.note(run, &violation, &crashes),

@@ -75,6 +75,7 @@ impl Session<'_> {
             let burst = run.burst(&db, 0, &[200, 4000], rng.next());
             self.note_change(burst);
             match step {
+                0 | 1 | 3 | 5 | 7 => self.note_change(run.alter_one(&db, &mut rng)),
                 2 | 8 => self.note_change(run.durably(|| db.flush())),
                 4 => self.note_change(run.crowd(&db, &[20, 3000], &mut rng)),
                 6 => self.note_change(run.durably(|| db.compact_range(..))),
@@ -91,7 +92,7 @@ impl Session<'_> {
     fn check_reads(&mut self, db: &Db) {
         let history = self.run.history.lock().unwrap();
         match look_at(db, &history) {
-            Ok(prefix) => assert_eq!(prefix, history.acknowledged(), "{}", self.place),
+            Ok(found) => assert_eq!(found.prefix, history.acknowledged(), "{}", self.place),
             // Only the message of an error; `get` checks the kinds.
             Err(Violation { kind: "read", .. }) => self.errors += 1,
             Err(violation) => panic!("{}: {violation:?}", self.place),

@@ -5,6 +5,12 @@
 //! part of that order: a batch that was acknowledged before another one was written comes first.
 //! Every batch writes its number under a key of its writer. So the entries after a crash say which
 //! prefix they are, and everything else must agree with that.
+//!
+//! Keyspaces come and go while one thread uses them. Each creation makes a new *generation*, also
+//! under a name that was there before. A key of the history begins with its generation
+//! ([`key_in`]), and every batch also writes the number of the generation into it. Creations and
+//! drops are durable when they return, and so is everything that was acknowledged before them: a
+//! crash that leaves one of them leaves these writes too.
 
 use super::model::{Entries, Map};
 use siftdb::env::testing::CrashModel;
@@ -21,6 +27,47 @@ const NEVER: Moment = Moment::MAX;
 
 /// How many batches of each writer a state has.
 pub type Prefix = [usize; WRITERS];
+
+/// The keyspaces that are there besides `default`, by name, with the generation that their entries
+/// name; `None` if there are no entries.
+pub type Names = BTreeMap<String, Option<usize>>;
+
+/// What is in a state.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub prefix: Prefix,
+    pub names: Names,
+}
+
+/// In every generation: its number.
+pub const GENERATION: &[u8] = b"~generation";
+
+/// The key of the history for `key` in a generation of a keyspace; `None` is `default`.
+pub fn key_in(generation: Option<usize>, key: &[u8]) -> Vec<u8> {
+    match generation {
+        Some(generation) => [&[0], &(generation as u32).to_be_bytes()[..], key].concat(),
+        None => key.to_vec(),
+    }
+}
+
+/// The generation and key of a key of the history.
+pub fn split_key(key: &[u8]) -> (Option<usize>, &[u8]) {
+    match key {
+        [0, a, b, c, d, rest @ ..] => (Some(u32::from_be_bytes([*a, *b, *c, *d]) as usize), rest),
+        _ => (None, key),
+    }
+}
+
+/// A keyspace from its creation to its drop.
+#[derive(Clone, Debug)]
+struct Generation {
+    name: String,
+    begun: Moment,
+    /// [`NEVER`] as long as it was not.
+    created: Moment,
+    drop_begun: Moment,
+    dropped: Moment,
+}
 
 /// What is wrong with a state: a kind to count by, and details.
 #[derive(Debug)]
@@ -52,6 +99,7 @@ struct Batch {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     writers: [Vec<Batch>; WRITERS],
+    generations: Vec<Generation>,
     /// Pairs of times: writes acknowledged by the first are durable from the second on.
     barriers: Vec<(Moment, Moment)>,
 }
@@ -63,6 +111,11 @@ impl History {
         let batches = &mut self.writers[writer];
         let number = batches.len() + 1;
         let tag = (number as u64).to_le_bytes();
+        let used: BTreeSet<_> = entries.iter().filter_map(|(key, _)| split_key(key).0).collect();
+        for generation in used {
+            let marker = Some((generation as u64).to_le_bytes().to_vec());
+            entries.push((key_in(Some(generation), GENERATION), marker));
+        }
         entries.push((number_key(writer), Some(tag.to_vec())));
         entries.push((b"~last".to_vec(), Some([&[writer as u8], &tag[..]].concat())));
         let mut written = batches.last().map(|last| (*last.written).clone()).unwrap_or_default();
@@ -85,6 +138,109 @@ impl History {
     /// flush, a close or an opening.
     pub fn durable(&mut self, begun: Moment, now: Moment) {
         self.barriers.push((begun, now));
+    }
+
+    /// Notes that a keyspace is about to be created.
+    pub fn begin_creation(&mut self, name: &str, now: Moment) {
+        let (name, begun) = (name.to_string(), now);
+        let [created, drop_begun, dropped] = [NEVER; 3];
+        self.generations.push(Generation { name, begun, created, drop_begun, dropped });
+    }
+
+    /// Notes that the keyspace that was begun last was created.
+    pub fn created_last(&mut self, now: Moment) {
+        self.generations.last_mut().expect("it was begun").created = now;
+    }
+
+    /// Notes that it is about to be dropped.
+    pub fn begin_drop(&mut self, generation: usize, now: Moment) {
+        self.generations[generation].drop_begun = now;
+    }
+
+    /// Notes that it was dropped.
+    pub fn dropped(&mut self, generation: usize, now: Moment) {
+        self.generations[generation].dropped = now;
+    }
+
+    /// The keyspaces that are there now and may be used: name and generation.
+    pub fn keyspaces(&self) -> Vec<(String, usize)> {
+        let there = |(_, one): &(usize, &Generation)| one.created < NEVER && one.dropped == NEVER;
+        let all = self.generations.iter().enumerate().filter(there);
+        all.map(|(number, one)| (one.name.clone(), number)).collect()
+    }
+
+    /// The name of a generation.
+    pub fn name_of(&self, generation: usize) -> &str {
+        &self.generations[generation].name
+    }
+
+    /// Creations and drops that a crash left in doubt are durable from `now` on.
+    pub fn settle(&mut self, now: Moment) {
+        for one in &mut self.generations {
+            if one.begun < NEVER && one.created == NEVER {
+                one.created = now;
+            }
+            if one.drop_begun < NEVER && one.dropped == NEVER {
+                one.dropped = now;
+            }
+        }
+    }
+
+    /// Whether a crash at `call` may leave these keyspaces with the entries of `prefix`.
+    fn judge_names(&self, found: &Found, call: Moment) -> Result<(), Violation> {
+        let mut latest: BTreeMap<&str, usize> = BTreeMap::new();
+        for (number, one) in self.generations.iter().enumerate() {
+            if one.begun <= call {
+                latest.insert(&one.name, number);
+            }
+        }
+        if let Some(name) = found.names.keys().find(|name| !latest.contains_key(&name[..])) {
+            return Err(Violation::new("keyspace", format!("{name:?} was never created")));
+        }
+        for (name, number) in latest {
+            let one = &self.generations[number];
+            let what = format!("{name:?} of generation {number} ({one:?})");
+            match found.names.get(name) {
+                None if one.created <= call && one.drop_begun > call => {
+                    return Err(Violation::new("keyspace", format!("{what} is lost")));
+                }
+                None if one.drop_begun <= call => {
+                    self.judge_barrier(&found.prefix, one.drop_begun, &what)?;
+                }
+                None => {}
+                Some(_) if one.dropped <= call => {
+                    return Err(Violation::new("keyspace", format!("{what} came back")));
+                }
+                Some(marker) => {
+                    let expected = self.is_marked(&found.prefix, number).then_some(number);
+                    if *marker != expected {
+                        let what = format!("{what} has the entries of {marker:?}");
+                        return Err(Violation::new("keyspace", what));
+                    }
+                    self.judge_barrier(&found.prefix, one.begun, &what)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A creation or drop that is there was made after every write acknowledged by `begun`.
+    fn judge_barrier(&self, prefix: &Prefix, begun: Moment, what: &str) -> Result<(), Violation> {
+        let least = self.of_each_writer(|batch| batch.acknowledged <= begun);
+        match (0..WRITERS).find(|&writer| prefix[writer] < least[writer]) {
+            None => Ok(()),
+            Some(writer) => {
+                let what = format!("a change of {what} is there, older writes of {writer} are not");
+                Err(Violation::new("hole before a change of keyspaces", what))
+            }
+        }
+    }
+
+    /// True if a batch of the prefix wrote to the generation.
+    fn is_marked(&self, prefix: &Prefix, generation: usize) -> bool {
+        let marker = key_in(Some(generation), GENERATION);
+        let last = |writer: usize| Some(&self.writers[writer][prefix[writer].checked_sub(1)?]);
+        (0..WRITERS).filter_map(last).any(|batch| batch.written.contains_key(&marker))
     }
 
     /// The batches that must survive a crash at `call`.
@@ -110,8 +266,10 @@ impl History {
         })
     }
 
-    /// Whether a crash at `call` may leave `prefix`.
-    pub fn judge(&self, prefix: &Prefix, call: Moment, model: CrashModel) -> Result<(), Violation> {
+    /// Whether a crash at `call` may leave what was found.
+    pub fn judge(&self, found: &Found, call: Moment, model: CrashModel) -> Result<(), Violation> {
+        self.judge_names(found, call)?;
+        let prefix = &found.prefix;
         let least = self.least(call, model);
         let most = self.of_each_writer(|batch| batch.begun <= call);
         for writer in 0..WRITERS {
@@ -140,8 +298,13 @@ impl History {
         Ok(())
     }
 
-    /// The prefix that `found` is, or why it is none.
-    pub fn prefix_of(&self, found: &Map) -> Result<Prefix, Violation> {
+    /// The prefix that `found` is, or why it is none. Its keys are those of the history, of the
+    /// generations in `names`.
+    pub fn prefix_of(&self, found: &Map, names: &Names) -> Result<Prefix, Violation> {
+        let there = |key: &[u8]| {
+            let (generation, _) = split_key(key);
+            generation.is_none_or(|number| names.get(self.name_of(number)) == Some(&Some(number)))
+        };
         let mut prefix = Prefix::default();
         for (writer, count) in prefix.iter_mut().enumerate() {
             let number =
@@ -155,7 +318,7 @@ impl History {
         let last = |writer: usize| Some(&self.writers[writer][prefix[writer].checked_sub(1)?]);
         let mut keys: BTreeSet<&Vec<u8>> = found.keys().collect();
         keys.extend((0..WRITERS).filter_map(last).flat_map(|batch| batch.written.keys()));
-        for key in keys {
+        for key in keys.into_iter().filter(|key| there(key)) {
             let of_writer = |writer| Some((writer, last(writer)?.written.get(key)?));
             let writes: Vec<_> = (0..WRITERS).filter_map(of_writer).collect();
             let batch = |writer: usize, number: usize| &self.writers[writer][number - 1];
@@ -178,7 +341,8 @@ impl History {
 
     /// The history after a crash at `call` that left `prefix`, of which `durable` can no longer be
     /// lost. Time starts again at 0.
-    pub fn after_crash(&self, call: Moment, prefix: &Prefix, durable: &Prefix) -> History {
+    pub fn after_crash(&self, call: Moment, found: &Found, durable: &Prefix) -> History {
+        let prefix = &found.prefix;
         let mut writers = self.writers.clone();
         for (writer, batches) in writers.iter_mut().enumerate() {
             batches.truncate(prefix[writer]);
@@ -189,7 +353,31 @@ impl History {
                 batch.synced = place < durable[writer];
             }
         }
-        History { writers, barriers: Vec::new() }
+        let mut generations = self.generations.clone();
+        while generations.last().is_some_and(|one| one.begun > call) {
+            generations.pop();
+        }
+        let mut latest: BTreeMap<String, usize> = BTreeMap::new();
+        for (number, one) in generations.iter_mut().enumerate() {
+            for moment in [&mut one.begun, &mut one.created, &mut one.drop_begun, &mut one.dropped]
+            {
+                *moment = if *moment <= call { *moment - call - 1 } else { NEVER };
+            }
+            if one.begun < NEVER {
+                latest.insert(one.name.clone(), number);
+            }
+        }
+        for (name, number) in latest {
+            let one = &mut generations[number];
+            if found.names.contains_key(&name) {
+                // A drop that was begun did not happen.
+                one.drop_begun = NEVER;
+            } else if one.created == NEVER && one.drop_begun == NEVER {
+                // A creation that was begun did not happen.
+                one.begun = NEVER;
+            }
+        }
+        History { writers, generations, barriers: Vec::new() }
     }
 }
 

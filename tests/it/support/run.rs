@@ -4,13 +4,18 @@
 //! a crash left, compares it with the record, and returns a run that continues from there.
 
 use super::data::bytes;
-use super::history::{History, Moment, Prefix, Violation, WRITERS};
-use super::model::{Entries, batch_of};
+use super::history::{
+    Found, GENERATION, History, Moment, Names, Violation, WRITERS, key_in, split_key,
+};
+use super::model::{Entries, Map};
 use super::rng::Rng;
 use super::stores::{HOME, as_env, scan, scan_back};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, FilterRebuild, Options, ReadOptions, Result, WriteOptions};
+use siftdb::{
+    Db, Filter, FilterRebuild, Keyspace, KeyspaceOptions, Options, ReadOptions, Result, WriteBatch,
+    WriteOptions,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -19,6 +24,10 @@ pub const MODELS: [CrashModel; 3] = [CrashModel::Kill, CrashModel::Journal, Cras
 
 /// The keys that writers use.
 pub const KEYS: usize = 30;
+
+/// The keyspaces that come and go besides `default`. The last one may do so while several writers
+/// use the others.
+const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A disk, its log of calls, and the promises to writers with their times.
 pub struct Run {
@@ -66,12 +75,12 @@ impl Run {
     pub fn write(&self, db: &Db, writer: usize, entries: Entries, sync: bool) -> Result<()> {
         let options = WriteOptions::new().sync(sync);
         if self.failed.load(Ordering::SeqCst) {
-            let refused = db.write_with(batch_of(&entries), &options);
+            let refused = db.write_with(self.batch_of(db, &entries)?, &options);
             assert!(refused.is_err(), "a write after a failed one was acknowledged");
             return refused;
         }
         let (number, entries) = self.history.lock().unwrap().begin(writer, entries, self.now());
-        let result = db.write_with(batch_of(&entries), &options);
+        let result = self.batch_of(db, &entries).and_then(|batch| db.write_with(batch, &options));
         match &result {
             Ok(()) => {
                 self.history.lock().unwrap().acknowledge(writer, number, self.now(), sync);
@@ -81,15 +90,87 @@ impl Run {
         result
     }
 
-    /// Writes a few batches of one writer.
+    /// The batch with these entries, whose keys are those of the history.
+    fn batch_of(&self, db: &Db, entries: &Entries) -> Result<WriteBatch> {
+        let mut batch = WriteBatch::new();
+        for (key, value) in entries {
+            let (generation, key) = split_key(key);
+            let keyspace = match generation {
+                None => (**db).clone(),
+                Some(number) => {
+                    let name = self.history.lock().unwrap().name_of(number).to_string();
+                    db.keyspace(&name)?
+                }
+            };
+            match value {
+                Some(value) => batch.in_keyspace(&keyspace).put(key, value),
+                None => batch.in_keyspace(&keyspace).delete(key),
+            };
+        }
+        Ok(batch)
+    }
+
+    /// Creates a keyspace, or drops the one of that name.
+    fn alter(&self, db: &Db, name: &str, rng: &mut Rng) -> Result<()> {
+        let there = self.history.lock().unwrap().keyspaces();
+        let there = there.into_iter().find(|(other, _)| other == name);
+        let begun = self.now();
+        if self.failed.load(Ordering::SeqCst) {
+            let refused = match there {
+                None => db.keyspace(name).map(drop),
+                Some(_) => db.drop_keyspace(name),
+            };
+            assert!(refused.is_err(), "{name:?} was changed after a failed write");
+            return refused;
+        }
+        let result = match &there {
+            None => {
+                self.history.lock().unwrap().begin_creation(name, begun);
+                let filters = [Filter::none(), Filter::ribbon(8.0), Filter::bloom(10.0)];
+                let settings = KeyspaceOptions::new().filter(rng.pick(&filters).clone());
+                db.keyspace_with(name, &settings).map(drop)
+            }
+            Some((_, generation)) => {
+                self.history.lock().unwrap().begin_drop(*generation, begun);
+                db.drop_keyspace(name)
+            }
+        };
+        match result {
+            Ok(()) => {
+                let mut history = self.history.lock().unwrap();
+                match there {
+                    None => history.created_last(self.now()),
+                    Some((_, generation)) => history.dropped(generation, self.now()),
+                }
+                history.durable(begun, self.now());
+            }
+            Err(_) => self.failed.store(true, Ordering::SeqCst),
+        }
+        result
+    }
+
+    /// Creates or drops any keyspace.
+    pub fn alter_one(&self, db: &Db, rng: &mut Rng) -> Result<()> {
+        let name: &str = *rng.pick(&NAMES);
+        self.alter(db, name, rng)
+    }
+
+    /// Writes a few batches of one writer. Only the first writer uses the last keyspace.
     pub fn burst(&self, db: &Db, writer: usize, sizes: &[usize], seed: u64) -> Result<()> {
         let mut rng = Rng::new(seed);
+        let there = self.history.lock().unwrap().keyspaces();
+        let mine = there.into_iter().filter(|(name, _)| writer == 0 || name != NAMES[2]);
+        let mut generations: Vec<_> = mine.map(|(_, number)| Some(number)).collect();
+        generations.push(None);
         for _ in 0..1 + rng.below(5) {
             let mut entries = Entries::new();
+            // Mostly one keyspace, so that they fill at different times.
+            let favorite = *rng.pick(&generations);
             for _ in 0..1 + rng.below(4) {
                 let (number, size) = (rng.next(), *rng.pick(sizes));
                 let value = rng.chance(80).then(|| bytes(number, size));
-                entries.push((key(rng.below(KEYS)), value));
+                let generation = if rng.chance(70) { favorite } else { *rng.pick(&generations) };
+                entries.push((key_in(generation, &key(rng.below(KEYS))), value));
             }
             self.write(db, writer, entries, rng.chance(20))?;
         }
@@ -108,12 +189,19 @@ impl Run {
         })
     }
 
-    /// Runs a flush, a compaction, a rebuild of filters or a sync.
+    /// Runs a flush, a compaction, a rebuild of filters, a creation, a drop or a sync.
     pub fn maintain(&self, db: &Db, rng: &mut Rng) -> Result<()> {
-        match rng.below(5) {
+        match rng.below(7) {
             0 | 1 => self.durably(|| db.flush()),
-            2 => self.durably(|| db.compact_range(key(8)..key(22))),
+            2 => {
+                let there = self.history.lock().unwrap().keyspaces();
+                for (name, _) in there.iter().filter(|_| rng.chance(50)) {
+                    db.keyspace(name)?.compact_range(..)?;
+                }
+                self.durably(|| db.compact_range(key(8)..key(22)))
+            }
             3 => db.rebuild_filters(FilterRebuild::All).map(drop),
+            4 | 5 => self.alter(db, NAMES[2], rng),
             _ => self.durably(|| db.sync()),
         }
     }
@@ -127,25 +215,32 @@ impl Run {
         call: usize,
         model: CrashModel,
         rng: &mut Rng,
-    ) -> std::result::Result<(Prefix, Run), Violation> {
+    ) -> std::result::Result<(Found, Run), Violation> {
         let after = Run::new(left, &self.options);
         let db = after.open().map_err(|error| Violation::new("open", error))?;
         let history = self.history.lock().unwrap();
-        let prefix = look_at(&db, &history)?;
+        let found = look_at(&db, &history)?;
         let call = call as Moment;
-        history.judge(&prefix, call, model)?;
+        history.judge(&found, call, model)?;
+        if rng.chance(15) {
+            let report = db.verify(|_| {}).map_err(|error| Violation::new("verify", error))?;
+            if !report.is_sound() {
+                return Err(Violation::new("verify", format!("{:?}", report.damage)));
+            }
+        }
         let durable = match model {
             // Only the process died, so a later power cut may still take unsynced writes.
             CrashModel::Kill => history.least(call, CrashModel::Posix),
-            CrashModel::Journal | CrashModel::Posix => prefix,
+            CrashModel::Journal | CrashModel::Posix => found.prefix,
         };
-        let mut next = history.after_crash(call, &prefix, &durable);
+        let mut next = history.after_crash(call, &found, &durable);
         drop(history);
         // Opening makes everything durable that it recovered.
         next.durable(0, after.now());
+        next.settle(after.now());
         *after.history.lock().unwrap() = next;
         after.go_on(db, rng)?;
-        Ok((prefix, after))
+        Ok((found, after))
     }
 
     fn go_on(&self, db: Db, rng: &mut Rng) -> std::result::Result<(), Violation> {
@@ -153,6 +248,10 @@ impl Run {
         self.burst(&db, 0, &[20, 2000], rng.next()).map_err(violation)?;
         if rng.chance(20) {
             self.maintain(&db, rng).map_err(violation)?;
+        }
+        if rng.chance(20) {
+            self.alter_one(&db, rng).map_err(violation)?;
+            self.burst(&db, 0, &[20, 2000], rng.next()).map_err(violation)?;
         }
         let (end, model, call) = if rng.chance(50) {
             self.durably(|| db.close()).map_err(violation)?;
@@ -169,24 +268,48 @@ impl Run {
     }
 }
 
-/// Reads everything that is there, in every way; returns which prefix of the history it is.
-pub fn look_at(db: &Db, history: &History) -> std::result::Result<Prefix, Violation> {
+/// Reads everything that is there, in every way; returns which part of the history it is.
+pub fn look_at(db: &Db, history: &History) -> std::result::Result<Found, Violation> {
+    let (mut found, mut names) = (Map::new(), Names::new());
+    for name in db.keyspaces() {
+        let keyspace = db.keyspace(&name).map_err(|error| Violation::new("read", error))?;
+        let entries = read_all(&keyspace)?;
+        if name == "default" {
+            found.extend(entries);
+            continue;
+        }
+        let marker = entries.get(GENERATION).and_then(|tag| tag.as_slice().try_into().ok());
+        let generation = marker.map(|tag| u64::from_le_bytes(tag) as usize);
+        if generation.is_none() && !entries.is_empty() {
+            return Err(Violation::new("content", format!("{name:?} has entries of no time")));
+        }
+        found.extend(entries.into_iter().map(|(key, value)| (key_in(generation, &key), value)));
+        names.insert(name, generation);
+    }
+    let prefix = history.prefix_of(&found, &names)?;
+    Ok(Found { prefix, names })
+}
+
+/// The entries of a keyspace, by every kind of read.
+fn read_all(keyspace: &Keyspace) -> std::result::Result<Map, Violation> {
     let violation = |error: siftdb::Error| Violation::new("read", error);
-    let found = scan(db).map_err(violation)?;
-    let prefix = history.prefix_of(&found)?;
-    let backwards = scan_back(db).map_err(violation)?;
+    let found = scan(keyspace).map_err(violation)?;
+    let backwards = scan_back(keyspace).map_err(violation)?;
     if !backwards.iter().rev().map(|(key, value)| (key, value)).eq(&found) {
         return Err(Violation::new("backwards", "a scan backwards finds something else"));
     }
-    for key in (0..=KEYS).map(key) {
+    let keys: Vec<_> = (0..=KEYS).map(key).collect();
+    let together = keyspace.multi_get(&keys).map_err(violation)?;
+    for (key, together) in keys.iter().zip(together) {
+        let expected = found.get(key).map(Vec::as_slice);
         for use_filters in [true, false] {
             let options = ReadOptions::new().use_filters(use_filters);
-            let value = db.get_with(&key, &options).map_err(violation)?;
-            if value.as_deref() != found.get(&key).map(Vec::as_slice) {
+            let value = keyspace.get_with(key, &options).map_err(violation)?;
+            if value.as_deref() != expected || together.as_deref() != expected {
                 let what = format!("{}, filters: {use_filters}", key.escape_ascii());
                 return Err(Violation::new("lookup", what));
             }
         }
     }
-    Ok(prefix)
+    Ok(found)
 }
