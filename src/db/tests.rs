@@ -392,3 +392,42 @@ fn handles_print_as_one_line() {
     assert!(snapshot.len() < 200 && snapshot.contains("/db"), "{snapshot}");
     assert!(format!("{:?}", db.iter()).len() < 200);
 }
+
+#[test]
+fn a_refused_batch_leaves_its_group_alone() {
+    let env = MemEnv::new();
+    let db = open(&env, &Filter::none(), true);
+    db.put("k", "v").unwrap();
+    let (kept, gone) = (db.keyspace("kept").unwrap(), db.keyspace("gone").unwrap());
+    let batch = |key: &str, with_gone: bool| {
+        let mut batch = WriteBatch::new();
+        batch.put(key, "default").in_keyspace(&kept).put(key, "kept");
+        if with_gone {
+            batch.in_keyspace(&gone).put(key, "gone");
+        }
+        batch
+    };
+    let names = ["0", "1", "2", "3", "4"];
+    for refused in 0_u8..32 {
+        let is_refused = |place: usize| refused & 1 << place != 0;
+        let group = names.iter().enumerate().map(|(at, key)| batch(key, is_refused(at))).collect();
+        if refused == 0 {
+            db.drop_keyspace("gone").unwrap();
+        }
+        let answers = commit::commit_together(db.shared(), group);
+        for (place, (answer, key)) in answers.iter().zip(names).enumerate() {
+            let there = db.get(key).unwrap().is_some();
+            assert_eq!(kept.get(key).unwrap().is_some(), there, "half of a batch");
+            match answer {
+                Ok(()) => assert!(!is_refused(place) && there),
+                Err(Error::KeyspaceDropped { .. }) => assert!(is_refused(place) && !there),
+                Err(error) => panic!("{error}"),
+            }
+            db.delete(key).unwrap();
+            kept.delete(key).unwrap();
+        }
+    }
+    db.close().unwrap();
+    drop((db, kept, gone));
+    assert_eq!(open(&env, &Filter::none(), true).iter().count(), 1);
+}

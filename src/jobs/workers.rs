@@ -180,9 +180,11 @@ pub(crate) fn compact_most_urgent(
         urgency(one).total_cmp(&urgency(other))
     };
     let Some(keyspace) = wanted.iter().max_by(by_urgency) else {
-        // What is named was dropped.
-        shared.jobs.lock().compactions_wanted.clear();
-        return Ok(false);
+        // What is named was dropped, unless a flush has named another one since.
+        let there: Vec<_> = shared.all_keyspaces().iter().map(|keyspace| keyspace.id).collect();
+        let mut jobs = shared.jobs.lock();
+        jobs.compactions_wanted.retain(|id| there.binary_search(id).is_ok());
+        return Ok(!jobs.compactions_wanted.is_empty());
     };
     let id = keyspace.id;
     // Taken out before the look at its tree: a flush that ends during the look names it again.

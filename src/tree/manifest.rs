@@ -964,4 +964,153 @@ mod tests {
         .unwrap();
         assert_eq!((header, seen), (HeaderState::Good, edits + 1));
     }
+
+    /// A keyspace as an edit creates it; settings are any bytes here.
+    fn keyspace(id: KeyspaceId, name: &str) -> KeyspaceMeta {
+        KeyspaceMeta { id, name: name.into(), flushed_through: 45, settings: vec![7, 1, 3] }
+    }
+
+    fn creating(id: KeyspaceId, name: &str) -> VersionEdit {
+        VersionEdit {
+            next_keyspace: Some(u64::from(id) + 1),
+            created: vec![keyspace(id, name)],
+            ..VersionEdit::default()
+        }
+    }
+
+    fn dropping(id: KeyspaceId) -> VersionEdit {
+        VersionEdit { dropped: vec![id], ..VersionEdit::default() }
+    }
+
+    fn in_keyspace(id: KeyspaceId, number: u64) -> (usize, FileMeta) {
+        (1, FileMeta { keyspace: id, ..file(number, "a", "m", 46) })
+    }
+
+    /// Edits with each field of keyspaces.
+    fn keyspace_sample() -> Vec<VersionEdit> {
+        vec![
+            snapshot(),
+            creating(1, "one"),
+            creating(2, "two"),
+            VersionEdit {
+                settings: vec![(2, vec![9, 2, 1, 1]), (0, vec![1])],
+                flushed_through: vec![(0, 46), (2, 47)],
+                ..adding(vec![in_keyspace(1, 20), in_keyspace(2, 21)])
+            },
+            dropping(1),
+            creating(3, "one"),
+        ]
+    }
+
+    #[test]
+    fn keyspaces_accumulate_and_go_with_their_tables() {
+        let state = replayed(&written(&keyspace_sample()).0).unwrap();
+        let metas: Vec<_> = state.keyspaces.values().map(|one| one.meta.clone()).collect();
+        let default = KeyspaceMeta {
+            flushed_through: 46,
+            settings: vec![1],
+            ..KeyspaceMeta::default_keyspace()
+        };
+        let two =
+            KeyspaceMeta { flushed_through: 47, settings: vec![9, 2, 1, 1], ..keyspace(2, "two") };
+        assert_eq!(metas, [default, two, keyspace(3, "one")]);
+        assert_eq!(state.next_keyspace, 4);
+        let tables: Vec<_> = state.tables().map(|(level, meta)| (level, meta.clone())).collect();
+        assert_eq!(tables, [in_keyspace(2, 21)]);
+        // A snapshot of it says the same.
+        let again = replayed(&written(&[state.snapshot()]).0).unwrap();
+        assert_eq!((again.keyspaces, again.next_keyspace), (state.keyspaces, 4));
+    }
+
+    #[test]
+    fn keyspaces_that_do_not_fit_are_corruption() {
+        let next = |edit: VersionEdit| refusal(&[snapshot(), creating(5, "five"), edit]);
+        let cases: [(VersionEdit, &str); 15] = [
+            (creating(5, "other"), "keyspace 5 is created twice"),
+            (creating(6, "five"), "two keyspaces have the name \"five\""),
+            (creating(6, "default"), "two keyspaces have the name \"default\""),
+            (
+                VersionEdit {
+                    created: vec![keyspace(6, "x"), keyspace(6, "y")],
+                    next_keyspace: Some(7),
+                    ..VersionEdit::default()
+                },
+                "keyspace 6 is created twice",
+            ),
+            (
+                VersionEdit { next_keyspace: None, ..creating(6, "six") },
+                "keyspace 6 is in use, which was never given",
+            ),
+            (
+                VersionEdit { next_keyspace: Some(7), ..creating(8, "eight") },
+                "keyspace 8 is in use, which was never given",
+            ),
+            (adding(vec![in_keyspace(4, 20)]), "file 20 is of keyspace 4, which is not there"),
+            (adding(vec![in_keyspace(6, 20)]), "file 20 is of keyspace 6, which is not there"),
+            (adding(vec![in_keyspace(5, 20), in_keyspace(0, 20)]), "file 20 is added twice"),
+            (dropping(4), "keyspace 4 is dropped and cannot be"),
+            (dropping(0), "keyspace 0 is dropped and cannot be"),
+            (
+                VersionEdit { settings: vec![(4, vec![1])], ..VersionEdit::default() },
+                "keyspace 4 is changed and is not there",
+            ),
+            (
+                VersionEdit { flushed_through: vec![(4, 46)], ..VersionEdit::default() },
+                "keyspace 4 is changed and is not there",
+            ),
+            (
+                VersionEdit { flushed_through: vec![(5, 44)], ..VersionEdit::default() },
+                "keyspace 5 goes back to 44",
+            ),
+            (
+                VersionEdit { flushed_through: vec![(5, 51)], ..VersionEdit::default() },
+                "keyspace 5 is flushed beyond the last sequence",
+            ),
+        ];
+        for (edit, expected) in cases {
+            let said = next(edit.clone());
+            assert!(said.contains(expected), "{edit:?}: {said}");
+        }
+        // Dropped twice, and a table of a dropped one.
+        let dropped = || vec![snapshot(), creating(5, "five"), dropping(5)];
+        let after = |edit: VersionEdit| refusal(&[dropped(), vec![edit]].concat());
+        assert!(after(dropping(5)).contains("cannot be"));
+        assert!(after(adding(vec![in_keyspace(5, 20)])).contains("which is not there"));
+        let removed = DeletedFile { keyspace: 5, level: 1, number: 20 };
+        let removes = VersionEdit { deleted: vec![removed], ..VersionEdit::default() };
+        assert!(after(removes).contains("file 20 leaves level 1"));
+    }
+
+    #[test]
+    fn bad_names_of_keyspaces_are_corruption() {
+        for name in ["", &"n".repeat(256), "a\nb", "\0"] {
+            let said = refusal(&[snapshot(), creating(1, name)]);
+            assert!(said.contains("name"), "{name:?}: {said}");
+        }
+        replayed(&written(&[snapshot(), creating(1, &"n".repeat(255))]).0).unwrap();
+    }
+
+    #[test]
+    fn every_flip_in_keyspace_edits_is_refused() {
+        let (mut bytes, _) = written(&keyspace_sample());
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                bytes[at] ^= 1 << bit;
+                let error = replayed(&bytes).unwrap_err();
+                assert!(error.is_corruption(), "byte {at}, bit {bit}: {error}");
+                bytes[at] ^= 1 << bit;
+            }
+        }
+    }
+
+    #[test]
+    fn cut_keyspace_edits_drop_only_the_last() {
+        let (bytes, ends) = written(&keyspace_sample());
+        for cut in ends[0] as usize..bytes.len() {
+            let whole = ends.iter().filter(|&&end| end <= cut as u64).count();
+            let expected = replayed(&written(&keyspace_sample()[..whole]).0).unwrap();
+            let state = replayed(&bytes[..cut]).unwrap();
+            assert_eq!(state.keyspaces, expected.keyspaces, "cut at {cut}");
+        }
+    }
 }

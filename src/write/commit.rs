@@ -341,3 +341,12 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
     let buffer = shared.options.write_buffer_bytes;
     waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8
 }
+
+/// Commits these batches as one group; the answer to each.
+#[cfg(test)]
+pub(crate) fn commit_together(shared: &Shared, batches: Vec<WriteBatch>) -> Vec<Result<()>> {
+    let request = |batch| Request { batch, sync: true, switch: Switch::No };
+    let group: Vec<Request> = batches.into_iter().map(request).collect();
+    let outcome = commit(shared, &group);
+    (0..group.len()).map(|place| outcome.answer(place)).collect()
+}

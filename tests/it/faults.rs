@@ -71,7 +71,7 @@ impl Session<'_> {
             }
         };
         let mut rng = Rng::new(9);
-        for step in 0..12 {
+        for step in 0..14 {
             let burst = run.burst(&db, 0, &[200, 4000], rng.next());
             self.note_change(burst);
             match step {
@@ -80,7 +80,7 @@ impl Session<'_> {
                 4 => self.note_change(run.crowd(&db, &[20, 3000], &mut rng)),
                 6 => self.note_change(run.durably(|| db.compact_range(..))),
                 9 => self.note_change(db.rebuild_filters(FilterRebuild::All)),
-                10 => self.note_change(run.durably(|| db.sync())),
+                12 => self.note_change(run.durably(|| db.sync())),
                 _ => {}
             }
             self.check_reads(&db);

@@ -68,15 +68,14 @@ fn dropped_keyspaces_keep_no_logs() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     db.put("k", "v").unwrap();
-    for _ in 0..40 {
+    for _ in 0..100 {
         let short = db.keyspace("short-lived").unwrap();
         fill(&short, "k", BUFFER / 2);
         db.drop_keyspace("short-lived").unwrap();
     }
-    db.put("k2", "v").unwrap();
-    db.put("k3", "v").unwrap();
+    // Of 50 write buffers. The background may be a few behind.
     let bytes = wal_bytes(&env);
-    assert!(bytes < 8 * BUFFER, "{bytes} bytes of logs");
+    assert!(bytes < 16 * BUFFER, "{bytes} bytes of logs");
 }
 
 #[test]
@@ -350,11 +349,11 @@ fn a_batch_over_keyspaces_is_one_step() {
     batch.in_keyspace(&a).put("k", "a").delete("j").put("j", "a");
     batch.in_keyspace(&b).put("k", "b").put("j", "b").delete("j");
     db.write(batch).unwrap();
-    let expected = |names: [(&str, &[(&str, &str)]); 3]| {
+    let expected = |names: [(&str, &[(&str, &str)]); 3]| -> Contents {
         let map = |pairs: &[(&str, &str)]| -> Map {
             pairs.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())).collect()
         };
-        names.map(|(name, pairs)| (name.to_string(), map(pairs))).to_vec()
+        names.map(|(name, pairs)| (name.to_string(), map(pairs))).into()
     };
     let expected = expected([
         ("default", &[("k", "default")]),
@@ -570,7 +569,7 @@ fn a_flush_syncs_older_writes_of_others() {
 }
 
 #[test]
-fn a_thousand_keyspaces_open_again() {
+fn many_keyspaces_open_again() {
     let env = MemEnv::new();
     let db = open(&env, &small_options().manifest_bytes(1 << 20)).unwrap();
     for number in 0..300 {

@@ -131,7 +131,12 @@ fn run_with_filter(
             version,
             &snapshots,
             &options,
-        )?;
+        )
+        .map_err(|error| match keyspace.view.load().dropped {
+            // A drop that came between may have emptied the version.
+            true => keyspace.dropped(),
+            false => error,
+        })?;
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
