@@ -286,7 +286,8 @@ fn handles_of_a_dropped_keyspace_say_so() {
     let expected = entries(&gone);
     let (snapshot, elsewhere) = (gone.snapshot(), db.snapshot());
     let (mut forwards, mut backwards) = (gone.iter(), gone.iter().rev());
-    (forwards.next().unwrap().unwrap(), backwards.next().unwrap().unwrap());
+    forwards.next().unwrap().unwrap();
+    backwards.next().unwrap().unwrap();
     db.drop_keyspace("gone").unwrap();
     let is_dropped =
         |error: Error| assert!(matches!(error, Error::KeyspaceDropped { .. }), "{error}");

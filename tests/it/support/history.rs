@@ -45,7 +45,7 @@ pub const GENERATION: &[u8] = b"~generation";
 /// The key of the history for `key` in a generation of a keyspace; `None` is `default`.
 pub fn key_in(generation: Option<usize>, key: &[u8]) -> Vec<u8> {
     match generation {
-        Some(generation) => [&[0], &(generation as u32).to_be_bytes()[..], key].concat(),
+        Some(generation) => [&[0], &(generation as u32).to_le_bytes()[..], key].concat(),
         None => key.to_vec(),
     }
 }
@@ -53,7 +53,7 @@ pub fn key_in(generation: Option<usize>, key: &[u8]) -> Vec<u8> {
 /// The generation and key of a key of the history.
 pub fn split_key(key: &[u8]) -> (Option<usize>, &[u8]) {
     match key {
-        [0, a, b, c, d, rest @ ..] => (Some(u32::from_be_bytes([*a, *b, *c, *d]) as usize), rest),
+        [0, a, b, c, d, rest @ ..] => (Some(u32::from_le_bytes([*a, *b, *c, *d]) as usize), rest),
         _ => (None, key),
     }
 }

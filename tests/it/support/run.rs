@@ -151,7 +151,7 @@ impl Run {
 
     /// Creates or drops any keyspace.
     pub fn alter_one(&self, db: &Db, rng: &mut Rng) -> Result<()> {
-        let name: &str = *rng.pick(&NAMES);
+        let name = rng.pick::<&str>(&NAMES);
         self.alter(db, name, rng)
     }
 
