@@ -72,6 +72,7 @@ mod hostile;
 mod indexes;
 #[cfg(feature = "cli")]
 mod keyspace_cli;
+mod keyspace_model;
 mod keyspaces;
 mod kills;
 mod levels;
