@@ -24,7 +24,7 @@ type Handles = BTreeMap<String, (Keyspace, Map)>;
 /// Something that still reads an earlier state.
 enum Held {
     Snapshot(Snapshot, Handles),
-    Iter(Iter, Vec<(Vec<u8>, Vec<u8>)>),
+    Iter(Box<Iter>, Vec<(Vec<u8>, Vec<u8>)>),
 }
 
 struct World {
@@ -124,7 +124,7 @@ impl World {
             Held::Snapshot(keyspace.snapshot(), self.now.clone())
         } else {
             let expected = map.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-            Held::Iter(keyspace.iter(), expected)
+            Held::Iter(Box::new(keyspace.iter()), expected)
         };
         self.held.push(held);
     }
@@ -143,7 +143,7 @@ impl World {
             iter.map(entry).collect()
         };
         match self.held.swap_remove(at) {
-            Held::Iter(iter, expected) => assert_eq!(entries(iter), expected, "{place}"),
+            Held::Iter(iter, expected) => assert_eq!(entries(*iter), expected, "{place}"),
             Held::Snapshot(snapshot, handles) => {
                 for (name, (keyspace, map)) in &handles {
                     let snapshot = snapshot.in_keyspace(keyspace);
