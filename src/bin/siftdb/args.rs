@@ -68,7 +68,7 @@ impl Database {
 pub struct InKeyspace {
     #[command(flatten)]
     pub database: Database,
-    /// Only this keyspace; see `siftdb keyspace list`
+    /// The keyspace; without it `default` or all, see `siftdb --help`
     #[arg(long = "keyspace", value_name = "NAME")]
     pub name: Option<String>,
 }

@@ -156,7 +156,8 @@ enum Filter {
     Advise(filter::advise::Advise),
     /// Rewrite tables whose filter differs from the arguments
     ///
-    /// Tables get a built-in filter of whole keys. Custom filter policies and prefix extractors
+    /// Without arguments, the saved settings say which filter tables should have. The filter of the
+    /// arguments is saved, so later tables get it too. Custom filter policies and prefix extractors
     /// cannot be named on the command line; a program restores them with `Db::rebuild_filters`.
     Rebuild(filter::rebuild::Rebuild),
     /// Compute size and rate of filters by encoding, for given bits or rate; needs no database
