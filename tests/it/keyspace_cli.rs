@@ -304,6 +304,9 @@ fn reports_show_every_keyspace_by_name() {
     assert_eq!((&users["tables"], &users["keyspaces"][0]["entries"]), (&1.into(), &2.into()));
     let facts = tables[1]["table"].clone();
     assert_eq!((&facts["keyspace"], &facts["keyspace_name"]), (&1.into(), &"users".into()));
+    assert!(ok(&["scan", &db, "--keyspace", "users"]).starts_with("ada\t1815\n"));
+    assert_eq!(ok(&["keyspace", "list", &db]).matches("defaults").count(), 2);
+    assert_eq!(ok(&["settings", &db]).matches("defaults").count(), 2);
     // Nothing of this wrote anything.
     assert_eq!(before, files(&db, "").iter().map(|path| read(path)).collect::<Vec<_>>());
 }
