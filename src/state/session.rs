@@ -6,8 +6,8 @@
 //! leader of the write queue and the jobs call these functions with the `log` lock held.
 //!
 //! All active memtables together have one write buffer. When they exceed it, [`full_keyspaces`]
-//! says which are switched: the largest, until half of the buffer is free. So a database with many
-//! keyspaces writes few small tables, and one with a single keyspace fills its whole buffer. When
+//! says which are switched: the largest, until an eighth of the buffer is free. So a database with
+//! many keyspaces writes fewer and larger tables, and one with a single keyspace fills its buffer. When
 //! the logs take more than [`LOG_BUFFERS_MAX`] write buffers, the memtables that began in the
 //! oldest log are switched too.
 //!
@@ -195,7 +195,7 @@ pub(crate) fn full_keyspaces(shared: &Shared) -> Vec<Arc<KeyspaceState>> {
     let mut freed = 0;
     active.retain(|keyspace| {
         let holds_log = Some(keyspace.view.load().active_log) <= oldest_log;
-        let is_large = is_full && freed < buffer / 2;
+        let is_large = is_full && freed < buffer / 8;
         freed += if is_large { bytes(keyspace) } else { 0 };
         is_large || holds_log
     });

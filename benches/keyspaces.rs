@@ -1,0 +1,125 @@
+//! What many keyspaces cost: memory, time to open, and write amplification against one keyspace.
+//!
+//! `cargo bench -p siftdb-benches --bench keyspaces`; `SIFTDB_BENCH_MEGABYTES` sets how much the
+//! second part writes (2,000), with a write buffer of 1/160 of it. Memory is what the process has
+//! resident (`VmRSS`), above what it had before. docs/measurements.md has the figures.
+
+use siftdb::experiment::mix;
+use siftdb::{Db, Options, Result, WriteBatch};
+use std::path::Path;
+use std::time::Instant;
+
+const KEYSPACES: u64 = 1_000;
+const VALUE_BYTES: usize = 100;
+
+/// Bytes of the process that are resident now, or were at most: `VmRSS` or `VmHWM`.
+#[expect(clippy::disallowed_methods, reason = "the system's own account of the process")]
+fn resident(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(field));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn names(count: u64) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("keyspace {number:04}"))
+}
+
+/// Opens the database and says what that costs; `what` it holds.
+fn open(directory: &Path, what: &str) -> Result<()> {
+    let (before, started) = (resident("VmRSS:"), Instant::now());
+    let db = Db::open(directory)?;
+    let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+    let megabytes = resident("VmRSS:").saturating_sub(before) as f64 / 1e6;
+    assert_eq!(db.keyspaces().len() as u64, KEYSPACES + 1);
+    println!("open, {KEYSPACES} keyspaces {what}: {milliseconds:.1} ms, {megabytes:.1} MB");
+    db.close()
+}
+
+/// Opens databases of many keyspaces: empty ones, then one entry in each, in the log and in tables.
+fn openings(directory: &Path) -> Result<()> {
+    let db = Db::open(directory)?;
+    let started = Instant::now();
+    names(KEYSPACES).try_for_each(|name| db.keyspace(&name).map(drop))?;
+    let each = started.elapsed() / KEYSPACES as u32;
+    println!("create: {:.1} us a keyspace", each.as_secs_f64() * 1e6);
+    db.close()?;
+    drop(db);
+    open(directory, "without entries")?;
+    let db = Db::open(directory)?;
+    for name in names(KEYSPACES) {
+        db.keyspace(&name)?.put("key", [7; VALUE_BYTES])?;
+    }
+    db.close()?;
+    drop(db);
+    open(directory, "of one entry, in the log")?;
+    let db = Db::open(directory)?;
+    db.flush()?;
+    db.close()?;
+    drop(db);
+    open(directory, "of one entry, in tables")
+}
+
+/// Writes `bytes` of entries with random keys, evenly to `keyspaces`. Returns the bytes written to
+/// tables for each byte of entries.
+fn write(directory: &Path, keyspaces: u64, bytes: u64) -> Result<f64> {
+    let options = Options::new()
+        .write_buffer_bytes((bytes / 160) as usize)
+        .table_bytes(bytes / 160)
+        .level_base_bytes(bytes / 40)
+        .snappy(false)
+        .block_cache_bytes(8 << 20);
+    let db = options.open(directory)?;
+    let handles: Vec<_> = names(keyspaces).map(|name| db.keyspace(&name)).collect::<Result<_>>()?;
+    let before = resident("VmRSS:");
+    let (entries, started) = (bytes / (VALUE_BYTES as u64 + 16), Instant::now());
+    let mut most = before;
+    for first in (0..entries).step_by(100) {
+        let mut batch = WriteBatch::new();
+        for number in first..first + 100 {
+            let place = mix(number) % keyspaces;
+            let key = format!("{:016x}", mix(!number) % entries);
+            let value = mix(number).to_le_bytes().repeat(VALUE_BYTES / 8 + 1);
+            batch.in_keyspace(&handles[place as usize]).put(key, &value[..VALUE_BYTES]);
+        }
+        db.write(batch)?;
+        if first % 10_000 == 0 {
+            most = most.max(resident("VmRSS:"));
+        }
+    }
+    db.flush()?;
+    let stats = db.stats();
+    let written = stats.flush_bytes + stats.compaction_bytes_written;
+    let amplification = written as f64 / stats.entry_bytes as f64;
+    println!(
+        "write {} MB to {keyspaces} keyspaces: {amplification:.2} bytes written for each, {:.0} s, \
+         {:.1} MB more at most (write buffer {:.1} MB), {} flushes, {} compactions, {} tables",
+        bytes / 1_000_000,
+        started.elapsed().as_secs_f64(),
+        (most - before) as f64 / 1e6,
+        (bytes / 160) as f64 / 1e6,
+        stats.flushes,
+        stats.compactions,
+        stats.total().tables,
+    );
+    db.close()?;
+    Ok(amplification)
+}
+
+fn main() -> Result<()> {
+    let directory = |name: &str| {
+        let place = tempfile::tempdir().expect("directory");
+        (place.path().join(name), place)
+    };
+    let (path, _kept) = directory("many");
+    openings(&path)?;
+    let megabytes = std::env::var("SIFTDB_BENCH_MEGABYTES").ok();
+    let megabytes: u64 = megabytes.and_then(|text| text.parse().ok()).unwrap_or(2_000);
+    let mut amplifications = Vec::new();
+    for keyspaces in [1, KEYSPACES] {
+        let (path, _kept) = directory("written");
+        amplifications.push(write(&path, keyspaces, megabytes * 1_000_000)?);
+    }
+    println!("ratio of many keyspaces to one: {:.2}", amplifications[1] / amplifications[0]);
+    Ok(())
+}
