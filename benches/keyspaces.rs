@@ -2,11 +2,13 @@
 //!
 //! `cargo bench -p siftdb-benches --bench keyspaces`; `SIFTDB_BENCH_MEGABYTES` sets how much the
 //! second part writes (2,000), with a write buffer of 1/160 of it. Memory is what the process has
-//! resident (`VmRSS`), above what it had before. docs/measurements.md has the figures.
+//! resident (`VmRSS`), above what it had before; each opening is measured in a process of its own.
+//! docs/measurements.md has the figures. `-- --test` runs all of it on little data.
 
 use siftdb::experiment::mix;
 use siftdb::{Db, Options, Result, WriteBatch};
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 const KEYSPACES: u64 = 1_000;
@@ -25,39 +27,50 @@ fn names(count: u64) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("keyspace {number:04}"))
 }
 
-/// Opens the database and says what that costs; `what` it holds.
-fn open(directory: &Path, what: &str) -> Result<()> {
+/// Set in a process that only opens a database and says what that costs.
+const OPEN: &str = "SIFTDB_BENCH_OPEN";
+
+/// Opens the database of that directory and says what that costs.
+fn open_here(directory: &Path) -> Result<()> {
     let (before, started) = (resident("VmRSS:"), Instant::now());
     let db = Db::open(directory)?;
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
     let megabytes = resident("VmRSS:").saturating_sub(before) as f64 / 1e6;
-    assert_eq!(db.keyspaces().len() as u64, KEYSPACES + 1);
-    println!("open, {KEYSPACES} keyspaces {what}: {milliseconds:.1} ms, {megabytes:.1} MB");
+    println!("  {milliseconds:.1} ms, {megabytes:.1} MB, {} keyspaces", db.keyspaces().len());
     db.close()
 }
 
+/// The same in a new process; `what` the database holds.
+fn open(directory: &Path, what: &str) {
+    println!("open, {what}:");
+    let program = std::env::current_exe().expect("the name of this program");
+    let status = Command::new(program).env(OPEN, directory).status();
+    assert!(status.expect("a new process").success());
+}
+
 /// Opens databases of many keyspaces: empty ones, then one entry in each, in the log and in tables.
-fn openings(directory: &Path) -> Result<()> {
+fn openings(directory: &Path, keyspaces: u64) -> Result<()> {
     let db = Db::open(directory)?;
     let started = Instant::now();
-    names(KEYSPACES).try_for_each(|name| db.keyspace(&name).map(drop))?;
-    let each = started.elapsed() / KEYSPACES as u32;
+    names(keyspaces).try_for_each(|name| db.keyspace(&name).map(drop))?;
+    let each = started.elapsed() / keyspaces as u32;
     println!("create: {:.1} us a keyspace", each.as_secs_f64() * 1e6);
     db.close()?;
     drop(db);
-    open(directory, "without entries")?;
+    open(directory, "empty keyspaces");
     let db = Db::open(directory)?;
-    for name in names(KEYSPACES) {
+    for name in names(keyspaces) {
         db.keyspace(&name)?.put("key", [7; VALUE_BYTES])?;
     }
     db.close()?;
     drop(db);
-    open(directory, "of one entry, in the log")?;
+    open(directory, "one entry in each, in the log");
     let db = Db::open(directory)?;
     db.flush()?;
     db.close()?;
     drop(db);
-    open(directory, "of one entry, in tables")
+    open(directory, "one entry in each, in tables");
+    Ok(())
 }
 
 /// Writes `bytes` of entries with random keys, evenly to `keyspaces`. Returns the bytes written to
@@ -107,19 +120,17 @@ fn write(directory: &Path, keyspaces: u64, bytes: u64) -> Result<f64> {
 }
 
 fn main() -> Result<()> {
-    let directory = |name: &str| {
-        let place = tempfile::tempdir().expect("directory");
-        (place.path().join(name), place)
-    };
-    let (path, _kept) = directory("many");
-    openings(&path)?;
-    let megabytes = std::env::var("SIFTDB_BENCH_MEGABYTES").ok();
-    let megabytes: u64 = megabytes.and_then(|text| text.parse().ok()).unwrap_or(2_000);
-    let mut amplifications = Vec::new();
-    for keyspaces in [1, KEYSPACES] {
-        let (path, _kept) = directory("written");
-        amplifications.push(write(&path, keyspaces, megabytes * 1_000_000)?);
+    if let Some(directory) = std::env::var_os(OPEN) {
+        return open_here(Path::new(&directory));
     }
-    println!("ratio of many keyspaces to one: {:.2}", amplifications[1] / amplifications[0]);
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let (keyspaces, megabytes) = if is_test { (50, 20) } else { (KEYSPACES, 2_000) };
+    let set = std::env::var("SIFTDB_BENCH_MEGABYTES").ok();
+    let megabytes = set.and_then(|text| text.parse().ok()).unwrap_or(megabytes);
+    let place = tempfile::tempdir().expect("directory");
+    openings(&place.path().join("many"), keyspaces)?;
+    let one = write(&place.path().join("one"), 1, megabytes * 1_000_000)?;
+    let many = write(&place.path().join("even"), keyspaces, megabytes * 1_000_000)?;
+    println!("ratio of {keyspaces} keyspaces to one: {:.2}", many / one);
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::write_batch::DecodedBatch;
 use crate::env::directory::{keep_in_lost, our_files};
-use crate::jobs::flush::write_memtables;
+use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
@@ -349,16 +349,16 @@ impl<'a> Contents<'a> {
             memtables.push(full.memtable);
         }
         self.bytes = 0;
-        for (id, (keyspace, memtables)) in by_keyspace {
+        let inputs = by_keyspace.into_iter().map(|(id, (keyspace, memtables))| {
             let mut levels = keyspace.view.load().version.files();
             // A tombstone must not be dropped while one of these may hold its key.
             let written = self.tables.iter().filter(|meta| meta.keyspace == id);
             levels[0].extend(written.cloned().map(Arc::new));
-            let readers = vec![self.last_sequence];
-            let written =
-                write_memtables(self.shared, &keyspace, memtables, levels, Some(readers))?;
-            self.tables.extend(written);
-        }
+            FlushInput { keyspace, memtables, levels }
+        });
+        let readers = Some(vec![self.last_sequence]);
+        let written = write_memtables(self.shared, inputs.collect(), readers)?;
+        self.tables.extend(written);
         Ok(())
     }
 

@@ -17,7 +17,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::flush::write_memtables;
+use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::jobs::workers::CompactionToken;
 use crate::state::read_view::ReadView;
 use crate::state::session;
@@ -71,7 +71,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
     debug_assert_eq!(last_sequence, shared.published.visible());
     let keyspaces = shared.all_keyspaces();
-    let (mut tables, mut flushed) = (Vec::new(), Vec::new());
+    let (mut inputs, mut flushed) = (Vec::new(), Vec::new());
     for keyspace in &keyspaces {
         let view = keyspace.view.load_full();
         let full = view.immutables.iter().rev().map(|full| &full.memtable);
@@ -80,9 +80,10 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
         if !memtables.is_empty() {
             flushed.extend(memtables.iter().cloned());
             let levels = view.version.files();
-            tables.extend(write_memtables(shared, keyspace, memtables, levels, None)?);
+            inputs.push(FlushInput { keyspace: Arc::clone(keyspace), memtables, levels });
         }
     }
+    let tables = write_memtables(shared, inputs, None)?;
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
     let wal = session::begin_log(shared, log, number, manifest)?;
     let leftovers = {

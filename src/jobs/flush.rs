@@ -15,7 +15,7 @@
 //! and over costs one entry a flush. If nothing stays, there is no table. If the index of one table
 //! would get too large there are several, disjoint by user key.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, SequenceNumber};
@@ -41,20 +41,20 @@ use std::collections::BTreeSet;
 /// The failure of a table or of the manifest: nothing was removed.
 pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
     let _one_at_a_time = shared.flushes.lock();
-    let mut flushed = Vec::new();
-    let mut tables = Vec::new();
+    let (mut flushed, mut inputs) = (Vec::new(), Vec::new());
     for keyspace in shared.all_keyspaces() {
         let waiting = keyspace.view.load().immutables.clone();
         if !waiting.is_empty() {
             let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
             let levels = keyspace.view.load().version.files();
-            tables.extend(write_memtables(shared, &keyspace, memtables, levels, None)?);
+            inputs.push(FlushInput { keyspace: Arc::clone(&keyspace), memtables, levels });
             flushed.push(Flushed { keyspace, waiting });
         }
     }
     if flushed.is_empty() && !frees_logs(shared) {
         return Ok(false);
     }
+    let tables = write_memtables(shared, inputs, None)?;
     install(shared, &flushed, tables)?;
     shared.want_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
     shared.save_stats();
@@ -77,27 +77,61 @@ impl Flushed {
     }
 }
 
-/// Writes memtables of `keyspace`, oldest first, into tables that no manifest names yet. `levels`
-/// is the tree below them. `snapshots` are the sequences that reads need; `None` asks for the live
-/// ones.
+/// The memtables of one keyspace that become tables.
+pub(crate) struct FlushInput {
+    /// The keyspace.
+    pub keyspace: Arc<KeyspaceState>,
+    /// Its memtables, oldest first.
+    pub memtables: Vec<Arc<Memtable>>,
+    /// The tree below them.
+    pub levels: LevelFiles,
+}
+
+/// Writes memtables into tables that no manifest names yet, and makes the names of all of them
+/// durable. `snapshots` are the sequences that reads need; `None` asks for the live ones.
 ///
 /// # Errors
 /// The failure of a table: none is left.
 pub(crate) fn write_memtables(
     shared: &Shared,
-    keyspace: &KeyspaceState,
-    memtables: Vec<Arc<Memtable>>,
-    levels: LevelFiles,
+    inputs: Vec<FlushInput>,
     snapshots: Option<Vec<SequenceNumber>>,
 ) -> Result<Vec<FileMeta>> {
     // Before the input is read: a snapshot that registers later is at the published sequence or
     // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
+    let mut tables = Vec::new();
+    let written = inputs.iter().try_for_each(|input| {
+        tables.extend(write_input(shared, input, &snapshots)?);
+        Ok(())
+    });
+    // I5: once for all keyspaces, and before an edit names a table.
+    let synced = written.and_then(|()| {
+        let synced =
+            if tables.is_empty() { Ok(()) } else { shared.env.sync_dir(&shared.directory) };
+        synced.map_err(|error| Error::io("sync_dir", &shared.directory, error))
+    });
+    if let Err(error) = synced {
+        for meta in &tables {
+            // If that fails, the next session removes the file: nothing names it.
+            let _ = shared.env.remove(&FileName::Table(meta.number).path(&shared.directory));
+        }
+        return Err(error);
+    }
+    Ok(tables)
+}
+
+fn write_input(
+    shared: &Shared,
+    input: &FlushInput,
+    snapshots: &[SequenceNumber],
+) -> Result<Vec<FileMeta>> {
+    let FlushInput { keyspace, memtables, levels } = input;
     let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
     let version = Arc::clone(&keyspace.view.load().version);
-    let filter = filter_budget::flush_filter(keyspace, &version, &levels, entries);
-    let context = JobContext::new(shared, keyspace, 0, filter);
-    let outcome = write_tables(&context, &memtables, &snapshots, &levels)?;
+    let filter = filter_budget::flush_filter(keyspace, &version, levels, entries);
+    let context = JobContext { syncs_names: false, ..JobContext::new(shared, keyspace, 0, filter) };
+    let outcome = write_tables(&context, memtables, snapshots, levels)?;
     let stripe = shared.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);

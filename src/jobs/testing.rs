@@ -115,6 +115,7 @@ impl Tree {
     pub(crate) fn context(&self) -> JobContext<'_> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         JobContext {
+            syncs_names: true,
             stop: &NEVER,
             env: &self.env,
             directory: Path::new(DIRECTORY),

@@ -6,12 +6,12 @@
 //! | `flushes` | nothing: one flush at a time | yes |
 //! | `log` | the logs being written; taken by the leader | yes |
 //! | `versions` | manifest and current versions | yes |
+//! | `jobs` | what background work is wanted or running | no |
 //! | `keyspaces` | the list of keyspaces | no |
 //! | `live_logs` | which logs may be needed | no |
 //! | `view_update` of a keyspace | replacing its read view | no |
 //! | `snapshots` | live snapshots | no |
 //! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
-//! | `jobs` | what background work is wanted or running | no |
 //!
 //! Locks are taken in this order. A point lookup takes none: it loads the `view` of its keyspace,
 //! then `published`. A writer applies a group, then publishes it with `Release`. A switch stores

@@ -119,6 +119,7 @@ impl<'a> Rebuild<'a> {
             next_file_number: &self.next_file_number,
             table_options: target.options.table_options(target.keyspace.clone(), level, filter),
             index_bytes_max: INDEX_BYTES_MAX,
+            syncs_names: true,
             stop: &self.never,
         }
     }

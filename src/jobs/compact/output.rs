@@ -69,6 +69,9 @@ pub(crate) struct JobContext<'a> {
     pub table_options: TableOptions,
     /// Size of a table's data index at which another table is started.
     pub index_bytes_max: u64,
+    /// Whether the job makes the names of its tables durable. A flush of several keyspaces does that
+    /// once for all of them.
+    pub syncs_names: bool,
     /// Set when the database closes: the job ends soon, with [`Error::Closed`].
     ///
     /// [`Error::Closed`]: crate::base::error::Error::Closed
@@ -92,6 +95,7 @@ impl<'a> JobContext<'a> {
             next_file_number: &shared.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
+            syncs_names: true,
             stop: &shared.closed,
         }
     }
@@ -285,7 +289,7 @@ impl<'a> OutputTables<'a> {
         // I5: the names must be durable before an edit names the tables. Each file that was created
         // is written and synced by now.
         debug_assert_eq!(self.provisional.len(), self.finished.len(), "I5");
-        if !self.finished.is_empty() {
+        if self.context.syncs_names && !self.finished.is_empty() {
             let directory = self.context.directory;
             let synced = self.context.env.sync_dir(directory);
             synced.map_err(|error| Error::io("sync_dir", directory, error))?;
