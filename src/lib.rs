@@ -170,6 +170,7 @@ pub use admin::filter_report::{
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::inspect;
 pub use admin::repair::{LostEntries, RenamedKeyspace, RepairReport, SetAside};
+pub use admin::table_list::TableInfo;
 pub use admin::verify::{VerifiedKeyspace, VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
 pub use base::keys;
@@ -177,7 +178,7 @@ pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
 pub use base::write_batch::WriteBatch;
-pub use db::{Db, Keyspace, KeyspaceBatch, Snapshot};
+pub use db::{Db, Keyspace, KeyspaceBatch, Readable, Snapshot};
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};

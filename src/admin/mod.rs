@@ -1,12 +1,13 @@
 //! Administration of a database.
 //!
 //! `verify` checks everything; `repair` makes a sound database from a damaged one. `manual`
-//! flushes, compacts and rebuilds filters on request. The `filter_*` files report on filters, find
+//! flushes, compacts and rebuilds filters on request. `destroy` removes a database. The `filter_*` files report on filters, find
 //! problems and divide memory budgets. `inspect` prints any file as text.
 
 pub(crate) mod repair;
 pub(crate) mod verify;
 pub(crate) mod manual;
+pub(crate) mod destroy;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) mod filter_advice;
 #[cfg(any(feature = "cli", feature = "testing"))]
@@ -14,5 +15,6 @@ pub(crate) mod filter_doctor;
 pub(crate) mod filter_report;
 pub(crate) mod lookup_share;
 pub(crate) mod stats_report;
+pub(crate) mod table_list;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod inspect;

@@ -129,6 +129,14 @@ key_range! {
 
 impl sealed::Sealed for RangeFull {}
 
+impl sealed::Sealed for KeyBounds {}
+
+impl KeyRange for KeyBounds {
+    fn into_bounds(self) -> KeyBounds {
+        self
+    }
+}
+
 impl KeyRange for RangeFull {
     fn into_bounds(self) -> KeyBounds {
         KeyBounds { start: Bound::Unbounded, end: Bound::Unbounded }

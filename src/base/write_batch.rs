@@ -92,6 +92,37 @@ impl WriteBatch {
         HEADER_BYTES + self.entries.len()
     }
 
+    /// The entries in the order in which they were added: key, and value or `None` for a deletion.
+    /// Entries of all keyspaces are among them.
+    ///
+    /// ```
+    /// let mut batch = siftdb::WriteBatch::new();
+    /// batch.put("a", "1").delete("b");
+    /// let entries: Vec<_> = batch.iter().collect();
+    /// assert_eq!(entries, [(&b"a"[..], Some(&b"1"[..])), (b"b", None)]);
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let entries = DecodedBatch::trusted(0, self.count, &self.entries).iter();
+        entries.map(|entry| (entry.key, (entry.kind == ValueKind::Put).then_some(entry.value)))
+    }
+
+    /// Adds all entries of `other`, after those that are there.
+    pub fn append(&mut self, other: &WriteBatch) -> &mut Self {
+        if let Some(what) = &other.refused {
+            self.refused.get_or_insert_with(|| what.clone());
+        }
+        let database = other.database.unwrap_or(0);
+        for entry in DecodedBatch::trusted(0, other.count, &other.entries).iter() {
+            match other.database {
+                Some(_) => {
+                    self.push_in((database, entry.keyspace), entry.kind, entry.key, entry.value);
+                }
+                None => self.push(entry.keyspace, entry.kind, entry.key, entry.value),
+            }
+        }
+        self
+    }
+
     /// Removes all entries and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.entries.clear();

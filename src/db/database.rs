@@ -1,6 +1,7 @@
 //! [`Db`]: an open database. It derefs to its keyspace `default`, which has the methods that read
 //! and write (`keyspace.rs`); here is what concerns all keyspaces.
 
+use crate::admin::destroy::destroy;
 use crate::admin::manual;
 use crate::admin::repair::report::RepairReport;
 use crate::admin::repair::run::repair;
@@ -127,6 +128,17 @@ impl Options {
     /// there is no database, or if a file cannot be opened or written. Nothing is removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         repair(self, path.as_ref())
+    }
+
+    /// Removes the database in the directory `path` with all its keyspaces, under its lock. The
+    /// directory stays, with files that siftdb did not write and with the folder `lost`. Without a
+    /// database it does nothing; a removal that was interrupted can be repeated.
+    ///
+    /// # Errors
+    /// `Locked` while the database is open; `UnsupportedFormat` for a LevelDB or RocksDB database;
+    /// `Io`.
+    pub fn destroy(self, path: impl AsRef<Path>) -> Result<()> {
+        destroy(&self, path.as_ref())
     }
 }
 
@@ -349,6 +361,28 @@ impl Db {
     /// As for [`Options::repair`].
     pub fn repair(path: impl AsRef<Path>) -> Result<RepairReport> {
         Options::new().repair(path)
+    }
+
+    /// Removes the database in the directory `path`: see [`Options::destroy`].
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// let db = siftdb::Db::open(&path)?;
+    /// db.put("ada", "1815")?;
+    /// assert!(siftdb::Db::destroy(&path).is_err(), "it is open");
+    /// drop(db);
+    /// siftdb::Db::destroy(&path)?;
+    /// assert_eq!(siftdb::Db::open(&path)?.get("ada")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Options::destroy`].
+    pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
+        Options::new().destroy(path)
     }
 
     /// Ends background work, makes every acknowledged write durable, and reports failures. Later

@@ -6,6 +6,7 @@
 use crate::admin::filter_report::{self, FilterReport};
 use crate::admin::manual;
 use crate::admin::stats_report;
+use crate::admin::table_list::{self, TableInfo};
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
 use crate::base::key::ValueKind;
@@ -375,6 +376,13 @@ impl Keyspace {
             return Err(self.state.dropped());
         }
         verify::verify(self.shared(), Some(&self.state.name), &mut progress)
+    }
+
+    /// The tables of this keyspace, level by level: level 0 newest first, others by key. Reads no
+    /// file.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableInfo> {
+        table_list::tables(&self.state)
     }
 
     /// What reads of this keyspace counted, and what it holds. Counters of the database, such as

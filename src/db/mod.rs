@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod tests;
+pub(crate) mod readable;
 pub(crate) mod database;
 pub(crate) mod keyspace;
 pub(crate) mod snapshot;
@@ -18,4 +19,5 @@ pub(crate) mod recover;
 
 pub use database::Db;
 pub use keyspace::{Keyspace, KeyspaceBatch};
+pub use readable::Readable;
 pub use snapshot::Snapshot;

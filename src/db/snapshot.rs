@@ -8,10 +8,11 @@ use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
-use crate::base::value::Value;
+use crate::base::value::{Key, Value};
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
 use crate::read::cursor::Cursor;
+use crate::read::explain::{Explain, explain};
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
@@ -163,6 +164,40 @@ impl Snapshot {
     /// A cursor over all entries then; see [`Db::cursor`](crate::Db::cursor).
     pub fn cursor(&self) -> Cursor {
         self.iter().cursor()
+    }
+
+    /// True if `key` had a value.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The entry with the smallest key.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The entry with the largest key.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Looks `key` up at the snapshot and says what that touched, table by table.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
+        self.check()?;
+        let options = ReadOptions::new();
+        explain(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence), &options)
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {

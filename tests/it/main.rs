@@ -70,6 +70,7 @@ mod golden;
 mod histories;
 mod hostile;
 mod indexes;
+mod interface;
 #[cfg(feature = "cli")]
 mod keyspace_cli;
 mod keyspace_model;

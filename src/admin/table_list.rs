@@ -1,0 +1,47 @@
+//! The list of tables of a keyspace, as data: [`TableInfo`].
+
+use crate::base::levels::LEVELS;
+use crate::state::keyspace::KeyspaceState;
+use crate::tree::handle::TableHandle;
+
+/// One table of a keyspace, as [`Keyspace::tables`](crate::Keyspace::tables) lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// Its level.
+    pub level: usize,
+    /// The number in its file's name.
+    pub number: u64,
+    /// The name of its keyspace.
+    pub keyspace: String,
+    /// Its first user key.
+    pub first_key: Vec<u8>,
+    /// Its last user key.
+    pub last_key: Vec<u8>,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Its entries: old versions and tombstones count too.
+    pub entries: u64,
+    /// The name of its filter's policy; empty without a filter.
+    pub filter_policy: String,
+    /// Bytes of its filter.
+    pub filter_bytes: u64,
+}
+
+/// The tables of `keyspace`, level by level: level 0 newest first, others by key.
+pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
+    let version = &keyspace.view.load().version;
+    let info = |level: usize, handle: &TableHandle| TableInfo {
+        level,
+        number: handle.meta.number,
+        keyspace: keyspace.name.clone(),
+        first_key: handle.meta.first_key().to_vec(),
+        last_key: handle.meta.last_key().to_vec(),
+        bytes: handle.meta.bytes,
+        entries: handle.meta.entries,
+        filter_policy: handle.table.properties().filter_policy.clone(),
+        filter_bytes: handle.table.properties().filter_bytes,
+    };
+    let levels = (0..LEVELS).map(|level| (level, version.level(level)));
+    levels.flat_map(|(level, tables)| tables.iter().map(move |t| info(level, t))).collect()
+}

@@ -1,0 +1,118 @@
+//! Smaller parts of the interface: reads written once for all, the list of tables, joined batches,
+//! the removal of a database.
+
+use crate::support::stores::{HOME, open, small_options};
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, Error, ReadOptions, Readable, WriteBatch, WriteOptions};
+use std::path::Path;
+
+/// Everything that the trait reads, as text.
+fn all_reads(of: &impl Readable) -> String {
+    let entries = |iter: siftdb::Iter| -> Vec<_> {
+        iter.map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+            .collect()
+    };
+    let some = |found: Option<(siftdb::Key, siftdb::Value)>| found.map(|(key, _)| key.to_vec());
+    let options = ReadOptions::new().use_filters(false);
+    format!(
+        "{:?}",
+        (
+            of.get("b").unwrap().map(|value| value.to_vec()),
+            of.get_with("a1", &options).unwrap().is_some(),
+            of.multi_get(["a1", "c"]).unwrap().iter().map(Option::is_some).collect::<Vec<_>>(),
+            (of.contains_key("a2").unwrap(), of.contains_key("x").unwrap()),
+            (entries(of.range("a".."b")), entries(of.prefix("a")), entries(of.range(..))),
+            (some(of.first().unwrap()), some(of.last().unwrap())),
+        )
+    )
+}
+
+#[test]
+fn one_function_reads_databases_keyspaces_and_snapshots() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let other = db.keyspace("other").unwrap();
+    for (key, value) in [("a1", "1"), ("a2", "2"), ("b", "3")] {
+        db.put_with(key, value, &WriteOptions::new().sync(true)).unwrap();
+        other.put(key, value).unwrap();
+    }
+    let expected = all_reads(&db);
+    let snapshot = db.snapshot();
+    other.delete_with("b", &WriteOptions::new()).unwrap();
+    db.put("a1", "later").unwrap();
+    assert_eq!(all_reads(&snapshot), expected);
+    assert_eq!(all_reads(&snapshot.in_keyspace(&other)), expected);
+    assert_ne!(all_reads(&other), expected);
+    assert!(expected.contains("[97, 49]"), "{expected}");
+    assert!(snapshot.contains_key("b").unwrap() && !snapshot.contains_key("x").unwrap());
+    assert_eq!(snapshot.first().unwrap().unwrap().1, "1");
+    assert_eq!(snapshot.last().unwrap().unwrap().1, "3");
+    assert_eq!(snapshot.explain("a1").unwrap().value.unwrap(), "1");
+}
+
+#[test]
+fn tables_are_listed_by_keyspace() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let other = db.keyspace("other").unwrap();
+    assert!(db.tables().is_empty());
+    for number in 0..300u32 {
+        db.put(number.to_be_bytes(), [1; 100]).unwrap();
+        other.put(number.to_be_bytes(), [2; 10]).unwrap();
+    }
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    for (keyspace, tables) in [("default", db.tables()), ("other", other.tables())] {
+        assert!(tables.iter().all(|table| table.keyspace == keyspace && table.filter_bytes > 0));
+        assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 300);
+        let first = tables.iter().map(|table| &table.first_key).min().unwrap();
+        let last = tables.iter().map(|table| &table.last_key).max().unwrap();
+        assert_eq!((&first[..], &last[..]), (&[0, 0, 0, 0][..], &[0, 0, 1, 43][..]));
+    }
+    let bytes = |tables: Vec<siftdb::TableInfo>| tables.iter().map(|t| t.bytes).sum::<u64>();
+    assert_eq!(bytes(db.tables()) + bytes(other.tables()), db.stats().total().bytes);
+}
+
+#[test]
+fn joined_batches_write_all_entries() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let other = db.keyspace("other").unwrap();
+    let (mut first, mut second) = (WriteBatch::new(), WriteBatch::new());
+    first.put("a", "1");
+    second.put("a", "2").delete("b");
+    second.in_keyspace(&other).put("c", "3");
+    first.append(&second);
+    let keys: Vec<&[u8]> = first.iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [b"a", b"a", b"b", b"c"]);
+    db.write(first).unwrap();
+    assert_eq!(db.get("a").unwrap().unwrap(), "2");
+    assert_eq!(other.get("c").unwrap().unwrap(), "3");
+    assert_eq!(db.get("c").unwrap(), None);
+    let mut refused = WriteBatch::new();
+    refused.put(vec![0; 1 << 16], "");
+    let mut joined = WriteBatch::new();
+    joined.append(&refused);
+    assert!(matches!(db.write(joined), Err(Error::InvalidArgument { .. })));
+}
+
+#[test]
+fn destroy_removes_a_closed_database_and_nothing_else() {
+    let env = MemEnv::new();
+    let options = || small_options().env(std::sync::Arc::new(env.clone()));
+    options().destroy(HOME).unwrap();
+    let db = open(&env, &small_options()).unwrap();
+    db.keyspace("other").unwrap().put("k", "v").unwrap();
+    db.flush().unwrap();
+    db.put("in the log", "v").unwrap();
+    assert!(matches!(options().destroy(HOME), Err(Error::Locked { .. })));
+    db.close().unwrap();
+    drop(db);
+    let foreign = Path::new(HOME).join("notes.txt");
+    env.write_file(&foreign, b"mine");
+    options().destroy(HOME).unwrap();
+    let left: Vec<_> = env.list(Path::new(HOME)).unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(left, ["notes.txt"]);
+    options().destroy(HOME).unwrap();
+    let db = open(&env, &small_options()).unwrap();
+    assert_eq!((db.keyspaces(), db.iter().count()), (vec!["default".into()], 0));
+    assert_eq!(db.path(), Path::new(HOME));
+    let _: &Db = &db;
+}
