@@ -1,8 +1,9 @@
 //! Administration of a database.
 //!
 //! `verify` checks everything; `repair` makes a sound database from a damaged one. `manual`
-//! flushes, compacts and rebuilds filters on request. `destroy` removes a database. The `filter_*` files report on filters, find
-//! problems and divide memory budgets. `inspect` prints any file as text.
+//! flushes, compacts and rebuilds filters on request. `destroy` removes a database. The `filter_*`
+//! files report on filters, find problems and divide memory budgets. `inspect` prints any file as
+//! text.
 
 pub(crate) mod repair;
 pub(crate) mod verify;

@@ -34,7 +34,7 @@ use std::time::Instant;
 const LOG_ALLOCATION_BYTES_MAX: u64 = 1 << 20;
 
 /// Logs longer than this many write buffers keep no memtable from its flush.
-const LOG_BUFFERS_MAX: u64 = 4;
+pub(crate) const LOG_BUFFERS_MAX: u64 = 4;
 
 /// Makes sure that this session has a manifest and a log of its own. Called before the first write
 /// is acknowledged and before the first edit.

@@ -20,7 +20,8 @@ use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::state::keyspace::{KeyspaceState, written};
 use crate::state::session::{
-    full_keyspaces, nanos, session_log, switch_memtables, sync_logs, writable_memtable,
+    LOG_BUFFERS_MAX, full_keyspaces, nanos, session_log, switch_memtables, sync_logs,
+    writable_memtable,
 };
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
 use crate::state::write_queue::{Joined, Request, Switch};
@@ -296,10 +297,11 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
         shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
     }
     let switched = to_switch(shared, group);
-    if switched.is_empty() {
+    let logs_full = || logs_wait_for_flush(shared);
+    if switched.is_empty() && !logs_full() {
         return Ok(());
     }
-    let memtables_full = || !may_wait_for_flush(shared, &switched);
+    let memtables_full = || logs_full() || !may_wait_for_flush(shared, &switched);
     let level0_full = || {
         let stop = shared.options.level0_stop();
         switched.iter().any(|keyspace| level0(keyspace) >= stop)
@@ -326,6 +328,12 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
         shared.check_writable()?;
     }
     Ok(())
+}
+
+/// True if the logs take twice what they may, and a flush will free some of them.
+fn logs_wait_for_flush(shared: &Shared) -> bool {
+    let bytes_max = 2 * LOG_BUFFERS_MAX * shared.options.write_buffer_bytes as u64;
+    shared.old_log_bytes.load(Ordering::Relaxed) > bytes_max && shared.immutable_bytes() > 0
 }
 
 /// True if the memtables of `switched` may join those that wait for their flush: not more than

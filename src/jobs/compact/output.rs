@@ -69,8 +69,8 @@ pub(crate) struct JobContext<'a> {
     pub table_options: TableOptions,
     /// Size of a table's data index at which another table is started.
     pub index_bytes_max: u64,
-    /// Whether the job makes the names of its tables durable. A flush of several keyspaces does that
-    /// once for all of them.
+    /// Whether the job makes the names of its tables durable. A flush of several keyspaces does
+    /// that once for all of them.
     pub syncs_names: bool,
     /// Set when the database closes: the job ends soon, with [`Error::Closed`].
     ///
