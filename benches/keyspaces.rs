@@ -15,7 +15,6 @@ const KEYSPACES: u64 = 1_000;
 const VALUE_BYTES: usize = 100;
 
 /// Bytes of the process that are resident now, or were at most: `VmRSS` or `VmHWM`.
-#[expect(clippy::disallowed_methods, reason = "the system's own account of the process")]
 fn resident(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(field));

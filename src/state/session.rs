@@ -7,8 +7,8 @@
 //!
 //! All active memtables together have one write buffer. When they exceed it, [`full_keyspaces`]
 //! says which are switched: the largest, until an eighth of the buffer is free. So a database with
-//! many keyspaces writes fewer and larger tables, and one with a single keyspace fills its buffer. When
-//! the logs take more than [`LOG_BUFFERS_MAX`] write buffers, the memtables that began in the
+//! many keyspaces writes fewer and larger tables, and one with a single keyspace fills its buffer.
+//! When the logs take more than [`LOG_BUFFERS_MAX`] write buffers, the memtables that began in the
 //! oldest log are switched too.
 //!
 //! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash

@@ -330,10 +330,17 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
     Ok(())
 }
 
-/// True if the logs take twice what they may, and a flush will free some of them.
+/// True if the logs take twice what they may, and no active memtable needs the oldest one: then a
+/// flush removes it.
 fn logs_wait_for_flush(shared: &Shared) -> bool {
     let bytes_max = 2 * LOG_BUFFERS_MAX * shared.options.write_buffer_bytes as u64;
-    shared.old_log_bytes.load(Ordering::Relaxed) > bytes_max && shared.immutable_bytes() > 0
+    if shared.old_log_bytes.load(Ordering::Relaxed) <= bytes_max {
+        return false;
+    }
+    let oldest = shared.live_logs.lock().oldest().map_or(0, |log| log.number);
+    let needs =
+        |keyspace: &Arc<KeyspaceState>| (1..=oldest).contains(&keyspace.view.load().active_log);
+    !shared.all_keyspaces().iter().any(needs)
 }
 
 /// True if the memtables of `switched` may join those that wait for their flush: not more than
