@@ -34,12 +34,63 @@
 //! # }
 //! ```
 //!
-//! [`Db`] is a cheap handle: clone it and use it from any thread. [`Snapshot`]s and [`Iter`]s own
-//! what they need and may outlive the handle they came from.
+//! [`Db`] and [`Keyspace`] are cheap handles: clone them and use them from any thread. The database
+//! stays open until the last of them is dropped. [`Snapshot`]s and [`Iter`]s own what they need and
+//! may outlive the handle they came from.
 //!
 //! Keys are bytes, and their order is that of the bytes. [`keys`] encodes numbers, strings and
 //! tuples so that the bytes sort as the values do. The feature `bytes` turns a [`Value`] into a
 //! `bytes::Bytes` without a copy.
+//!
+//! # Keyspace or key prefix
+//!
+//! [`Db::keyspace`] opens or creates a [`Keyspace`]: keys, tables, filters and settings of its own.
+//! Log, cache, threads and write buffer are those of the database. The methods of [`Db`] that read
+//! and write act on the keyspace `default`, which is always there. A [`WriteBatch`] writes to
+//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one moment.
+//!
+//! The other way to keep kinds of data apart is a prefix of the key: `user/7`, `order/1001`, or the
+//! first part of a tuple that [`keys`] encodes.
+//!
+//! | the data | choose |
+//! |---|---|
+//! | a kind of record, an index, a queue: a few kinds, known to the program | a keyspace |
+//! | needs its own filter, block size or compression | a keyspace |
+//! | is deleted as a whole one day: [`Db::drop_keyspace`] takes one edit | a keyspace |
+//! | is written and deleted quickly, while other data is scanned | a keyspace |
+//! | a part per user, document or day: many, and more each day | a prefix |
+//! | is scanned across its parts in one order | a prefix |
+//! | parts of a few kilobytes | a prefix |
+//!
+//! A keyspace is a tree, with tables and files of its own; a lookup in it costs the same, however
+//! many others there are. A database has at most 65,535. A prefix costs its bytes in each key, and
+//! a [`Filter`] with that [`Prefix`] lets scans of one part skip the tables without it.
+//!
+//! ```
+//! use siftdb::{Db, Filter, KeyspaceOptions, WriteBatch, keys};
+//!
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("shop.sift");
+//! let db = Db::open(&path)?;
+//! let orders = db.keyspace("orders")?;
+//! // An index that is only scanned: no filter.
+//! let by_user = KeyspaceOptions::new().filter(Filter::none());
+//! let by_user = db.keyspace_with("orders by user", &by_user)?;
+//!
+//! let mut batch = WriteBatch::new();
+//! batch.in_keyspace(&orders).put(keys::encode(&1001u64), "a lamp");
+//! // The user is a prefix of the key, not a keyspace: there are many users.
+//! batch.in_keyspace(&by_user).put(keys::encode(&(7u64, 1001u64)), "");
+//! db.write(batch)?; // both or neither
+//!
+//! let snapshot = db.snapshot();
+//! assert_eq!(snapshot.in_keyspace(&by_user).prefix(keys::encode(&(7u64,))).count(), 1);
+//! # db.close()
+//! # }
+//! ```
+//!
+//! The settings of a keyspace stay with its data: see [`KeyspaceOptions`].
 //!
 //! # Choosing a filter
 //!
@@ -67,7 +118,8 @@
 //!
 //! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
 //! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
-//! records its own filter, so the setting may change at every opening.
+//! records its own filter, so the setting may change at every opening. A setting that is not named
+//! keeps the value that was saved with the keyspace.
 //!
 //! ```
 //! use siftdb::{Filter, FilterLayout, Options};
@@ -93,10 +145,10 @@
 //! | a sync or write fails | every acknowledged write; later writes return [`Error::ReadOnly`] |
 //! | a byte is damaged | [`Error::Corruption`] where it matters; in a filter, a slower read |
 //!
-//! After a power loss the database has some prefix of its writes. After a failed write, reads still
-//! work, but the database must be reopened to write; the error names the file. If the disk was only
-//! full, [`Db::resume`] continues without reopening. A damaged byte never gives an older value, and
-//! never "not found" for a key that is there.
+//! After a power loss the database has some prefix of its writes, over all keyspaces. After a
+//! failed write, reads still work, but the database must be reopened to write; the error names the
+//! file. If the disk was only full, [`Db::resume`] continues without reopening. A damaged byte
+//! never gives an older value, and never "not found" for a key that is there.
 //!
 //! A batch survives as a whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
@@ -111,10 +163,12 @@
 //! # Limits
 //!
 //! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
-//! ordinary. The order is bytewise and cannot be changed. One process has a database open to
-//! write at a time. Unix is the supported platform.
+//! ordinary. A database has up to 65,535 keyspaces, with names of 1 to 255 bytes. The order is
+//! bytewise and cannot be changed. One process has a database open to write at a time. Unix is the
+//! supported platform, and Linux the tested one.
 //!
-//! `DESIGN.md` explains how it works and why; `docs/` has formats, crash safety and measurements.
+//! `DESIGN.md` explains how it works and why; `docs/` has tuning, formats, crash safety and
+//! measurements.
 
 // Without this feature some items have no public path.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]

@@ -21,7 +21,7 @@ use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::Version;
 
-/// The filters of a database: what they are, what the options ask for, what they did.
+/// The filters of a keyspace: what they are, what its settings ask for, what they did.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FilterReport {
@@ -39,7 +39,7 @@ pub struct FilterReport {
     /// not there, of those since the database was opened. Close to 1 while there are few.
     pub level_shares: Vec<f64>,
     /// Whether every filter was read to find damage, as by
-    /// [`Db::check_filters`](crate::Db::check_filters).
+    /// [`Keyspace::check_filters`](crate::Keyspace::check_filters).
     pub were_read: bool,
 }
 

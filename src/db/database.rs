@@ -35,11 +35,12 @@ use std::path::Path;
 /// # After `fork`
 ///
 /// A handle belongs to the process that opened it. A child that inherits one by `fork` cannot use
-/// it. Calls that write, wait, begin a scan or would read a file return [`Error::Forked`]. Lookups
-/// still find what is in memory, as it was at the fork. [`Db::stats`] and [`Db::filter_report`] are
-/// empty. Dropping inherited handles, iterators or snapshots changes no file, does not wait, and
-/// leaves the directory locked by the parent. A child that needs a database opens one of its own.
-/// While the child or the parent has a database open, the other gets [`Error::Locked`] for it.
+/// it. Calls that write, wait, begin a scan or would read a file return
+/// [`Error::Forked`](crate::Error::Forked). Lookups still find what is in memory, as it was at the
+/// fork. [`Db::stats`] and [`Keyspace::filter_report`] are empty. Dropping inherited handles,
+/// iterators or snapshots changes no file, does not wait, and leaves the directory locked by the
+/// parent. A child that needs a database opens one of its own. While the child or the parent has a
+/// database open, the other gets [`Error::Locked`](crate::Error::Locked) for it.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
@@ -248,7 +249,7 @@ impl Db {
     /// Writes a batch as one step, whatever keyspaces it writes to.
     ///
     /// # Errors
-    /// As for [`Db::put`]; also for a batch over 2 GiB.
+    /// As for [`Keyspace::put`]; also for a batch over 2 GiB.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, &WriteOptions::new())
     }
@@ -278,8 +279,9 @@ impl Db {
         manual::flush(self.shared(), Switch::All)
     }
 
-    /// Takes writes again after the disk was full: if writes return [`Error::ReadOnly`] because of
-    /// a lack of space or quota, and there is space again. Without such a failure it does nothing.
+    /// Takes writes again after the disk was full: if writes return
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) because of a lack of space or quota, and there
+    /// is space again. Without such a failure it does nothing.
     ///
     /// It first writes, syncs and removes a file as large as the write buffer, to check for space.
     /// Then it flushes all memtables and begins a new log and a new manifest. No acknowledged write

@@ -103,8 +103,8 @@ impl Keyspace {
     /// The value of `key`, or `None` if there is none.
     ///
     /// # Errors
-    /// An unreadable or damaged file on the way of the key, or `Closed`. Never "not found" for a
-    /// key that is there.
+    /// An unreadable or damaged file on the way of the key, `Closed`, or `KeyspaceDropped`. Never
+    /// "not found" for a key that is there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_with(key, &ReadOptions::new())
     }
@@ -292,9 +292,9 @@ impl Keyspace {
         manual::flush(self.shared(), Switch::Keyspace(self.state.id))
     }
 
-    /// Compacts all tables with keys of `range` down, level by level, and waits. This frees the
-    /// space of deleted and overwritten entries that no snapshot needs, and joins neighbors that
-    /// fit one table.
+    /// Compacts all tables of this keyspace with keys of `range` down, level by level, and waits.
+    /// This frees the space of deleted and overwritten entries that no snapshot needs, and joins
+    /// neighbors that fit one table.
     ///
     /// A table that shares no keys with another, has no such entries and has no small neighbor may
     /// be moved down, or stay, without being read. [`Keyspace::compact_range_with`] can rewrite all
@@ -318,7 +318,8 @@ impl Keyspace {
         manual::compact_range(self.shared(), &self.state, &range.into_bounds(), options)
     }
 
-    /// Rewrites the tables whose filter differs from the options (or all tables), and waits.
+    /// Rewrites the tables of this keyspace whose filter differs from its settings (or all tables),
+    /// and waits.
     /// Returns how many tables there were to rewrite. Other threads may read and write at the same
     /// time. Compactions that are due alternate with the rebuild, so writers do not have to wait.
     ///
@@ -333,9 +334,9 @@ impl Keyspace {
         manual::rebuild_filters(self.shared(), &self.state, which)
     }
 
-    /// The filters of all tables: what they are, what the options ask for, and what the counters
-    /// say. With the feature `cli`, `FilterReport::findings` lists the problems. This reads no
-    /// filter, so it shows damage only in filters that were read before.
+    /// The filters of all tables of this keyspace: what they are, what its settings ask for, and
+    /// what the counters say. With the feature `cli`, `FilterReport::findings` lists the problems.
+    /// This reads no filter, so it shows damage only in filters that were read before.
     /// [`Keyspace::check_filters`] reads them all.
     ///
     /// ```

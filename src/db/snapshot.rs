@@ -1,4 +1,4 @@
-//! [`Snapshot`]: the database as it was at one moment, owned and `Send`.
+//! [`Snapshot`]: all keyspaces as they were at one moment, owned and `Send`. It reads one of them.
 //!
 //! A snapshot is a registered sequence number: flushes and compactions keep the versions that it
 //! sees until it is dropped. It costs no memory, only the disk space of those versions. It can be
@@ -19,8 +19,10 @@ use crate::read::scan::Iter;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 
-/// The database as it was when the snapshot was taken. Reads see neither later writes nor part of
-/// a batch. Dropping it lets compactions drop what only it saw.
+/// The database as it was when the snapshot was taken. It reads the keyspace that it was taken of;
+/// [`Snapshot::in_keyspace`] is the same moment in another one. Reads see neither later writes nor
+/// part of a batch, and a keyspace that was dropped since is still there. Dropping the snapshot
+/// lets compactions drop what only it saw.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
@@ -102,7 +104,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
-    /// closed database.
+    /// closed database; `KeyspaceDropped` if the keyspace had been dropped before.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_with(key, &ReadOptions::new())
     }
@@ -117,7 +119,7 @@ impl Snapshot {
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see
-    /// [`Db::multi_get`](crate::Db::multi_get).
+    /// [`Keyspace::multi_get`](crate::Keyspace::multi_get).
     ///
     /// # Errors
     /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.
@@ -141,7 +143,7 @@ impl Snapshot {
         multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence), options)
     }
 
-    /// All entries at the snapshot.
+    /// All entries of the keyspace at the snapshot.
     pub fn iter(&self) -> Iter {
         self.range(..)
     }
@@ -161,7 +163,7 @@ impl Snapshot {
         self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
     }
 
-    /// A cursor over all entries then; see [`Db::cursor`](crate::Db::cursor).
+    /// A cursor over all entries then; see [`Keyspace::cursor`](crate::Keyspace::cursor).
     pub fn cursor(&self) -> Cursor {
         self.iter().cursor()
     }

@@ -1,10 +1,11 @@
 //! [`ReadOptions`], [`WriteOptions`] and [`CompactRangeOptions`]: how a single read, write or
 //! compaction is done.
 //!
-//! They are arguments of the methods of `Db` that end in `_with`; other methods use the defaults.
-//! Each setter takes and returns the value and is `const`, so a program may keep its options in
-//! constants. They change the cost of a read or write, and what a power loss may take, but never
-//! its result. `database` has the settings of a whole database.
+//! They are arguments of the methods of `Keyspace` and `Db` that end in `_with`; other methods use
+//! the defaults. Each setter takes and returns the value and is `const`, so a program may keep its
+//! options in constants. They change the cost of a read or write, and what a power loss may take,
+//! but never its result. `database` has the settings of a whole database, `keyspace` those of one
+//! keyspace.
 
 use crate::table::reader::TableReadOptions;
 
@@ -63,15 +64,15 @@ impl WriteOptions {
         WriteOptions { sync: false }
     }
 
-    /// Wait until the write, and every write before it, survives a power loss. Default: false. This
-    /// costs a sync of the log, which concurrent writers share.
+    /// Wait until the write, and every write before it in any keyspace, survives a power loss.
+    /// Default: false. This costs a sync of the log, which concurrent writers share.
     pub const fn sync(mut self, yes: bool) -> Self {
         self.sync = yes;
         self
     }
 }
 
-/// How one [`Db::compact_range_with`](crate::Db::compact_range_with) is done.
+/// How one [`Keyspace::compact_range_with`](crate::Keyspace::compact_range_with) is done.
 #[derive(Clone, Debug, Default)]
 #[must_use = "compaction options do nothing until they are given to a compaction"]
 pub struct CompactRangeOptions {
@@ -85,7 +86,8 @@ impl CompactRangeOptions {
     }
 
     /// Rewrite every table of the range instead of moving any. Default: false. Use it to bring new
-    /// options (compression, block sizes, filters) to all tables, or to read all data once.
+    /// settings (compression, block sizes, filters) to all tables of the keyspace, or to read all
+    /// its data once.
     pub const fn force(mut self, yes: bool) -> Self {
         self.force = yes;
         self

@@ -108,16 +108,18 @@ impl Options {
         self
     }
 
-    /// Bytes of a memtable at which it is flushed. Default: 64 MiB; 64 KiB to 4 GiB. More means
-    /// fewer and larger tables at level 0, and less rewriting. It takes up to three times as much
-    /// memory (see [`Options::immutable_memtables_max`]), and recovery takes longer.
+    /// Bytes of the active memtables of all keyspaces together at which the largest are flushed.
+    /// Default: 64 MiB; 64 KiB to 4 GiB. More means fewer and larger tables at level 0, and less
+    /// rewriting. It takes up to three times as much memory (see
+    /// [`Options::immutable_memtables_max`]), and recovery takes longer.
     pub fn write_buffer_bytes(mut self, bytes: usize) -> Self {
         self.write_buffer_bytes = bytes;
         self
     }
 
-    /// Full memtables that may wait for their flush before writes stop. Default: 2; 1 to 16. More
-    /// absorbs longer bursts and takes a write buffer of memory each.
+    /// Full memtables that may wait for their flush before writes stop: this many of one keyspace,
+    /// and this many write buffers of all keyspaces together. Default: 2; 1 to 16. More absorbs
+    /// longer bursts and takes a write buffer of memory each.
     pub fn immutable_memtables_max(mut self, count: usize) -> Self {
         self.immutable_memtables_max = count;
         self
@@ -212,16 +214,18 @@ impl Options {
         self
     }
 
-    /// Bytes for cached blocks, filters and indexes, pinned ones included. Default: 64 MiB; 0 works
-    /// and caches nothing. More saves reads. This one option bounds the memory of reads.
+    /// Bytes for cached blocks, filters and indexes of all keyspaces, pinned ones included.
+    /// Default: 64 MiB; 0 works and caches nothing. More saves reads. This one option bounds the
+    /// memory of reads.
     pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
         self.block_cache_bytes = bytes;
         self
     }
 
-    /// Table files that are open at a time. Default: 256; at least 1. Fewer means more `open`
-    /// calls. If the process runs out of descriptors, the limit of the database that notices it is
-    /// halved, and grows back after half a minute. Other databases close half of their files.
+    /// Table files of all keyspaces that are open at a time. Default: 256; at least 1. Fewer means
+    /// more `open` calls. If the process runs out of descriptors, the limit of the database that
+    /// notices it is halved, and grows back after half a minute. Other databases close half of
+    /// their files.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.max_open_files = count;
         self
@@ -243,24 +247,25 @@ impl Options {
         self
     }
 
-    /// Bytes that level 1 may hold; each level below may hold ten times the one above. Default:
-    /// 256 MiB; at least `table_bytes`. More means fewer levels and larger compactions.
+    /// Bytes that level 1 of each keyspace may hold; each level below may hold ten times the one
+    /// above. Default: 256 MiB; at least `table_bytes`. More means fewer levels and larger
+    /// compactions.
     pub fn level_base_bytes(mut self, bytes: u64) -> Self {
         self.level_base_bytes = bytes;
         self
     }
 
-    /// Tables at level 0 that start a compaction. Default: 4; 1 to 64. Writes slow down at five
-    /// times this number and stop at nine times. More means less rewriting, and more tables that
-    /// each lookup probes.
+    /// Tables at level 0 of a keyspace that start a compaction. Default: 4; 1 to 64. Writes to it
+    /// slow down at five times this number and stop at nine times. More means less rewriting, and
+    /// more tables that each lookup probes.
     pub fn level0_compaction_trigger(mut self, count: usize) -> Self {
         self.level0_compaction_trigger = count;
         self
     }
 
     /// Compact in the background. Default: true. If off, tables stay where flushes put them until
-    /// [`Db::compact_range`](crate::Db::compact_range) is called, and level 0 never slows writes.
-    /// For tests and measurements.
+    /// [`Keyspace::compact_range`](crate::Keyspace::compact_range) is called, and level 0 never
+    /// slows writes. For tests and measurements.
     pub fn auto_compaction(mut self, yes: bool) -> Self {
         self.auto_compaction = yes;
         self

@@ -17,9 +17,9 @@ use std::ops::Bound;
 
 /// A position among the entries of a range: it seeks, and steps in both directions.
 ///
-/// [`Db::cursor`](crate::Db::cursor) makes one over all entries, and [`Iter::cursor`] one over a
-/// range or prefix. A cursor sees the database as it was when it was made, and keeps the directory
-/// locked, as an iterator does.
+/// [`Keyspace::cursor`](crate::Keyspace::cursor) makes one over all entries, and [`Iter::cursor`]
+/// one over a range or prefix. A cursor sees its keyspace as it was when it was made, and keeps the
+/// directory locked, as an iterator does.
 ///
 /// It is before the first entry, at an entry, or after the last one. It begins before the first
 /// entry. The methods that move it return true if it is at an entry then.

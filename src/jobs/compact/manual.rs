@@ -23,7 +23,7 @@ use crate::tree::overlap::overlap_closure;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 
-/// Which filters [`Db::rebuild_filters`](crate::Db::rebuild_filters) rebuilds.
+/// Which filters [`Keyspace::rebuild_filters`](crate::Keyspace::rebuild_filters) rebuilds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterRebuild {
