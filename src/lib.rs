@@ -47,7 +47,8 @@
 //! [`Db::keyspace`] opens or creates a [`Keyspace`]: keys, tables, filters and settings of its own.
 //! Log, cache, threads and write buffer are those of the database. The methods of [`Db`] that read
 //! and write act on the keyspace `default`, which is always there. A [`WriteBatch`] writes to
-//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one moment.
+//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one moment. Functions that
+//! take any of the three to read from are written for the trait [`Readable`].
 //!
 //! The other way to keep kinds of data apart is a prefix of the key: `user/7`, `order/1001`, or the
 //! first part of a tuple that [`keys`] encodes.
@@ -156,6 +157,7 @@
 //! # Maintenance
 //!
 //! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
+//! [`Keyspace::tables`] lists the tables of a keyspace. [`Db::destroy`] removes a database.
 //! [`Db::repair`] makes a sound database from the readable parts of a damaged one.
 //! [`Db::recovery_report`] says what opening dropped after a crash, and [`Recovery`] sets what it
 //! may drop.
