@@ -104,7 +104,7 @@ pub type ArcSwap<T> = Swapped<Arc<T>>;
 pub type ArcSwapOption<T> = Swapped<Option<Arc<T>>>;
 
 impl<T: RefCnt> Swapped<T> {
-    fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         let pointer = arc_swap::ArcSwapAny::new(value);
         Swapped { pointer, turn: AtomicBool::new(false) }
     }

@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, thread};
 use crate::base::write_batch::WriteBatch;
 use crate::interleavings::run::check;
-use crate::state::write_queue::{Joined, Request, WriteQueue};
+use crate::state::write_queue::{Joined, Request, Switch, WriteQueue};
 
 const THREADS: u8 = 3;
 const REQUESTS: u8 = 2;
@@ -12,7 +12,7 @@ const REQUESTS: u8 = 2;
 fn request(number: u8) -> Request {
     let mut batch = WriteBatch::new();
     batch.put([number], "");
-    Request { batch, sync: false, switch: false }
+    Request { batch, sync: false, switch: Switch::No }
 }
 
 /// Which of the requests it is.
@@ -42,14 +42,14 @@ fn submit(
             let numbers = group.iter().map(number_of).collect();
             if !gives_up {
                 groups.lock().push(numbers);
-                leadership.complete(&Ok(()));
+                leadership.complete(|_| Ok(()));
                 loop {
                     let next = leadership.take_next_group();
                     if next.is_empty() {
                         break;
                     }
                     groups.lock().push(next.iter().map(number_of).collect());
-                    leadership.complete(&Ok(()));
+                    leadership.complete(|_| Ok(()));
                 }
             }
             leading.fetch_sub(1, Ordering::SeqCst);

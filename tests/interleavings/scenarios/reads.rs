@@ -20,6 +20,7 @@ use crate::read::multi_get::multi_get;
 use crate::read::point;
 use crate::read::scan::Iter;
 use crate::state::shared::Shared;
+use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::path::Path;
 
@@ -57,7 +58,7 @@ impl Store {
     }
 
     fn switch(&self) {
-        commit::switch(&self.shared).unwrap();
+        commit::switch(&self.shared, Switch::All).unwrap();
     }
 
     fn flush(&self) {
@@ -65,7 +66,8 @@ impl Store {
     }
 
     fn compact(&self) {
-        compact_once(&self.shared, &mut CompactionCursors::default()).unwrap();
+        let cursors = &mut CompactionCursors::default();
+        compact_once(&self.shared, &self.shared.default, cursors).unwrap();
     }
 
     /// What `read` finds: no older than what was acknowledged when it began, no newer than what
@@ -80,26 +82,29 @@ impl Store {
 
     fn get(&self, key: &str) -> u64 {
         let options = ReadOptions::new();
-        number(point::get(&self.shared, key.as_bytes(), None, &options, None).unwrap())
+        let (shared, default) = (&self.shared, &self.shared.default);
+        number(point::get(shared, default, key.as_bytes(), None, &options, None).unwrap())
     }
 
     /// All keys at one moment.
     fn multi_get(&self) -> u64 {
-        let found = multi_get(&self.shared, KEYS, None, &ReadOptions::new()).unwrap();
+        let found =
+            multi_get(&self.shared, &self.shared.default, KEYS, None, &ReadOptions::new()).unwrap();
         let found: Vec<u64> = found.into_iter().map(number).collect();
         assert_eq!(found, [found[0]; KEYS.len()], "torn");
         found[0]
     }
 
     fn iter(&self) -> Iter {
-        Iter::new(&self.shared, None, (..).into_bounds(), &ReadOptions::new())
+        let bounds = (..).into_bounds();
+        Iter::new(&self.shared, &self.shared.default, None, bounds, &ReadOptions::new())
     }
 
     /// Table files that there are, and those that the version names.
     fn tables(&self) -> (usize, usize) {
         let files = self.env.list_files();
         let tables = files.iter().filter(|path| path.extension().is_some_and(|end| end == "sst"));
-        let version = &self.shared.view.load().version;
+        let version = &self.shared.default.view.load().version;
         (tables.count(), (0..LEVELS).map(|level| version.level(level).len()).sum())
     }
 }
@@ -214,7 +219,7 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
             let reader = scope.spawn(|| {
                 let mut taken = None;
                 let first = store.bracketed(|| {
-                    let snapshot = Snapshot::new(&store.shared);
+                    let snapshot = Snapshot::new(&store.shared, &store.shared.default);
                     let seen = number(snapshot.get(KEYS[0]).unwrap());
                     taken = Some(snapshot);
                     seen

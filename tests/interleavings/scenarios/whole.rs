@@ -5,7 +5,7 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, thread};
-use crate::db::handle::Db;
+use crate::db::database::Db;
 use crate::env::api::{Env, LockMode};
 use crate::env::mem::MemEnv;
 use crate::interleavings::run::check;
