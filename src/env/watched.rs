@@ -16,6 +16,7 @@ pub(crate) struct Call<'a> {
     /// Its name.
     pub operation: &'static str,
     /// The file or directory; of a rename or link the new name.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "faults choose by it"))]
     pub path: &'a Path,
     /// The length of a read, write or allocation.
     pub bytes: u64,
