@@ -11,9 +11,9 @@
 //! (the default), `partitioned`. Kinds: `hit` (the default), `miss`, `cold` (a hit whose block is
 //! in no cache of siftdb), `first` (one hit, the first call after opening; `.ci/cold_get` traces
 //! it). A number after the kind puts the keys into that many tables of level 0, instead of one
-//! settled table.
+//! settled table (0). A second number makes that many further keyspaces of one entry each.
 
-use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
+use siftdb::{Filter, FilterLayout, Keyspace, Options, ReadOptions};
 use std::hint::black_box;
 
 const KEYS: u64 = 100_000;
@@ -26,7 +26,7 @@ fn key(n: u64, absent: bool) -> String {
 
 /// The counted function. It takes no closure, because a profiler would count that as a second call.
 #[inline(never)]
-fn lookups(db: &Db, keys: &[String], options: &ReadOptions) -> usize {
+fn lookups(db: &Keyspace, keys: &[String], options: &ReadOptions) -> usize {
     let mut found = 0;
     for key in keys {
         found += usize::from(matches!(db.get_with(black_box(key), options), Ok(Some(_))));
@@ -47,12 +47,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("unknown layout {other}").into()),
     };
     let level0 = arguments.next().map_or(Ok(0), |tables| tables.parse::<u64>())?;
+    let keyspaces = arguments.next().map_or(Ok(0), |number| number.parse::<u64>())?;
     let (absent, cold, first) = (kind == "miss", kind == "cold", kind == "first");
     // A trace needs one lookup of a small database.
     let (key_count, lookup_count) = if first { (1_000, 1) } else { (KEYS, LOOKUPS) };
     let directory = tempfile::tempdir()?;
     let open = Options::new().filter(filter).auto_compaction(false);
     let mut db = open.clone().open(directory.path())?;
+    (0..keyspaces).try_for_each(|n| db.keyspace(&n.to_string())?.put("key", "value"))?;
     for n in 0..key_count {
         db.put(key(n, false), [b'v'; 100])?;
         if level0 > 0 && (n + 1) % key_count.div_ceil(level0) == 0 {

@@ -242,6 +242,7 @@ pub use options::{
     CompactRangeOptions, Filter, KeyspaceOptions, Options, ReadOptions, WriteOptions,
 };
 pub use read::cursor::Cursor;
+pub use read::estimate::RangeEstimate;
 pub use read::explain::{
     Explain, ExplainFilter, ExplainOutcome, ExplainStep, ExplainTarget, ExplainTouched,
     FilterAnswer, FilterSource,

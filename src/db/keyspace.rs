@@ -21,6 +21,7 @@ use crate::jobs::compact::manual::FilterRebuild;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::read::cursor::Cursor;
+use crate::read::estimate::{RangeEstimate, estimate};
 use crate::read::explain::{Explain, explain};
 use crate::read::multi_get;
 use crate::read::point;
@@ -377,6 +378,26 @@ impl Keyspace {
             return Err(self.state.dropped());
         }
         verify::verify(self.shared(), Some(&self.state.name), &mut progress)
+    }
+
+    /// About how many entries and bytes the range holds. Reads no data block, only data indexes that
+    /// are not in memory; of each table that the range cuts it is off by up to a block at each end.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("ada", "1815")?;
+    /// db.put("bob", "1912")?;
+    /// assert_eq!(db.estimate_range("a".."b")?.entries, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn estimate_range(&self, range: impl KeyRange) -> Result<RangeEstimate> {
+        estimate(self.shared(), &self.state, &range.into_bounds())
     }
 
     /// The tables of this keyspace, level by level: level 0 newest first, others by key. Reads no

@@ -5,6 +5,7 @@
 //! first, then the tree.
 
 pub(crate) mod explain;
+pub(crate) mod estimate;
 pub(crate) mod cursor;
 pub(crate) mod scan;
 pub(crate) mod multi_get;

@@ -322,6 +322,20 @@ impl Table {
         self.index(&mut None, &mut TableIo::default()).map(drop)
     }
 
+    /// The share of the data blocks from the internal key `start` on and before `end`, or to the
+    /// end of the table; the block that `end` cuts counts half.
+    ///
+    /// # Errors
+    /// The data index cannot be read or is damaged.
+    pub(crate) fn share_of(&self, start: &[u8], end: Option<&[u8]>) -> Result<f64> {
+        let mut held = None;
+        let index = self.index(&mut held, &mut TableIo::default())?;
+        let blocks = index.len();
+        let end = end.map_or(blocks as f64, |end| index.seek(end) as f64 + 0.5);
+        let covered = end.min(blocks as f64) - index.seek(start) as f64;
+        Ok(covered.max(0.0) / blocks.max(1) as f64)
+    }
+
     /// The data index, which `held` holds if the table does not.
     ///
     /// # Errors

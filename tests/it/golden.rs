@@ -116,7 +116,7 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The documents whose names of files and tests are checked.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "DESIGN.md",
     "README.md",
     "CONTRIBUTING.md",
@@ -124,6 +124,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/crash-safety.md",
     "docs/measurements.md",
     "docs/decisions.md",
+    "docs/tuning.md",
 ];
 
 fn rust_files() -> Vec<PathBuf> {

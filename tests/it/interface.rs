@@ -119,3 +119,33 @@ fn destroy_removes_a_closed_database_and_nothing_else() {
     assert_eq!(db.path(), Path::new(HOME));
     let _: &Db = &db;
 }
+
+/// Against the truth: off by at most a block at each end of each table that the range cuts.
+#[test]
+fn estimates_of_ranges_are_near_the_truth() {
+    let options = small_options().snappy(false);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    for number in 0..4_000u32 {
+        db.put(siftdb::keys::encode(&number), [1; 50]).unwrap();
+    }
+    let key = |number: u32| siftdb::keys::encode(&number);
+    let exact = db.estimate_range(key(3_990)..).unwrap().entries;
+    assert!((10..=40).contains(&exact), "{exact}");
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    let all = db.estimate_range(..).unwrap();
+    let tables = db.tables();
+    assert_eq!(all.entries, 4_000);
+    assert_eq!(all.bytes, tables.iter().map(|table| table.bytes).sum::<u64>());
+    // Some 70 entries of 58 bytes are in a block of 4 KiB, and a range cuts two tables.
+    for (start, end) in [(0, 100), (500, 3_000), (1_234, 1_235), (3_900, 9_999), (7, 7)] {
+        let truth = db.range(key(start)..key(end)).count() as f64;
+        let estimate = db.estimate_range(key(start)..key(end)).unwrap().entries as f64;
+        assert!((estimate - truth).abs() <= 150.0, "{start} to {end}: {estimate}, not {truth}");
+    }
+    assert_eq!(db.estimate_range(key(9)..key(9)).unwrap().entries, 0);
+    let other = db.keyspace("other").unwrap();
+    assert_eq!(other.estimate_range(..).unwrap().entries, 0);
+    db.drop_keyspace("other").unwrap();
+    assert!(matches!(other.estimate_range(..), Err(Error::KeyspaceDropped { .. })));
+}

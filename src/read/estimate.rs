@@ -1,0 +1,95 @@
+//! How much a range of keys holds, about, without reading its data: [`RangeEstimate`].
+//!
+//! A table that lies in the range counts whole. Of a table that the range cuts, the data index says
+//! how many of its blocks the range covers, so the estimate is off by at most a block at each end.
+//! A memtable is walked for a while; if the range goes on, half of the memtable is assumed.
+
+use crate::base::error::Result;
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::{put_key_with_trailer, user_key};
+use crate::base::levels::LEVELS;
+use crate::base::range::KeyBounds;
+use crate::base::sync::Arc;
+use crate::memtable::memtable::Memtable;
+use crate::read::point::sequence_in;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::shared::Shared;
+use crate::tree::handle::TableHandle;
+
+/// Entries of a memtable that are walked.
+const WALKED_MAX: u64 = 1_000;
+
+/// About how much a range of keys holds: see
+/// [`Keyspace::estimate_range`](crate::Keyspace::estimate_range).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeEstimate {
+    /// Entries: old versions and tombstones count too, until a compaction drops them.
+    pub entries: u64,
+    /// Bytes in the files of tables, and in memtables.
+    pub bytes: u64,
+}
+
+/// What `bounds` hold in `keyspace`.
+///
+/// # Errors
+/// A data index cannot be read or is damaged; `Closed`; `KeyspaceDropped`.
+pub(crate) fn estimate(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    bounds: &KeyBounds,
+) -> Result<RangeEstimate> {
+    let view = keyspace.view.load_full();
+    sequence_in(shared, keyspace, &view, None)?;
+    let mut sum = RangeEstimate::default();
+    if bounds.is_empty() {
+        return Ok(sum);
+    }
+    for memtable in view.memtables().filter(|memtable| !memtable.is_empty()) {
+        let entries = entries_of(memtable, bounds);
+        sum.entries += entries;
+        sum.bytes += entries * memtable.bytes() as u64 / memtable.entries().max(1) as u64;
+    }
+    for level in 0..LEVELS {
+        let tables = view.version.level(level).iter();
+        for handle in tables.filter(|handle| handle.meta.overlaps(bounds)) {
+            let share = share_of(handle, bounds)?;
+            sum.entries += (handle.meta.entries as f64 * share).round() as u64;
+            sum.bytes += (handle.meta.bytes as f64 * share).round() as u64;
+        }
+    }
+    Ok(sum)
+}
+
+/// The share of the table that the range covers, by data blocks.
+fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
+    let meta = &handle.meta;
+    if bounds.is_after_start(meta.first_key()) && bounds.is_before_end(meta.last_key()) {
+        return Ok(1.0);
+    }
+    let (start, end) = bounds.half_open();
+    let before_versions = |key: &[u8]| {
+        let mut bound = Vec::new();
+        put_key_with_trailer(&mut bound, key, u64::MAX);
+        bound
+    };
+    let end = end.map(|end| before_versions(&end));
+    handle.table.share_of(&before_versions(&start), end.as_deref())
+}
+
+fn entries_of(memtable: &Arc<Memtable>, bounds: &KeyBounds) -> u64 {
+    let mut start = Vec::new();
+    put_key_with_trailer(&mut start, &bounds.half_open().0, u64::MAX);
+    let mut entries = 0;
+    for mut walk in memtable.iterators(Direction::Forward) {
+        walk.seek(Some(&start));
+        while walk.valid() && bounds.is_before_end(user_key(walk.key())) {
+            entries += 1;
+            if entries == WALKED_MAX {
+                return WALKED_MAX.max(memtable.entries() as u64 / 2);
+            }
+            walk.next();
+        }
+    }
+    entries
+}
