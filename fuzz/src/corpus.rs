@@ -11,7 +11,7 @@ use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes};
 use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
-use siftdb::{Db, Filter, FilterLayout, Options};
+use siftdb::{Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn files(env: &MemEnv) -> Files {
     named.filter(|(name, _)| !matches!(name.as_str(), "LOCK" | "STATS")).collect()
 }
 
-fn fill(db: &Db, numbers: impl Iterator<Item = usize>, round: usize) -> siftdb::Result<()> {
+fn fill(db: &Keyspace, numbers: impl Iterator<Item = usize>, round: usize) -> siftdb::Result<()> {
     for number in numbers {
         match (number + round) % 7 {
             6 => db.delete(key(number))?,
@@ -79,16 +79,25 @@ fn stores() -> siftdb::Result<(Files, Files)> {
     let filter = Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 64 });
     let env = MemEnv::new();
     let db = open(&env, options().filter(filter))?;
+    let users = KeyspaceOptions::new().filter(Filter::ribbon(12.0)).block_bytes(256);
+    let users = db.keyspace_with("users", &users)?;
+    db.keyspace("dropped")?.put("k", "v")?;
     fill(&db, 0..40, 0)?;
+    fill(&users, 0..10, 0)?;
     db.compact_range(..)?;
     fill(&db, (0..20).step_by(2), 1)?;
+    db.flush()?;
+    db.drop_keyspace("dropped")?;
     db.flush()?;
     // The flush is done; its log is removed a moment later.
     while files(&env).keys().filter(|name| name.ends_with(".wal")).count() > 1 {
         std::thread::yield_now();
     }
     fill(&db, 30..36, 2)?;
-    db.delete("k007")?;
+    let mut batch = WriteBatch::new();
+    batch.delete("k007").put("both", "1");
+    batch.in_keyspace(&users).put("both", "2").delete("k003");
+    db.write(batch)?;
     let killed = files(&env);
     db.close()?;
     Ok((killed, files(&env)))

@@ -6,7 +6,7 @@
 
 use crate::bundle::Files;
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, Error, Filter, FilterPinning, Options, Prefix, Result, WriteBatch};
+use siftdb::{Db, Error, Filter, FilterPinning, Keyspace, Options, Prefix, Result, WriteBatch};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -125,6 +125,15 @@ fn contents(env: &MemEnv) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
 }
 
 fn read(db: &Db) {
+    for name in db.keyspaces() {
+        if let Some(keyspace) = honest(db.keyspace(&name)) {
+            read_keyspace(&keyspace);
+        }
+    }
+    let _ = db.stats().to_string();
+}
+
+fn read_keyspace(db: &Keyspace) {
     let mut keys: Vec<Vec<u8>> = KEYS.iter().map(|key| key.to_vec()).collect();
     for entry in db.iter() {
         let Some((key, _)) = honest(entry) else { break };
@@ -143,7 +152,8 @@ fn read(db: &Db) {
     db.range(&b"k003"[..]..&b"k031"[..]).rev().all(|entry| honest(entry).is_some());
     honest(db.first());
     honest(db.last());
-    let _ = (db.stats().to_string(), format!("{:?}", db.filter_report()));
+    let _ = (db.stats().to_string(), format!("{:?}", db.filter_report()), db.tables());
+    honest(db.estimate_range(&b"k003"[..]..&b"k031"[..]));
 }
 
 fn write(db: &Db) {

@@ -13,7 +13,7 @@
 
 use crate::bundle::{Files, unpack};
 use crate::exercise::{HOME, disk_of, exercise};
-use crate::seal::{Named, Stored, Table, entries_of, put_varint, record_file, seal, store_of};
+use crate::seal::{Named, Stored, Table, entries_of, record_file, seal, store_of};
 use siftdb::{Db, Options, ReadOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -200,10 +200,9 @@ fn filter_changes_no_value(files: &Files) {
     }
 }
 
-/// Puts a batch's sequence, count and keyspace in front of its entries.
+/// Sequence and count, which are in front of a batch's entries.
 pub fn batch_front(sequence: u64, count: u32) -> Vec<u8> {
     let mut bytes = sequence.to_le_bytes().to_vec();
     bytes.extend_from_slice(&count.to_le_bytes());
-    put_varint(&mut bytes, 0);
     bytes
 }

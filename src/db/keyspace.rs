@@ -380,8 +380,9 @@ impl Keyspace {
         verify::verify(self.shared(), Some(&self.state.name), &mut progress)
     }
 
-    /// About how many entries and bytes the range holds. Reads no data block, only data indexes that
-    /// are not in memory; of each table that the range cuts it is off by up to a block at each end.
+    /// About how many entries and bytes the range holds. Reads no data block, only data indexes
+    /// that are not in memory. In each table that the range cuts it is off by up to a block at each
+    /// end.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
