@@ -304,7 +304,10 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
     let memtables_full = || logs_full() || !may_wait_for_flush(shared, &switched);
     let level0_full = || {
         let stop = shared.options.level0_stop();
-        switched.iter().any(|keyspace| level0(keyspace) >= stop)
+        let is_full = |keyspace: &Arc<KeyspaceState>| {
+            !keyspace.view.load().dropped && level0(keyspace) >= stop
+        };
+        switched.iter().any(is_full)
     };
     let reasons: [(&dyn Fn() -> bool, Counter, Counter); 2] = [
         (&memtables_full, Counter::MemtableStalls, Counter::MemtableStallNanos),
@@ -347,11 +350,15 @@ fn logs_wait_for_flush(shared: &Shared) -> bool {
 /// `immutable_memtables_max` write buffers may wait, and of one keyspace not more than that many.
 fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool {
     let count_max = shared.options.immutable_memtables_max;
-    if switched.iter().any(|keyspace| keyspace.view.load().immutables.len() >= count_max) {
+    let views = switched.iter().map(|keyspace| keyspace.view.load());
+    // A keyspace that was dropped during the wait is never flushed. Its memtables stay in its view
+    // as long as a snapshot reads them.
+    let views: Vec<_> = views.filter(|view| !view.dropped).collect();
+    if views.iter().any(|view| view.immutables.len() >= count_max) {
         return false;
     }
     let waiting = shared.immutable_bytes();
-    let joining: usize = switched.iter().map(|keyspace| keyspace.view.load().active.bytes()).sum();
+    let joining: usize = views.iter().map(|view| view.active.bytes()).sum();
     // A memtable exceeds its buffer by its last batch.
     let buffer = shared.options.write_buffer_bytes;
     waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8

@@ -4,7 +4,10 @@
 //! A run opens a database and records several histories on it, so that later ones start from what
 //! earlier ones left. Every operation is stamped at its begin and end. A snapshot or iterator
 //! counts at the time of its creation, whenever it is read. After each history everything is read
-//! once more. The seed decides options and operations and not the schedule, so a failure may need
+//! once more.
+//!
+//! The keys are those of three keyspaces. One thread drops the third and creates it again. An
+//! operation that it refuses must lie at a moment when it was dropped and has no effect. The seed decides options and operations and not the schedule, so a failure may need
 //! many runs of its seed to occur again.
 
 use crate::support::filters::all_filters;
@@ -13,10 +16,14 @@ use crate::support::restless::RestlessEnv;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
-use siftdb::{Db, FilterRebuild, Iter, Options, Snapshot, Value, WriteBatch, WriteOptions};
+use siftdb::{
+    Db, Error, FilterRebuild, Iter, Keyspace, Options, Result, Snapshot, Value, WriteBatch,
+    WriteOptions,
+};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 const THREADS: usize = 4;
 
@@ -26,8 +33,25 @@ const OPERATIONS: usize = 26;
 /// Histories of one run.
 const HISTORIES: usize = 10;
 
-/// The keys, in order.
-const NAMES: [&[u8]; KEYS] = [b"", b"a", b"a\0", b"a\xff", &[b'k'; 40], b"z"];
+/// The keys: first those of `default`, then those of `OTHER`, then those of `PASSING`, each in
+/// order. Some occur in several keyspaces.
+const NAMES: [&[u8]; 11] =
+    [b"", b"a", b"a\0", b"a\xff", &[b'k'; 40], b"z", b"", b"a", b"z", b"a", b"z"];
+
+/// The keys of each keyspace.
+const SPACES: [Range<usize>; 3] = [0..6, 6..9, 9..11];
+
+/// The keyspace that stays.
+const OTHER: &str = "other";
+
+/// The keyspace that is dropped and created again.
+const PASSING: &str = "passing";
+
+/// For the checker the existence of `PASSING` is a key too: one for each creation, used in turn.
+const LIVES: Range<usize> = 11..KEYS;
+
+/// Creations of `PASSING` in one history: those and the one before have keys of their own.
+const CREATIONS: usize = KEYS - 11 - 1;
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -38,6 +62,8 @@ struct Figures {
     flushes: u64,
     compactions: u64,
     tables_removed: u64,
+    creations: usize,
+    refused: usize,
 }
 
 impl Figures {
@@ -48,6 +74,8 @@ impl Figures {
         self.flushes += other.flushes;
         self.compactions += other.compactions;
         self.tables_removed += other.tables_removed;
+        self.creations += other.creations;
+        self.refused += other.refused;
     }
 }
 
@@ -79,6 +107,7 @@ fn judge(figures: &Figures) {
     assert!(figures.flushes >= 10 * runs && figures.compactions >= 3 * runs, "{figures:?}");
     assert!(figures.tables_removed >= 10 * runs, "{figures:?}");
     assert!(figures.overlapping * 5 > figures.operations, "{figures:?}");
+    assert!(figures.creations as u64 > 3 * runs && figures.refused as u64 > 3 * runs);
 }
 
 fn options(seed: u64) -> Options {
@@ -99,13 +128,26 @@ fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
     let env = RestlessEnv::new(disk, seed);
     let db = options(seed).env(Arc::new(env.clone())).open(path).unwrap();
     let clock = AtomicU64::new(0);
+    let other = db.keyspace(OTHER).unwrap();
+    let passing = Mutex::new(vec![(0, db.keyspace(PASSING).unwrap())]);
     let mut before = State::default();
+    before[LIVES.start] = Some(1);
     let mut figures = Figures::default();
     for round in 0..HISTORIES {
         let recorder = |thread: usize| {
             let first_number = ((round * THREADS + thread) * OPERATIONS) as u32 * 4 + 1;
             let rng = Rng::new((seed << 16) + (round << 8) as u64 + thread as u64);
-            Recorder { db: &db, clock: &clock, thread, rng, number: first_number, done: Vec::new() }
+            Recorder {
+                db: &db,
+                other: &other,
+                passing: &passing,
+                clock: &clock,
+                thread,
+                rng,
+                number: first_number,
+                refused: 0,
+                done: Vec::new(),
+            }
         };
         let start = Barrier::new(THREADS);
         let mut operations = std::thread::scope(|scope| {
@@ -115,15 +157,18 @@ fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
                     scope.spawn(move || {
                         start.wait();
                         recorder.run();
-                        recorder.done
+                        (recorder.done, recorder.refused)
                     })
                 })
                 .collect();
             let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-            joined.flatten().collect::<Vec<Operation>>()
+            let (done, refused): (Vec<_>, Vec<usize>) = joined.unzip();
+            figures.refused += refused.iter().sum::<usize>();
+            done.into_iter().flatten().collect::<Vec<Operation>>()
         });
+        figures.creations += passing.lock().unwrap().len() - 1;
         let mut last = recorder(0);
-        last.read("final scan", |db| walked(db.iter(), usize::MAX, 0));
+        last.read_everything();
         operations.append(&mut last.done);
         let after = state_of(&operations);
         let history = History::new(before, operations);
@@ -155,21 +200,57 @@ fn state_of(operations: &[Operation]) -> State {
     state
 }
 
+/// Handles of `PASSING` with the number of the creation that each is of; the last may be there.
+type Lives = Vec<(usize, Keyspace)>;
+
 /// One thread and what it did.
 struct Recorder<'a> {
     db: &'a Db,
+    other: &'a Keyspace,
+    passing: &'a Mutex<Lives>,
     clock: &'a AtomicU64,
     thread: usize,
     rng: Rng,
     /// What the next put writes.
     number: u32,
+    /// Operations that answered `KeyspaceDropped`.
+    refused: usize,
     done: Vec<Operation>,
+}
+
+/// A keyspace with its keys. If it is of `PASSING`, `life` is the key that says if it exists.
+#[derive(Clone)]
+struct Space {
+    handle: Keyspace,
+    keys: Range<usize>,
+    life: Option<usize>,
+}
+
+impl Space {
+    /// What an operation finds that was not refused.
+    fn exists(&self) -> Entries {
+        self.life.map(|life| (life, Some(1))).into_iter().collect()
+    }
+
+    /// What was found: `entries` in a keyspace that exists, or that it was dropped.
+    fn found(&self, entries: Result<Entries>) -> Entries {
+        match (entries, self.life) {
+            (Err(Error::KeyspaceDropped { .. }), Some(life)) => vec![(life, None)],
+            (entries, _) => [self.exists(), entries.unwrap()].concat(),
+        }
+    }
 }
 
 /// A snapshot or iterator. It shows the moment of its creation.
 enum Moment {
-    Snapshot(Snapshot),
-    Iter { iter: Box<Iter>, front: usize, back: usize },
+    /// With handles of all keyspaces that were taken before it.
+    Snapshot(Snapshot, [Space; 3]),
+    Iter {
+        iter: Box<Iter>,
+        space: Space,
+        front: usize,
+        back: usize,
+    },
 }
 
 impl Recorder<'_> {
@@ -188,19 +269,65 @@ impl Recorder<'_> {
         self.done.push(Operation { thread: self.thread, name, begun, ended, action });
     }
 
-    fn read(&mut self, name: &'static str, operation: impl FnOnce(&Db) -> Entries) {
-        let (begun, entries, ended) = self.timed(operation);
-        self.note(name, begun, ended, Action::Read(entries));
+    /// All keyspaces. The handle of `PASSING` is sometimes an old one.
+    fn spaces(&mut self) -> [Space; 3] {
+        let lives = self.passing.lock().unwrap();
+        let at = if self.rng.chance(80) { lives.len() - 1 } else { self.rng.below(lives.len()) };
+        let (number, passing) = &lives[at];
+        let life = Some(LIVES.start + number % LIVES.len());
+        let handles = [&**self.db, self.other, passing];
+        let mut spaces = handles.into_iter().zip(SPACES).zip([None, None, life]);
+        std::array::from_fn(|_| {
+            let ((handle, keys), life) = spaces.next().unwrap();
+            Space { handle: handle.clone(), keys, life }
+        })
     }
 
-    fn write(&mut self, name: &'static str, entries: Entries, operation: impl FnOnce(&Db)) {
-        let (begun, (), ended) = self.timed(operation);
-        self.note(name, begun, ended, Action::Write(entries));
+    fn space(&mut self) -> Space {
+        let place = *self.rng.pick(&[0, 0, 1, 2]);
+        self.spaces()[place].clone()
+    }
+
+    fn read(
+        &mut self,
+        name: &'static str,
+        space: &Space,
+        operation: impl FnOnce(&Keyspace) -> Result<Entries>,
+    ) {
+        let (begun, entries, ended) = self.timed(|_| operation(&space.handle));
+        self.refused += usize::from(entries.is_err());
+        self.note(name, begun, ended, Action::Read(space.found(entries)));
+    }
+
+    /// A write of `written`, which may be refused if something of it is for the keyspace of `life`.
+    fn write(
+        &mut self,
+        name: &'static str,
+        life: Option<usize>,
+        written: Entries,
+        operation: impl FnOnce(&Db) -> Result<()>,
+    ) {
+        let (begun, result, ended) = self.timed(operation);
+        let action = match (result, life) {
+            (Ok(()), None) => Action::Write(written),
+            (Ok(()), Some(life)) => Action::Change { found: vec![(life, Some(1))], written },
+            (Err(Error::KeyspaceDropped { .. }), Some(life)) => {
+                self.refused += 1;
+                Action::Read(vec![(life, None)])
+            }
+            (Err(error), _) => panic!("{error}"),
+        };
+        self.note(name, begun, ended, action);
     }
 
     fn run(&mut self) {
         let mut held: Vec<(usize, Moment)> = Vec::new();
+        let mut creations = 0;
         for _ in 0..OPERATIONS {
+            if self.thread == 0 && creations < CREATIONS && self.rng.chance(6) {
+                self.renew();
+                creations += 1;
+            }
             match self.rng.below(100) {
                 0..=33 => self.write_one(),
                 34..=46 => self.write_batch(),
@@ -217,7 +344,12 @@ impl Recorder<'_> {
                     }
                 }
                 95 | 96 => self.db.flush().unwrap(),
-                97 => self.db.compact_range(..).unwrap(),
+                97 => {
+                    let Space { handle, life, .. } = self.space();
+                    let result = handle.compact_range(..);
+                    let dropped = matches!(result, Err(Error::KeyspaceDropped { .. }));
+                    assert!(result.is_ok() || dropped && life.is_some(), "{result:?}");
+                }
                 98 => drop(self.db.rebuild_filters(FilterRebuild::All).unwrap()),
                 _ => self.db.sync().unwrap(),
             }
@@ -225,70 +357,118 @@ impl Recorder<'_> {
         held.iter_mut().for_each(|moment| self.look(moment));
     }
 
+    /// Drops `PASSING` and creates it again.
+    fn renew(&mut self) {
+        let number = self.passing.lock().unwrap().last().unwrap().0;
+        let life = |number: usize| LIVES.start + number % LIVES.len();
+        let empty: Entries = SPACES[2].clone().map(|key| (key, None)).collect();
+        let dropped = [vec![(life(number), None)], empty.clone()].concat();
+        self.write("drop", None, dropped, |db| db.drop_keyspace(PASSING));
+        for _ in 0..self.rng.below(3) {
+            self.write_batch();
+            self.read_some();
+        }
+        let (begun, passing, ended) = self.timed(|db| db.keyspace(PASSING).unwrap());
+        let created = [vec![(life(number + 1), Some(1))], empty].concat();
+        self.note("create", begun, ended, Action::Write(created));
+        self.passing.lock().unwrap().push((number + 1, passing));
+    }
+
+    fn read_everything(&mut self) {
+        let newest = self.passing.lock().unwrap().last().unwrap().clone();
+        *self.passing.lock().unwrap() = vec![newest];
+        let spaces = self.spaces();
+        let (begun, snapshot, ended) = self.timed(|db| db.snapshot());
+        let found = spaces.iter().flat_map(|space| {
+            let iter = snapshot.in_keyspace(&space.handle).iter();
+            space.found(walked(iter, &space.keys, usize::MAX, 0))
+        });
+        let found = found.collect();
+        self.note("final scan", begun, ended, Action::Read(found));
+    }
+
     fn take_number(&mut self) -> u32 {
         self.number += 1;
         self.number - 1
     }
 
+    fn key(&mut self, space: &Space) -> usize {
+        space.keys.start + self.rng.below(space.keys.len())
+    }
+
     fn write_one(&mut self) {
-        let key = self.rng.below(KEYS);
+        let space = self.space();
+        let (key, life, handle) = (self.key(&space), space.life, &space.handle);
         if self.rng.chance(25) {
-            let entries = vec![(key, None)];
-            self.write("delete", entries, |db| db.delete(NAMES[key]).unwrap());
+            self.write("delete", life, vec![(key, None)], |_| handle.delete(NAMES[key]));
         } else {
             let number = self.take_number();
             let entries = vec![(key, Some(number))];
-            self.write("put", entries, |db| db.put(NAMES[key], value_of(number)).unwrap());
+            self.write("put", life, entries, |_| handle.put(NAMES[key], value_of(number)));
         }
     }
 
     fn write_batch(&mut self) {
-        let mut batch = WriteBatch::new();
+        let (mut batch, mut life) = (WriteBatch::new(), None);
+        let spaces = self.spaces();
         let entries: Entries = (0..2 + self.rng.below(3))
             .map(|_| {
-                let key = self.rng.below(KEYS);
+                let space = &spaces[*self.rng.pick(&[0, 0, 1, 1, 2])];
+                let key = self.key(space);
+                life = life.or(space.life);
+                let mut part = batch.in_keyspace(&space.handle);
                 if self.rng.chance(25) {
-                    batch.delete(NAMES[key]);
+                    part.delete(NAMES[key]);
                     return (key, None);
                 }
                 let number = self.take_number();
-                batch.put(NAMES[key], value_of(number));
+                part.put(NAMES[key], value_of(number));
                 (key, Some(number))
             })
             .collect();
         let options = WriteOptions::new().sync(self.rng.chance(20));
-        self.write("batch", entries, |db| db.write_with(batch, &options).unwrap());
+        self.write("batch", life, entries, |db| db.write_with(batch, &options));
     }
 
     fn read_some(&mut self) {
-        let key = self.rng.below(KEYS);
+        let space = self.space();
+        let (key, keys) = (self.key(&space), space.keys.clone());
         let name = NAMES[key];
         match self.rng.below(10) {
-            0..=4 => self.read("get", |db| vec![(key, held(db.get(name).unwrap()))]),
+            0..=4 => {
+                self.read("get", &space, |keyspace| Ok(vec![(key, held(keyspace.get(name)?))]))
+            }
             5 | 6 => {
-                let keys = [key, self.rng.below(KEYS), self.rng.below(KEYS)];
-                self.read("multi_get", |db| {
-                    let found = db.multi_get(keys.map(|key| NAMES[key])).unwrap();
-                    keys.into_iter().zip(found.into_iter().map(held)).collect()
+                let keys = [key, self.key(&space), self.key(&space)];
+                self.read("multi_get", &space, |keyspace| {
+                    let found = keyspace.multi_get(keys.map(|key| NAMES[key]))?;
+                    Ok(keys.into_iter().zip(found.into_iter().map(held)).collect())
                 });
             }
-            7 => self.read("may_contain", |db| match db.may_contain(name).unwrap() {
-                true => Entries::new(),
-                false => vec![(key, None)],
+            7 => self.read("may_contain", &space, |keyspace| {
+                Ok(if keyspace.may_contain(name)? { Entries::new() } else { vec![(key, None)] })
             }),
-            8 => self.read("first, by scan", |db| walked(db.iter(), 1, 0)),
-            _ => self.read("scan from behind", |db| walked(db.iter(), 0, usize::MAX)),
+            8 => {
+                self.read("first, by scan", &space, |keyspace| walked(keyspace.iter(), &keys, 1, 0))
+            }
+            _ => self.read("scan from behind", &space, |keyspace| {
+                walked(keyspace.iter(), &keys, 0, usize::MAX)
+            }),
         }
     }
 
     /// Creates a snapshot or iterator; returns its index among the operations.
     fn take_moment(&mut self) -> (usize, Moment) {
         let (begun, moment, name, ended) = if self.rng.chance(60) {
-            let (begun, snapshot, ended) = self.timed(|db| db.snapshot());
-            (begun, Moment::Snapshot(snapshot), "snapshot", ended)
+            let spaces = self.spaces();
+            let from = spaces[self.rng.below(2)].handle.clone();
+            let (begun, snapshot, ended) = self.timed(|_| from.snapshot());
+            (begun, Moment::Snapshot(snapshot, spaces), "snapshot", ended)
         } else {
-            let (begun, iter, ended) = self.timed(|db| Box::new(db.iter()));
-            (begun, Moment::Iter { iter, front: 0, back: KEYS }, "iterator", ended)
+            let space = self.space();
+            let (begun, iter, ended) = self.timed(|_| Box::new(space.handle.iter()));
+            let Range { start: front, end: back } = space.keys;
+            (begun, Moment::Iter { iter, space, front, back }, "iterator", ended)
         };
         self.note(name, begun, ended, Action::Read(Entries::new()));
         (self.done.len() - 1, moment)
@@ -296,63 +476,79 @@ impl Recorder<'_> {
 
     /// Reads from a snapshot or iterator. What it finds joins the earlier reads of that moment.
     fn look(&mut self, (place, moment): &mut (usize, Moment)) {
-        let mut found = Entries::new();
-        match moment {
-            Moment::Iter { iter, front, back } => {
-                for _ in 0..1 + self.rng.below(3) {
+        let mut found = match moment {
+            Moment::Iter { iter, space, front, back } => {
+                let mut found = Entries::new();
+                let steps = (0..1 + self.rng.below(3)).try_for_each(|_| {
                     match self.rng.chance(50) {
-                        true => *front = step(iter.next(), *front, *back, true, &mut found),
-                        false => *back = step(iter.next_back(), *front, *back, false, &mut found),
+                        true => *front = step(iter.next(), *front, *back, true, &mut found)?,
+                        false => *back = step(iter.next_back(), *front, *back, false, &mut found)?,
                     }
+                    Ok(())
+                });
+                // A refused iterator gives its error once, and then nothing.
+                if steps.is_err() {
+                    *front = *back;
+                    space.found(steps.map(|()| found))
+                } else if *front == *back && found.is_empty() {
+                    found
+                } else {
+                    space.found(Ok(found))
                 }
             }
-            Moment::Snapshot(snapshot) => match self.rng.below(3) {
-                0 => found = walked(snapshot.iter(), usize::MAX, 0),
-                1 => found = walked(snapshot.range(NAMES[0]..), 2, 1),
-                _ => {
-                    let key = self.rng.below(KEYS);
-                    found.push((key, held(snapshot.get(NAMES[key]).unwrap())));
-                }
-            },
-        }
+            Moment::Snapshot(snapshot, spaces) => {
+                let space = &spaces[self.rng.below(3)];
+                let (snapshot, key) = (snapshot.in_keyspace(&space.handle), self.key(space));
+                space.found(match self.rng.below(3) {
+                    0 => walked(snapshot.iter(), &space.keys, usize::MAX, 0),
+                    1 => walked(snapshot.range(&b""[..]..), &space.keys, 2, 1),
+                    _ => snapshot.get(NAMES[key]).map(|value| vec![(key, held(value))]),
+                })
+            }
+        };
         if let Action::Read(entries) = &mut self.done[*place].action {
             entries.append(&mut found);
         }
     }
 }
 
-/// Reads up to that many entries from each end.
-fn walked(mut iter: Iter, forwards: usize, backwards: usize) -> Entries {
-    let (mut front, mut back, mut found) = (0, KEYS, Entries::new());
-    for _ in 0..forwards.min(KEYS + 1) {
-        front = step(iter.next(), front, back, true, &mut found);
+/// Reads up to that many entries from each end of a keyspace that has these keys.
+fn walked(
+    mut iter: Iter,
+    keys: &Range<usize>,
+    forwards: usize,
+    backwards: usize,
+) -> Result<Entries> {
+    let (mut front, mut back, mut found) = (keys.start, keys.end, Entries::new());
+    for _ in 0..forwards.min(keys.len() + 1) {
+        front = step(iter.next(), front, back, true, &mut found)?;
     }
-    for _ in 0..backwards.min(KEYS + 1) {
-        back = step(iter.next_back(), front, back, false, &mut found);
+    for _ in 0..backwards.min(keys.len() + 1) {
+        back = step(iter.next_back(), front, back, false, &mut found)?;
     }
-    found
+    Ok(found)
 }
 
 /// One step of a scan that has the keys `front..back` left. Adds the key that it found, and those
 /// that it passed by, which are absent. Returns the new end of that side.
 fn step(
-    item: Option<siftdb::Result<(siftdb::Key, Value)>>,
+    item: Option<Result<(siftdb::Key, Value)>>,
     front: usize,
     back: usize,
     forwards: bool,
     found: &mut Entries,
-) -> usize {
+) -> Result<usize> {
     let Some(item) = item else {
         found.extend((front..back).map(|key| (key, None)));
-        return if forwards { back } else { front };
+        return Ok(if forwards { back } else { front });
     };
-    let (key, value) = item.unwrap();
-    let at = NAMES.iter().position(|name| key == **name).expect("nothing else was written");
-    assert!((front..back).contains(&at), "{at} is not within {front}..{back}");
+    let (key, value) = item?;
+    let at = NAMES[front..back].iter().position(|name| key == **name);
+    let at = front + at.unwrap_or_else(|| panic!("{key:?} is not within {front}..{back}"));
     found.push((at, held(Some(value))));
     let passed = if forwards { front..at } else { at + 1..back };
     found.extend(passed.map(|key| (key, None)));
-    if forwards { at + 1 } else { at }
+    Ok(if forwards { at + 1 } else { at })
 }
 
 /// Sizes of values for every way to store them. About twenty values fill a memtable.

@@ -7,15 +7,15 @@
 //! begin and its end. (Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe,
 //! "Testing for linearizability", 2017.)
 //!
-//! An operation writes some keys in one step or reads some in one moment; get, put, delete, batch,
-//! scan and snapshot are all of that form. Every put has a number of its own. A history that fails
+//! An operation reads some keys in one moment, writes some in one step, or does both in one step;
+//! get, put, delete, batch, scan and snapshot are all of that form. Every put has a number of its own. A history that fails
 //! is made smaller before it is printed, by leaving out operations while the rest still fails.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 /// Keys of a history, by number.
-pub const KEYS: usize = 6;
+pub const KEYS: usize = 15;
 
 /// The most operations of a history.
 pub const OPERATIONS_MAX: usize = 128;
@@ -36,6 +36,8 @@ pub enum Action {
     Write(Entries),
     /// Reads at one moment. A key may occur twice, and then both values must be equal.
     Read(Entries),
+    /// Writes in a step that found those entries.
+    Change { found: Entries, written: Entries },
 }
 
 /// An operation with its time, counted in begins and ends of all operations.
@@ -139,6 +141,7 @@ impl History {
     fn size(&self) -> usize {
         let entries = |operation: &Operation| match &operation.action {
             Action::Read(entries) | Action::Write(entries) => 1 + entries.len(),
+            Action::Change { found, written } => 1 + found.len() + written.len(),
         };
         self.operations.iter().map(entries).sum()
     }
@@ -149,10 +152,12 @@ impl History {
         let Some(operation) = self.operations.get(place) else { return };
         let entries = match &operation.action {
             Action::Read(entries) => entries.clone(),
-            Action::Write(entries) if entries.iter().any(|entry| self.is_read(place, entry)) => {
-                return;
+            Action::Write(written) | Action::Change { written, .. } => {
+                if written.iter().any(|entry| self.is_read(place, entry)) {
+                    return;
+                }
+                Vec::new()
             }
-            Action::Write(_) => Vec::new(),
         };
         let mut without = self.clone();
         without.operations.remove(place);
@@ -178,7 +183,7 @@ impl History {
     fn is_read(&self, writer: usize, entry: &(usize, Held)) -> bool {
         let others = self.operations.iter().enumerate().filter(|(place, _)| *place != writer);
         others.into_iter().any(|(_, operation)| match &operation.action {
-            Action::Read(entries) => entries.contains(entry),
+            Action::Read(found) | Action::Change { found, .. } => found.contains(entry),
             Action::Write(_) => false,
         })
     }
@@ -186,16 +191,17 @@ impl History {
 
 /// The state after an action; `None` if the action read something else.
 fn after(action: &Action, state: &State) -> Option<State> {
-    match action {
-        Action::Read(entries) => {
-            entries.iter().all(|&(key, held)| state[key] == held).then_some(*state)
-        }
-        Action::Write(entries) => {
-            let mut next = *state;
-            entries.iter().for_each(|&(key, held)| next[key] = held);
-            Some(next)
-        }
+    let (found, written): (&[_], &[_]) = match action {
+        Action::Read(found) => (found, &[]),
+        Action::Write(written) => (&[], written),
+        Action::Change { found, written } => (found, written),
+    };
+    if found.iter().any(|&(key, held)| state[key] != held) {
+        return None;
     }
+    let mut next = *state;
+    written.iter().for_each(|&(key, held)| next[key] = held);
+    Some(next)
 }
 
 /// A set of operations.
@@ -230,13 +236,17 @@ impl fmt::Display for History {
         writeln!(f, "before: {}", before.join(" "))?;
         for operation in &self.operations {
             let Operation { thread, name, begun, ended, action } = operation;
-            let (entries, kind) = match action {
-                Action::Write(entries) => (entries, "writes"),
-                Action::Read(entries) => (entries, "finds "),
+            let parts: &[(&str, &Entries)] = match action {
+                Action::Write(written) => &[("writes", written)],
+                Action::Read(found) => &[("finds ", found)],
+                Action::Change { found, written } => &[("finds ", found), ("writes", written)],
             };
-            let mut line = format!("{begun:>4} to {ended:>4}  thread {thread}  {name:<16} {kind}");
-            for shown in entries {
-                write!(line, " {}", entry(shown))?;
+            let mut line = format!("{begun:>4} to {ended:>4}  thread {thread}  {name:<16}");
+            for (kind, entries) in parts {
+                write!(line, " {kind}")?;
+                for shown in *entries {
+                    write!(line, " {}", entry(shown))?;
+                }
             }
             writeln!(f, "{line}")?;
         }
