@@ -11,11 +11,12 @@ use crate::support::cursors::roam;
 use crate::support::data::bytes;
 use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout, prefix_filters};
 use crate::support::model::{Entries, Map, apply, batch_of};
+use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
-use siftdb::{Db, Error, Iter, Options, WriteOptions};
+use siftdb::{Db, Error, Iter, Keyspace, Options, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -626,6 +627,63 @@ fn a_damaged_earlier_log_is_corruption() {
     }
     try_all(&image, &damages, 8, &tally);
     report("several logs", &tally);
+}
+
+/// A killed and a closed database with three keyspaces and a dropped one, which have tables and
+/// entries of a log each. Its manifest says what each table belongs to.
+#[test]
+fn damaged_manifests_never_mix_keyspaces() {
+    let options = small_options().auto_compaction(false);
+    let env = MemEnv::with_log();
+    let db = open(&env, &options).unwrap();
+    let keyspaces = ["default", "first", "second", "dropped"];
+    let handles = keyspaces.map(|name| db.keyspace(name).unwrap());
+    let write = |round: usize, handles: &[Keyspace]| {
+        for (number, handle) in handles.iter().enumerate() {
+            let value = format!("{number} in round {round}");
+            handle.put("key", &value).unwrap();
+            handle.put(format!("key{round}{number}"), &value).unwrap();
+        }
+    };
+    write(1, &handles);
+    db.flush().unwrap();
+    db.drop_keyspace("dropped").unwrap();
+    write(2, &handles[..3]);
+    let keys = (0..40).map(|number| format!("key{number}").into_bytes());
+    let keys: Vec<Vec<u8>> = keys.chain([b"key".to_vec()]).collect();
+    let expected = all_keyspaces(&db, &keys, "undamaged");
+    assert!(expected.len() == 3 && expected.values().all(|contents| contents.len() == 3));
+    let killed = files(&env.replay(env.log_len(), CrashModel::Kill, 0));
+    drop(handles);
+    db.close().unwrap();
+    let (mut refused, mut trials) = (0, 0);
+    for image in [killed, files(&env)] {
+        let is_manifest = |path: &&PathBuf| kind(path) == "MANIFEST-";
+        let path = image.keys().rfind(is_manifest).expect("a manifest").clone();
+        let mut try_bytes = |bytes: Vec<u8>, what: &str| {
+            trials += 1;
+            let mut damaged = image.clone();
+            damaged.insert(path.clone(), bytes);
+            let env = copy_of(&damaged);
+            match open(&env, &options) {
+                Ok(db) => assert_eq!(all_keyspaces(&db, &keys, what), expected, "{what}"),
+                Err(error) => {
+                    refused += 1;
+                    assert!(is_honest(&error), "{what}: {error}");
+                    assert!(files(&env) == damaged, "{what}: a refused opening changed files");
+                }
+            }
+        };
+        let good = &image[&path];
+        for at in 0..good.len() {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << (at % 8);
+            try_bytes(bytes, &format!("byte {at} flipped"));
+            try_bytes(good[..at].to_vec(), &format!("cut to {at} bytes"));
+        }
+    }
+    println!("{refused} of {trials} refused");
+    assert!(refused * 10 > trials * 9, "{refused} of {trials}");
 }
 
 #[test]
