@@ -11,7 +11,7 @@
 //! level 0 is full. Each wait is counted with its reason and duration.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, SEQUENCE_MAX};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
@@ -25,6 +25,7 @@ use crate::state::session::{
 };
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
 use crate::state::write_queue::{Joined, Request, Switch};
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 /// Each group waits this long while level 0 grows faster than it is compacted.
@@ -139,21 +140,25 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
         switch_memtables(shared, &mut log, &switched)
             .map_err(|error| shared.set_background_error(error))?;
     }
-    let (batches, keyspaces) = accepted(shared, group, refused);
-    let count: usize = batches.iter().map(|batch| batch.len()).sum();
+    let named = accept(shared, group, refused);
+    let accepted = group.iter().enumerate();
+    let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
+    let batches = accepted.map(|(_, request)| &request.batch);
+    let count: usize = batches.clone().map(WriteBatch::len).sum();
     if count > 0 {
-        append(shared, &mut log, &batches, count)
+        append(shared, &mut log, batches.clone(), count)
             .map_err(|error| shared.set_background_error(error))?;
     }
     if sync {
         sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }
     if count > 0 {
-        apply(shared, &log, &batches, &keyspaces, count);
+        let default_tombstones = apply(shared, &log, batches, &named, count);
         drop(log);
-        for keyspace in &keyspaces {
-            let tombstones = keyspace.view.load().active.tombstones();
-            if tombstones >= TOMBSTONES_MAX && shared.tombstones_pile_up(keyspace) {
+        let tombstones = named.iter().map(|keyspace| keyspace.view.load().active.tombstones());
+        let all = named.iter().zip(tombstones).chain([(&shared.default, default_tombstones)]);
+        for (keyspace, _) in all.filter(|(_, tombstones)| *tombstones >= TOMBSTONES_MAX) {
+            if shared.tombstones_pile_up(keyspace) {
                 shared.note_pile(keyspace);
             }
         }
@@ -161,39 +166,32 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
     Ok(())
 }
 
-/// The batches to write, and the keyspaces that they name, by number. A batch that names a dropped
+/// The keyspaces that the batches name, by number, without `default`. A batch that names a dropped
 /// keyspace is refused; the others of the group are written.
-fn accepted<'g>(
+fn accept(
     shared: &Shared,
-    group: &'g [Request],
+    group: &[Request],
     refused: &mut Vec<(usize, Error)>,
-) -> (Vec<&'g WriteBatch>, Vec<Arc<KeyspaceState>>) {
-    let mut keyspaces = vec![Arc::clone(&shared.default)];
-    let mut batches = Vec::with_capacity(group.len());
+) -> Vec<Arc<KeyspaceState>> {
+    let mut keyspaces = Vec::new();
     for (place, request) in group.iter().enumerate() {
-        let Some((_, ids)) = request.batch.keyspaces() else {
-            batches.push(&request.batch);
-            continue;
-        };
+        let Some((_, ids)) = request.batch.keyspaces() else { continue };
         let all = shared.keyspaces.lock();
         match ids.iter().map(|id| written(&all, *id).cloned()).collect::<Result<Vec<_>>>() {
-            Ok(named) => {
-                batches.push(&request.batch);
-                keyspaces.extend(named);
-            }
+            Ok(named) => keyspaces.extend(named),
             Err(error) => refused.push((place, error)),
         }
     }
     keyspaces.sort_by_key(|keyspace| keyspace.id);
     keyspaces.dedup_by_key(|keyspace| keyspace.id);
-    (batches, keyspaces)
+    keyspaces
 }
 
 /// Appends the batches to the log as one record and numbers their entries.
-fn append(
+fn append<'g>(
     shared: &Shared,
     log: &mut LogState,
-    batches: &[&WriteBatch],
+    batches: impl Iterator<Item = &'g WriteBatch>,
     count: usize,
 ) -> Result<()> {
     let first = log.next_sequence;
@@ -201,7 +199,7 @@ fn append(
     if last > SEQUENCE_MAX {
         return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
     }
-    let entries: Vec<&[u8]> = batches.iter().map(|batch| batch.entries()).collect();
+    let entries: Vec<&[u8]> = batches.map(WriteBatch::entries).collect();
     let synced_through = log.synced_through;
     let wal = session_log(shared, log)?;
     let appended = wal.append(synced_through, first, count as u32, &entries);
@@ -213,50 +211,74 @@ fn append(
     Ok(())
 }
 
-/// Inserts the batches into the memtables of `keyspaces`, then publishes them.
-fn apply(
+/// Inserts the batches into the memtables of `default` and of the keyspaces `named`, then publishes
+/// them. Returns the tombstones in the memtable of `default`; 0 if nothing was inserted there.
+fn apply<'g>(
     shared: &Shared,
     log: &LogState,
-    batches: &[&WriteBatch],
-    keyspaces: &[Arc<KeyspaceState>],
+    batches: impl Iterator<Item = &'g WriteBatch> + Clone,
+    named: &[Arc<KeyspaceState>],
     count: usize,
-) {
+) -> usize {
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: readers see a sequence only after its entry is inserted, so all inserts come first.
     debug_assert!(shared.published.visible() < sequence);
+    // Most groups write to `default` alone: its memtable is looked up once.
+    let default = OnceCell::new();
+    let memtable = || {
+        default.get_or_init(|| {
+            let memtable = writable_memtable(shared, &shared.default);
+            let bytes = memtable.bytes();
+            (memtable, bytes)
+        })
+    };
+    let (mut written, mut payload_bytes) = (0, 0);
     for batch in batches {
         let entries = batch.len() as u32;
         let decoded = DecodedBatch::trusted(sequence, entries, batch.entries());
-        if batch.keyspaces().is_none() {
-            insert(shared, &shared.default, |memtable| memtable.apply(&decoded));
-        } else {
-            for (id, first, run) in decoded.runs() {
-                // `accepted` found each of them, and nothing drops one while the log is locked.
-                let place = keyspaces.binary_search_by_key(&id, |keyspace| keyspace.id);
-                let keyspace = &keyspaces[place.expect("a batch names its keyspaces")];
-                insert(shared, keyspace, |memtable| memtable.insert(first, run));
-            }
+        match batch.keyspaces() {
+            None if entries > 0 => memtable().0.apply(&decoded),
+            None => {}
+            Some(_) => insert_runs(shared, &decoded, named, &|| &memtable().0),
         }
         sequence += u64::from(entries);
+        written += u64::from(entries > 0);
+        payload_bytes += batch.payload_bytes() as u64;
+    }
+    if let Some((memtable, before)) = default.get() {
+        shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
     }
     // One store makes the whole group visible at once; a batch is never seen in part, whatever
     // keyspaces it writes to.
     shared.published.publish(log.last_sequence);
     let stripe = shared.counters.stripe();
-    let written = batches.iter().filter(|batch| !batch.is_empty());
     stripe.add(Counter::WriteGroups, 1);
-    stripe.add(Counter::Batches, written.count() as u64);
+    stripe.add(Counter::Batches, written);
     stripe.add(Counter::Entries, count as u64);
-    let bytes = batches.iter().map(|batch| batch.payload_bytes() as u64);
-    stripe.add(Counter::EntryBytes, bytes.sum());
+    stripe.add(Counter::EntryBytes, payload_bytes);
+    default.get().map_or(0, |(memtable, _)| memtable.tombstones())
 }
 
-/// Lets `insert` fill the active memtable of `keyspace`, and counts its bytes.
-fn insert(shared: &Shared, keyspace: &KeyspaceState, insert: impl FnOnce(&Memtable)) {
-    let memtable = writable_memtable(shared, keyspace);
-    let before = memtable.bytes();
-    insert(&memtable);
-    shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+/// Inserts a batch that names keyspaces, run by run. The caller counts the bytes of `default`.
+fn insert_runs<'m>(
+    shared: &Shared,
+    batch: &DecodedBatch<'_>,
+    named: &[Arc<KeyspaceState>],
+    default: &dyn Fn() -> &'m Arc<Memtable>,
+) {
+    for (id, first, run) in batch.runs() {
+        if id == DEFAULT_KEYSPACE {
+            default().insert(first, run);
+            continue;
+        }
+        // `accept` found each of them, and nothing drops one while the log is locked.
+        let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
+        let keyspace = &named[place.expect("a batch names its keyspaces")];
+        let memtable = writable_memtable(shared, keyspace);
+        let before = memtable.bytes();
+        memtable.insert(first, run);
+        shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+    }
 }
 
 /// The keyspaces whose memtables are switched before the group: those that are asked for, and those
@@ -269,6 +291,9 @@ fn to_switch(shared: &Shared, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
             Switch::All => keyspaces.extend(shared.all_keyspaces()),
             Switch::Keyspace(id) => keyspaces.extend(shared.keyspaces.lock().get(id).cloned()),
         }
+    }
+    if keyspaces.is_empty() {
+        return keyspaces;
     }
     keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
     keyspaces.sort_by_key(|keyspace| keyspace.id);
