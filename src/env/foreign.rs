@@ -107,12 +107,14 @@ fn foreign_current(env: &dyn Env, path: &Path) -> Result<Option<String>> {
     Ok((is_short && names_manifest).then(|| line.to_string()))
 }
 
-/// True for a manifest that another program wrote. A crash can leave a manifest of siftdb with a
-/// first sector that is cut off or zeros, so such a file is no sign.
+/// True for a manifest that another program wrote. One of siftdb may be damaged. A crash can leave
+/// a manifest of siftdb with a first sector that is cut off or zeros, so such a file is no sign.
 fn front_is_foreign(env: &dyn Env, path: &Path) -> Result<bool> {
     let Some(Ends { bytes, front, .. }) = ends(env, path, MAGIC_BYTES)? else { return Ok(false) };
     let is_torn = bytes < MAGIC_BYTES as u64 || front.iter().all(|byte| *byte == 0);
-    Ok(!is_torn && !front.starts_with(OURS))
+    // A manifest of another program begins with a checksum: four bytes of ours are no accident.
+    let equal = front.iter().zip(OURS).filter(|(found, ours)| found == ours).count();
+    Ok(!is_torn && equal < 4)
 }
 
 fn any_file_is_ours(env: &dyn Env, directory: &Path, entries: &[DirectoryEntry]) -> Result<bool> {

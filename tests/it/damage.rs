@@ -549,7 +549,12 @@ fn check(seed: u64) -> bool {
 
 #[test]
 fn repaired_stores_show_what_survived() {
-    let seeds = seeds(setting("SIFTDB_REPAIRS", 150) as u64);
+    let mut seeds = seeds(setting("SIFTDB_REPAIRS", 150) as u64);
+    if seeds.len() > 1 {
+        // A newer table under an older one's name; a log without a start; a manifest whose magic
+        // number has a flipped bit. Each of these once cost entries that were there.
+        seeds.extend([2696, 4112, 5681]);
+    }
     let mut repaired = 0;
     let mut violations = Vec::new();
     for seed in &seeds {

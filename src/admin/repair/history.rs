@@ -13,7 +13,7 @@
 //! the entries of the missing files. So tables with higher numbers that no edit mentions take part
 //! too ([`History::newer`]). If nothing is missing, an interrupted job left such tables.
 
-use crate::admin::repair::inventory::{Inventory, TableState, part_of};
+use crate::admin::repair::inventory::{Inventory, TableFound, TableState, part_of};
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::DEFAULT_KEYSPACE;
@@ -175,9 +175,16 @@ impl History {
         let may_be_short = self.names_unknown_keyspace || lacks_entries;
         self.misses_files = may_be_short || misses_files(found, &state, &facts, &logs);
         if self.misses_files {
-            let unknown = found.tables.iter().filter(|table| {
+            // The name of a file may be wrong, so its entries count too: those of a table that was
+            // obsolete before this manifest are in other tables.
+            let flushed_through = state.facts.flushed_through;
+            let is_newer = |table: &TableFound| {
                 table.number > state.facts.number
-                    && table.table_id.is_some_and(|id| !remains.mentioned.contains_key(&id))
+                    || table.meta().is_some_and(|meta| meta.largest_sequence > flushed_through)
+            };
+            let unknown = found.tables.iter().filter(|table| {
+                table.table_id.is_some_and(|id| !remains.mentioned.contains_key(&id))
+                    && is_newer(table)
             });
             self.newer = unknown.map(|table| table.number).collect();
         }
@@ -269,8 +276,10 @@ fn misses_files(
 ) -> bool {
     let ids = ids_of(found);
     let misses_table = state.tables().any(|(_, meta)| !ids.contains(&meta.table_id));
-    // Tables come from logs, so a manifest that names neither ends before the first log.
-    let knows_nothing = state.facts.log_number == 0 && logs.is_empty();
+    // Tables come from logs, so a manifest that names neither ends before the first log. A log
+    // without a sound start does not count: tables of its entries may be there.
+    let knows_no_log = state.facts.log_number == 0 && state.facts.session_log == 0;
+    let knows_nothing = knows_no_log && (logs.is_empty() || !found.tables.is_empty());
     misses_table || facts.missing_from(logs).is_some() || knows_nothing
 }
 
