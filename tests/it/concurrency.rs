@@ -490,19 +490,22 @@ fn no_file_changes_after_unlock() {
                     }
                 }
             });
-            scope.spawn(|| {
+            let writer = scope.spawn(|| {
                 let ended = (1..).find_map(|number| {
                     filled.store(number, Ordering::SeqCst);
                     fill(number).err()
                 });
                 assert!(matches!(ended, Some(Error::Closed)), "{ended:?}");
             });
-            scope.spawn(|| {
+            let rebuilder = scope.spawn(|| {
                 let ended = (1..).find_map(|_| db.rebuild_filters(FilterRebuild::All).err());
                 assert!(matches!(ended, Some(Error::Closed)), "{ended:?}");
             });
             until(|| filled.load(Ordering::SeqCst) > round / 2);
             db.close().unwrap();
+            // A write that had begun may look at a view, which keeps the lock, until it returns.
+            writer.join().unwrap();
+            rebuilder.join().unwrap();
             closed.store(true, Ordering::SeqCst);
             next.join().unwrap()
         });
