@@ -45,8 +45,8 @@ pub struct WriteBatch {
     refused: Option<String>,
     /// The open database whose keyspaces it names, `default` included.
     database: Option<u64>,
-    /// The open database whose keyspaces it names, and these but `default`, each once.
-    keyspaces: Option<(u64, Vec<KeyspaceId>)>,
+    /// The keyspaces that it names but `default`, each once.
+    keyspaces: Vec<KeyspaceId>,
 }
 
 impl Default for WriteBatch {
@@ -58,8 +58,14 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        let (entries, refused, database, keyspaces) = (Vec::new(), None, None, None);
-        WriteBatch { entries, count: 0, payload_bytes: 0, refused, database, keyspaces }
+        WriteBatch {
+            entries: Vec::new(),
+            count: 0,
+            payload_bytes: 0,
+            refused: None,
+            database: None,
+            keyspaces: Vec::new(),
+        }
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
@@ -111,10 +117,9 @@ impl WriteBatch {
         if let Some(what) = &other.refused {
             self.refused.get_or_insert_with(|| what.clone());
         }
-        let database = other.database.unwrap_or(0);
         for entry in DecodedBatch::trusted(0, other.count, &other.entries).iter() {
             match other.database {
-                Some(_) => {
+                Some(database) => {
                     self.push_in((database, entry.keyspace), entry.kind, entry.key, entry.value);
                 }
                 None => self.push(entry.keyspace, entry.kind, entry.key, entry.value),
@@ -130,7 +135,7 @@ impl WriteBatch {
         self.payload_bytes = 0;
         self.refused = None;
         self.database = None;
-        self.keyspaces = None;
+        self.keyspaces.clear();
     }
 
     /// `InvalidArgument` if an entry or the batch exceeded a limit.
@@ -151,9 +156,9 @@ impl WriteBatch {
         &self.entries
     }
 
-    /// The open database whose keyspaces it names, and these but `default`, each once.
-    pub(crate) fn keyspaces(&self) -> Option<(u64, &[KeyspaceId])> {
-        self.keyspaces.as_ref().map(|(database, ids)| (*database, &ids[..]))
+    /// The keyspaces that it names but `default`, each once.
+    pub(crate) fn keyspaces(&self) -> &[KeyspaceId] {
+        &self.keyspaces
     }
 
     /// The open database whose keyspaces it names; `default` too, if by a handle.
@@ -173,10 +178,9 @@ impl WriteBatch {
             self.refused.get_or_insert("a batch with keyspaces of two databases".into());
         }
         if id != DEFAULT_KEYSPACE {
-            let (_, ids) = self.keyspaces.get_or_insert((database, Vec::new()));
             // From the end: entries of one keyspace mostly follow each other.
-            if !ids.iter().rev().any(|named| *named == id) {
-                ids.push(id);
+            if !self.keyspaces.iter().rev().any(|named| *named == id) {
+                self.keyspaces.push(id);
             }
         }
         self.push(id, kind, key, value);
@@ -395,7 +399,7 @@ mod tests {
                 batch.push_in((7, *id), kind, key, value.as_deref().unwrap_or_default());
             }
             let mut ids: Vec<u32> = entries.iter().map(|entry| entry.2).filter(|id| *id > 0).collect();
-            let mut named = batch.keyspaces().map_or(Vec::new(), |(_, ids)| ids.to_vec());
+            let mut named = batch.keyspaces().to_vec();
             ids.sort_unstable();
             ids.dedup();
             named.sort_unstable();

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{DEFAULT_KEYSPACE, check_keyspace_name};
 use crate::base::sync::{Arc, MutexGuard, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
-use crate::state::keyspace::KeyspaceState;
+use crate::state::keyspace::{KeyspaceState, written};
 use crate::state::read_view::ReadView;
 use crate::state::session::{session_log, sync_logs};
 use crate::state::shared::{LogState, Shared};
@@ -82,20 +82,23 @@ fn create(
 /// it.
 ///
 /// # Errors
-/// `InvalidOptions` if the keyspace is open in this process with other settings; the failure of
-/// the manifest.
-fn change(
+/// `InvalidOptions` if the keyspace is open in this process with other settings;
+/// `KeyspaceDropped`; the failure of the manifest.
+pub(super) fn change(
     shared: &Shared,
     keyspace: Arc<KeyspaceState>,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
-    let mut log = shared.log.lock();
-    let current = keyspace.options.load_full();
-    let wanted = named.over(current.named());
-    if wanted == *current.named() {
+    // Without the lock, which is held during writes: most callers change nothing.
+    if named.over(keyspace.options.load().named()) == *keyspace.options.load().named() {
         keyspace.is_open.store(true, Ordering::SeqCst);
         return Ok(keyspace);
     }
+    let mut log = shared.log.lock();
+    // An edit for a keyspace that another thread has dropped would make the manifest unreadable.
+    written(&shared.keyspaces.lock(), keyspace.id).map_err(|_| keyspace.dropped())?;
+    let current = keyspace.options.load_full();
+    let wanted = named.over(current.named());
     if keyspace.is_open.load(Ordering::SeqCst) {
         let (name, current) = (&keyspace.name, current.named());
         let what = format!("the keyspace {name:?} is open in this process with {current}");
@@ -134,7 +137,8 @@ pub(crate) fn drop_keyspace(shared: &Shared, name: &str) -> Result<()> {
         return Err(Error::InvalidArgument { what });
     }
     let log = lead(shared)?;
-    // Again: another thread may have dropped it, or created it anew.
+    // Looked up again: another thread may have dropped the keyspace, and created another one of
+    // this name.
     let keyspace = there()?;
     shared
         .versions

@@ -5,6 +5,7 @@
 
 use crate::base::error::Error;
 use crate::base::write_batch::WriteBatch;
+use crate::db::alter;
 use crate::db::database::Db;
 use crate::db::handle;
 use crate::db::open;
@@ -18,6 +19,7 @@ use crate::jobs::workers::{self, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
+use crate::options::keyspace::KeyspaceOptions;
 use crate::read::scan::Iter;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::FilterLayout;
@@ -430,4 +432,26 @@ fn a_refused_batch_leaves_its_group_alone() {
     db.close().unwrap();
     drop((db, kept, gone));
     assert_eq!(open(&env, &Filter::none(), true).iter().count(), 1);
+}
+
+/// The edit would name a keyspace that the manifest does not have, and no opening would accept it.
+#[test]
+fn settings_of_a_dropped_keyspace_are_not_saved() {
+    let options = Options::new().env(Arc::new(MemEnv::with_log()));
+    let db = options.clone().open("/db").unwrap();
+    db.keyspace("passing").unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = options.clone().open("/db").unwrap();
+    db.put("k", "v").unwrap();
+    // As a thread that found it just before another one drops it.
+    let found = db.shared().keyspaces.lock().named("passing").cloned().unwrap();
+    db.drop_keyspace("passing").unwrap();
+    let settings = KeyspaceOptions::new().block_bytes(512);
+    let refused = alter::change(db.shared(), found, &settings).unwrap_err();
+    assert!(matches!(refused, Error::KeyspaceDropped { .. }), "{refused}");
+    db.put("k", "later").unwrap();
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(options.open("/db").unwrap().get("k").unwrap().unwrap(), "later");
 }

@@ -303,6 +303,7 @@ impl VersionSet {
         pinning: PinningByLevel,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
+        debug_assert!(self.trees.contains_key(&id), "an edit must not name a dropped keyspace");
         if self.is_active() {
             let settings = vec![(id, settings.clone())];
             self.apply(VersionEdit { settings, ..VersionEdit::default() }, last_sequence)?;

@@ -8,7 +8,8 @@
 //! (I8). A sync covers every earlier write: older logs with unsynced writes are synced first (I13).
 //!
 //! Stalls: a write that needs a new memtable waits while too many memtables wait for their flush or
-//! level 0 is full. Each wait is counted with its reason and duration.
+//! level 0 is full. Any write waits while old logs take twice what they may. Each wait is counted
+//! with its reason and duration.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
@@ -175,7 +176,10 @@ fn accept(
 ) -> Vec<Arc<KeyspaceState>> {
     let mut keyspaces = Vec::new();
     for (place, request) in group.iter().enumerate() {
-        let Some((_, ids)) = request.batch.keyspaces() else { continue };
+        let ids = request.batch.keyspaces();
+        if ids.is_empty() {
+            continue;
+        }
         let all = shared.keyspaces.lock();
         match ids.iter().map(|id| written(&all, *id).cloned()).collect::<Result<Vec<_>>>() {
             Ok(named) => keyspaces.extend(named),
@@ -237,9 +241,9 @@ fn apply<'g>(
         let entries = batch.len() as u32;
         let decoded = DecodedBatch::trusted(sequence, entries, batch.entries());
         match batch.keyspaces() {
-            None if entries > 0 => memtable().0.apply(&decoded),
-            None => {}
-            Some(_) => insert_runs(shared, &decoded, named, &|| &memtable().0),
+            [] if entries > 0 => memtable().0.apply(&decoded),
+            [] => {}
+            _ => insert_runs(shared, &decoded, named, &|| &memtable().0),
         }
         sequence += u64::from(entries);
         written += u64::from(entries > 0);
@@ -305,17 +309,17 @@ fn to_switch(shared: &Shared, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
 fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
     let level0 = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len();
     let slowdown = shared.options.level0_slowdown();
-    let named = group.iter().filter_map(|request| request.batch.keyspaces());
+    let mut named = group.iter().flat_map(|request| request.batch.keyspaces());
     let is_slow = |id: &KeyspaceId| {
         let keyspace = shared.keyspaces.lock().get(*id).cloned();
         keyspace.is_some_and(|keyspace| level0(&keyspace) >= slowdown)
     };
     let writes_default = || {
-        group.iter().any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_none())
+        group
+            .iter()
+            .any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_empty())
     };
-    if (level0(&shared.default) >= slowdown && writes_default())
-        || named.flat_map(|(_, ids)| ids).any(is_slow)
-    {
+    if (level0(&shared.default) >= slowdown && writes_default()) || { named }.any(is_slow) {
         let started = Instant::now();
         thread::sleep(SLOWDOWN);
         shared.counters.add(Counter::Level0Slowdowns, 1);
