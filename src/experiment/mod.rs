@@ -31,9 +31,11 @@ pub(crate) mod report;
 pub(crate) mod probe;
 pub(crate) mod load;
 pub(crate) mod keys;
+pub(crate) mod figure;
 
 pub use crate::base::stats::interval::wilson_95;
 pub use crate::base::stats::text::bytes;
+pub use figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
 pub use probe::{Measurement, measure};
