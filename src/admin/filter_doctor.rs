@@ -21,10 +21,10 @@ const MARGIN: f64 = 1.2;
 /// If this share of lookups finds its key, a filter saves nearly nothing.
 const FOUND_SHARE: f64 = 0.95;
 
-/// Filters should take at least and at most this share of the budget that they have in common.
+/// Filters under one budget cause a finding if they take a smaller or larger share of it.
 const BUDGET_USED: [f64; 2] = [0.9, 1.02];
 
-/// Filters with this many bits a key may leave the rest of their budget.
+/// Filters with this many bits a key need not use up their budget.
 const BITS_ENOUGH: u64 = 16;
 
 /// Keys of one filter above which a hash of 32 bits raises the rate noticeably.
@@ -42,7 +42,8 @@ pub struct FilterFinding {
     /// - `weaker`: filters have a clearly higher rate than those that the options ask for.
     /// - `budget`: the filters under one budget take more than it, or much less.
     /// - `above-expected`: the observed rate is above the expected rate of the current tables.
-    /// - `short-hash`: a filter with 32-bit hashes has so many keys that their hashes collide.
+    /// - `short-hash`: a filter with 32-bit hashes has too many keys: some keys share a hash, which
+    ///   raises the rate.
     /// - `damaged`: filters are damaged, so lookups do not use them; answers stay right.
     /// - `unreadable`: filters could not be read, in a report that did not check them for damage.
     /// - `larger-than-cache`: all filters together are larger than the cache.

@@ -34,7 +34,7 @@ pub enum Error {
         offset: u64,
         /// What is wrong there, with expected and found values if there are any.
         what: String,
-        /// The cheapest way out.
+        /// The cheapest repair.
         remedy: Remedy,
     },
     /// A file that the database needs does not exist.

@@ -234,9 +234,9 @@ impl<V> SlotRef<'_, V> {
         }
     }
 
-    /// Whether request number `now` comes at most `within` requests after a rejected one. If so,
-    /// the rejection is forgotten, since the block is admitted. Else this request is remembered as
-    /// rejected.
+    /// True if this block was rejected at most `within` requests before request number `now`. The
+    /// block is then admitted, so the rejection is forgotten. If false, `now` is recorded as a
+    /// rejection.
     pub(crate) fn is_ghost_hit(self, now: u32, within: u32) -> bool {
         let Some(cell) = self.cell() else { return false };
         let last = cell.rejected_at.load(Ordering::Relaxed);

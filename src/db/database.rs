@@ -237,8 +237,8 @@ impl Db {
     }
 
     /// Drops the keyspace `name` with everything in it, durably, at a cost that does not depend on
-    /// its size. Handles of it return `KeyspaceDropped` from now on. Snapshots and iterators that
-    /// are there still read it, and its files are removed after the last of these is gone.
+    /// its size. Handles of it return `KeyspaceDropped` from now on. Existing snapshots and
+    /// iterators still read it, and its files are removed after the last of these is dropped.
     ///
     /// # Errors
     /// `InvalidArgument` for `default`; `KeyspaceNotFound`; as for [`Db::write`].

@@ -190,7 +190,7 @@ fn no_database(directory: &Path) -> Error {
     Error::io("open", directory, io::Error::new(ErrorKind::NotFound, what))
 }
 
-/// Makes sure that the directory is there, or refuses without having made anything.
+/// Creates the directory if it is missing and may be created. A refusal creates nothing.
 fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
     match env.metadata(directory) {
         Ok(metadata) if metadata.kind == FileKind::File => {

@@ -217,11 +217,11 @@ fn refuse_short_manifest(
 /// Where recovered entries go.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
-    /// To memtables, up to this many bytes; beyond, all are flushed.
+    /// To memtables, up to this many bytes. If there are more, all are flushed.
     Keep { bytes_max: u64 },
     /// To tables, this many bytes at a time.
     Flush { bytes_max: u64 },
-    /// To one memtable, up to this many bytes; beyond, they are only counted.
+    /// To one memtable, up to this many bytes. Entries after that are only counted.
     Count { bytes_max: u64 },
 }
 

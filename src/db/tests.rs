@@ -228,7 +228,7 @@ fn edits_that_reorder_versions_are_refused() {
 fn close_waits_for_the_compaction_of_a_caller() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
-    // Stands for a `compact_range` that does not end.
+    // As if another thread's `compact_range` was still running.
     db.shared().jobs.lock().compacting = true;
     let (ends, ended) = channel();
     scope(|scope| {
@@ -355,7 +355,7 @@ fn idle_workers_free_memtables_and_wake_waiters() {
             woken.recv_timeout(Duration::from_secs(20)).expect("nobody was woken");
             Ok(false)
         });
-        // So that a failed test ends, too.
+        // Otherwise a failed test would wait forever.
         shared.done.notify_all();
     });
     assert!(!shared.background_error.is_set(), "{:?}", shared.background_error.get());

@@ -240,7 +240,7 @@ impl FilterReader {
         }
     }
 
-    /// Apart, so that the default encoding stays short.
+    /// A function of its own keeps the code for the default encoding short.
     #[inline(never)]
     fn parse_other(&self, filter: &[u8]) -> Trailer {
         if !matches!(self, FilterReader::RocksDb) {
@@ -287,7 +287,7 @@ impl FilterView<'_> {
         }
     }
 
-    /// Apart, so that the default encoding stays short.
+    /// A function of its own keeps the code for the default encoding short.
     #[inline(never)]
     fn may_contain_other(&self, key: &KeyHash<'_>) -> bool {
         match (self.trailer, self.reader) {

@@ -31,8 +31,9 @@ impl<'k> KeyHash<'k> {
         KeyHash { key, xxph3: xxph3_64(key), leveldb: OnceCell::new(), legacy: OnceCell::new() }
     }
 
-    /// Stands for a key of which only the hash is known. The filter's encoding decides which of the
-    /// three hashes it is; a 32-bit hash was widened.
+    /// The hashes of a key of which only one hash is known, where the key itself is not needed.
+    /// `hash` is the one that the filter's encoding uses, widened if it has 32 bits; the other two
+    /// are wrong.
     pub(crate) fn of_hash(hash: u64) -> Self {
         let narrow = OnceCell::from(hash as u32);
         KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }

@@ -401,7 +401,7 @@ impl Options {
         }
     }
 
-    /// Every user policy these options name, for reading tables that name one of them.
+    /// The user policies in these options: those of filters, and those registered for reading.
     pub(crate) fn custom_policies(&self) -> Vec<Arc<dyn FilterPolicy>> {
         let named = self.data.filters().filter_map(|filter| match &filter.encoding {
             Some(Encoding::Custom(policy)) if filter.unregistered.is_empty() => Some(policy),

@@ -2,7 +2,8 @@
 //!
 //! A table that lies in the range counts whole. Of a table that the range cuts, the data index says
 //! how many of its blocks the range covers, so the estimate is off by at most a block at each end.
-//! A memtable is walked for a while; if the range goes on, half of the memtable is assumed.
+//! In a memtable, the first thousand entries of the range are counted. If there are more, the
+//! estimate is half of the memtable.
 
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
@@ -16,8 +17,8 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::tree::handle::TableHandle;
 
-/// Entries of a memtable that are walked.
-const WALKED_MAX: u64 = 1_000;
+/// Most entries of a memtable that are counted.
+const COUNTED_MAX: u64 = 1_000;
 
 /// About how much a range of keys holds: see
 /// [`Keyspace::estimate_range`](crate::Keyspace::estimate_range).
@@ -81,14 +82,14 @@ fn entries_of(memtable: &Arc<Memtable>, bounds: &KeyBounds) -> u64 {
     let mut start = Vec::new();
     put_key_with_trailer(&mut start, &bounds.half_open().0, u64::MAX);
     let mut entries = 0;
-    for mut walk in memtable.iterators(Direction::Forward) {
-        walk.seek(Some(&start));
-        while walk.valid() && bounds.is_before_end(user_key(walk.key())) {
+    for mut iter in memtable.iterators(Direction::Forward) {
+        iter.seek(Some(&start));
+        while iter.valid() && bounds.is_before_end(user_key(iter.key())) {
             entries += 1;
-            if entries == WALKED_MAX {
-                return WALKED_MAX.max(memtable.entries() as u64 / 2);
+            if entries == COUNTED_MAX {
+                return COUNTED_MAX.max(memtable.entries() as u64 / 2);
             }
-            walk.next();
+            iter.next();
         }
     }
     entries

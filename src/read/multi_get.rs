@@ -25,7 +25,7 @@ use crate::table::batch_key::{BatchKey, ask, set_all};
 /// of `keys`.
 ///
 /// # Errors
-/// The first one on the way of any key; `Closed`.
+/// `Closed`; the first error of a read of any key.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
     keyspace: &KeyspaceState,

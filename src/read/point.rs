@@ -89,8 +89,8 @@ pub(crate) fn get(
 /// The sequence that a read in `view` is made at: that of a snapshot, or the published one.
 ///
 /// # Errors
-/// `Closed`, or `KeyspaceDropped`: the view then holds no lock. The owner of a snapshot holds one
-/// itself.
+/// `Closed`, or `KeyspaceDropped`: a view without a lock tells both. A snapshot's owner holds the
+/// lock itself, so with `snapshot` there is no error.
 #[inline(always)]
 pub(crate) fn sequence_in(
     shared: &Shared,

@@ -7,10 +7,10 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, Counters, LevelCounter};
 use crate::tree::version::Version;
 
-/// Lookups with full weight; beyond this number older ones fade.
+/// Lookups that count fully. When there are more, the weight of older ones shrinks.
 const LOOKUPS_KEPT: f64 = 1e6;
 
-/// At the start, this many lookups have asked every run in vain.
+/// The workload starts as if this many lookups had asked every run for an absent key.
 const LOOKUPS_ASSUMED: f64 = 1_000.0;
 
 /// A run counts at least as if this share of lookups asked it: the workload may change.

@@ -95,7 +95,7 @@ impl KeyspaceState {
         self.update_view(|view| ReadView { lock: None, dropped: true, ..view.clone() });
     }
 
-    /// Lets go of the memtables and tables of a dropped keyspace.
+    /// Releases the memtables and tables of a dropped keyspace.
     pub(crate) fn clear_dropped(&self, empty: &Arc<Memtable>) {
         self.update_view(|view| ReadView {
             active: Arc::clone(empty),

@@ -19,7 +19,7 @@ pub(crate) struct ImmutableMemtable {
     pub first_log: u64,
     /// The log of its last write, or a later one: memtables with a first log above it are newer.
     pub last_log: u64,
-    /// The last sequence in it: with its table durable, everything up to here is.
+    /// The last sequence in it. Once its table is durable, so is everything up to this sequence.
     pub last_sequence: SequenceNumber,
 }
 

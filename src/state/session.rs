@@ -56,7 +56,7 @@ pub(crate) fn begin_recovered(shared: &Shared, edit: VersionEdit) -> Result<()> 
     let mut log = shared.log.lock();
     let wal = start_session(shared, &log, Some(edit))?;
     log.current = Some(wal);
-    // All of it is in durable tables.
+    // Every entry of the logs is in a durable table.
     log.synced_through = log.last_sequence;
     Ok(())
 }

@@ -200,8 +200,8 @@ impl Shared {
         self.keyspaces.lock().iter().cloned().collect()
     }
 
-    /// Makes the versions that an edit led to those that reads look at. Called under the lock of
-    /// `versions`, so that views change in the order of edits.
+    /// Stores the new versions of an edit in the views of their keyspaces, where reads find them.
+    /// Called under the lock of `versions`, so that views change in the order of edits.
     pub(crate) fn show(&self, versions: Vec<NewVersion>) {
         for (id, version) in versions {
             let keyspace = self.keyspaces.lock().get(id).cloned();

@@ -71,9 +71,9 @@ pub(crate) struct TableBuilder {
     compressed: Vec<u8>,
     filter: Option<FilterBlockBuilder>,
     index: IndexBuilder,
-    /// The last block: its separator waits for the next key.
+    /// The last block, which is not in the index yet: its separator depends on the next key.
     unseparated: Option<BlockHandle>,
-    /// Counted so far; its largest key is the last one.
+    /// Counts of the entries added so far; `largest_key` is the last key.
     properties: Properties,
 }
 

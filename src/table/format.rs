@@ -135,7 +135,7 @@ impl BlockHandle {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Compression {
-    /// As they are.
+    /// Stored as they are, without compression.
     #[default]
     None = 0,
     /// Compressed by Snappy, without its framing.

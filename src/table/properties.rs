@@ -66,7 +66,7 @@ pub(crate) struct Properties {
     /// Smallest sequence number. A table of level 0 that was rewritten keeps its range, since that
     /// is its age: the range may then be wider than its entries.
     pub smallest_sequence: SequenceNumber,
-    /// Largest sequence number, with the same exception.
+    /// Largest sequence number; also kept when a table of level 0 is rewritten.
     pub largest_sequence: SequenceNumber,
     /// First internal key.
     pub smallest_key: Vec<u8>,

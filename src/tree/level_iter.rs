@@ -125,7 +125,7 @@ impl LevelIter {
         self.count_reads();
     }
 
-    /// Goes on to the next table while the current one has no more entries; returns `valid`.
+    /// Moves to the next table as long as the current one has no entries left; returns `valid`.
     fn settle(&mut self) -> bool {
         while let Some(current) = &self.current
             && !current.iter.valid()

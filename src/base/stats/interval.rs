@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn intervals_equal_published_values() {
-        // Computed by other means.
+        // Expected values from an independent calculation.
         for (hits, trials, low, high) in [
             (0, 10, 0.0, 0.277_532_8),
             (10, 10, 0.722_467_2, 1.0),

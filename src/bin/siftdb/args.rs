@@ -74,7 +74,7 @@ pub struct InKeyspace {
 }
 
 impl InKeyspace {
-    /// Does `work` with the keyspace, `default` if none is named, of an opened database.
+    /// Calls `work` with the opened database and the named keyspace; without a name, `default`.
     pub fn with<T>(
         &self,
         opened: siftdb::Result<Db>,
@@ -84,7 +84,7 @@ impl InKeyspace {
         self.database.with(opened, None, one)
     }
 
-    /// Does `work` with the keyspace of the database open read-only.
+    /// The same, with the database opened read-only.
     pub fn read<T>(
         &self,
         options: Options,

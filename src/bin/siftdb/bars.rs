@@ -79,7 +79,7 @@ pub fn watched<T>(
     let bar = Bar::bytes(name, Some(total));
     let before = db.stats();
     std::thread::scope(|scope| {
-        // Dropped at the end, also by a panic, which ends the loop.
+        // Ends the loop when this function returns or panics: the channel then has no sender.
         let (_working, end) = sync_channel::<()>(0);
         scope.spawn(move || {
             while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {

@@ -99,14 +99,14 @@ impl WantedFilter {
     }
 }
 
-/// `named` with its filter also at the levels for which a filter was `saved`: an argument says what
-/// the filter of all levels is, and a saved one would win over it.
+/// `named`, with its filter set at every level that has a filter of its own in `saved`. Otherwise
+/// the saved filter of a level would win over the argument, which is meant for all levels.
 pub fn at_saved_levels(
     named: KeyspaceOptions,
     saved: &KeyspaceOptions,
 ) -> Outcome<KeyspaceOptions> {
     let settings = named.settings();
-    // A budget is of all levels that no setting names.
+    // A budget (`monkey:`) applies only to levels without a filter of their own.
     let is_of_levels =
         |(name, value): &&(String, String)| name == "filter" && !value.starts_with("monkey:");
     let Some((_, filter)) = settings.iter().find(is_of_levels) else { return Ok(named) };

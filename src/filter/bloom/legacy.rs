@@ -48,7 +48,7 @@ pub(crate) fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     }
     // The number of keys that fill the largest odd number of lines.
     let filled = (lines - (lines + 1) % 2).saturating_mul(LINE_BITS) / bits_per_key;
-    // Beyond the largest filter every number of keys fits; RocksDB stops here.
+    // A filter of the largest size takes any number of keys. RocksDB ends its search here.
     filled.min(bytes.saturating_mul(8).min(BITS_MAX) / bits_per_key + 1)
 }
 

@@ -276,8 +276,9 @@ pub(crate) fn compaction_filter(
     options.table_filter_of(level, &runs, millibits as u32)
 }
 
-/// True for a move of a table whose filter is a quarter off what its new level is allotted, if
-/// another one brings the sum nearer the budget.
+/// Whether a trivial move should rewrite its table, to give it another filter. True if the filter
+/// is a quarter larger or smaller than the new level is allotted, and the new size brings the sum
+/// of all filters nearer the budget.
 pub(crate) fn rewrites_move(
     keyspace: &KeyspaceState,
     version: &Version,

@@ -208,8 +208,8 @@ struct OpenTable {
 }
 
 impl<'a> OutputTables<'a> {
-    /// No table yet: the first entry creates one. Each records `sequences` as its range if given;
-    /// otherwise the range of its entries.
+    /// An output without tables; the first entry creates one. Each table records the range of its
+    /// entries' sequences, or `sequences` if given.
     #[must_use]
     pub(crate) fn new(
         context: &'a JobContext<'a>,

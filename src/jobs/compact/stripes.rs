@@ -20,8 +20,8 @@ use crate::tree::edit::FileMeta;
 /// The key ranges of all tables that are older than the inputs of a job.
 #[derive(Debug, Default)]
 pub(crate) struct KeysBelow {
-    /// Each sorted by key and disjoint, with the index of the first table not wholly before the
-    /// current key.
+    /// Disjoint tables sorted by key. Each run has the index of its first table that does not end
+    /// before the current key.
     runs: Vec<(Vec<Arc<FileMeta>>, usize)>,
 }
 

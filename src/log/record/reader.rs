@@ -323,8 +323,8 @@ impl RecordReader {
                     return Ok(Some(start));
                 }
                 if spent <= budget {
-                    // A false start. The search goes on one byte later, and not after the claimed
-                    // length, which may be wrong.
+                    // No record begins here, though the bytes look like a header. The search
+                    // continues at the next byte, because the length in that header may be wrong.
                     at = start + 1;
                 }
             }
