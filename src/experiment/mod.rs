@@ -22,6 +22,9 @@
 //! # }
 //! ```
 //!
+//! Experiments answer with [`Figure`]s. [`tree_figures`] draws the tree of a keyspace,
+//! [`steps_figure`] what one lookup touched.
+//!
 //! Counts are differences of `Db::stats`, compared with what the Env saw during the lookups: a
 //! difference of one read call or one byte is a fault in the report. Times hold for this machine,
 //! with files mostly in the system's page cache.
@@ -31,6 +34,8 @@ pub(crate) mod report;
 pub(crate) mod probe;
 pub(crate) mod load;
 pub(crate) mod keys;
+pub(crate) mod tree;
+pub(crate) mod steps;
 pub(crate) mod figure;
 
 pub use crate::base::stats::interval::wilson_95;
@@ -41,3 +46,5 @@ pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, tabl
 pub use probe::{Measurement, measure};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::{Progress, Settings, Stage, run};
+pub use steps::{LookupPart, LookupStep, lookup_steps, source_name, steps_figure};
+pub use tree::tree_figures;
