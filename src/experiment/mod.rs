@@ -32,10 +32,10 @@
 pub(crate) mod run;
 pub(crate) mod report;
 pub(crate) mod probe;
-pub(crate) mod load;
-pub(crate) mod keys;
 pub(crate) mod tree;
 pub(crate) mod steps;
+pub(crate) mod load;
+pub(crate) mod keys;
 pub(crate) mod figure;
 
 pub use crate::base::stats::interval::wilson_95;

@@ -170,20 +170,15 @@ pub fn steps_figure(
         let [level, what, answer] = [format!("L{level}"), what, answer.into()].map(Cell::Text);
         vec![level, what, answer, Cell::Text(source_name(None).into()), Cell::Number(0.0)]
     }));
-    let is_there = if explain.value.is_some() { "present" } else { "absent" };
+    let (article, is_there) =
+        if explain.value.is_some() { ("a", "present") } else { ("an", "absent") };
     let avoided = explain.data_blocks_without_filters - explain.data_blocks;
     Figure {
         id,
-        title: format!(
-            "What the lookup of {} key touched",
-            match is_there {
-                "absent" => "an absent",
-                _ => "a present",
-            }
-        ),
+        title: format!("What the lookup of {article} {is_there} key touched"),
         finding: format!(
-            "The key \"{}\" is {is_there}: the lookup looked at {} data blocks and read {}; filters \
-             saved {avoided} data blocks.",
+            "The key \"{}\" is {is_there}: the lookup looked at {} data blocks and read {}; \
+             filters saved {avoided} data blocks.",
             explain.key.escape_ascii(),
             explain.data_blocks,
             bytes(explain.bytes_read),
