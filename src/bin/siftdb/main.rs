@@ -26,6 +26,7 @@ mod settings;
 
 mod args;
 mod bars;
+mod cold;
 mod filter_args;
 mod output;
 mod text;
