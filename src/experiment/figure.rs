@@ -23,6 +23,39 @@ pub struct Figure {
     pub picture: Picture,
 }
 
+impl Figure {
+    /// The text of the cell at `row` and `column`, as people read it; a dash if there is none.
+    #[must_use]
+    pub fn text(&self, row: &[Cell], column: usize) -> String {
+        match (row.get(column), self.columns.get(column)) {
+            (Some(Cell::Text(text)), _) => text.clone(),
+            (Some(Cell::Number(number)), Some(heading)) => heading.unit.print(*number),
+            _ => "\u{2013}".into(),
+        }
+    }
+
+    /// The number at `row` and `column`, if there is a finite one.
+    #[must_use]
+    pub fn number(&self, row: &[Cell], column: usize) -> Option<f64> {
+        match row.get(column) {
+            Some(Cell::Number(number)) if number.is_finite() => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The words over the column `column`.
+    #[must_use]
+    pub fn label(&self, column: usize) -> &'static str {
+        self.columns.get(column).map_or("", |heading| heading.label)
+    }
+
+    /// What the numbers of the column `column` count.
+    #[must_use]
+    pub fn unit(&self, column: usize) -> Unit {
+        self.columns.get(column).map_or(Unit::Text, |heading| heading.unit)
+    }
+}
+
 /// The heading of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading {
@@ -47,8 +80,78 @@ pub enum Unit {
     Share,
     /// Bytes, printed in kB, MB or GB.
     Bytes,
-    /// Nanoseconds, printed in ns, µs or ms.
+    /// Nanoseconds, printed in ns, µs, ms or s.
     Nanos,
+}
+
+impl Unit {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Text => "text",
+            Unit::Count => "count",
+            Unit::Number => "number",
+            Unit::Share => "share",
+            Unit::Bytes => "bytes",
+            Unit::Nanos => "nanos",
+        }
+    }
+
+    /// A number as people read it: three digits and a unit, or a whole count.
+    #[must_use]
+    pub fn print(self, number: f64) -> String {
+        match self {
+            Unit::Text | Unit::Number => digits(number),
+            Unit::Count if number.fract() == 0.0 => grouped(number),
+            Unit::Count => digits(number),
+            Unit::Share => format!("{} %", digits(100.0 * number)),
+            Unit::Bytes => scaled(number, &["B", "kB", "MB", "GB", "TB"]),
+            Unit::Nanos => scaled(number, &["ns", "µs", "ms", "s"]),
+        }
+    }
+}
+
+/// Divided by 1000 until it has three digits before the point.
+fn scaled(mut number: f64, units: &[&str]) -> String {
+    let mut units = units.iter().peekable();
+    loop {
+        let unit = units.next().copied().unwrap_or_default();
+        if number.abs() < 999.5 || units.peek().is_none() {
+            return format!("{} {unit}", digits(number));
+        }
+        number /= 1000.0;
+    }
+}
+
+/// Three digits without zeros at the end, or all digits of a whole number.
+fn digits(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || size >= 999.5 {
+        return grouped(number);
+    }
+    if size < 1e-6 {
+        return format!("{number:.1e}");
+    }
+    let places = (2.0 - size.log10().floor()).max(0.0) as usize;
+    let text = format!("{number:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
+    }
+}
+
+/// A whole number, its digits in groups of three.
+fn grouped(number: f64) -> String {
+    let text = format!("{:.0}", number.abs());
+    let mut grouped = String::from(if number <= -0.5 { "\u{2212}" } else { "" });
+    for (place, digit) in text.chars().enumerate() {
+        if place > 0 && (text.len() - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
 }
 
 /// A cell of a table.
@@ -120,7 +223,39 @@ pub enum Picture {
         answer: usize,
         /// The column that groups the steps: memory, or a table with its level.
         place: usize,
+        /// Bytes that the step read from a file: more than none fills its marker.
+        read: usize,
     },
     /// The table alone.
     Table,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_print_three_digits_and_a_unit() {
+        let cases = [
+            (Unit::Count, 1_234_567.0, "1,234,567"),
+            (Unit::Count, 999.0, "999"),
+            (Unit::Number, 0.012_345, "0.0123"),
+            (Unit::Number, 12.0, "12"),
+            (Unit::Number, 9.996, "10"),
+            (Unit::Number, 1234.5, "1,234"),
+            (Unit::Number, 1e-9, "1.0e-9"),
+            (Unit::Share, 0.009_53, "0.953 %"),
+            (Unit::Share, 1.0, "100 %"),
+            (Unit::Bytes, 999.6, "1 kB"),
+            (Unit::Bytes, 4.5e6, "4.5 MB"),
+            (Unit::Nanos, 297_000.0, "297 µs"),
+            (Unit::Nanos, 5e9, "5 s"),
+            (Unit::Nanos, 5e12, "5,000 s"),
+            (Unit::Number, -0.25, "-0.25"),
+            (Unit::Number, 0.0, "0"),
+        ];
+        for (unit, number, text) in cases {
+            assert_eq!(unit.print(number), text);
+        }
+    }
 }

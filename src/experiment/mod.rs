@@ -29,6 +29,8 @@
 //! difference of one read call or one byte is a fault in the report. Times hold for this machine,
 //! with files mostly in the system's page cache.
 
+#[cfg(feature = "cli")]
+pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod report;
 pub(crate) mod probe;
@@ -43,6 +45,8 @@ pub use crate::base::stats::text::bytes;
 pub use figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
+#[cfg(feature = "cli")]
+pub use page::page::Page;
 pub use probe::{Measurement, measure};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::{Progress, Settings, Stage, run};

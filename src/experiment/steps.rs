@@ -192,7 +192,7 @@ pub fn steps_figure(
             Heading { name: "bytes_read", label: "read from the file", unit: Unit::Bytes },
         ],
         rows,
-        picture: Picture::Steps { what: 1, answer: 2, place: 0 },
+        picture: Picture::Steps { what: 1, answer: 2, place: 0, read: 4 },
     }
 }
 

@@ -53,7 +53,8 @@ fn packages_have_what_their_documents_name() {
 fn packages_hold_only_what_users_need() {
     let documents = ["README", "DESIGN", "CHANGELOG", "CONTRIBUTING", "SECURITY"];
     let needed = |file: &str| match file.split_once('/') {
-        Some(("src" | "examples", name)) => name.ends_with(".rs"),
+        Some(("src", name)) => name.ends_with(".rs") || name.ends_with(".css"),
+        Some(("examples", name)) => name.ends_with(".rs"),
         Some(("docs", name)) => name.ends_with(".md"),
         Some(_) => false,
         None => {

@@ -100,6 +100,13 @@ impl Failure {
         Failure::new(code, "io", &source.to_string()).told(sentence, Some(path), Value::Null)
     }
 
+    /// A file of the user that cannot be written, and what to do.
+    pub fn unwritable(path: &Path, source: std::io::Error, advice: &str) -> Self {
+        let sentence = format!("{}: not written: {source} ({advice})", path.display());
+        let more = json!({ "operation": "write", "advice": advice });
+        Failure::io(path, source).told(sentence, Some(path), more)
+    }
+
     /// Errors of the database; at least one. Damage decides the exit code.
     pub fn damage(errors: &[Error]) -> Self {
         let damaged = errors.iter().find(|error| error.is_corruption());

@@ -27,6 +27,9 @@ mod settings;
 mod args;
 mod bars;
 mod cold;
+// Until the first command has figures.
+#[allow(dead_code)]
+mod page_args;
 mod filter_args;
 mod output;
 mod text;

@@ -1,0 +1,277 @@
+//! Pictures with an axis: lines over a number, and bars.
+
+use crate::experiment::figure::{Cell, Figure, Scale};
+use crate::experiment::page::axis::Axis;
+use crate::experiment::page::canvas::{Canvas, Drawn, LINE, Paint, Side, fitted, svg, width_of};
+
+/// The columns of [`Picture::Lines`](crate::Picture).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines {
+    pub(crate) series: usize,
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) interval: Option<(usize, usize)>,
+    pub(crate) expected: Option<usize>,
+    pub(crate) scales: (Scale, Scale),
+}
+
+/// One line.
+struct Series<'a> {
+    name: String,
+    rows: Vec<&'a Vec<Cell>>,
+}
+
+/// The rectangle between the axes.
+#[derive(Clone, Copy)]
+struct Plot {
+    left: i32,
+    right: i32,
+    top: i32,
+    bottom: i32,
+}
+
+/// Lines in a picture of this width, and its height.
+pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i32), String> {
+    let series = series_of(figure, of.series);
+    let column = |column: usize| {
+        figure.rows.iter().filter_map(move |row| figure.number(row, column)).collect::<Vec<_>>()
+    };
+    let others = [of.interval.map(|(low, _)| low), of.interval.map(|(_, high)| high), of.expected];
+    let others = others.into_iter().flatten().flat_map(column);
+    let heights: Vec<f64> = column(of.y).into_iter().chain(others).collect();
+    let y = Axis::new(&heights, figure.unit(of.y), of.scales.1, 7);
+    let x = Axis::new(&column(of.x), figure.unit(of.x), of.scales.0, 11);
+    // Names are at the ends of the lines if there is room, else over the picture.
+    let widest = series.iter().map(|one| width_of(&one.name)).max().unwrap_or(0) + 26;
+    let beside = widest <= width / 4 && series.len() <= 12;
+    let legend = if beside { Vec::new() } else { rows_of_names(&series, width) };
+    let notes = notes(figure, &of);
+    let top = LINE * (legend.len() + notes.len()) as i32 + 2 * LINE;
+    let labels = y.ticks.iter().map(|tick| width_of(&y.label(*tick))).max().unwrap_or(0);
+    let plot = Plot {
+        left: labels + 12,
+        right: width - if beside { widest } else { 22 },
+        top,
+        bottom: top + if width > 500 { 260 } else { 220 },
+    };
+    let y = y.between(plot.bottom, plot.top);
+    let x = x.between(plot.left, plot.right).with_labels_apart();
+    let height = plot.bottom + 3 * LINE;
+    let text = svg((width, height), |canvas| {
+        for (row, note) in notes.iter().enumerate() {
+            canvas.text(note, (2, LINE * row as i32 + 10), Side::Right, Paint::Faint)?;
+        }
+        for (row, names) in legend.iter().enumerate() {
+            let middle = LINE * (notes.len() + row) as i32 + 10;
+            for (n, left) in names {
+                canvas.marker(*n, (left + 7, middle))?;
+                let name = fitted(&series[*n].name, width - left - 18);
+                canvas.text(&name, (left + 18, middle), Side::Right, Paint::Ink)?;
+            }
+        }
+        let title = titled(figure.label(of.y), &y);
+        canvas.text(&title, (2, plot.top - LINE), Side::Right, Paint::Ink)?;
+        let title = titled(figure.label(of.x), &x);
+        canvas.text(&title, (plot.right, height - 10), Side::Left, Paint::Ink)?;
+        grid(canvas, plot, &x, &y)?;
+        for (n, one) in series.iter().enumerate() {
+            draw_line(canvas, figure, &of, (n, one), (&x, &y))?;
+        }
+        if beside { names_beside(canvas, figure, &of, &series, plot, &y) } else { Ok(()) }
+    })?;
+    Ok((text, height))
+}
+
+/// What the dashes and the strokes mean.
+fn notes(figure: &Figure, of: &Lines) -> Vec<String> {
+    let dashes = of.expected.map(|column| format!("dashed: {}", figure.label(column)));
+    let strokes = of.interval.map(|_| "upright strokes: interval of the measurement".to_string());
+    dashes.into_iter().chain(strokes).collect()
+}
+
+/// The words beside an axis.
+fn titled(label: &str, axis: &Axis) -> String {
+    let scale = if axis.is_log() { " (logarithmic)" } else { "" };
+    format!("{label}{scale}")
+}
+
+/// The rows by the texts of a column, in the order of their first row.
+fn series_of(figure: &Figure, column: usize) -> Vec<Series<'_>> {
+    let mut all: Vec<Series<'_>> = Vec::new();
+    for row in &figure.rows {
+        let name = figure.text(row, column);
+        match all.iter_mut().find(|one| one.name == name) {
+            Some(one) => one.rows.push(row),
+            None => all.push(Series { name, rows: vec![row] }),
+        }
+    }
+    all
+}
+
+/// The names of the series in rows, each with the pixel at which it begins.
+fn rows_of_names(series: &[Series<'_>], width: i32) -> Vec<Vec<(usize, i32)>> {
+    let mut rows: Vec<Vec<(usize, i32)>> = Vec::new();
+    let mut left = width;
+    for (n, one) in series.iter().enumerate() {
+        let wide = width_of(&one.name) + 36;
+        if left + wide > width {
+            rows.push(Vec::new());
+            left = 0;
+        }
+        if let Some(row) = rows.last_mut() {
+            row.push((n, left));
+        }
+        left += wide;
+    }
+    rows
+}
+
+fn grid(canvas: &Canvas<'_>, plot: Plot, x: &Axis, y: &Axis) -> Drawn {
+    for tick in &y.ticks {
+        let at = y.at(*tick);
+        canvas.line(&[(plot.left, at), (plot.right, at)], Paint::Grid, 1)?;
+        canvas.text(&y.label(*tick), (plot.left - 6, at), Side::Left, Paint::Faint)?;
+    }
+    for tick in &x.ticks {
+        let at = x.at(*tick);
+        canvas.line(&[(at, plot.bottom), (at, plot.bottom + 5)], Paint::Ink, 1)?;
+        canvas.text(&x.label(*tick), (at, plot.bottom + 15), Side::Middle, Paint::Faint)?;
+    }
+    canvas.line(&[(plot.left, plot.bottom), (plot.right, plot.bottom)], Paint::Ink, 1)
+}
+
+fn draw_line(
+    canvas: &Canvas<'_>,
+    figure: &Figure,
+    of: &Lines,
+    (n, series): (usize, &Series<'_>),
+    (x, y): (&Axis, &Axis),
+) -> Drawn {
+    let points = |column: usize| -> Vec<(i32, i32)> {
+        let point = |row: &&Vec<Cell>| {
+            Some((x.at(figure.number(row, of.x)?), y.at(figure.number(row, column)?)))
+        };
+        series.rows.iter().filter_map(point).collect()
+    };
+    if let Some(column) = of.expected {
+        canvas.line(&points(column), Paint::Dashed(n), 2)?;
+    }
+    if let Some((low, high)) = of.interval {
+        for ((left, low), (_, high)) in points(low).into_iter().zip(points(high)) {
+            canvas.line(&[(left, low), (left, high)], Paint::Series(n), 2)?;
+        }
+    }
+    let measured = points(of.y);
+    canvas.line(&measured, Paint::Series(n), 2)?;
+    // A curve of many points needs few markers to be told from others.
+    let every = measured.len().div_ceil(24).max(1);
+    measured.iter().step_by(every).try_for_each(|point| canvas.marker(n, *point))
+}
+
+/// The names next to the last points of their lines, moved apart.
+fn names_beside(
+    canvas: &Canvas<'_>,
+    figure: &Figure,
+    of: &Lines,
+    series: &[Series<'_>],
+    plot: Plot,
+    y: &Axis,
+) -> Drawn {
+    let end = |one: &Series<'_>| {
+        let last = one.rows.iter().rev().find_map(|row| figure.number(row, of.y));
+        last.map_or(plot.bottom, |last| y.at(last))
+    };
+    let mut names: Vec<(i32, usize)> = series.iter().map(end).zip(0..).collect();
+    names.sort_unstable();
+    let apart = LINE - 2;
+    for next in 1..names.len() {
+        names[next].0 = names[next].0.max(names[next - 1].0 + apart);
+    }
+    // Those that were moved below the picture move up, and others before them.
+    let mut lowest = plot.bottom;
+    for name in names.iter_mut().rev() {
+        name.0 = name.0.min(lowest);
+        lowest = name.0 - apart;
+    }
+    for (at, n) in names {
+        canvas.marker(n, (plot.right + 13, at))?;
+        canvas.text(&series[n].name, (plot.right + 22, at), Side::Right, Paint::Ink)?;
+    }
+    Ok(())
+}
+
+/// Bars in a picture of this width, and its height.
+pub(crate) fn bars(
+    figure: &Figure,
+    labels: &[usize],
+    values: &[usize],
+    scale: Scale,
+    width: i32,
+) -> Result<(String, i32), String> {
+    const BAR: i32 = 17;
+    let names: Vec<String> = figure
+        .rows
+        .iter()
+        .map(|row| {
+            let words = labels.iter().map(|column| figure.text(row, *column));
+            words.collect::<Vec<_>>().join(", ")
+        })
+        .collect();
+    let numbers: Vec<f64> = figure
+        .rows
+        .iter()
+        .flat_map(|row| values.iter().filter_map(move |value| figure.number(row, *value)))
+        .collect();
+    let unit = values.first().map_or(figure.unit(0), |value| figure.unit(*value));
+    let printed = numbers.iter().map(|number| width_of(&unit.print(*number))).max().unwrap_or(0);
+    let widest = names.iter().map(|name| width_of(name)).max().unwrap_or(0);
+    // Long names are over their bars.
+    let over = widest > 2 * width / 5;
+    let left = if over { 2 } else { widest + 12 };
+    let axis = Axis::new(&numbers, unit, scale, if width > 500 { 8 } else { 4 });
+    let axis = axis.between(left, width - printed - 16).with_labels_apart();
+    let legend = if values.len() > 1 { values.len() as i32 } else { 0 };
+    let top = LINE * legend + 6;
+    let group = BAR * values.len() as i32 + if over { LINE } else { 0 } + 10;
+    let bottom = top + group * names.len() as i32;
+    let titled_value =
+        values.first().filter(|_| legend == 0).map_or("", |value| figure.label(*value));
+    let title = titled(titled_value, &axis);
+    let height = bottom + LINE + 6 + if title.is_empty() { 0 } else { LINE };
+    let text = svg((width, height), |canvas| {
+        for (n, value) in values.iter().enumerate().filter(|_| legend > 0) {
+            let middle = LINE * n as i32 + 9;
+            canvas.rectangle([(2, middle - 6), (14, middle + 6)], Paint::Series(n), 1.0)?;
+            let name = fitted(figure.label(*value), width - 24);
+            canvas.text(&name, (20, middle), Side::Right, Paint::Ink)?;
+        }
+        for tick in &axis.ticks {
+            let at = axis.at(*tick);
+            canvas.line(&[(at, top), (at, bottom)], Paint::Grid, 1)?;
+            let side = if over && at == left { Side::Right } else { Side::Middle };
+            canvas.text(&axis.label(*tick), (at, bottom + 12), side, Paint::Faint)?;
+        }
+        canvas.text(title.trim(), (left, height - 10), Side::Right, Paint::Ink)?;
+        for (place, (row, name)) in figure.rows.iter().zip(&names).enumerate() {
+            let mut at = top + group * place as i32 + 5;
+            if over {
+                let name = fitted(name, width - 4);
+                canvas.text(&name, (2, at + LINE / 2), Side::Right, Paint::Ink)?;
+                at += LINE;
+            } else {
+                let middle = at + BAR * values.len() as i32 / 2;
+                canvas.text(name, (left - 8, middle), Side::Left, Paint::Ink)?;
+            }
+            for (n, value) in values.iter().enumerate() {
+                let end = figure.number(row, *value).map_or(left, |number| axis.at(number));
+                let (upper, lower) = (at + BAR * n as i32, at + BAR * (n as i32 + 1) - 2);
+                canvas.rectangle([(left, upper), (end, lower)], Paint::Series(n), 1.0)?;
+                let middle = (upper + lower) / 2;
+                let text = figure.text(row, *value);
+                canvas.text(&text, (end + 5, middle), Side::Right, Paint::Ink)?;
+            }
+        }
+        canvas.line(&[(left, top), (left, bottom)], Paint::Ink, 1)
+    })?;
+    Ok((text, height))
+}

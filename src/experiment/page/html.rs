@@ -1,0 +1,197 @@
+//! The HTML of a page: one document with its style and pictures inside, which loads nothing.
+//!
+//! Each picture is drawn twice, for wide and for narrow windows; the style sheet shows one of them.
+//! So its text keeps its size on a phone. The table behind a picture is folded.
+
+use crate::experiment::figure::{Figure, Picture, Unit};
+use crate::experiment::page::chart::{self, Lines};
+use crate::experiment::page::drawing::{self, Boxes, Steps};
+use crate::experiment::page::page::Page;
+
+/// The pictures of a figure: a class of the style sheet, and pixels.
+const WIDTHS: [(&str, i32); 2] = [("wide", 760), ("narrow", 328)];
+/// Rows of a table in the document. A reader of more computes with CSV or JSON.
+const ROWS_MAX: usize = 400;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The whole document.
+pub(crate) fn document(page: &Page) -> String {
+    let title = escaped(&page.title);
+    let contents: String = page
+        .figures
+        .iter()
+        .map(|figure| {
+            let (id, title) = (escaped(figure.id), escaped(&figure.title));
+            format!("<li><a href=\"#{id}\">{title}</a></li>\n")
+        })
+        .collect();
+    let facts: String = page
+        .facts
+        .iter()
+        .map(|(name, text)| {
+            format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(text))
+        })
+        .collect();
+    let contents = if page.figures.len() < 3 {
+        String::new()
+    } else {
+        format!("<nav aria-label=\"Figures\"><ol>\n{contents}</ol></nav>\n")
+    };
+    let figures: String = page.figures.iter().map(figure_html).collect();
+    // The policy lets a browser refuse what the page does not have: scripts and requests. The icon
+    // keeps it from asking a server for one.
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n\
+         <h1>{title}</h1>\n<p>{}</p>\n{}<dl>\n{facts}</dl>\n{contents}</header>\n\
+         <main>\n{figures}</main>\n</body>\n</html>\n",
+        escaped(&page.sentence),
+        command_html("Make this page again", &page.command),
+    )
+}
+
+fn command_html(what: &str, command: &str) -> String {
+    format!("<p class=\"command\">{what}: <code>{}</code></p>\n", escaped(command))
+}
+
+fn figure_html(figure: &Figure) -> String {
+    let id = escaped(figure.id);
+    let table = table_html(figure);
+    let table = match figure.picture {
+        Picture::Table => table,
+        _ => format!("<details><summary>The numbers</summary>\n{table}</details>\n"),
+    };
+    format!(
+        "<figure id=\"{id}\" aria-labelledby=\"{id}-h\">\n<div class=\"picture\">\n\
+         <h2 id=\"{id}-h\">{}</h2>\n<p class=\"finding\">{}</p>\n{}</div>\n{table}{}</figure>\n",
+        escaped(&figure.title),
+        escaped(&figure.finding),
+        pictures(figure),
+        command_html("Again", &figure.command),
+    )
+}
+
+/// The pictures of both widths, or a sentence in their place.
+fn pictures(figure: &Figure) -> String {
+    if figure.picture == Picture::Table {
+        return String::new();
+    }
+    if figure.rows.is_empty() {
+        return "<p class=\"empty\">There is nothing to draw: the table has no rows.</p>\n".into();
+    }
+    WIDTHS
+        .iter()
+        .map(|(class, width)| match picture(figure, *width) {
+            Ok((inside, height)) => svg_html(figure, class, (*width, height), &inside),
+            Err(what) => format!("<p class=\"empty\">Not drawn: {}.</p>\n", escaped(&what)),
+        })
+        .collect()
+}
+
+fn svg_html(figure: &Figure, class: &str, (width, height): (i32, i32), inside: &str) -> String {
+    let name = format!("{}-{class}", escaped(figure.id));
+    format!(
+        "<svg class=\"{class}\" role=\"img\" aria-labelledby=\"{name}-t {name}-d\" \
+         width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+         <title id=\"{name}-t\">{}</title>\n<desc id=\"{name}-d\">{}</desc>\n{inside}\n</svg>\n",
+        escaped(&figure.title),
+        escaped(&description(figure)),
+    )
+}
+
+/// The elements of a picture and its height.
+fn picture(figure: &Figure, width: i32) -> Result<(String, i32), String> {
+    match figure.picture {
+        Picture::Lines { series, x, y, interval, expected, x_scale, y_scale } => {
+            let scales = (x_scale, y_scale);
+            chart::lines(figure, Lines { series, x, y, interval, expected, scales }, width)
+        }
+        Picture::Bars { ref labels, ref values, scale } => {
+            chart::bars(figure, labels, values, scale, width)
+        }
+        Picture::Boxes { group, label, size, shade } => {
+            drawing::boxes(figure, Boxes { group, label, size, shade }, width)
+        }
+        Picture::Steps { what, answer, place, read } => {
+            drawing::steps(figure, Steps { what, answer, place, read }, width)
+        }
+        Picture::Table => Ok((String::new(), 0)),
+    }
+}
+
+/// What a reader who does not see the picture has to know about it.
+fn description(figure: &Figure) -> String {
+    let label = |column: usize| figure.label(column);
+    let kind = match &figure.picture {
+        Picture::Lines { series, x, y, .. } => {
+            format!("A line for each {}: {} over {}.", label(*series), label(*y), label(*x))
+        }
+        Picture::Bars { values, .. } => {
+            let values = values.iter().map(|value| label(*value)).collect::<Vec<_>>();
+            format!("Bars: {}.", values.join(", "))
+        }
+        Picture::Boxes { group, size, .. } => {
+            format!("A line of boxes for each {}, as wide as {}.", label(*group), label(*size))
+        }
+        Picture::Steps { .. } => "Steps from top to bottom.".into(),
+        Picture::Table => String::new(),
+    };
+    format!("{} {kind} The table after the picture has the numbers.", figure.finding)
+}
+
+fn table_html(figure: &Figure) -> String {
+    let is_text = |column: usize| figure.unit(column) == Unit::Text;
+    let class = |column: usize| if is_text(column) { " class=\"t\"" } else { "" };
+    let heads: String = (0..figure.columns.len())
+        .map(|column| {
+            format!("<th scope=\"col\"{}>{}</th>", class(column), escaped(figure.label(column)))
+        })
+        .collect();
+    let rows: String = figure
+        .rows
+        .iter()
+        .take(ROWS_MAX)
+        .map(|row| {
+            let cell = |column: usize| {
+                format!("<td{}>{}</td>", class(column), escaped(&figure.text(row, column)))
+            };
+            let cells: String = (0..figure.columns.len()).map(cell).collect();
+            format!("<tr>{cells}</tr>\n")
+        })
+        .collect();
+    let rest = match figure.rows.len().saturating_sub(ROWS_MAX) {
+        0 => String::new(),
+        rest => format!("<p>{rest} more rows are in the JSON and the CSV of this figure.</p>\n"),
+    };
+    // A box that scrolls must be reachable by keyboard.
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Numbers: {}\">\n\
+         <table>\n<thead><tr>{heads}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table>\n</div>\n{rest}",
+        escaped(&figure.title),
+    )
+}
+
+/// `text` as the content of an element or attribute. Control characters are not allowed in HTML.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            _ if c.is_control() => out.push('\u{fffd}'),
+            _ => out.push(c),
+        }
+    }
+    out
+}
