@@ -1,63 +1,93 @@
-//! Lookups of one kind in one filter layout, in a function of their own, for a profiler that counts
-//! instructions:
+//! Lookups, scans or puts of one kind in one filter layout, in a function of their own, for a
+//! profiler that counts instructions and cache lines. `.ci/count_lines` runs it and prints a table:
 //!
 //! ```console
-//! $ cargo build --release --example count_lookups
-//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-//!     --toggle-collect='*count_lookups::lookups*' target/release/examples/count_lookups full hit
+//! $ .ci/count_lines full hit          # one row; without arguments, every row
 //! ```
 //!
-//! prints the instructions of 10,000 lookups as "Collected". Layouts: `none`, `block-based`, `full`
-//! (the default), `partitioned`. Kinds: `hit` (the default), `miss`, `cold` (a hit whose block is
-//! in no cache of siftdb), `first` (one hit, the first call after opening; `.ci/cold_get` traces
-//! it). A number after the kind puts the keys into that many tables of level 0, instead of one
-//! settled table (0). A second number makes that many further keyspaces of one entry each.
+//! By hand, `count_lookups make DIRECTORY LAYOUT [TABLES [KEYSPACES]]` makes a database:
+//! `SIFTDB_COUNT_KEYS` keys (a million) of 16 bytes with values of 100, in one settled level, or in
+//! that many tables of level 0. The second number makes that many further keyspaces of one entry.
+//! Layouts: `none`, `block-based`, `full`, `partitioned`.
+//!
+//! `count_lookups DIRECTORY KIND` then warms the cache and calls `counted` for each operation.
+//! Kinds: `miss`, `hit`, `cold` (a hit whose block is in no cache of siftdb), `first` (one hit, the
+//! first call after opening; `.ci/cold_get` traces it), `scan10`, `scan100`, `scan` (all entries),
+//! `put` (new keys). It prints how many operations were counted; a full scan counts by the entry.
 
-use siftdb::{Filter, FilterLayout, Keyspace, Options, ReadOptions};
+use siftdb::{Db, Filter, FilterLayout, Keyspace, Options, ReadOptions};
 use std::hint::black_box;
+use std::path::Path;
 
-const KEYS: u64 = 100_000;
-const LOOKUPS: u64 = 10_000;
+const OPERATIONS: u64 = 20_000;
 
-fn key(n: u64, absent: bool) -> String {
-    let key = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    if absent { format!("{}~", &key[..15]) } else { key }
+type Error = Box<dyn std::error::Error>;
+type Key = [u8; 16];
+
+fn key(n: u64, absent: bool) -> Key {
+    let digits = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut key: Key = digits.as_bytes().try_into().unwrap_or_default();
+    if absent {
+        key[15] = b'~';
+    }
+    key
 }
 
-/// The counted function. It takes no closure, because a profiler would count that as a second call.
+/// Lookups that are counted, of keys that the processor has at hand.
 #[inline(never)]
-fn lookups(db: &Keyspace, keys: &[String], options: &ReadOptions) -> usize {
+fn counted_lookups(db: &Keyspace, keys: &[Key], options: &ReadOptions) -> u64 {
     let mut found = 0;
     for key in keys {
-        found += usize::from(matches!(db.get_with(black_box(key), options), Ok(Some(_))));
+        found += u64::from(matches!(db.get_with(black_box(key), options), Ok(Some(_))));
     }
     found
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let layout = arguments.next().unwrap_or("full".into());
-    let kind = arguments.next().unwrap_or("hit".into());
+/// Scans that are counted: `entries` entries from each key on, of which the last byte is read.
+#[inline(never)]
+fn counted_scans(db: &Keyspace, keys: &[Key], entries: usize) -> u64 {
+    let mut found = 0;
+    for key in keys {
+        for entry in db.range(&black_box(key)[..]..).take(entries).flatten() {
+            found += u64::from(entry.1.last() == Some(&b'v'));
+        }
+    }
+    found
+}
+
+/// Puts that are counted.
+#[inline(never)]
+fn counted_puts(db: &Keyspace, keys: &[Key]) -> u64 {
+    let mut done = 0;
+    for key in keys {
+        done += u64::from(db.put(black_box(key), [b'v'; 100]).is_ok());
+    }
+    done
+}
+
+fn filter(layout: &str) -> Result<Filter, Error> {
     let bloom = Filter::bloom(10.0);
-    let filter = match &layout[..] {
+    Ok(match layout {
         "none" => Filter::none(),
         "block-based" => bloom.layout(FilterLayout::BlockBased { window_bytes: 2048 }),
         "full" => bloom.layout(FilterLayout::Full),
         "partitioned" => bloom.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
         other => return Err(format!("unknown layout {other}").into()),
-    };
-    let level0 = arguments.next().map_or(Ok(0), |tables| tables.parse::<u64>())?;
-    let keyspaces = arguments.next().map_or(Ok(0), |number| number.parse::<u64>())?;
-    let (absent, cold, first) = (kind == "miss", kind == "cold", kind == "first");
-    // A trace needs one lookup of a small database.
-    let (key_count, lookup_count) = if first { (1_000, 1) } else { (KEYS, LOOKUPS) };
-    let directory = tempfile::tempdir()?;
-    let open = Options::new().filter(filter).auto_compaction(false);
-    let mut db = open.clone().open(directory.path())?;
+    })
+}
+
+fn open() -> Options {
+    Options::new().auto_compaction(false).snappy(false).block_cache_bytes(1 << 30)
+}
+
+fn make(directory: &Path, numbers: &[u64], layout: &str, keys: u64) -> Result<(), Error> {
+    let level0 = numbers.first().copied().unwrap_or(0);
+    let keyspaces = numbers.get(1).copied().unwrap_or(0);
+    let db = open().filter(filter(layout)?).open(directory)?;
     (0..keyspaces).try_for_each(|n| db.keyspace(&n.to_string())?.put("key", "value"))?;
-    for n in 0..key_count {
+    for n in 0..keys {
         db.put(key(n, false), [b'v'; 100])?;
-        if level0 > 0 && (n + 1) % key_count.div_ceil(level0) == 0 {
+        if level0 > 0 && (n + 1) % keys.div_ceil(level0) == 0 {
             db.flush()?;
         }
     }
@@ -66,18 +96,87 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     } else {
         db.flush()?
     };
+    Ok(db.close()?)
+}
+
+/// Brings filters and indexes into the cache, and the data unless `cold`.
+fn warm(db: &Db, keys: u64, cold: bool) -> Result<(), Error> {
     let options = ReadOptions::new().fill_cache(!cold);
-    let keys: Vec<String> = (0..lookup_count).map(|i| key(i * 7919 % key_count, absent)).collect();
-    if first {
-        db.close()?;
-        db = open.open(directory.path())?;
-    } else {
-        // Filters and partitions are in the cache from here on, and the data of hits.
-        for n in (0..KEYS).chain(0..KEYS) {
-            db.get_with(key(n, absent || cold), &options)?;
+    for n in 0..keys.min(20_000) {
+        db.get_with(key(n * 7919 % keys, cold), &options)?;
+    }
+    if !cold {
+        // The second time every block is found in its slot.
+        for _ in 0..2 {
+            db.iter().try_for_each(|entry| entry.map(drop))?;
         }
     }
-    let found = lookups(&db, &keys, &options);
-    println!("{layout} {kind}: found {found} of {lookup_count}");
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let keys: u64 = match std::env::var("SIFTDB_COUNT_KEYS") {
+        Ok(keys) => keys.parse()?,
+        Err(_) => 1_000_000,
+    };
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (directory, kind) = match words[..] {
+        ["make", directory, layout, ref numbers @ ..] => {
+            let numbers: Result<Vec<u64>, _> = numbers.iter().map(|n| n.parse()).collect();
+            return make(Path::new(directory), &numbers?, layout, keys);
+        }
+        [directory, kind] => (Path::new(directory), kind),
+        _ => return Err("usage: count_lookups make DIRECTORY LAYOUT | DIRECTORY KIND".into()),
+    };
+    let db = open().open(directory)?;
+    if kind == "first" {
+        let found = counted_lookups(&db, &[key(1, false)], &ReadOptions::new());
+        println!("found {found} of 1");
+        return Ok(());
+    }
+    let (absent, cold) = (kind == "miss", kind == "cold");
+    if kind == "put" {
+        // The memtable is larger than the processor's caches from here on.
+        (2 * keys..2 * keys + 100_000).try_for_each(|n| db.put(key(n, false), [b'v'; 100]))?;
+    } else {
+        warm(&db, keys, cold)?;
+    }
+    let options = ReadOptions::new().fill_cache(!cold);
+    let mut operations = 0;
+    let operations_wanted = match kind {
+        "scan" => 1,
+        "scan100" => OPERATIONS / 20,
+        _ => OPERATIONS,
+    };
+    // A chunk of keys stays in the processor's first cache, so they cost no misses.
+    let mut chunk = Vec::new();
+    for i in 0..operations_wanted {
+        // New keys of a put are far above all others, in no order.
+        let n = if kind == "put" { keys + i } else { (i + 30_000) * 7919 % keys };
+        chunk.push(key(n, absent));
+        if chunk.len() < 500 && i + 1 < operations_wanted {
+            continue;
+        }
+        operations += match kind {
+            "scan" => counted_scans(&db, &[Key::default()], usize::MAX),
+            "scan10" | "scan100" => {
+                counted_scans(&db, &chunk, kind[4..].parse()?);
+                chunk.len() as u64
+            }
+            "put" => counted_puts(&db, &chunk),
+            "hit" | "miss" | "cold" => {
+                let found = counted_lookups(&db, &chunk, &options);
+                let wanted = if absent { 0 } else { chunk.len() as u64 };
+                if found != wanted {
+                    return Err(format!("found {found} of {wanted}").into());
+                }
+                chunk.len() as u64
+            }
+            other => return Err(format!("unknown kind {other}").into()),
+        };
+        chunk.clear();
+    }
+    println!("counted {operations}");
     Ok(())
 }

@@ -28,6 +28,10 @@ pub struct Args {
     /// Phases to run; by default all but those that say otherwise.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub phases: Vec<Phase>,
+    /// Keep the processor's shared cache busy: a thread of its own writes an array of this many
+    /// megabytes in no order while the run measures. Several times the shared cache are enough.
+    #[arg(long, value_name = "MB")]
+    pub neighbour: Option<usize>,
     /// Write everything measured to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,

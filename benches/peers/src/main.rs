@@ -12,6 +12,7 @@
 //! - `reads`, `writes`, `sustained`, `writers`: what the phases do
 //! - `databases`, `clock`: what the phases need: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
+//! - `neighbour`: a thread that keeps the shared cache busy, if asked for
 //! - `mapped`: files in memory maps, for siftdb in the one row that compares those
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
@@ -23,6 +24,7 @@ mod engines;
 mod machine;
 #[cfg(feature = "siftdb")]
 mod mapped;
+mod neighbour;
 mod phases;
 mod reads;
 mod report;

@@ -14,8 +14,8 @@ use std::time::Instant;
 /// Threads of the phase with several.
 const THREADS: u64 = 2;
 
-/// Entries of one scan.
-const SCAN_ENTRIES: usize = 100;
+/// Rows of scans, and the entries of each.
+const SCANS: [(&str, usize); 2] = [("scan-10", 10), ("scan", 100)];
 
 /// Lookups on one thread.
 pub fn lookups(
@@ -52,21 +52,25 @@ pub fn threads(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>>
     Ok(samples)
 }
 
-/// Scans of 100 entries from keys that are there.
+/// Scans of 10 and 100 entries from keys that are there.
 pub fn scans(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
     let workload = databases.workload;
-    let count = (workload.lookups / 50).max(100);
-    let starts = workload.draw(Draw::Present, round, count);
-    let expected = workload.scanned(&starts.keys, SCAN_ENTRIES);
-    let mut reader = databases.at(Stage::Settled)?.reader()?;
-    let mut tally = Tally::default();
-    let clock = Clock::start();
-    for from in starts.keys.iter() {
-        tally += reader.scan(from, SCAN_ENTRIES)?;
+    let mut samples = Vec::new();
+    for (row, entries) in SCANS {
+        let count = (workload.lookups / 50).max(100);
+        let starts = workload.draw(Draw::Present, round, count);
+        let expected = workload.scanned(&starts.keys, entries);
+        let mut reader = databases.at(Stage::Settled)?.reader()?;
+        let mut tally = Tally::default();
+        let clock = Clock::start();
+        for from in starts.keys.iter() {
+            tally += reader.scan(from, entries)?;
+        }
+        let elapsed = clock.stop();
+        expect(tally, expected)?;
+        samples.push(Sample::cpu(row, elapsed, count));
     }
-    let elapsed = clock.stop();
-    expect(tally, expected)?;
-    Ok(vec![Sample::cpu("scan", elapsed, count)])
+    Ok(samples)
 }
 
 /// A scan of everything.

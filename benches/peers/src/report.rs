@@ -75,6 +75,10 @@ fn settings(args: &Args) -> Vec<(&'static str, String)> {
         ),
         ("rounds", format!("{}, of {} lookups each", args.rounds, workload.lookups)),
         (
+            "neighbour",
+            args.neighbour.map_or("none".to_owned(), |mb| format!("writes {mb} MB in no order")),
+        ),
+        (
             "all engines",
             format!(
                 "blocks {BLOCK_BYTES} B, write buffer {} MiB, Bloom {BITS_PER_KEY} bits a key, \

@@ -62,6 +62,7 @@ pub const ROWS: &[Row] = &[
     row("overwrite", Own, "put, batches of 100, overwriting", WALL),
     row("sorted", Own, "sorted load, batches of 1000, flushed", WALL),
     row("durable", Own, "durable puts", RATE),
+    row("scan-10", Own, "scan of 10", CPU),
     row("scan", Own, "scan of 100", CPU),
     row("full-scan", Own, "full scan, per entry", CPU),
     row("reopen", Own, "reopen, settled", MS),

@@ -5,6 +5,7 @@
 
 use crate::args::Args;
 use crate::engine::{Engine, Layout, Result, name};
+use crate::neighbour::Neighbour;
 use crate::phases::Phase;
 use crate::rows::Row;
 use crate::sample::Sample;
@@ -42,6 +43,7 @@ pub fn measure(args: &Args) -> Result<Results> {
             }
         }
     }
+    let _neighbour = args.neighbour.map(Neighbour::start);
     let mut results = Results::default();
     for phase in phases {
         for round in 1..=args.rounds {
