@@ -68,6 +68,16 @@ pub(crate) fn below(state: &mut u64, bound: usize) -> usize {
     ((u128::from(splitmix64(state)) * bound as u128) >> 64) as usize
 }
 
+/// The numbers below `count` in an order that looks random.
+pub(crate) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..count).collect();
+    let mut state = seed;
+    for last in (1..numbers.len()).rev() {
+        numbers.swap(last, below(&mut state, last + 1));
+    }
+    numbers
+}
+
 /// Different keys, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet {
@@ -131,12 +141,7 @@ impl KeySet {
     /// The indexes of all keys in an order that looks random: the order of loading.
     #[must_use]
     pub(crate) fn shuffled(&self, seed: u64) -> Vec<u32> {
-        let mut places: Vec<u32> = (0..self.keys.len() as u32).collect();
-        let mut state = seed;
-        for last in (1..places.len()).rev() {
-            places.swap(last, below(&mut state, last + 1));
-        }
-        places
+        shuffled(self.keys.len() as u32, seed)
     }
 
     pub(crate) fn key(&self, place: usize) -> &[u8] {

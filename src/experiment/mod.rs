@@ -25,6 +25,8 @@
 //! Experiments answer with [`Figure`]s. [`tree_figures`] draws the tree of a keyspace,
 //! [`steps_figure`] what one lookup touched.
 //!
+//! `bench` runs workloads by the field's names over any store.
+//!
 //! Counts are differences of `Db::stats`, compared with what the Env saw during the lookups: a
 //! difference of one read call or one byte is a fault in the report. Times hold for this machine,
 //! with files mostly in the system's page cache.
@@ -33,6 +35,8 @@
 pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod report;
+#[cfg(feature = "cli")]
+pub mod bench;
 pub(crate) mod probe;
 pub(crate) mod tree;
 pub(crate) mod steps;

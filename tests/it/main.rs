@@ -36,6 +36,7 @@
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
+//! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
 //! | `regressions` | found defects, each with its account |
 //!
@@ -48,6 +49,8 @@
 mod admin_cli;
 mod architecture;
 mod arguments;
+#[cfg(feature = "cli")]
+mod bench;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;

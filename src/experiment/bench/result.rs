@@ -1,0 +1,181 @@
+//! What one run of a workload measured.
+
+use crate::experiment::bench::interval::Interval;
+use crate::experiment::bench::store::Counts;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// A kind of operation, by which latencies are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A lookup of one key.
+    Get,
+    /// A lookup of several keys at once.
+    MultiGet,
+    /// A write of one entry.
+    Put,
+    /// A write of several entries as one step.
+    Write,
+    /// A deletion.
+    Delete,
+    /// A lookup and a write of the same entry.
+    ReadModifyWrite,
+    /// A seek that reads one entry.
+    Seek,
+    /// A scan of several entries.
+    Scan,
+}
+
+impl Kind {
+    /// All kinds, in the order of reports.
+    pub const ALL: [Kind; 8] = [
+        Kind::Get,
+        Kind::MultiGet,
+        Kind::Put,
+        Kind::Write,
+        Kind::Delete,
+        Kind::ReadModifyWrite,
+        Kind::Seek,
+        Kind::Scan,
+    ];
+
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Get => "get",
+            Kind::MultiGet => "multi_get",
+            Kind::Put => "put",
+            Kind::Write => "write",
+            Kind::Delete => "delete",
+            Kind::ReadModifyWrite => "read_modify_write",
+            Kind::Seek => "seek",
+            Kind::Scan => "scan",
+        }
+    }
+}
+
+/// The latencies of one kind of operation, in nanoseconds, with three digits.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // An hour with three digits fits into fixed memory, so recording never allocates.
+        const LONGEST: u64 = Duration::from_secs(3600).as_nanos() as u64;
+        let histogram = Histogram::new_with_bounds(1, LONGEST, 3);
+        Latencies(histogram.expect("three digits and these bounds are valid"))
+    }
+}
+
+impl Latencies {
+    pub(crate) fn record(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// How many operations there were.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The mean in nanoseconds.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
+    /// The time within which this share of the operations ended, such as 0.99.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u64 {
+        self.0.value_at_quantile(share)
+    }
+
+    /// The longest, in nanoseconds.
+    #[must_use]
+    pub fn longest(&self) -> u64 {
+        self.0.max()
+    }
+}
+
+/// The latencies of each kind of operation that was made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByKind([Option<Latencies>; Kind::ALL.len()]);
+
+impl ByKind {
+    pub(crate) fn record(&mut self, kind: Kind, nanos: u64) {
+        self.0[kind as usize].get_or_insert_default().record(nanos);
+    }
+
+    pub(crate) fn add(&mut self, other: &ByKind) {
+        for (mine, other) in self.0.iter_mut().zip(&other.0) {
+            if let Some(other) = other {
+                mine.get_or_insert_default().add(other);
+            }
+        }
+    }
+
+    pub(crate) fn into_kinds(self) -> Vec<(Kind, Latencies)> {
+        let kinds = Kind::ALL.into_iter().zip(self.0);
+        kinds.filter_map(|(kind, latencies)| Some((kind, latencies?))).collect()
+    }
+}
+
+/// What a workload measured with filters asked, or without.
+#[derive(Clone, Debug, Default)]
+pub struct Variant {
+    /// Whether filters were asked.
+    pub filters: bool,
+    /// Operations: calls, each of which was timed.
+    pub operations: u64,
+    /// Entries that these operations read, wrote or looked up in vain.
+    pub entries: u64,
+    /// How long it took, without the time between turns.
+    pub seconds: f64,
+    /// The time of an operation in a typical turn: the median over all turns of their mean. A few
+    /// disturbed turns do not change it, so it serves to compare runs.
+    pub typical_nanos: f64,
+    /// The latencies by kind of operation.
+    pub kinds: Vec<(Kind, Latencies)>,
+    /// What the store counted; `None` if it does not count.
+    pub counts: Option<Counts>,
+}
+
+impl Variant {
+    /// `count` for each operation.
+    #[must_use]
+    pub fn per_operation(&self, count: u64) -> f64 {
+        count as f64 / self.operations.max(1) as f64
+    }
+
+    /// Operations a second of all threads together.
+    #[must_use]
+    pub fn operations_per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Entries a second of all threads together.
+    #[must_use]
+    pub fn entries_per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.entries as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// What one run of a workload measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The name of the workload.
+    pub workload: &'static str,
+    /// With and without filters, as far as both were run; filters on is first.
+    pub variants: Vec<Variant>,
+    /// The time of an operation without filters as a multiple of the time with filters, over
+    /// neighbouring turns, with its 95 % interval. `None` if the run was too short or not of both.
+    pub ratio: Option<Interval>,
+    /// Lookups that found an absent key or did not find a present one, in a workload that changes
+    /// nothing. A sound run has none.
+    pub wrong_answers: u64,
+}

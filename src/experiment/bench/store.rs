@@ -1,0 +1,186 @@
+//! What a workload needs of a store. `siftdb` implements it for siftdb, `benches/peers` for others.
+
+use std::error::Error;
+use std::ops::{AddAssign, Sub};
+
+/// The result of a call. A store answers with errors of its own.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// An open database. Threads share it; each has a [`Reader`] of its own.
+pub trait Store: Sync {
+    /// Writes one entry; it survives a power loss if `sync`.
+    ///
+    /// # Errors
+    /// Those of the store, as for all calls.
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()>;
+
+    /// Deletes a key, which need not be there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn delete(&self, key: &[u8], sync: bool) -> Result<()>;
+
+    /// Writes entries as one step.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn write(&self, entries: &[(&[u8], &[u8])], sync: bool) -> Result<()>;
+
+    /// A reader for one thread, which asks filters or not. A store without that choice ignores it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn reader(&self, use_filters: bool) -> Result<Box<dyn Reader + '_>>;
+
+    /// Writes entries that are only in memory and in the log to the files of the tree.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn flush(&self) -> Result<()>;
+
+    /// Flushes and compacts to one level.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn settle(&self) -> Result<()>;
+
+    /// Makes all writes durable.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn sync(&self) -> Result<()>;
+
+    /// What the store has counted since it was opened; `None` if it does not count.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
+
+    /// Memory and files that it takes now.
+    ///
+    /// # Errors
+    /// A file cannot be asked for its length.
+    fn footprint(&self) -> Result<Footprint>;
+
+    /// Closes cleanly.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn close(&self) -> Result<()>;
+}
+
+/// Reads of one thread.
+pub trait Reader {
+    /// Looks one key up. Answers the last byte of its value, or 0 of an empty one, so that the
+    /// value must be at hand.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn get(&mut self, key: &[u8]) -> Result<Option<u8>>;
+
+    /// Looks several keys up together; answers how many are there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn multi_get(&mut self, keys: &[Vec<u8>]) -> Result<u64> {
+        keys.iter().try_fold(0, |found, key| Ok(found + u64::from(self.get(key)?.is_some())))
+    }
+
+    /// Gives up to `count` entries to `each`, from the first one at or after `from`, or backward
+    /// from the last one at or before it. Answers how many.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(
+        &mut self,
+        from: &[u8],
+        direction: Direction,
+        count: u64,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64>;
+}
+
+/// The direction of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// What a store has counted, or the difference of two such counts. Blocks and filters are those of
+/// reads: what compactions read is not included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Point lookups.
+    pub lookups: u64,
+    /// Data blocks that reads searched, cached ones included.
+    pub data_blocks: u64,
+    /// Blocks of any kind that reads read from files.
+    pub blocks_read: u64,
+    /// Bytes of these blocks.
+    pub bytes_read: u64,
+    /// Tables that lookups skipped because a filter said no.
+    pub negatives: u64,
+    /// Tables that lookups searched in vain because a filter said maybe.
+    pub false_positives: u64,
+    /// Bytes of keys and values that were written by the user.
+    pub user_bytes: u64,
+    /// Bytes written to logs and tables, by compaction too.
+    pub bytes_written: u64,
+}
+
+impl Counts {
+    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Counts {
+            lookups: with(self.lookups, other.lookups),
+            data_blocks: with(self.data_blocks, other.data_blocks),
+            blocks_read: with(self.blocks_read, other.blocks_read),
+            bytes_read: with(self.bytes_read, other.bytes_read),
+            negatives: with(self.negatives, other.negatives),
+            false_positives: with(self.false_positives, other.false_positives),
+            user_bytes: with(self.user_bytes, other.user_bytes),
+            bytes_written: with(self.bytes_written, other.bytes_written),
+        }
+    }
+
+    /// The share of false positives in the filters' answers about absent keys; `None` before any.
+    #[must_use]
+    pub fn observed_fpr(&self) -> Option<f64> {
+        let absent = self.false_positives + self.negatives;
+        (absent > 0).then(|| self.false_positives as f64 / absent as f64)
+    }
+
+    /// Bytes written for each byte of the user; `None` if there are none.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        (self.user_bytes > 0).then(|| self.bytes_written as f64 / self.user_bytes as f64)
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.each(other, |one, other| one + other);
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        self.each(earlier, u64::saturating_sub)
+    }
+}
+
+/// Memory and files that a store takes; `None` where it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Bytes of all files of the database.
+    pub disk_bytes: u64,
+    /// Bytes of blocks in its cache.
+    pub cache_bytes: Option<u64>,
+    /// Bytes of filters and indexes that stay in memory.
+    pub pinned_bytes: Option<u64>,
+    /// Bytes of memtables.
+    pub memtable_bytes: Option<u64>,
+}
