@@ -26,6 +26,8 @@ pub struct TableInfo {
     pub filter_policy: String,
     /// Bytes of its filter.
     pub filter_bytes: u64,
+    /// Bytes of its data index.
+    pub index_bytes: u64,
 }
 
 /// The tables of `keyspace`, level by level: level 0 newest first, others by key.
@@ -41,6 +43,7 @@ pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
         entries: handle.meta.entries,
         filter_policy: handle.table.properties().filter_policy.clone(),
         filter_bytes: handle.table.properties().filter_bytes,
+        index_bytes: handle.table.properties().index_bytes,
     };
     let levels = (0..LEVELS).map(|level| (level, version.level(level)));
     levels.flat_map(|(level, tables)| tables.iter().map(move |t| info(level, t))).collect()

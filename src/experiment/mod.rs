@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Experiments answer with [`Figure`]s. [`tree_figures`] draws the tree of a keyspace,
-//! [`steps_figure`] what one lookup touched.
+//! [`steps_figure`] what one lookup touched, [`contents_figures`] a database as a whole.
 //!
 //! `bench` runs workloads by the field's names over any store.
 //!
@@ -33,6 +33,7 @@
 
 #[cfg(feature = "cli")]
 pub(crate) mod page;
+pub(crate) mod contents;
 pub(crate) mod run;
 pub(crate) mod report;
 #[cfg(feature = "cli")]
@@ -46,6 +47,7 @@ pub(crate) mod figure;
 
 pub use crate::base::stats::interval::wilson_95;
 pub use crate::base::stats::text::bytes;
+pub use contents::contents_figures;
 pub use figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};

@@ -40,13 +40,14 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Vec<Figure> {
             Heading { name: "level", label: "level", unit: Unit::Text },
             Heading { name: "tables", label: "tables", unit: Unit::Count },
             Heading { name: "entries", label: "entries", unit: Unit::Count },
-            Heading { name: "data_bytes", label: "data and indexes", unit: Unit::Bytes },
+            Heading { name: "data_bytes", label: "data", unit: Unit::Bytes },
             Heading { name: "filter_bytes", label: "filters", unit: Unit::Bytes },
+            Heading { name: "index_bytes", label: "indexes", unit: Unit::Bytes },
             Heading { name: "bits_per_key", label: "bits a key", unit: Unit::Number },
             Heading { name: "expected_fpr", label: "expected false positives", unit: Unit::Share },
         ],
         rows: levels.iter().map(LevelTables::row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![3, 4], scale: Scale::Log },
+        picture: Picture::Bars { labels: vec![0], values: vec![3, 4, 5], scale: Scale::Log },
     };
     vec![tree, bytes_by_level]
 }
@@ -135,12 +136,14 @@ impl LevelTables<'_> {
             Some(sum) => Cell::Number(sum / keys as f64),
             None => Cell::Absent,
         };
+        let (filters, indexes) = (self.filter_bytes(), self.sum(|table| table.index_bytes));
         vec![
             Cell::Text(format!("L{}", self.level)),
             Cell::Number(self.tables.len() as f64),
             Cell::Number(self.sum(|table| table.entries) as f64),
-            Cell::Number(self.bytes().saturating_sub(self.filter_bytes()) as f64),
-            Cell::Number(self.filter_bytes() as f64),
+            Cell::Number(self.bytes().saturating_sub(filters + indexes) as f64),
+            Cell::Number(filters as f64),
+            Cell::Number(indexes as f64),
             per_key(Some(bits)),
             per_key(passed),
         ]
@@ -203,7 +206,8 @@ mod tests {
         let all: u64 = tables.iter().map(|table| table.bytes).sum();
         assert_eq!((sum(tree, 2), sum(tree, 3), sum(tree, 5)), (4e3, all as f64, filters as f64));
         assert_eq!(sum(by_level, 1), 100.0);
-        assert_eq!(sum(by_level, 3) + sum(by_level, 4), all as f64);
+        assert_eq!((3..6).map(|column| sum(by_level, column)).sum::<f64>(), all as f64);
+        assert!(sum(by_level, 5) > 0.0);
         assert!(tree.finding.contains("100 of 100 tables"), "{}", tree.finding);
         for figure in figures {
             assert!(figure.rows.iter().all(|row| row.len() == figure.columns.len()));

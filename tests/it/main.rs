@@ -38,6 +38,7 @@
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
+//! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
 //!
 //! A failed random test prints its seed; the same seed repeats the same operations.
@@ -88,6 +89,8 @@ mod multi_get;
 #[cfg(feature = "cli")]
 mod output_cli;
 mod packaging;
+#[cfg(feature = "cli")]
+mod page_cli;
 mod prefixes;
 mod read_only;
 mod recovery;

@@ -169,6 +169,7 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "stats DB --keyspace users",
         "settings DB --set filter_at_level.0=none",
         "explain DB key0007",
+        "report DB",
         "verify DB",
         "verify DB --keyspace users",
         "filter stats DB --bits 16 --cache 1kB --probe LINES",
@@ -217,7 +218,9 @@ fn sentences(name: &str, value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {
             // These are for people, and documented as such.
-            if !["what", "advice"].contains(&&name[..]) {
+            let people =
+                ["what", "advice", "title", "sentence", "command", "finding", "text", "rows"];
+            if !people.contains(&&name[..]) {
                 sentences(name, value, found);
             }
         }),

@@ -1,8 +1,8 @@
 //! A neighbour on the same machine: a thread that keeps the processor's shared cache busy.
 //!
 //! Stores differ in how many cache lines a lookup touches that are in no cache. On a quiet machine
-//! a large shared cache hides that. The neighbour writes lines of an array in no order, in the first
-//! process, for as long as the run measures. So the workers find their data in memory.
+//! a large shared cache hides that. The neighbour writes lines of an array in no order, in the
+//! first process, for as long as the run measures. So the workers find their data in memory.
 
 use std::hint::black_box;
 use std::sync::Arc;

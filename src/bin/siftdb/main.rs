@@ -18,6 +18,7 @@ mod keyspace;
 mod load;
 mod manual;
 mod repair;
+mod report;
 mod scan;
 mod stats;
 mod verify;
@@ -27,8 +28,6 @@ mod settings;
 mod args;
 mod bars;
 mod cold;
-// Until the first command has figures.
-#[allow(dead_code)]
 mod page_args;
 mod filter_args;
 mod output;
@@ -62,7 +61,8 @@ JSON:
   With --json the result is one object on standard output, or one a line for `scan` and
   `sst dump`. `format` is the version of its shape; within a version fields are only added. The
   fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a string if they are
-  UTF-8; else it is NAME_base64. `what` and `advice` are text for people.
+  UTF-8; else it is NAME_base64. `what` and `advice` are text for people, and so are `title`,
+  `sentence`, `command`, `finding`, `text` and the cells of `rows` in figures.
   An error is an object on standard error, one a line: format, and error with
     kind        not_found, usage, no_database, keyspace_not_found, disagreement, losses, or of
                 the database: io, corruption, missing_file, memory_corruption, invalid_options,
@@ -123,6 +123,11 @@ enum Command {
     Compact(manual::Compact),
     /// Print the contents and counters of a database, level by level
     Stats(stats::Stats),
+    /// Write a page about a database: its tree, its filters, what two lookups touch
+    ///
+    /// The database is opened read-only. Without -o or --csv, only the sentences of the page are
+    /// printed; --json prints every figure.
+    Report(report::Report),
     /// Look up a key and print what that touched, table by table
     Explain(explain::Explain),
     /// Check everything: checksums, order, counts, filters; changes nothing
@@ -200,6 +205,7 @@ fn main() -> ExitCode {
         Command::Flush(command) => command.run(output),
         Command::Compact(command) => command.run(output),
         Command::Stats(command) => command.run(output),
+        Command::Report(command) => command.run(output),
         Command::Explain(command) => command.run(output),
         Command::Verify(command) => command.run(output),
         Command::Repair(command) => command.run(output),

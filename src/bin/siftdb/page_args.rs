@@ -5,8 +5,9 @@
 //! so a reader never meets half of one, and a full disk leaves what was there.
 
 use crate::failure::{Failure, Outcome};
+use crate::text::counted;
 use clap::Args;
-use siftdb::experiment::Page;
+use siftdb::experiment::{Page, bytes};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ pub const PAGE_JSON: &str = "\
 #[derive(Args)]
 pub struct PageArgs {
     /// Write the figures as a page with pictures: one HTML file that loads nothing
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write the table of each figure as DIR/ID.csv, for spreadsheets; DIR is created
     #[arg(long, value_name = "DIR")]
@@ -33,11 +34,6 @@ pub struct PageArgs {
 }
 
 impl PageArgs {
-    /// Whether anything is to be written.
-    pub fn is_wanted(&self) -> bool {
-        self.html.is_some() || self.csv.is_some()
-    }
-
     /// Refuses files that cannot be written, before a long run.
     pub fn check(&self) -> Outcome {
         if let Some(file) = &self.html {
@@ -46,17 +42,23 @@ impl PageArgs {
         self.csv.as_deref().map_or(Ok(()), create_folder)
     }
 
-    /// Writes what was asked for.
-    pub fn write(&self, page: &Page) -> Outcome {
+    /// Writes what was asked for. Returns a line about each, for people.
+    pub fn write(&self, page: &Page) -> Outcome<Vec<String>> {
+        let mut written = Vec::new();
         if let Some(file) = &self.html {
-            replace(file, &page.html())?;
+            let html = page.html();
+            replace(file, &html)?;
+            written.push(format!("page: {} ({})", file.display(), bytes(html.len() as u64)));
         }
-        let Some(folder) = &self.csv else { return Ok(()) };
-        create_folder(folder)?;
-        for (id, table) in page.csv() {
-            replace(&folder.join(format!("{id}.csv")), &table)?;
+        if let Some(folder) = &self.csv {
+            create_folder(folder)?;
+            for (id, table) in page.csv() {
+                replace(&folder.join(format!("{id}.csv")), &table)?;
+            }
+            let tables = counted(page.figures.len() as u64, "table");
+            written.push(format!("{tables}: {}", folder.join("*.csv").display()));
         }
-        Ok(())
+        Ok(written)
     }
 }
 

@@ -157,7 +157,9 @@ fn draw_line(
         canvas.line(&points(column), Paint::Dashed(n), 2)?;
     }
     if let Some((low, high)) = of.interval {
-        for ((left, low), (_, high)) in points(low).into_iter().zip(points(high)) {
+        let strokes: Vec<_> = points(low).into_iter().zip(points(high)).collect();
+        let every = strokes.len().div_ceil(120).max(1);
+        for ((left, low), (_, high)) in strokes.into_iter().step_by(every) {
             canvas.line(&[(left, low), (left, high)], Paint::Series(n), 2)?;
         }
     }
@@ -200,78 +202,98 @@ fn names_beside(
     Ok(())
 }
 
+/// The columns of [`Picture::Bars`](crate::Picture).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bars<'a> {
+    pub(crate) labels: &'a [usize],
+    pub(crate) values: &'a [usize],
+    pub(crate) scale: Scale,
+}
+
+/// Pixels of a bar, with the gap after it.
+const BAR: i32 = 17;
+
+/// Where bars and their names are.
+struct BarPlot {
+    axis: Axis,
+    left: i32,
+    /// Whether names are over their bars, for they are long.
+    is_over: bool,
+    top: i32,
+}
+
 /// Bars in a picture of this width, and its height.
-pub(crate) fn bars(
-    figure: &Figure,
-    labels: &[usize],
-    values: &[usize],
-    scale: Scale,
-    width: i32,
-) -> Result<(String, i32), String> {
-    const BAR: i32 = 17;
-    let names: Vec<String> = figure
-        .rows
-        .iter()
-        .map(|row| {
-            let words = labels.iter().map(|column| figure.text(row, *column));
-            words.collect::<Vec<_>>().join(", ")
-        })
-        .collect();
-    let numbers: Vec<f64> = figure
-        .rows
-        .iter()
-        .flat_map(|row| values.iter().filter_map(move |value| figure.number(row, *value)))
-        .collect();
-    let unit = values.first().map_or(figure.unit(0), |value| figure.unit(*value));
+pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String, i32), String> {
+    let name = |row: &Vec<Cell>| {
+        let words = of.labels.iter().map(|column| figure.text(row, *column));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let names: Vec<String> = figure.rows.iter().map(name).collect();
+    let column = |value: &usize| {
+        let value = *value;
+        figure.rows.iter().filter_map(move |row| figure.number(row, value))
+    };
+    let numbers: Vec<f64> = of.values.iter().flat_map(column).collect();
+    let unit = of.values.first().map_or(figure.unit(0), |value| figure.unit(*value));
     let printed = numbers.iter().map(|number| width_of(&unit.print(*number))).max().unwrap_or(0);
     let widest = names.iter().map(|name| width_of(name)).max().unwrap_or(0);
-    // Long names are over their bars.
-    let over = widest > 2 * width / 5;
-    let left = if over { 2 } else { widest + 12 };
-    let axis = Axis::new(&numbers, unit, scale, if width > 500 { 8 } else { 4 });
+    let is_over = widest > 2 * width / 5;
+    let left = if is_over { 2 } else { widest + 12 };
+    let axis = Axis::new(&numbers, unit, of.scale, if width > 500 { 8 } else { 4 });
     let axis = axis.between(left, width - printed - 16).with_labels_apart();
-    let legend = if values.len() > 1 { values.len() as i32 } else { 0 };
-    let top = LINE * legend + 6;
-    let group = BAR * values.len() as i32 + if over { LINE } else { 0 } + 10;
-    let bottom = top + group * names.len() as i32;
-    let titled_value =
-        values.first().filter(|_| legend == 0).map_or("", |value| figure.label(*value));
-    let title = titled(titled_value, &axis);
+    // With one kind of bar the title of the axis says what it is.
+    let (kinds, title) = match of.values {
+        [one] => (0, titled(figure.label(*one), &axis)),
+        more => (more.len() as i32, titled("", &axis)),
+    };
+    let group = BAR * of.values.len() as i32 + if is_over { LINE } else { 0 } + 10;
+    let plot = BarPlot { axis, left, is_over, top: LINE * kinds + 6 };
+    let bottom = plot.top + group * names.len() as i32;
     let height = bottom + LINE + 6 + if title.is_empty() { 0 } else { LINE };
     let text = svg((width, height), |canvas| {
-        for (n, value) in values.iter().enumerate().filter(|_| legend > 0) {
+        for (n, value) in of.values.iter().enumerate().filter(|_| kinds > 0) {
             let middle = LINE * n as i32 + 9;
             canvas.rectangle([(2, middle - 6), (14, middle + 6)], Paint::Series(n), 1.0)?;
             let name = fitted(figure.label(*value), width - 24);
             canvas.text(&name, (20, middle), Side::Right, Paint::Ink)?;
         }
-        for tick in &axis.ticks {
-            let at = axis.at(*tick);
-            canvas.line(&[(at, top), (at, bottom)], Paint::Grid, 1)?;
-            let side = if over && at == left { Side::Right } else { Side::Middle };
-            canvas.text(&axis.label(*tick), (at, bottom + 12), side, Paint::Faint)?;
+        for tick in &plot.axis.ticks {
+            let at = plot.axis.at(*tick);
+            canvas.line(&[(at, plot.top), (at, bottom)], Paint::Grid, 1)?;
+            let side = if is_over && at == left { Side::Right } else { Side::Middle };
+            canvas.text(&plot.axis.label(*tick), (at, bottom + 12), side, Paint::Faint)?;
         }
         canvas.text(title.trim(), (left, height - 10), Side::Right, Paint::Ink)?;
         for (place, (row, name)) in figure.rows.iter().zip(&names).enumerate() {
-            let mut at = top + group * place as i32 + 5;
-            if over {
-                let name = fitted(name, width - 4);
-                canvas.text(&name, (2, at + LINE / 2), Side::Right, Paint::Ink)?;
-                at += LINE;
-            } else {
-                let middle = at + BAR * values.len() as i32 / 2;
-                canvas.text(name, (left - 8, middle), Side::Left, Paint::Ink)?;
-            }
-            for (n, value) in values.iter().enumerate() {
-                let end = figure.number(row, *value).map_or(left, |number| axis.at(number));
-                let (upper, lower) = (at + BAR * n as i32, at + BAR * (n as i32 + 1) - 2);
-                canvas.rectangle([(left, upper), (end, lower)], Paint::Series(n), 1.0)?;
-                let middle = (upper + lower) / 2;
-                let text = figure.text(row, *value);
-                canvas.text(&text, (end + 5, middle), Side::Right, Paint::Ink)?;
-            }
+            let top = plot.top + group * place as i32 + 5;
+            draw_group(canvas, figure, of.values, (name, row), &plot, (top, width))?;
         }
-        canvas.line(&[(left, top), (left, bottom)], Paint::Ink, 1)
+        canvas.line(&[(left, plot.top), (left, bottom)], Paint::Ink, 1)
     })?;
     Ok((text, height))
+}
+
+/// The bars of a row, with their name and numbers.
+fn draw_group(
+    canvas: &Canvas<'_>,
+    figure: &Figure,
+    values: &[usize],
+    (name, row): (&str, &[Cell]),
+    plot: &BarPlot,
+    (top, width): (i32, i32),
+) -> Drawn {
+    let (at, side, upper) = match plot.is_over {
+        true => ((2, top + LINE / 2), Side::Right, top + LINE),
+        false => ((plot.left - 8, top + BAR * values.len() as i32 / 2), Side::Left, top),
+    };
+    canvas.text(&fitted(name, width - 4), at, side, Paint::Ink)?;
+    for (n, value) in values.iter().enumerate() {
+        let number = figure.number(row, *value);
+        let end = number.map_or(plot.left, |number| plot.axis.at(number));
+        let (upper, lower) = (upper + BAR * n as i32, upper + BAR * (n as i32 + 1) - 2);
+        canvas.rectangle([(plot.left, upper), (end, lower)], Paint::Series(n), 1.0)?;
+        let text = figure.text(row, *value);
+        canvas.text(&text, (end + 5, (upper + lower) / 2), Side::Right, Paint::Ink)?;
+    }
+    Ok(())
 }

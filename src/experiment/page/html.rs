@@ -4,7 +4,7 @@
 //! So its text keeps its size on a phone. The table behind a picture is folded.
 
 use crate::experiment::figure::{Figure, Picture, Unit};
-use crate::experiment::page::chart::{self, Lines};
+use crate::experiment::page::chart::{self, Bars, Lines};
 use crate::experiment::page::drawing::{self, Boxes, Steps};
 use crate::experiment::page::page::Page;
 
@@ -15,8 +15,15 @@ const ROWS_MAX: usize = 400;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole document.
-pub(crate) fn document(page: &Page) -> String {
+impl Page {
+    /// One HTML file that loads nothing, without script.
+    #[must_use]
+    pub fn html(&self) -> String {
+        document(self)
+    }
+}
+
+fn document(page: &Page) -> String {
     let title = escaped(&page.title);
     let contents: String = page
         .figures
@@ -113,7 +120,7 @@ fn picture(figure: &Figure, width: i32) -> Result<(String, i32), String> {
             chart::lines(figure, Lines { series, x, y, interval, expected, scales }, width)
         }
         Picture::Bars { ref labels, ref values, scale } => {
-            chart::bars(figure, labels, values, scale, width)
+            chart::bars(figure, Bars { labels, values, scale }, width)
         }
         Picture::Boxes { group, label, size, shade } => {
             drawing::boxes(figure, Boxes { group, label, size, shade }, width)

@@ -3,12 +3,12 @@
 //! `page` is what a command fills in, with its forms as data. `html` writes the document, `chart`
 //! and `drawing` its pictures, on the surface of `canvas`.
 
-pub(crate) mod page;
 mod html;
 mod chart;
 mod drawing;
 mod axis;
 mod canvas;
+pub(crate) mod page;
 
 #[cfg(test)]
 mod tests;

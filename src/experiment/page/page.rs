@@ -3,7 +3,6 @@
 //! All forms hold the same numbers. The HTML prints them with three digits, the others in full.
 
 use crate::experiment::figure::{Cell, Figure};
-use crate::experiment::page::html;
 use serde_json::{Value, json};
 
 /// Figures of one run, with what a reader must know about it.
@@ -22,12 +21,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// One HTML file that loads nothing, without script.
-    #[must_use]
-    pub fn html(&self) -> String {
-        html::document(self)
-    }
-
     /// All figures with all numbers, and what the page says about them.
     #[must_use]
     pub fn json(&self) -> Value {

@@ -1,7 +1,10 @@
 //! Pages of all pictures: what they say, that they are sound documents, and their forms as data.
 
 use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::page::axis::Axis;
 use crate::experiment::page::page::Page;
+use proptest::prelude::*;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 fn heading(name: &'static str, label: &'static str, unit: Unit) -> Heading {
@@ -177,4 +180,140 @@ fn pages_are_whole_and_load_nothing() {
         #[expect(clippy::disallowed_methods, reason = "a file to look at")]
         std::fs::write(file, html).unwrap();
     }
+}
+
+/// The fields of a line of CSV, without those that hold line breaks.
+fn csv_fields(line: &str) -> Vec<String> {
+    let (mut fields, mut is_quoted) = (vec![String::new()], false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (letter, is_quoted) {
+            ('"', true) if letters.peek() == Some(&'"') => {
+                letters.next();
+                fields.last_mut().unwrap().push('"');
+            }
+            ('"', _) => is_quoted = !is_quoted,
+            (',', false) => fields.push(String::new()),
+            _ => fields.last_mut().unwrap().push(letter),
+        }
+    }
+    fields
+}
+
+#[test]
+fn json_and_csv_hold_every_cell() {
+    let mut page = page();
+    page.figures[3].rows[0][2] = text("quoted \"no\", and a comma");
+    let (json, csv) = (page.json(), page.csv());
+    assert_eq!(json["facts"][0]["text"], "1");
+    for ((figure, json), (id, csv)) in
+        page.figures.iter().zip(json["figures"].as_array().unwrap()).zip(&csv)
+    {
+        assert_eq!((json["id"].as_str(), *id), (Some(figure.id), figure.id));
+        assert_eq!(json["finding"].as_str(), Some(&figure.finding[..]));
+        let names: Vec<_> = figure.columns.iter().map(|column| column.name).collect();
+        let lines: Vec<_> = csv.lines().map(csv_fields).collect();
+        assert_eq!(lines[0], names);
+        let rows = json["rows"].as_array().unwrap();
+        assert_eq!((rows.len(), lines.len()), (figure.rows.len(), figure.rows.len() + 1));
+        for ((row, json), fields) in figure.rows.iter().zip(rows).zip(&lines[1..]) {
+            assert_eq!(fields.len(), row.len());
+            for ((cell, json), field) in row.iter().zip(json.as_array().unwrap()).zip(fields) {
+                match cell {
+                    Cell::Text(text) => assert_eq!((json.as_str(), field), (Some(&text[..]), text)),
+                    Cell::Number(number) => {
+                        assert_eq!(json.as_f64(), Some(*number));
+                        assert_eq!(field.parse(), Ok(*number));
+                    }
+                    Cell::Absent => assert_eq!((json, &field[..]), (&Value::Null, "")),
+                }
+            }
+        }
+    }
+}
+
+/// Numbers as experiments have them, and as none should.
+fn numbers() -> impl Strategy<Value = Cell> {
+    prop_oneof![
+        4 => (0.0..1e6).prop_map(Cell::Number),
+        2 => (0u32..50).prop_map(|count| Cell::Number(count.into())),
+        1 => any::<f64>().prop_map(Cell::Number),
+        1 => Just(Cell::Number(0.0)),
+        1 => Just(Cell::Absent),
+    ]
+}
+
+fn pictures() -> impl Strategy<Value = Picture> {
+    let scale = || prop_oneof![Just(Scale::Linear), Just(Scale::Log)];
+    let lines = (any::<bool>(), scale(), scale()).prop_map(|(more, x_scale, y_scale)| {
+        let (interval, expected) = (more.then_some((4, 5)), more.then_some(4));
+        Picture::Lines { series: 0, x: 2, y: 3, interval, expected, x_scale, y_scale }
+    });
+    let bars = (scale(), 0usize..4).prop_map(|(scale, count)| Picture::Bars {
+        labels: vec![0, 1],
+        values: (2..2 + count).collect(),
+        scale,
+    });
+    let shade = prop_oneof![Just(None), Just(Some(3))];
+    let boxes = shade.prop_map(|shade| Picture::Boxes { group: 0, label: 1, size: 2, shade });
+    let steps = Just(Picture::Steps { what: 1, answer: 0, place: 0, read: 2 });
+    prop_oneof![lines, bars, boxes, steps]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn any_table_makes_a_sound_page(
+        rows in prop::collection::vec(
+            ("\\PC{0,40}", "[a-c]{0,3}", prop::collection::vec(numbers(), 4)), 0..30),
+        picture in pictures(),
+        unit in prop_oneof![
+            Just(Unit::Number), Just(Unit::Count), Just(Unit::Share), Just(Unit::Bytes),
+            Just(Unit::Nanos)
+        ],
+    ) {
+        let row = |(label, group, numbers): (String, String, Vec<Cell>)| {
+            [vec![Cell::Text(group), Cell::Text(label)], numbers].concat()
+        };
+        let columns = [
+            ("group", "group", Unit::Text),
+            ("label", "label", Unit::Text),
+            ("a", "a", unit),
+            ("b", "b", unit),
+            ("c", "c", unit),
+            ("d", "d", unit),
+        ];
+        let rows = rows.into_iter().map(row).collect();
+        let figures = vec![figure("any", &columns, rows, picture)];
+        check(&Page { figures, ..page() });
+    }
+
+    #[test]
+    fn axes_hold_their_values_between_round_ticks(
+        values in prop::collection::vec(prop_oneof![0.0..1e12, 0.0..1.0, Just(0.0)], 0..20),
+        is_log in any::<bool>(),
+        ticks_max in 2usize..12,
+    ) {
+        let scale = if is_log { Scale::Log } else { Scale::Linear };
+        let axis = Axis::new(&values, Unit::Number, scale, ticks_max).between(100, 500);
+        prop_assert!(axis.ticks.len() <= ticks_max + 1, "{:?}", axis);
+        prop_assert!(!axis.ticks.is_empty() && axis.ticks.windows(2).all(|two| two[0] < two[1]));
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let pixels: Vec<i32> = sorted.iter().map(|value| axis.at(*value)).collect();
+        prop_assert!(pixels.iter().all(|pixel| (100..=500).contains(pixel)));
+        prop_assert!(pixels.is_sorted());
+        let apart = axis.clone().with_labels_apart();
+        prop_assert!(apart.ticks.len() <= axis.ticks.len());
+    }
+}
+
+#[test]
+fn long_tables_are_cut_in_the_document_alone() {
+    let mut page = page();
+    let row = page.figures[0].rows[0].clone();
+    page.figures[0].rows = vec![row; 5_000];
+    check(&page);
+    assert!(page.html().contains("4600 more rows are in the JSON"));
+    assert_eq!(page.csv()[0].1.lines().count(), 5_001);
 }
