@@ -632,7 +632,7 @@ mod tests {
             ops in proptest::collection::vec(op(), 0..120),
         ) {
             let cache = Cache::new(capacity, share);
-            let slots = Slots::new(60);
+            let slots = Slots::of(60);
             let mut held = VecDeque::new();
             let mut reservations = VecDeque::new();
             let mut constructions = VecDeque::new();
@@ -725,7 +725,7 @@ mod tests {
     #[test]
     fn slot_hits_count_as_recent_use() {
         let cache = Cache::new(4_000, 0.0);
-        let slots = Slots::new(1000);
+        let slots = Slots::of(1000);
         let home = key(0).shard();
         let same: Vec<u64> =
             (0..1000).filter(|&n| n % 3 > 0 && key(n).shard() == home).take(6).collect();
@@ -745,7 +745,7 @@ mod tests {
     #[test]
     fn a_full_cache_admits_ghost_hits() {
         let cache = Cache::new(100_000, 0.0);
-        let slots = Slots::new(10_000);
+        let slots = Slots::of(10_000);
         let ask = |n: usize| {
             let before = cache.rejected();
             load_listed(&cache, &slots, n as u64, KILO);
@@ -874,7 +874,7 @@ mod tests {
     #[test]
     fn accounting_holds_under_threads() {
         let cache: Arc<Cache<u64>> = Cache::new(64_000, 0.5);
-        let slots = Slots::new(200);
+        let slots = Slots::of(200);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let (cache, slots) = (&cache, &slots);

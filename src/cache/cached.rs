@@ -1,10 +1,11 @@
 //! A block as the cache hands it out, and the direct pointers from a table to its cached blocks.
 //!
 //! A [`Cached`] value is held by the cache, by readers, or by both. A table's index owns [`Slots`],
-//! one per block. The cache stores a pointer to each block that it holds in the block's slot. The
-//! next reader finds the block there without a lock, a hash or a reference count. An evicted block
-//! is removed from its slot. A slot also remembers when a block was last rejected: a second request
-//! soon afterwards is a ghost hit, and the block is admitted.
+//! one per block, beside the heads that it searches by. The cache stores a pointer to each block
+//! that it holds in the block's slot. The next reader finds the block there without a lock, a hash
+//! or a reference count. An evicted block is removed from its slot. A slot also remembers when a
+//! block was last rejected: a second request soon afterwards is a ghost hit, and the block is
+//! admitted.
 //!
 //! `cache/cache.rs` fills and empties slots; `table/index.rs` owns them. A value is inserted into a
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
@@ -17,7 +18,9 @@ use arc_swap::Guard;
 use std::ops::Deref;
 use std::sync::Weak;
 
-/// A value that the cache holds, held, or never kept.
+/// A value that the cache holds, held, or never kept. Aligned, and with what a reader touches in
+/// front, so that a reader of a small value touches one cache line of it.
+#[repr(C, align(64))]
 pub(crate) struct Cached<V> {
     value: V,
     /// A reader found it in its slot since the cache last asked.
@@ -30,11 +33,27 @@ pub(crate) struct Cached<V> {
     home: Mutex<Option<(Weak<Slots<V>>, usize)>>,
 }
 
-/// One slot per block of an index.
-pub(crate) struct Slots<V>(Box<[Slot<V>]>);
+/// One slot per block of an index, in order, each with the head that its owner searches by.
+pub(crate) struct Slots<V> {
+    groups: Box<[Group<V>]>,
+    /// What only readers of uncached blocks ask.
+    marks: Box<[Marks]>,
+}
+
+/// Slots of one group.
+pub(crate) const GROUP_SLOTS: usize = 4;
+
+/// One cache line: a search ends in it, and the pointer to the block that it names is at hand.
+#[repr(align(64))]
+struct Group<V>([Slot<V>; GROUP_SLOTS]);
 
 struct Slot<V> {
+    head: u64,
     value: ArcSwapOption<Cached<V>>,
+}
+
+#[derive(Default)]
+struct Marks {
     /// A number that the owner of the slots keeps for each block; it survives eviction.
     note: AtomicU32,
     /// The number of the request that was rejected last; 0 for none.
@@ -97,7 +116,7 @@ impl<V> Cached<V> {
         if let Some((slots, position)) = before {
             self.remove_from(&slots, position);
         }
-        cell.value.swap(Some(Arc::clone(self)))
+        cell.swap(Some(Arc::clone(self)))
     }
 
     /// Removes it from its slot and counts it as evicted. Called once, when no shard holds it.
@@ -117,10 +136,10 @@ impl<V> Cached<V> {
     /// Empties a slot if it holds this value. A second load of the block may have replaced it.
     fn remove_from(self: &Arc<Self>, slots: &Weak<Slots<V>>, position: usize) {
         let Some(slots) = slots.upgrade() else { return };
-        let Some(cell) = slots.0.get(position) else { return };
-        let held = cell.value.load();
+        let Some(cell) = slots.cell(position) else { return };
+        let held = cell.load();
         if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, self)) {
-            cell.value.compare_and_swap(&held, None);
+            cell.compare_and_swap(&held, None);
         }
     }
 }
@@ -151,14 +170,22 @@ impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
 }
 
 impl<V> Slots<V> {
-    /// `count` empty slots.
-    pub(crate) fn new(count: usize) -> Arc<Self> {
-        let empty = |_| Slot {
-            value: ArcSwapOption::empty(),
-            note: AtomicU32::new(0),
-            rejected_at: AtomicU32::new(0),
-        };
-        Arc::new(Slots((0..count).map(empty).collect()))
+    /// An empty slot for each head.
+    pub(crate) fn new(heads: impl ExactSizeIterator<Item = u64>) -> Arc<Self> {
+        let (count, mut heads) = (heads.len(), heads);
+        // The last group may have slots beyond the last block. Their head is above all others.
+        let mut slot =
+            || Slot { head: heads.next().unwrap_or(u64::MAX), value: ArcSwapOption::empty() };
+        let groups =
+            (0..count.div_ceil(GROUP_SLOTS)).map(|_| Group([(); GROUP_SLOTS].map(|()| slot())));
+        let groups = groups.collect();
+        Arc::new(Slots { groups, marks: (0..count).map(|_| Marks::default()).collect() })
+    }
+
+    /// `count` empty slots whose heads nobody searches by.
+    #[cfg(any(test, feature = "interleavings"))]
+    pub(crate) fn of(count: usize) -> Arc<Self> {
+        Self::new(std::iter::repeat_n(0, count))
     }
 
     /// The slot at `position`. One beyond the last is always empty.
@@ -167,16 +194,48 @@ impl<V> Slots<V> {
         SlotRef { slots: self, position }
     }
 
+    /// The head of the slot at `position`; the largest beyond the last.
+    #[inline]
+    pub(crate) fn head(&self, position: usize) -> u64 {
+        self.get(position).map_or(u64::MAX, |slot| slot.head)
+    }
+
+    /// The largest head of each group, to find the group by.
+    pub(crate) fn group_heads(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.groups.iter().map(|Group(slots)| slots[GROUP_SLOTS - 1].head)
+    }
+
+    /// The first position of group `group` or behind it whose head is at or above `head`, where
+    /// group `group` has the first such position of all.
+    #[inline]
+    pub(crate) fn first_at_or_above(&self, group: usize, head: u64) -> usize {
+        let slots = self.groups.get(group).map(|Group(slots)| slots);
+        let below = slots.map_or(0, |slots| slots.iter().filter(|slot| slot.head < head).count());
+        (GROUP_SLOTS * group + below).min(self.marks.len())
+    }
+
+    #[inline]
+    fn get(&self, position: usize) -> Option<&Slot<V>> {
+        self.groups.get(position / GROUP_SLOTS)?.0.get(position % GROUP_SLOTS)
+    }
+
+    #[inline]
+    fn cell(&self, position: usize) -> Option<&ArcSwapOption<Cached<V>>> {
+        // The slots that fill the last group up hold nothing.
+        (position < self.marks.len()).then(|| self.get(position).map(|slot| &slot.value))?
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.0)
+        size_of_val(&*self.groups) + size_of_val(&*self.marks)
     }
 }
 
 /// Drops the slots that hold a value. The others are forgotten.
 impl<V> Drop for Slots<V> {
     fn drop(&mut self) {
-        for slot in std::mem::take(&mut self.0) {
+        let groups = std::mem::take(&mut self.groups);
+        for slot in groups.into_iter().flat_map(|Group(slots)| slots) {
             // Dropping an `ArcSwapOption` scans the hazard slots of every thread: about 30 ns, even
             // when it is empty, and an index has thousands. Forgetting an empty one leaks nothing,
             // because it owns no value and its own memory belongs to the slice. No reader is in it,
@@ -191,7 +250,7 @@ impl<V> Drop for Slots<V> {
 
 impl<V> std::fmt::Debug for Slots<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Slots({})", self.0.len())
+        write!(f, "Slots({})", self.marks.len())
     }
 }
 
@@ -205,14 +264,19 @@ impl<V> Copy for SlotRef<'_, V> {}
 
 impl<V> SlotRef<'_, V> {
     #[inline]
-    fn cell(&self) -> Option<&Slot<V>> {
-        self.slots.0.get(self.position)
+    fn cell(&self) -> Option<&ArcSwapOption<Cached<V>>> {
+        self.slots.cell(self.position)
+    }
+
+    #[inline]
+    fn marks(&self) -> Option<&Marks> {
+        self.slots.marks.get(self.position)
     }
 
     /// The value in the slot, which counts as used.
     #[inline]
     pub(crate) fn get(self) -> Option<Slotted<V>> {
-        let held = self.cell()?.value.load();
+        let held = self.cell()?.load();
         let value = held.as_ref()?;
         // Stored at most once between two evictions, so readers share the cache line.
         if !value.used.load(Ordering::Relaxed) {
@@ -224,13 +288,13 @@ impl<V> SlotRef<'_, V> {
     /// The number that the owner stored last; 0 if none.
     #[inline]
     pub(crate) fn note(self) -> u32 {
-        self.cell().map_or(0, |cell| cell.note.load(Ordering::Relaxed))
+        self.marks().map_or(0, |marks| marks.note.load(Ordering::Relaxed))
     }
 
     /// Stores a number of the owner's.
     pub(crate) fn set_note(self, note: u32) {
-        if let Some(cell) = self.cell() {
-            cell.note.store(note, Ordering::Relaxed);
+        if let Some(marks) = self.marks() {
+            marks.note.store(note, Ordering::Relaxed);
         }
     }
 
@@ -238,22 +302,20 @@ impl<V> SlotRef<'_, V> {
     /// block is then admitted, so the rejection is forgotten. If false, `now` is recorded as a
     /// rejection.
     pub(crate) fn is_ghost_hit(self, now: u32, within: u32) -> bool {
-        let Some(cell) = self.cell() else { return false };
-        let last = cell.rejected_at.load(Ordering::Relaxed);
+        let Some(marks) = self.marks() else { return false };
+        let last = marks.rejected_at.load(Ordering::Relaxed);
         // Numbers wrap after 2^32 requests. A block may then be admitted one request early.
         let hit = last != 0 && now.wrapping_sub(last) <= within;
-        cell.rejected_at.store(if hit { 0 } else { now.max(1) }, Ordering::Relaxed);
+        marks.rejected_at.store(if hit { 0 } else { now.max(1) }, Ordering::Relaxed);
         hit
     }
 
     /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
     #[inline]
     pub(crate) fn prefetch(self) {
-        let held = self.cell().map(|cell| cell.value.load());
+        let held = self.cell().map(|cell| cell.load());
         if let Some(value) = held.as_deref().and_then(Option::as_deref) {
             prefetch_line(value);
-            prefetch_line(&value.value);
-            prefetch_line(&value.used);
         }
     }
 }
@@ -279,7 +341,7 @@ mod tests {
     #[test]
     fn removal_clears_only_its_own_slot() {
         let in_use = Arc::new(AtomicU64::new(0));
-        let slots = Slots::new(2);
+        let slots = Slots::of(2);
         let held = |position| slots.slot(position).get().map(|held| ***held.cached());
         let first = Cached::kept(1, 10, &in_use);
         assert!(first.insert_into(slots.slot(0)).is_none());
@@ -302,7 +364,7 @@ mod tests {
     /// point to must leave both when it is evicted.
     #[test]
     fn a_value_occupies_one_slot_only() {
-        let [held, again] = [Slots::new(1), Slots::new(1)];
+        let [held, again] = [Slots::of(1), Slots::of(1)];
         let value = Cached::uncached(1);
         assert!(value.insert_into(held.slot(0)).is_none());
         assert!(value.insert_into(again.slot(0)).is_none());
@@ -316,7 +378,7 @@ mod tests {
     #[test]
     fn dropped_slots_release_their_values() {
         let values: Vec<_> = (0..4).map(Cached::uncached).collect();
-        let slots = Slots::new(40);
+        let slots = Slots::of(40);
         for (value, positions) in values.iter().zip([&[0][..], &[13, 14], &[20], &[20, 39]]) {
             for &position in positions {
                 drop(value.insert_into(slots.slot(position)));
@@ -335,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_second_request_soon_after_is_a_ghost_hit() {
-        let slots: Arc<Slots<u64>> = Slots::new(2);
+        let slots: Arc<Slots<u64>> = Slots::of(2);
         let slot = slots.slot(1);
         assert!(!slot.is_ghost_hit(0, 10));
         assert!(slot.is_ghost_hit(10, 10) && !slot.is_ghost_hit(11, 10), "admitted, so forgotten");
@@ -357,7 +419,7 @@ mod tests {
         const PLACES: usize = 24;
         for round in 0..if cfg!(miri) { 2 } else { 100 } {
             let values: Vec<_> = (0..3 * PLACES).map(Cached::uncached).collect();
-            let slots = Slots::new(PLACES);
+            let slots = Slots::of(PLACES);
             std::thread::scope(|scope| {
                 for writer in 0..2 {
                     // A value enters and leaves under the lock of its shard, so one thread writes a
@@ -396,13 +458,13 @@ mod tests {
     #[test]
     fn slots_and_values_outlive_each_other() {
         let value = Cached::uncached(1);
-        let slots = Slots::new(1);
+        let slots = Slots::of(1);
         assert!(value.insert_into(slots.slot(0)).is_none());
         assert!(value.insert_into(slots.slot(1)).is_none(), "there is no such slot");
         drop(slots);
         assert_eq!(Arc::strong_count(&value), 1);
         value.evict();
-        let slots = Slots::new(1);
+        let slots = Slots::of(1);
         let value = Cached::uncached(2);
         assert!(value.insert_into(slots.slot(0)).is_none());
         let weak = Arc::downgrade(&value);

@@ -581,7 +581,7 @@ mod tests {
                 let filter = build(&encoding, keys.iter().map(Vec::as_slice));
                 for name in [encoding.full_name(), encoding.block_based_name()] {
                     let reader = FilterReader::for_name(&name, &custom()).expect("a known name");
-                    let prepared = PreparedFilter::new(reader.clone(), filter.clone().into());
+                    let prepared = PreparedFilter::new(reader.clone(), &filter);
                     for key in &keys {
                         let hash = KeyHash::new(key);
                         prop_assert!(reader.may_contain(&filter, &hash));

@@ -14,6 +14,7 @@
 use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
 use crate::filter::bloom::legacy::{self, LegacyTrailer};
 use crate::filter::bloom::leveldb;
+use crate::filter::bytes::FilterBytes;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::{FilterPolicy, check_name, guarded};
 use crate::filter::ribbon::ribbon::{self, RibbonTrailer};
@@ -322,13 +323,19 @@ impl FilterView<'_> {
 pub struct PreparedFilter {
     reader: FilterReader,
     trailer: Trailer,
-    bytes: Arc<[u8]>,
+    bytes: FilterBytes,
 }
 
 impl PreparedFilter {
     /// Parses the trailer of `bytes`, which are one filter under the reader's name.
     #[must_use]
-    pub fn new(reader: FilterReader, bytes: Arc<[u8]>) -> Self {
+    #[cfg(any(test, feature = "cli", feature = "testing"))]
+    pub fn new(reader: FilterReader, bytes: impl AsRef<[u8]>) -> Self {
+        Self::of(reader, FilterBytes::from(bytes.as_ref()))
+    }
+
+    /// The same for bytes in their place.
+    pub(crate) fn of(reader: FilterReader, bytes: FilterBytes) -> Self {
         PreparedFilter { trailer: reader.parse(&bytes), reader, bytes }
     }
 
@@ -395,7 +402,7 @@ mod tests {
             for name in [leveldb::NAME, fast_local::NAME] {
                 let reader = FilterReader::for_name(name, &[]).expect("built in");
                 let hash = KeyHash::new(&key);
-                let prepared = PreparedFilter::new(reader.clone(), filter.clone().into());
+                let prepared = PreparedFilter::new(reader.clone(), &filter);
                 let expected = reader.may_contain(&filter, &hash);
                 prop_assert_eq!(prepared.may_contain(&hash), expected);
                 let mut bits = LineBits::of(hash.xxph3());

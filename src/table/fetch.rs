@@ -21,6 +21,7 @@ use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{CacheKey, Fetched, Priority, Request};
 use crate::cache::cached::{Cached, SlotRef};
 use crate::env::handle::FileHandle;
+use crate::filter::bytes::FilterBytes;
 use crate::filter::hash::KeyHash;
 use crate::table::block::block::{Block, BlockKeys, Found};
 use crate::table::block::buffer::BlockBuffer;
@@ -28,7 +29,7 @@ use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
     FOOTER_BYTES, HEADER_BYTES, Header, read_prefix,
 };
-use crate::table::index::{BlockCache, CachedBlock, Index};
+use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use std::cell::Cell;
 use std::path::Path;
 
@@ -141,25 +142,38 @@ impl TableFile {
         Error::corruption(self.path(), offset, what)
     }
 
-    /// The block at `handle`: from its slot, else from the cache, else from the file. `slot` is
-    /// that of the index that names the block, if one does. With `fill` off, or where a full cache
-    /// rejects the block, a block that is read is not kept. A cached block is used in any case.
+    /// The block that `index` names: from its slot, else from the cache, else from the file. With
+    /// `fill` off, or where a full cache rejects the block, a block that is read is not kept. A
+    /// cached block is used in any case.
     #[inline]
-    pub(crate) fn fetch(
+    pub(crate) fn fetch_named(
         &self,
-        handle: BlockHandle,
-        slot: Option<SlotRef<'_, CachedBlock>>,
+        index: &Index,
+        entry: IndexEntry,
         kind: BlockKind,
         fill: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef> {
-        match slot.and_then(SlotRef::get) {
+        let slot = index.slot(entry);
+        match slot.get() {
             Some(slotted) => {
                 io.count(kind, false, 0);
                 Ok(BlockRef::Slotted(slotted))
             }
-            None => self.fetch_through_cache(handle, slot, kind, fill, io),
+            None => self.fetch_through_cache(index.handle_of(entry), Some(slot), kind, fill, io),
         }
+    }
+
+    /// The block at `handle`, which no index names: from the cache, else from the file; see
+    /// [`TableFile::fetch_named`].
+    pub(crate) fn fetch(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        fill: bool,
+        io: &mut TableIo,
+    ) -> Result<BlockRef> {
+        self.fetch_through_cache(handle, None, kind, fill, io)
     }
 
     /// Not inlined: readers that find a block in its slot should not carry this code.
@@ -242,14 +256,13 @@ impl TableFile {
 
     /// The contents of a filter, without the cache. A filter is large, so it is read into its final
     /// memory and not copied. Its trailer takes a second read.
-    pub(crate) fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Arc<[u8]>> {
+    pub(crate) fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<FilterBytes> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
         self.read_bytes(offset + size, &mut trailer)?;
-        let mut filter: Arc<[u8]> = std::iter::repeat_n(0, size as usize).collect();
-        // This is the only reference, so `make_mut` copies nothing.
-        self.read_bytes(offset, Arc::make_mut(&mut filter))?;
+        let mut filter = FilterBytes::zeroed(size as usize);
+        self.read_bytes(offset, filter.get_mut())?;
         match self.identity(handle, BlockKind::Filter).check_parts(&filter, trailer) {
             Ok(Compression::None) => {}
             Ok(Compression::Snappy) => return Err(self.compressed_filter(offset)),
@@ -346,7 +359,7 @@ impl TableFile {
             }
             // Properties and metaindex do not go through the cache.
             BlockKind::Filter | BlockKind::Properties | BlockKind::Metaindex => {
-                CachedBlock::Filter(Arc::from(read))
+                CachedBlock::Filter(FilterBytes::from(read))
             }
         };
         let bytes = block.memory_bytes();
@@ -426,7 +439,7 @@ impl BlockRef {
 
     /// The filter, if it is one.
     #[inline]
-    pub(crate) fn filter(&self) -> Option<&Arc<[u8]>> {
+    pub(crate) fn filter(&self) -> Option<&FilterBytes> {
         match &***self.cached()? {
             CachedBlock::Filter(bytes) => Some(bytes),
             _ => None,
@@ -536,7 +549,7 @@ mod tests {
         for &handle in &handles {
             let mut io = TableIo::default();
             for fill in [false, true, true, false] {
-                let fetched = file.fetch(handle, None, BlockKind::Data, fill, &mut io).unwrap();
+                let fetched = file.fetch(handle, BlockKind::Data, fill, &mut io).unwrap();
                 assert_eq!(fetched.into_shared().data().unwrap().contents(), &block[..]);
             }
             assert_eq!((io.data_read, io.data_cached), (2, 2));
@@ -550,13 +563,13 @@ mod tests {
         let sound = data_block();
         // The first entry claims to share a byte.
         let unsound = [&[1], &sound[1..]].concat();
-        let slots = Slots::new(1);
+        let slots = Slots::of(1);
         for (contents, is_sound) in
             [(&unsound, false), (&sound, true), (&unsound, false), (&sound, true)]
         {
             let (file, handles) = file_of(BlockKind::Data, &[(contents, Compression::None)]);
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
-            let fetched = file.fetch(handles[0], slot, BlockKind::Data, false, io);
+            let fetched = file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io);
             match fetched {
                 Ok(block) => {
                     let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"));
@@ -591,8 +604,7 @@ mod tests {
             [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];
         for stream in streams {
             let (file, handles) = file_of(BlockKind::Data, &[(stream, Compression::Snappy)]);
-            let fetched =
-                file.fetch(handles[0], None, BlockKind::Data, true, &mut TableIo::default());
+            let fetched = file.fetch(handles[0], BlockKind::Data, true, &mut TableIo::default());
             assert!(fetched.err().unwrap().to_string().contains("Snappy"));
         }
         let (file, _) = file_of(BlockKind::Data, &[(&data_block(), Compression::None)]);
@@ -600,7 +612,6 @@ mod tests {
         for (offset, size) in [(0, end - 4), (end, 0), (u64::MAX, 1), (0, u64::MAX), (3, 1 << 30)] {
             let fetched = file.fetch(
                 BlockHandle { offset, size },
-                None,
                 BlockKind::Data,
                 true,
                 &mut TableIo::default(),

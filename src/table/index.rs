@@ -6,11 +6,13 @@
 //! which. The data index and the top-level index of filter partitions have this form.
 //! [`IndexBuilder`] writes it.
 //!
-//! In memory, one flat array has the first 8 bytes of each key after the prefix that all share; the
-//! keys themselves are compared only where those tie. Handles are checked at load: each is in the
-//! file's data area, after the one before, so an iteration over them ends. The index also has one
-//! cache slot per block. A cached block is found there by its position, without the lock and the
-//! search that the cache takes.
+//! In memory, the head of a key is its first 8 bytes after the prefix that all share; the keys
+//! themselves are compared only where heads tie. Beside each head is the cache slot of its block,
+//! four to a cache line ([`Slots`]). So a search touches a small array of every fourth head, which
+//! stays in the processor's caches, and one line more, which has the pointer to the block too. A
+//! cached block is found there without the lock and the search that the cache takes, and without
+//! its handle. Handles are checked at load: each is in the file's data area, after the one before,
+//! so an iteration over them ends.
 
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
@@ -19,7 +21,8 @@ use crate::base::key::{
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
-use crate::cache::cached::{SlotRef, Slots};
+use crate::cache::cached::{GROUP_SLOTS, SlotRef, Slots};
+use crate::filter::bytes::FilterBytes;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::format::BlockHandle;
@@ -37,7 +40,7 @@ pub(crate) enum CachedBlock {
     /// data blocks are many.
     Index(Box<Index>),
     /// A filter or a partition of one, as written.
-    Filter(Arc<[u8]>),
+    Filter(FilterBytes),
 }
 
 impl CachedBlock {
@@ -67,13 +70,17 @@ impl AsRef<[u8]> for CachedBlock {
     }
 }
 
-/// A block as an index names it.
+/// A block as an index names it: its position in the index. Where it is in the file is another
+/// question ([`Index::handle_of`]), which a lookup in a cached block does not ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
+pub(crate) struct IndexEntry(usize);
+
+impl IndexEntry {
     /// Its position in the index.
-    pub position: usize,
-    /// Where it is in the file.
-    pub handle: BlockHandle,
+    #[inline]
+    pub(crate) fn position(self) -> usize {
+        self.0
+    }
 }
 
 /// A decoded index.
@@ -83,9 +90,9 @@ pub(crate) struct Index {
     keys_are_user_keys: bool,
     /// Bytes that all user keys begin with.
     common: usize,
-    /// The next 8 bytes of each user key, big-endian and zero-padded: they order the keys where
-    /// they differ.
-    heads: Vec<u64>,
+    /// The largest head of each group of slots. The head of a user key are the 8 bytes after
+    /// `common`, big-endian and zero-padded: heads order the keys where they differ.
+    group_heads: Box<[u64]>,
     /// Start and length of each key in `contents`.
     keys: Vec<(u32, u32)>,
     offsets: Vec<u64>,
@@ -108,11 +115,11 @@ impl Index {
             contents: Vec::new(),
             keys_are_user_keys,
             common: 0,
-            heads: Vec::new(),
+            group_heads: Box::default(),
             keys: Vec::with_capacity(restarts),
             offsets: Vec::with_capacity(restarts),
             sizes: Vec::with_capacity(restarts),
-            slots: Slots::new(0),
+            slots: Slots::new(std::iter::empty()),
         };
         let mut decoder = Decoder::new(contents.get(..entries_end).unwrap_or_default());
         let mut last: Option<&[u8]> = None;
@@ -149,17 +156,12 @@ impl Index {
             index.sizes.push(handle.size as u32);
         }
         index.contents = contents;
-        index.slots = Slots::new(index.len());
-        index.fill_heads();
+        let last = index.len().saturating_sub(1);
+        index.common = common_prefix(index.user_key(0), index.user_key(last));
+        let head = |i| key_head(index.user_key(i).get(index.common..).unwrap_or_default());
+        index.slots = Slots::new((0..index.len()).map(head));
+        index.group_heads = index.slots.group_heads().collect();
         Ok(index)
-    }
-
-    fn fill_heads(&mut self) {
-        let last = self.len().saturating_sub(1);
-        self.common = common_prefix(self.user_key(0), self.user_key(last));
-        self.heads = (0..self.len())
-            .map(|i| key_head(self.user_key(i).get(self.common..).unwrap_or_default()))
-            .collect();
     }
 
     /// Number of blocks.
@@ -168,11 +170,17 @@ impl Index {
         self.keys.len()
     }
 
-    /// The handle of block `i`.
-    #[inline]
+    /// Where block `i` is in the file; `None` beyond the last.
     pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
         let (&offset, &size) = (self.offsets.get(i)?, self.sizes.get(i)?);
         Some(BlockHandle { offset, size: u64::from(size) })
+    }
+
+    /// Where a block is in the file.
+    pub(crate) fn handle_of(&self, entry: IndexEntry) -> BlockHandle {
+        // Only `entry` makes one, of a block that this index names. The handle of another index's
+        // block lies in no file.
+        self.handle(entry.0).unwrap_or(BlockHandle { offset: u64::MAX, size: 0 })
     }
 
     /// The handles of all blocks.
@@ -183,13 +191,13 @@ impl Index {
     /// The block at `position`; `None` beyond the last.
     #[inline]
     pub(crate) fn entry(&self, position: usize) -> Option<IndexEntry> {
-        self.handle(position).map(|handle| IndexEntry { position, handle })
+        (position < self.len()).then_some(IndexEntry(position))
     }
 
     /// The slot of a block.
     #[inline]
     pub(crate) fn slot(&self, entry: IndexEntry) -> SlotRef<'_, CachedBlock> {
-        self.slots.slot(entry.position)
+        self.slots.slot(entry.0)
     }
 
     /// The separator of block `i` as stored, a user key or an internal key; empty beyond the end.
@@ -222,7 +230,7 @@ impl Index {
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.contents.capacity()
-            + 8 * self.heads.capacity()
+            + 8 * self.group_heads.len()
             + 8 * self.keys.capacity()
             + 8 * self.offsets.capacity()
             + 4 * self.sizes.capacity()
@@ -242,13 +250,29 @@ impl Index {
             _ if user_key < shared => return 0,
             _ => return self.len(),
         };
-        let low = self.heads.partition_point(|&head| head < wanted);
-        if self.heads.get(low) != Some(&wanted) {
+        let group = self.group_heads.partition_point(|&head| head < wanted);
+        let low = self.slots.first_at_or_above(group, wanted);
+        if low == self.len() || self.slots.head(low) != wanted {
             return low;
         }
-        let ties = self.heads.get(low..).unwrap_or_default();
-        let mut high = low + ties.partition_point(|&head| head == wanted);
-        let mut low = low;
+        self.lower_bound_of_ties(low, wanted, user_key, trailer)
+    }
+
+    /// The same where the head of block `low` is that of the wanted key, and no head before it.
+    #[inline(never)]
+    fn lower_bound_of_ties(
+        &self,
+        mut low: usize,
+        wanted: u64,
+        user_key: &[u8],
+        trailer: u64,
+    ) -> usize {
+        // Up to where whole groups end with the wanted head, then within the group after them.
+        let group = self.group_heads.partition_point(|&head| head <= wanted);
+        let mut high = (GROUP_SLOTS * group).clamp(low, self.len());
+        while high < self.len() && self.slots.head(high) == wanted {
+            high += 1;
+        }
         while low < high {
             let middle = low + (high - low) / 2;
             if self.is_below(middle, user_key, trailer) {
@@ -495,7 +519,7 @@ mod tests {
         ]);
         for (sequence, block) in [(9, 0), (8, 0), (7, 1), (6, 1), (5, 1), (4, 2), (1, 2)] {
             let found = index.find(&LookupKey::new(b"k", sequence));
-            assert_eq!(found.map(|entry| entry.position), Some(block), "at {sequence}");
+            assert_eq!(found.map(IndexEntry::position), Some(block), "at {sequence}");
         }
         assert_eq!(index.find(&LookupKey::new(b"n", 1)), None);
     }

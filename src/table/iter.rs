@@ -137,7 +137,7 @@ impl TableIter {
             return Ok(());
         };
         let cached = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.into_shared();
-        let block = cached.data().ok_or_else(|| table.not_data(entry.handle))?;
+        let block = cached.data().ok_or_else(|| table.not_data(index.handle_of(entry)))?;
         Prefetcher::prefetch_front(block);
         self.cursor.seek(block, bound);
         self.prefetcher = Prefetcher::starting_at(block, self.cursor.next_at());
@@ -313,7 +313,7 @@ mod tests {
         };
         let block = || block(&(0..40).map(entry).collect(), 16, true);
         let (first, second) = (block(), Cached::uncached(CachedBlock::Data(block())));
-        let slots = Slots::new(2);
+        let slots = Slots::of(2);
         for (there, begin) in [(false, 0), (true, 0), (true, 2000), (true, 4000)] {
             if there {
                 drop(second.insert_into(slots.slot(1)));

@@ -153,7 +153,7 @@ impl Table {
         let Some(entry) = index.find(key) else { return Ok((Lookup::Absent, verdict)) };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
-            let data_offset = entry.handle.data_offset();
+            let data_offset = index.handle_of(entry).data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
                 return Ok((Lookup::Absent, verdict));
@@ -163,7 +163,7 @@ impl Table {
         let block = self.fetch_data(index, entry, options.fill_cache, io)?;
         match block.search(key, hash) {
             Some(lookup) => Ok((lookup, verdict)),
-            None => Err(self.not_data(entry.handle)),
+            None => Err(self.not_data(index.handle_of(entry))),
         }
     }
 
@@ -200,7 +200,7 @@ impl Table {
             key.block = index.find(&key.lookup);
         }
         if options.use_filters && keys.iter().any(|key| is_undecided(key)) {
-            self.filter().ask_blocks(self.file(), keys, io);
+            self.filter().ask_blocks(self.file(), index, keys, io);
         }
         self.search_blocks(index, keys, options.fill_cache, io)
     }
@@ -223,7 +223,7 @@ impl Table {
                 None => self.fetch_data(index, entry, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash);
-            key.answer = found.ok_or_else(|| self.not_data(entry.handle))?;
+            key.answer = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;
             held = Some((entry, block));
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Table {
         io.index_seeks += 1;
         match index.find(key) {
             Some(entry) => {
-                let data_offset = entry.handle.data_offset();
+                let data_offset = index.handle_of(entry).data_offset();
                 Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
             }
             // Above every block: the index alone excludes the key.
@@ -367,8 +367,7 @@ impl Table {
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef> {
-        let slot = Some(index.slot(entry));
-        self.file.fetch(entry.handle, slot, BlockKind::Data, fill_cache, io)
+        self.file.fetch_named(index, entry, BlockKind::Data, fill_cache, io)
     }
 
     /// The error for an index that names a block without entries of a table, or of an unknown kind.
@@ -410,7 +409,7 @@ impl DataIndex {
         io: &mut TableIo,
     ) -> Result<&'t Index> {
         if self.memory.is_none() {
-            let block = held.insert(file.fetch(self.handle, None, BlockKind::Index, true, io)?);
+            let block = held.insert(file.fetch(self.handle, BlockKind::Index, true, io)?);
             // The cache has it as another kind: a damaged metaindex named it as a filter.
             let other = || file.corruption(self.handle.offset, "the data index is another block");
             return block.index().ok_or_else(other);

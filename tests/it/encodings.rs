@@ -21,7 +21,7 @@ fn filter_of(encoding: &Encoding, keys: impl Iterator<Item = Vec<u8>>) -> Vec<u8
 
 fn prepared(encoding: &Encoding, filter: Vec<u8>) -> PreparedFilter {
     let reader = FilterReader::for_name(&encoding.full_name(), &[]).unwrap();
-    PreparedFilter::new(reader, filter.into())
+    PreparedFilter::new(reader, filter)
 }
 
 /// Of these keys, how many the filter lets through.

@@ -335,7 +335,7 @@ fn print_block(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let mut io = TableIo::default();
-    let fetched = table.file().fetch(handle, None, BlockKind::Data, false, &mut io)?.into_shared();
+    let fetched = table.file().fetch(handle, BlockKind::Data, false, &mut io)?.into_shared();
     let Some(block) = fetched.data() else {
         return Err(table.file().corruption(handle.offset, "the data index names no data block"));
     };

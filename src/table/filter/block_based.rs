@@ -16,13 +16,14 @@
 
 use crate::base::coding::{get_u32, put_u32};
 use crate::base::error::{Error, Result};
-use crate::base::sync::Arc;
 use crate::filter::builder::FilterBuilder;
+use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::layout::{BlockSink, FilterBlockSummary, FilterSource, write_one_block};
+use crate::table::index::Index;
 
 /// Bytes after the offsets: where they begin, and the logarithm of the window.
 const TAIL_BYTES: usize = 5;
@@ -95,7 +96,7 @@ impl BlockBasedBuilder {
 pub(crate) struct BlockBasedReader {
     /// The block.
     pub source: FilterSource,
-    pinned: Option<Arc<[u8]>>,
+    pinned: Option<FilterBytes>,
 }
 
 impl BlockBasedReader {
@@ -156,13 +157,14 @@ impl BlockBasedReader {
     pub(crate) fn ask_blocks(
         &self,
         file: &TableFile,
+        index: &Index,
         keys: &mut [&mut BatchKey<'_>],
         io: &mut TableIo,
     ) {
         self.with_contents(file, io, |contents, io| {
             for key in keys {
                 if let (FilterVerdict::NotConsulted, Some(block)) = (key.verdict, key.block) {
-                    let offset = block.handle.data_offset();
+                    let offset = index.handle_of(block).data_offset();
                     key.verdict = self.verdict(contents, offset, &key.hash, io);
                 }
             }

@@ -27,7 +27,7 @@ use crate::table::filter::layout::{
 };
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
 use crate::table::format::BlockHandle;
-use crate::table::index::CachedBlock;
+use crate::table::index::{CachedBlock, Index};
 
 /// Collects the keys of one table and writes its filter.
 #[derive(Debug)]
@@ -281,15 +281,16 @@ impl OpenFilter {
     }
 
     /// Asks [`block_may_contain`](Self::block_may_contain) for the keys of a batch that have no
-    /// verdict yet, each with the data block that the index named for it.
+    /// verdict yet, each with the data block that `index` named for it.
     pub(crate) fn ask_blocks(
         &self,
         file: &TableFile,
+        index: &Index,
         keys: &mut [&mut BatchKey<'_>],
         io: &mut TableIo,
     ) {
         if let Layout::BlockBased(reader) = &self.layout {
-            reader.ask_blocks(file, keys, io);
+            reader.ask_blocks(file, index, keys, io);
         }
     }
 

@@ -65,7 +65,7 @@ impl FullReader {
     /// Loads the filter to stay; if that fails it is fetched at each use.
     pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
-        self.pinned = bytes.map(|bytes| PreparedFilter::new(self.source.reader.clone(), bytes));
+        self.pinned = bytes.map(|bytes| PreparedFilter::of(self.source.reader.clone(), bytes));
     }
 
     /// Reads the filter past the cache.

@@ -6,6 +6,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::filter::builder::FilterBuilder;
+use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::{Encoding, FilterReader};
 use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::table::fetch::{TableFile, TableIo};
@@ -292,14 +293,14 @@ impl FilterSource {
         io: &mut TableIo,
         ask: impl FnOnce(&[u8], &mut TableIo) -> R,
     ) -> Option<R> {
-        let fetch = |io: &mut _| file.fetch(self.handle, None, BlockKind::Filter, true, io);
+        let fetch = |io: &mut _| file.fetch(self.handle, BlockKind::Filter, true, io);
         let block = self.guard(io, fetch)?;
         // A block of another kind has no bytes of a filter; every reader takes that for damage.
         Some(ask(block.filter().map_or(&[][..], |bytes| bytes), io))
     }
 
     /// The filter block, past the cache, for a reader that pins it.
-    pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<Arc<[u8]>> {
+    pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<FilterBytes> {
         self.guard(io, |io| file.read_filter(self.handle, io))
     }
 

@@ -15,9 +15,9 @@
 
 use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};
-use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
 use crate::filter::builder::FilterBuilder;
+use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask};
@@ -217,7 +217,7 @@ impl PartitionedReader {
             let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
             let (filter, Compression::None) = identity.check(stored).ok()? else { return None };
             let reader = self.source.reader.clone();
-            (!filter.is_empty()).then(|| PreparedFilter::new(reader, Arc::from(filter)))
+            (!filter.is_empty()).then(|| PreparedFilter::of(reader, FilterBytes::from(filter)))
         };
         Some((handles.iter().map(prepare).collect(), memory))
     }
@@ -302,7 +302,7 @@ impl PartitionedReader {
             Some(blocks) => Some(blocks),
             None => {
                 let handle = self.source.handle;
-                let fetch = |io: &mut _| file.fetch(handle, None, BlockKind::FilterIndex, true, io);
+                let fetch = |io: &mut _| file.fetch(handle, BlockKind::FilterIndex, true, io);
                 fetched = self.source.guard(io, fetch)?;
                 fetched.index()
             }
@@ -322,15 +322,13 @@ impl PartitionedReader {
         io: &mut TableIo,
         ask: impl FnOnce(FilterView<'_>) -> R,
     ) -> Option<R> {
-        if let Some(Some(filter)) = self.partitions.get(partition.position) {
+        if let Some(Some(filter)) = self.partitions.get(partition.position()) {
             return Some(ask(filter.view()));
         }
-        if partition.handle.size == 0 {
-            return None;
-        }
-        let slot = Some(blocks.slot(partition));
-        let block = file.fetch(partition.handle, slot, BlockKind::Filter, true, io).ok()?;
-        Some(ask(self.source.reader.view(block.filter()?)))
+        let block = file.fetch_named(blocks, partition, BlockKind::Filter, true, io).ok()?;
+        // A partition without bytes would deny every key, and no writer makes one.
+        let filter = block.filter().filter(|filter| !filter.is_empty())?;
+        Some(ask(self.source.reader.view(filter)))
     }
 }
 

@@ -63,7 +63,7 @@ fn check_slots(cache: &Numbers, slots: &Arc<Slots<u64>>, blocks: u64) -> Vec<u64
 pub fn an_evicted_block_leaves_its_slot() {
     check("slots and eviction", 5000, 10, || {
         let cache = Numbers::new(CAPACITY, 0.5);
-        let slots = Slots::new(6);
+        let slots = Slots::of(6);
         let walks: [&[u64]; 3] = [&[0, 0, 1, 4, 0], &[0, 2, 2, 5, 1], &[3, 3, 0, 5, 4]];
         thread::scope(|scope| {
             for walk in walks {
@@ -86,7 +86,7 @@ pub fn an_evicted_block_leaves_its_slot() {
 pub fn slot_hits_protect_a_block_from_eviction() {
     check("use through slots", 3000, 2, || {
         let cache = Numbers::new(CAPACITY, 0.5);
-        let slots = Slots::new(6);
+        let slots = Slots::of(6);
         for n in [0, 0, 1, 2, 3] {
             fetch(&cache, &slots, n);
         }
@@ -151,7 +151,7 @@ pub fn concurrent_misses_share_one_load() {
 pub fn a_rejected_block_is_kept_when_asked_again() {
     check("turned away", 5000, 3, || {
         let cache = Numbers::new(CAPACITY, 0.5);
-        let slots = Slots::new(6);
+        let slots = Slots::of(6);
         (0..4).for_each(|n| drop(fetch(&cache, &slots, n)));
         assert_eq!(cache.rejected(), 0, "there was room");
         thread::scope(|scope| {

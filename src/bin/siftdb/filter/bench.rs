@@ -193,7 +193,7 @@ fn prepare(encoding: &Encoding, filter: &[u8]) -> Outcome<PreparedFilter> {
     let reader = FilterReader::for_name(&encoding.full_name(), &[]).ok_or_else(|| {
         Failure::fault(format!("no reader for filters named {}", encoding.full_name()))
     })?;
-    Ok(PreparedFilter::new(reader, filter.into()))
+    Ok(PreparedFilter::new(reader, filter))
 }
 
 fn check_members(encoding: &Encoding, filter: &PreparedFilter, keys: u64) -> Outcome {
