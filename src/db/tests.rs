@@ -15,13 +15,13 @@ use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::remove_files;
-use crate::jobs::workers::{self, run_job};
+use crate::jobs::workers::{self, CompactionToken, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::read::scan::Iter;
-use crate::state::shared::Shared;
+use crate::state::shared::{Shared, TOMBSTONES_MAX};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
 use crate::write::commit;
@@ -360,6 +360,47 @@ fn idle_workers_free_memtables_and_wake_waiters() {
     });
     assert!(!shared.background_error.is_set(), "{:?}", shared.background_error.get());
     drop(held);
+}
+
+/// Waits until `holds`, which background work brings about.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        yield_now();
+    }
+}
+
+/// No write followed to look at the tombstones again, so they stayed in memory.
+#[test]
+fn piled_tombstones_are_flushed_after_the_job_before() {
+    let options = Options::new().env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    let shared = db.shared();
+    let pile = TOMBSTONES_MAX as u64;
+    let delete =
+        |first: u64| (first..first + pile).for_each(|n| db.delete(n.to_le_bytes()).unwrap());
+    let view = || shared.default.view.load_full();
+    let is_flushed = || view().active.is_empty() && view().immutables.is_empty();
+    // The pile waits for a flush, which leaves no table: there is nothing to delete.
+    // The first write of a session needs the lock.
+    db.put("k", "v").unwrap();
+    let versions = shared.versions.lock();
+    delete(0);
+    until("the first pile waits for its flush", || !view().immutables.is_empty());
+    delete(0);
+    drop(versions);
+    until("the second pile is flushed", is_flushed);
+    // The pile waits for a compaction.
+    (0..2 * pile).for_each(|n| db.put(n.to_le_bytes(), "v").unwrap());
+    db.compact_range(..).unwrap();
+    let token = CompactionToken::wait(shared).unwrap();
+    delete(0);
+    until("a table of tombstones", || view().version.level(0).len() == 1 && is_flushed());
+    delete(pile);
+    drop(token);
+    until("the second half is flushed", is_flushed);
+    db.close().unwrap();
 }
 
 /// A crash tore the third of seven writes, and records of later ones are still in the log.

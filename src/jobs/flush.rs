@@ -264,6 +264,7 @@ fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Resul
         };
         removed.into_iter().for_each(|number| remove(shared, FileName::Wal(number)));
     }
+    flushed.iter().for_each(|flushed| shared.flush_pile(&flushed.keyspace));
     Ok(())
 }
 

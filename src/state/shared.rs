@@ -280,15 +280,17 @@ impl Shared {
     #[cold]
     pub(crate) fn note_passed_tombstones(&self, keyspace: &KeyspaceState) {
         keyspace.scans_pass_tombstones.store(true, Ordering::Relaxed);
-        if self.tombstones_pile_up(keyspace) {
-            self.note_pile(keyspace);
-        }
+        self.flush_pile(keyspace);
     }
 
-    /// Has the worker switch the memtable of `keyspace` for its tombstones.
-    pub(crate) fn note_pile(&self, keyspace: &KeyspaceState) {
-        self.jobs.lock().piles.insert(keyspace.id);
-        self.work.ring();
+    /// Has the worker switch the memtable of `keyspace` if tombstones pile up in it. Called after
+    /// writes, and after every job that changed the tables: a pile may have waited for that job, and
+    /// no further write may come.
+    pub(crate) fn flush_pile(&self, keyspace: &KeyspaceState) {
+        if self.tombstones_pile_up(keyspace) {
+            self.jobs.lock().piles.insert(keyspace.id);
+            self.work.ring();
+        }
     }
 
     /// True if the active memtable should be flushed for its tombstones although it is not full:

@@ -159,9 +159,7 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
         let tombstones = named.iter().map(|keyspace| keyspace.view.load().active.tombstones());
         let all = named.iter().zip(tombstones).chain([(&shared.default, default_tombstones)]);
         for (keyspace, _) in all.filter(|(_, tombstones)| *tombstones >= TOMBSTONES_MAX) {
-            if shared.tombstones_pile_up(keyspace) {
-                shared.note_pile(keyspace);
-            }
+            shared.flush_pile(keyspace);
         }
     }
     Ok(())

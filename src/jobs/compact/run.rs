@@ -163,6 +163,7 @@ fn run_with_filter(
     keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(shared);
+    shared.flush_pile(keyspace);
     // Wake writers that stall because level 0 is full.
     let _jobs = shared.jobs.lock();
     shared.done.notify_all();
