@@ -284,8 +284,8 @@ impl Shared {
     }
 
     /// Has the worker switch the memtable of `keyspace` if tombstones pile up in it. Called after
-    /// writes, and after every job that changed the tables: a pile may have waited for that job, and
-    /// no further write may come.
+    /// writes, and after every job that changed the tables: a pile may have waited for that job,
+    /// and no further write may come.
     pub(crate) fn flush_pile(&self, keyspace: &KeyspaceState) {
         if self.tombstones_pile_up(keyspace) {
             self.jobs.lock().piles.insert(keyspace.id);
