@@ -176,7 +176,7 @@ impl Opened<'_> {
             key.extend((!present).then_some(b'+'));
             key
         });
-        let measured = measure(&self.db, &self.of.env, keys, present, &self.read, &mut |_| {});
+        let measured = measure(&self.db, &self.of.env, keys, |_| present, &self.read, &mut |_| {});
         let measured = measured.expect("lookups");
         assert_eq!(measured.faults, Vec::<String>::new());
         measured

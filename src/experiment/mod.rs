@@ -35,6 +35,12 @@
 pub(crate) mod page;
 pub(crate) mod contents;
 pub(crate) mod run;
+pub(crate) mod monkey;
+pub(crate) mod cold_run;
+pub(crate) mod cache_figure;
+pub(crate) mod databases;
+pub(crate) mod settings;
+pub(crate) mod act_figures;
 pub(crate) mod report;
 #[cfg(feature = "cli")]
 pub mod bench;
@@ -42,19 +48,30 @@ pub(crate) mod probe;
 pub(crate) mod tree;
 pub(crate) mod steps;
 pub(crate) mod load;
+pub(crate) mod filter_figures;
+pub(crate) mod filters;
 pub(crate) mod keys;
 pub(crate) mod figure;
 
 pub use crate::base::stats::interval::wilson_95;
 pub use crate::base::stats::text::bytes;
+pub use act_figures::{blocks_figure, latency_figure};
+pub use cache_figure::cache_figure;
+pub use cold_run::{ColdFiles, cold_figure};
 pub use contents::contents_figures;
 pub use figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+pub use filter_figures::{encoding_figures, fpr_figure};
+pub use filters::{
+    FilterMeasurement, FilterTrial, INSIDE_KEYS, PassedKeys, count_passed, measure_filter,
+};
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
+pub use monkey::monkey_figure;
 #[cfg(feature = "cli")]
 pub use page::page::Page;
 pub use probe::{Measurement, measure};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
-pub use run::{Progress, Settings, Stage, run};
+pub use run::run;
+pub use settings::{Progress, Settings, Stage};
 pub use steps::{LookupPart, LookupStep, lookup_steps, source_name, steps_figure};
 pub use tree::tree_figures;

@@ -28,6 +28,9 @@ pub struct Measurement {
     pub p50_nanos: u32,
     /// The time within which 99 of 100 lookups end.
     pub p99_nanos: u32,
+    /// The whole distribution: the time that one lookup of so many takes or exceeds, for 2, 4, 10
+    /// and so on up to the number of lookups.
+    pub slower_nanos: Vec<(u64, u32)>,
     /// Read calls that the Env saw.
     pub env_read_calls: u64,
     /// Bytes that the Env saw read.
@@ -58,8 +61,12 @@ impl Measurement {
     }
 }
 
-/// Looks up `keys`, all of which are present or all absent. `looked_up` gets the number of lookups
-/// since its last call.
+/// The points of a distribution: the time of the slowest half, of one lookup in 4, in 10, and so
+/// on.
+const ONE_IN: [u64; 8] = [2, 4, 10, 30, 100, 1_000, 10_000, 100_000];
+
+/// Looks up `keys`. `is_present` says what each lookup must find. `looked_up` gets the number of
+/// lookups since its last call.
 ///
 /// # Errors
 /// A lookup failed.
@@ -67,18 +74,19 @@ pub fn measure<K: AsRef<[u8]>>(
     db: &Db,
     env: &CountingEnv,
     keys: impl IntoIterator<Item = K>,
-    present: bool,
+    is_present: impl Fn(&[u8]) -> bool,
     options: &ReadOptions,
     looked_up: &mut dyn FnMut(u64),
 ) -> Result<Measurement> {
     const STEP: u64 = 1000;
     let mut nanos: Vec<u32> = Vec::new();
-    let (mut lookups, mut found) = (0, 0);
+    let (mut lookups, mut found, mut present) = (0, 0, 0);
     let before = db.stats();
     let (calls, bytes) = (env.counts().read_calls, env.counts().read_bytes);
     for key in keys {
+        present += u64::from(is_present(key.as_ref()));
         let started = Instant::now();
-        let value = db.get_with(key, options)?;
+        let value = db.get_with(&key, options)?;
         nanos.push(u32::try_from(started.elapsed().as_nanos()).unwrap_or(u32::MAX));
         found += u64::from(value.is_some());
         lookups += 1;
@@ -96,6 +104,7 @@ pub fn measure<K: AsRef<[u8]>>(
         total: stats.total(),
         p50_nanos: percentile(&nanos, 50),
         p99_nanos: percentile(&nanos, 99),
+        slower_nanos: slower(&nanos),
         env_read_calls: env.counts().read_calls - calls,
         env_bytes_read: env.counts().read_bytes - bytes,
         faults: Vec::new(),
@@ -117,11 +126,18 @@ fn percentile(sorted: &[u32], percent: usize) -> u32 {
     sorted.get(place).or(sorted.last()).copied().unwrap_or_default()
 }
 
+/// The points of [`ONE_IN`] that so many lookups have.
+fn slower(sorted: &[u32]) -> Vec<(u64, u32)> {
+    let lookups = sorted.len() as u64;
+    let points = ONE_IN.into_iter().take_while(|one_in| *one_in <= lookups);
+    let point = |one_in| sorted.get((lookups - lookups.div_ceil(one_in)) as usize).copied();
+    points.filter_map(|one_in| Some((one_in, point(one_in)?))).collect()
+}
+
 /// Counts that disagree.
-fn faults(measured: &Measurement, stats: &Stats, present: bool) -> Vec<String> {
-    let expected_found = if present { measured.lookups } else { 0 };
+fn faults(measured: &Measurement, stats: &Stats, present: u64) -> Vec<String> {
     [
-        ("keys found and keys present", measured.found, expected_found),
+        ("keys found and keys present", measured.found, present),
         ("lookups counted and lookups made", stats.gets, measured.lookups),
         ("blocks read and read calls", measured.blocks_read(), measured.env_read_calls),
         ("bytes of blocks and bytes read", measured.bytes_read(), measured.env_bytes_read),
@@ -147,6 +163,13 @@ mod tests {
     }
 
     #[test]
+    fn one_of_so_many_lookups_is_slower() {
+        let sorted: Vec<u32> = (1..=100).collect();
+        assert_eq!(slower(&sorted), [(2, 51), (4, 76), (10, 91), (30, 97), (100, 100)]);
+        assert_eq!((slower(&[7]), slower(&[])), (vec![], vec![]));
+    }
+
+    #[test]
     fn expected_rates_are_weighted_by_use() {
         let level = |expected_fpr, negatives, false_positives| LevelStats {
             expected_fpr,
@@ -166,12 +189,12 @@ mod tests {
     fn one_extra_read_call_is_a_fault() {
         let sound = Measurement { lookups: 3, ..Measurement::default() };
         let stats = Stats { gets: 3, ..Stats::default() };
-        assert_eq!(faults(&sound, &stats, false), Vec::<String>::new());
-        assert_eq!(faults(&sound, &stats, true).len(), 1);
+        assert_eq!(faults(&sound, &stats, 0), Vec::<String>::new());
+        assert_eq!(faults(&sound, &stats, 3).len(), 1);
         let unseen = Measurement { env_read_calls: 1, ..sound.clone() };
-        assert!(faults(&unseen, &stats, false)[0].contains("0 and 1"));
+        assert!(faults(&unseen, &stats, 0)[0].contains("0 and 1"));
         let total = LevelStats { filter_bytes_read: 1, ..LevelStats::default() };
         let uncounted = Measurement { total, ..sound };
-        assert!(faults(&uncounted, &stats, false)[0].contains("1 and 0"));
+        assert!(faults(&uncounted, &stats, 0)[0].contains("1 and 0"));
     }
 }

@@ -16,6 +16,8 @@
 //! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are
 //! public, for measurements.
 
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub(crate) mod probed;
 pub(crate) mod estimates;
 pub(crate) mod allocation;
 pub(crate) mod builder;
@@ -41,3 +43,5 @@ pub use encoding::{FilterReader, PreparedFilter};
 pub use hash::KeyHash;
 #[cfg(feature = "testing")]
 pub use hash::{legacy_hash, leveldb_hash, xxph3_64};
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub use probed::ProbedBits;

@@ -83,7 +83,7 @@ fn filters_save_what_the_demo_promises() {
     let starved = act(&report, ActKind::Starved);
     let filter_bytes = |column| starved.column(column).unwrap().total.filter_bytes_read;
     assert!(filter_bytes(Column::Full) > filter_bytes(Column::Partitioned), "{report}");
-    assert!(calls > 100 && last == 15 * 4_000);
+    assert!(calls > 100 && last == 10 * 4_000 + 5 * 800);
 }
 
 #[test]

@@ -5,8 +5,6 @@
 //! memory. So the check asks for 100 pages whether they are cached; with more than 5 of them there
 //! are no cold figures.
 
-#![allow(dead_code, reason = "`demo --cold` and `bench --cold` follow")]
-
 use siftdb::experiment::random_numbers;
 use std::fs::File;
 use std::io;
@@ -42,6 +40,12 @@ pub fn make_cold(directory: &Path) -> Result<(), String> {
         }
     }
     checked.map_err(named)
+}
+
+/// Bytes that this process had read from disks so far; `None` if the system does not count them.
+pub fn disk_bytes_read() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/self/io").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
 /// A page: the position of its file, and the offset in it.

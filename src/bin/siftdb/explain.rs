@@ -2,12 +2,13 @@
 //!
 //! `Db::explain_with` does the lookup; this prints its steps, as text or as JSON with the same
 //! fields. An absent key is exit code 0 here, because the question is what the lookup cost.
-//! `--no-filters` shows the cost without filters.
+//! `--no-filters` shows the cost without filters, `--step` the same lookup step by step.
 
 use crate::args::{InKeyspace, Spelling, options};
 use crate::failure::Outcome;
 use crate::json::{bytes_field, fields, joined, list, variant};
 use crate::output::{Output, Shown};
+use crate::step::walk;
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::{Explain as Explained, ExplainStep, ExplainTarget, ReadOptions};
@@ -43,6 +44,9 @@ pub struct Explain {
     /// Ask no filters
     #[arg(long)]
     no_filters: bool,
+    /// Show each step by itself: what is asked, what the answer means, what is not read
+    #[arg(long)]
+    step: bool,
     #[command(flatten)]
     spelling: Spelling,
 }
@@ -51,9 +55,13 @@ impl Explain {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.spelling.bytes(self.key)?;
         let how = ReadOptions::new().use_filters(!self.no_filters);
-        let explain =
-            self.place.read(options(), |_, keyspace| Ok(keyspace.explain_with(&key, &how)?))?;
-        output.show(explain_json(&explain), |out| writeln!(out, "{explain}"))
+        let (explain, report) = self.place.read(options(), |_, keyspace| {
+            Ok((keyspace.explain_with(&key, &how)?, keyspace.filter_report()))
+        })?;
+        output.show(explain_json(&explain), |out| match self.step {
+            true => walk(&explain, &report, out),
+            false => Ok(writeln!(out, "{explain}")?),
+        })
     }
 }
 

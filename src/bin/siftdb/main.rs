@@ -28,6 +28,8 @@ mod settings;
 mod args;
 mod bars;
 mod cold;
+mod figure_text;
+mod step;
 mod page_args;
 mod filter_args;
 mod output;

@@ -49,6 +49,47 @@ pub fn bits(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "bits per key are 0.5 to 100".into())
 }
 
+/// Bits per key to try one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// As it was given.
+    pub text: String,
+    /// The bits, ascending.
+    pub bits: Vec<f64>,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        let bits = (2..=20).map(f64::from).collect();
+        Sweep { text: "bits=2..20".into(), bits }
+    }
+}
+
+/// Bits per key as `bits=2..20` or `bits=2,5,10`.
+pub fn sweep(text: &str) -> Result<Sweep, String> {
+    let refused =
+        |what: &str| Err(format!("{what}; write bits=2..20 or bits=5,10,15, of 1 to 100"));
+    let Some(values) = text.strip_prefix("bits=") else {
+        return refused("only bits are swept");
+    };
+    let parsed = |text: &str| number(text).filter(|bits| (1.0..=100.0).contains(bits));
+    let all: Option<Vec<f64>> = match values.split_once("..") {
+        Some((first, last)) => match parsed(first).zip(parsed(last)) {
+            Some((first, last)) if first > last => {
+                return refused("the range ends before it begins");
+            }
+            ends => ends.map(|(first, last)| {
+                (0..).map(|step| first + f64::from(step)).take_while(|bits| *bits <= last).collect()
+            }),
+        },
+        None => values.split(',').map(parsed).collect(),
+    };
+    let Some(mut bits) = all else { return refused("no such bits per key") };
+    bits.sort_unstable_by(f64::total_cmp);
+    bits.dedup();
+    Ok(Sweep { text: text.into(), bits })
+}
+
 fn number(text: &str) -> Option<f64> {
     let plain: String = text.chars().filter(|c| *c != '_').collect();
     plain.parse().ok().filter(|number: &f64| number.is_finite())
@@ -93,6 +134,22 @@ mod tests {
         for wrong in ["0", "-3", "NaN", "1e9", "100.1", "ten"] {
             assert!(bits(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn sweeps_are_ranges_or_lists() {
+        let bits = |text| sweep(text).unwrap().bits;
+        assert_eq!(bits("bits=2..4"), [2.0, 3.0, 4.0]);
+        assert_eq!(bits("bits=10,2.5,10"), [2.5, 10.0]);
+        assert_eq!(bits("bits=7..7"), [7.0]);
+        assert_eq!(sweep("bits=2..20").unwrap(), Sweep::default());
+        for wrong in
+            ["bits=20..2", "bits=", "bits=0..5", "bits=5..101", "2..20", "keys=1..2", "bits=a"]
+        {
+            let what = sweep(wrong).unwrap_err();
+            assert!(what.contains("write bits=2..20"), "{wrong}: {what}");
+        }
+        assert!(sweep("bits=20..2").unwrap_err().contains("ends before it begins"));
     }
 
     #[test]

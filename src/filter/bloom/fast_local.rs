@@ -144,6 +144,16 @@ fn line_of(hash: u64, lines: u32) -> usize {
     ((u64::from(hash as u32) * u64::from(lines)) >> 32) as usize
 }
 
+/// The line of `hash` in a filter of so many bytes, the number of lines, and the bits in the line.
+#[cfg(any(feature = "cli", feature = "testing"))]
+#[must_use]
+pub(crate) fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<usize>) {
+    let lines = filter_bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) / LINE_BYTES as u64;
+    let lines = u32::try_from(lines).unwrap_or(u32::MAX);
+    let bits = simd::bits_in_line((hash >> 32) as u32, choose_num_probes(millibits));
+    (line_of(hash, lines) as u64, lines.into(), bits.collect())
+}
+
 /// The parsed trailer of a FastLocalBloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastLocalTrailer {

@@ -56,6 +56,14 @@ pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
         .all(|position| body.get(position / 8).is_none_or(|byte| byte & (1 << (position % 8)) != 0))
 }
 
+/// The bits of `hash` in a filter of so many bytes.
+#[cfg(any(feature = "cli", feature = "testing"))]
+#[must_use]
+pub(crate) fn probed(filter_bytes: u64, bits_per_key: u32, hash: u32) -> Vec<usize> {
+    let bits = 8 * filter_bytes.saturating_sub(1).max(1);
+    positions(hash, probes(bits_per_key), bits).collect()
+}
+
 /// The bits of one key. A 32-bit hash reaches the first 512 MiB of a larger body.
 #[inline]
 fn positions(mut hash: u32, probes: u32, bits: u64) -> impl Iterator<Item = usize> {
