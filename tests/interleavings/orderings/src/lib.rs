@@ -34,4 +34,5 @@ pub mod filter {
 pub mod memtable {
     pub mod bloom;
     pub mod memtable;
+    pub mod segment;
 }
