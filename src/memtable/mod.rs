@@ -1,7 +1,7 @@
 //! Entries in memory before they are in a table.
 //!
-//! `memtable` takes writes and answers reads, and publishes sequences to readers. Its entries are in
-//! one or several skip lists (`segment`). `bloom` is the filter of both.
+//! `memtable` takes writes and answers reads, and publishes sequences to readers. Its entries are
+//! in skip lists (`segment`). `bloom` is the filter of both.
 
 pub(crate) mod memtable;
 pub(crate) mod segment;

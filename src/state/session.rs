@@ -27,7 +27,8 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::shared::{LogState, Shared};
 use crate::tree::edit::{FirstLog, VersionEdit};
-use crate::tree::set::{ManifestPosition, VersionSet};
+use crate::tree::session_manifest::ManifestPosition;
+use crate::tree::set::VersionSet;
 use std::time::Instant;
 
 /// How far ahead of its tail a log is allocated, at most.

@@ -4,57 +4,32 @@
 //! edit, syncs it, then replaces the versions. The set is behind one lock. Jobs make tables and
 //! their names durable before they apply an edit (I5).
 //!
-//! [`VersionSet::activate`] creates the manifest of a session before its first edit, as a snapshot
-//! of the whole version. So opening and closing writes nothing. After a failed manifest write the
-//! record may have reached the disk. So no file is removed any more, and the set refuses edits
-//! until [`VersionSet::restart`] or until the database is reopened (I8).
+//! [`VersionSet::activate`] creates the manifest of a session before its first edit, so opening and
+//! closing writes nothing. After a failed manifest write (`tree/session_manifest.rs`) no file is
+//! removed any more, and the set refuses edits until [`VersionSet::restart`] or until the database
+//! is reopened (I8).
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};
+use crate::base::filename::{FileName, parse};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
-use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::base::sync::Arc;
 use crate::env::api::{Env, FileKind};
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::DatabaseIdentity;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
-use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{FileMeta, KeyspaceMeta, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
-use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
+use crate::tree::manifest::ManifestState;
 use crate::tree::open_tables::{open_table, open_tables};
 use crate::tree::overlap::order_conflicts;
+use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::version::Version;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The most keyspaces that a database may have.
 const KEYSPACES_MAX: usize = 65_535;
-
-/// The manifest in force and how much of it is durable: what a new log's first record carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ManifestPosition {
-    /// Number of the manifest.
-    pub number: u64,
-    /// Bytes of it known to be durable.
-    pub synced_bytes: u64,
-}
-
-/// What other threads read of the set without taking its lock.
-#[derive(Debug, Default)]
-pub(crate) struct SharedNumbers {
-    /// The next file number; taking one is `fetch_add(1)`.
-    pub next_file: AtomicU64,
-    /// The manifest in force.
-    pub position: Mutex<ManifestPosition>,
-}
-
-impl SharedNumbers {
-    /// A file number that nothing else has or had.
-    pub(crate) fn take_file_number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
-    }
-}
 
 /// The filters of each level that stay in memory: applies to tables as they are opened.
 pub(crate) type PinningByLevel = [FilterPinning; LEVELS];
@@ -84,22 +59,11 @@ pub(crate) struct VersionSet {
     context: TableContext,
     trees: BTreeMap<KeyspaceId, Tree>,
     next_keyspace: u64,
-    database: DatabaseIdentity,
-    manifest: Option<ManifestWriter>,
-    /// A longer manifest is rewritten.
-    manifest_bytes: u64,
-    failed: bool,
+    manifest: SessionManifest,
     /// Tables of edits that failed: the manifest in force may name them or not.
     doubtful: Vec<u64>,
     /// Files with lower numbers are from earlier sessions.
     session_start: u64,
-    first_log: FirstLog,
-    last_sequence: SequenceNumber,
-    synced_through: SequenceNumber,
-    /// The log that this session began with.
-    session_log: Option<u64>,
-    abandoned: Vec<FileName>,
-    numbers: Arc<SharedNumbers>,
     obsolete: Arc<ObsoleteFiles>,
 }
 
@@ -134,26 +98,14 @@ impl VersionSet {
             trees.insert(id, Tree { meta: keyspace.meta.clone(), pinning, current });
         }
         Ok(VersionSet {
-            env,
+            env: Arc::clone(&env),
             directory: directory.to_path_buf(),
             context,
             trees,
             next_keyspace: state.next_keyspace,
-            database: state.facts.database,
-            manifest: None,
-            manifest_bytes,
-            failed: false,
+            manifest: SessionManifest::new(env, directory, state, numbers, manifest_bytes),
             doubtful: Vec::new(),
             session_start: 0,
-            first_log: FirstLog {
-                number: state.facts.log_number,
-                flushed_through: state.facts.flushed_through,
-            },
-            last_sequence: state.facts.last_sequence,
-            synced_through: state.facts.synced_through,
-            session_log: None,
-            abandoned: Vec::new(),
-            numbers,
             obsolete,
         })
     }
@@ -189,14 +141,12 @@ impl VersionSet {
     #[must_use]
     pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
-            FileName::Wal(number) => number < self.first_log.number,
+            FileName::Wal(number) => number < self.manifest.first_log(),
             FileName::Table(number) => {
                 let mut handles = self.trees.values().flat_map(Tree::tables);
                 handles.all(|(_, handle)| handle.meta.number != number)
             }
-            FileName::Manifest(number) => {
-                self.manifest.as_ref().is_none_or(|manifest| manifest.number() != number)
-            }
+            FileName::Manifest(number) => self.manifest.number() != Some(number),
             FileName::Temporary(_) => true,
             FileName::Current | FileName::Lock | FileName::Stats => false,
         }
@@ -205,7 +155,7 @@ impl VersionSet {
     /// True once a change of the manifest failed: it may have reached the disk or not.
     #[must_use]
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed
+        self.manifest.has_failed()
     }
 
     /// Where files that nothing needs any more collect.
@@ -229,10 +179,12 @@ impl VersionSet {
         // they were.
         let next = self.next_versions(&edit)?;
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
-        self.rewrite_if_large()?;
-        self.advance(&edit, last_sequence);
-        edit = self.stamped(edit)?;
-        if let Err(error) = self.append(&edit) {
+        if self.manifest.is_long() {
+            self.manifest.rewrite(self.snapshot())?;
+        }
+        self.manifest.advance(&edit, last_sequence);
+        edit = self.manifest.stamped(edit)?;
+        if let Err(error) = self.manifest.append(&edit) {
             self.doubtful.extend(self.new_tables(&edit));
             return Err(error);
         }
@@ -344,9 +296,9 @@ impl VersionSet {
         let next = self.next_versions(&edit)?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
-        self.session_log = edit.first_log.map(|log| log.number);
-        self.advance(&edit, edit.first_log.map_or(0, |log| log.flushed_through));
-        if let Err(error) = self.start_manifest(number) {
+        self.manifest.set_session_log(edit.first_log.map(|log| log.number));
+        self.manifest.advance(&edit, edit.first_log.map_or(0, |log| log.flushed_through));
+        if let Err(error) = self.manifest.start(number, self.snapshot()) {
             for (id, version) in before {
                 if let Some(tree) = self.trees.get_mut(&id) {
                     tree.current = version;
@@ -354,7 +306,6 @@ impl VersionSet {
             }
             return Err(error);
         }
-        self.failed = false;
         let live = self.live_tables();
         let doubtful = std::mem::take(&mut self.doubtful);
         let unnamed = doubtful.into_iter().filter(|number| !live.contains(number));
@@ -391,25 +342,25 @@ impl VersionSet {
         edit: &VersionEdit,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
-        self.check_not_failed()?;
+        self.manifest.check_not_failed()?;
         let next = self.next_versions(edit)?;
         self.session_start = number;
-        self.session_log = log;
-        self.advance(edit, last_sequence);
+        self.manifest.set_session_log(log);
+        self.manifest.advance(edit, last_sequence);
         self.replace(next);
-        self.start_manifest(number)
+        self.manifest.start(number, self.snapshot())
     }
 
     /// True if this session has written a manifest that is in force, or may be.
     #[must_use]
     pub(crate) fn may_have_switched(&self) -> bool {
-        self.manifest.is_some() || (self.failed && self.abandoned.is_empty())
+        self.manifest.may_have_switched()
     }
 
     /// The files of a manifest that could not be written and was never put in force.
     #[must_use]
     pub(crate) fn abandoned(&self) -> &[FileName] {
-        &self.abandoned
+        self.manifest.abandoned()
     }
 
     /// Marks the manifest as that of a session that was closed cleanly, durably, if the session has
@@ -418,19 +369,13 @@ impl VersionSet {
     /// # Errors
     /// The failure of the manifest: the mark may be there or not.
     pub(crate) fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
-        self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
-        self.synced_through = self.last_sequence;
-        let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
-        let edit = self.stamped(edit)?;
-        self.append(&edit)?;
-        self.manifest = None;
-        Ok(())
+        self.manifest.close(clean_close)
     }
 
     /// True once this session has a manifest of its own.
     #[must_use]
     pub(crate) fn is_active(&self) -> bool {
-        self.manifest.is_some()
+        self.manifest.number().is_some()
     }
 
     /// Files of earlier sessions that neither the durable manifest nor recovery needs. Empty unless
@@ -440,7 +385,7 @@ impl VersionSet {
     /// # Errors
     /// The directory cannot be listed.
     pub(crate) fn obsolete_files(&self) -> Result<Vec<FileName>> {
-        let Some(manifest) = self.manifest.as_ref().filter(|_| !self.failed) else {
+        let Some(manifest) = self.manifest.number().filter(|_| !self.has_failed()) else {
             return Ok(Vec::new());
         };
         let entries = self.env.list(&self.directory);
@@ -451,8 +396,8 @@ impl VersionSet {
         Ok(ours
             .filter(|name| match name {
                 FileName::Current | FileName::Lock | FileName::Stats => false,
-                FileName::Manifest(number) => *number < manifest.number(),
-                FileName::Wal(number) => *number < self.first_log.number,
+                FileName::Manifest(number) => *number < manifest,
+                FileName::Wal(number) => *number < self.manifest.first_log(),
                 FileName::Table(number) => *number < self.session_start && !live.contains(number),
                 FileName::Temporary(number) => *number < self.session_start,
             })
@@ -528,98 +473,14 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Takes note of what `edit` says of logs, and of the last sequence given to a write.
-    fn advance(&mut self, edit: &VersionEdit, last_sequence: SequenceNumber) {
-        self.last_sequence = self.last_sequence.max(last_sequence);
-        self.synced_through = self.synced_through.max(edit.synced_through.unwrap_or(0));
-        if let Some(first_log) = edit.first_log {
-            self.first_log = first_log;
-            // Everything in tables is durable.
-            self.synced_through = self.synced_through.max(first_log.flushed_through);
-        }
-    }
-
-    /// `edit` with the current counters.
-    fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
-        let next_file = self.numbers.next_file.load(Ordering::Relaxed);
-        if next_file > FILE_NUMBER_MAX {
-            return Err(Error::InvalidArgument { what: "all file numbers are used up".into() });
-        }
-        // I10: the next session takes its numbers from here on.
-        debug_assert!(edit.added.iter().all(|(_, meta)| meta.number < next_file), "I10");
-        Ok(VersionEdit {
-            next_file_number: Some(next_file),
-            last_sequence: Some(self.last_sequence),
-            synced_through: Some(self.synced_through),
-            ..edit
-        })
-    }
-
-    fn check_not_failed(&self) -> Result<()> {
-        if !self.failed {
-            return Ok(());
-        }
-        let path = FileName::Current.path(&self.directory);
-        let what = "an earlier write to the manifest failed; reopen the database";
-        Err(Error::io("append", path, std::io::Error::other(what)))
-    }
-
-    fn append(&mut self, edit: &VersionEdit) -> Result<()> {
-        self.check_not_failed()?;
-        let Some(manifest) = self.manifest.as_mut() else {
-            let what = "the session has no manifest yet; this is a defect of siftdb";
-            return Err(Error::io("append", &self.directory, std::io::Error::other(what)));
-        };
-        let appended = manifest.append(edit);
-        let (number, synced_bytes) = (manifest.number(), manifest.bytes());
-        self.record(&appended, number, synced_bytes);
-        appended
-    }
-
-    /// A whole new manifest: the version as one edit, made durable, then named by CURRENT.
-    fn start_manifest(&mut self, number: u64) -> Result<()> {
-        let temporary = self.numbers.take_file_number();
+    /// The keyspaces and tables as one edit, the first of a manifest.
+    fn snapshot(&self) -> VersionEdit {
         let tables = self.trees.values().flat_map(Tree::tables);
-        let snapshot = self.stamped(VersionEdit {
-            comparator: Some(COMPARATOR.into()),
-            database: Some(self.database),
-            first_log: Some(self.first_log),
-            session_log: self.session_log,
+        VersionEdit {
             next_keyspace: Some(self.next_keyspace),
             created: self.keyspaces().cloned().collect(),
             added: tables.map(|(level, handle)| (level, (*handle.meta).clone())).collect(),
             ..VersionEdit::default()
-        })?;
-        // Reset at the end: after a failure in between nothing is written any more.
-        self.failed = true;
-        self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
-        let (env, directory) = (&*self.env, &self.directory);
-        let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
-        stage_current(env, directory, number, temporary)?;
-        // From here on the new manifest may be in force, whatever the answer.
-        self.abandoned.clear();
-        switch_current(env, directory, temporary)?;
-        self.failed = false;
-        let synced_bytes = writer.bytes();
-        self.manifest = Some(writer);
-        self.record(&Ok(()), number, synced_bytes);
-        Ok(())
-    }
-
-    fn rewrite_if_large(&mut self) -> Result<()> {
-        let long = |manifest: &&ManifestWriter| manifest.needs_rewrite(self.manifest_bytes);
-        let Some(old) = self.manifest.as_ref().filter(long) else { return Ok(()) };
-        let old = FileName::Manifest(old.number()).path(&self.directory);
-        self.start_manifest(self.numbers.take_file_number())?;
-        // If this fails the next session removes the old manifest.
-        let _ = self.env.remove(&old);
-        Ok(())
-    }
-
-    fn record(&mut self, outcome: &Result<()>, number: u64, synced_bytes: u64) {
-        match outcome {
-            Ok(()) => *self.numbers.position.lock() = ManifestPosition { number, synced_bytes },
-            Err(_) => self.failed = true,
         }
     }
 }

@@ -1,0 +1,256 @@
+//! [`SessionManifest`]: the manifest that this session writes, and the numbers in its edits.
+//!
+//! [`VersionSet`](crate::tree::set::VersionSet) owns it and says what is in it. A session has no
+//! manifest until [`start`](SessionManifest::start) writes one, as a snapshot of all keyspaces and
+//! tables. [`stamped`](SessionManifest::stamped) gives an edit its numbers, and then
+//! [`append`](SessionManifest::append) writes and syncs it. A long manifest is rewritten.
+//!
+//! After a failed write the record may have reached the disk. So nothing is appended any more until
+//! a new manifest is started or the database is reopened (I8).
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::{FILE_NUMBER_MAX, FileName};
+use crate::base::key::SequenceNumber;
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::env::api::Env;
+use crate::log::wal::consistency::CleanClose;
+use crate::log::wal::format::DatabaseIdentity;
+use crate::tree::edit::{COMPARATOR, FirstLog, VersionEdit};
+use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
+use std::path::{Path, PathBuf};
+
+/// The manifest in force and how much of it is durable: what a new log's first record carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ManifestPosition {
+    /// Number of the manifest.
+    pub number: u64,
+    /// Bytes of it known to be durable.
+    pub synced_bytes: u64,
+}
+
+/// What other threads read without the lock of the version set.
+#[derive(Debug, Default)]
+pub(crate) struct SharedNumbers {
+    /// The next file number; taking one is `fetch_add(1)`.
+    pub next_file: AtomicU64,
+    /// The manifest in force.
+    pub position: Mutex<ManifestPosition>,
+}
+
+impl SharedNumbers {
+    /// A file number that nothing else has or had.
+    pub(crate) fn take_file_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The manifest of a session.
+#[derive(Debug)]
+pub(crate) struct SessionManifest {
+    env: Arc<dyn Env>,
+    directory: PathBuf,
+    database: DatabaseIdentity,
+    writer: Option<ManifestWriter>,
+    /// A longer manifest is rewritten.
+    bytes_max: u64,
+    failed: bool,
+    first_log: FirstLog,
+    last_sequence: SequenceNumber,
+    synced_through: SequenceNumber,
+    /// The log that this session began with.
+    session_log: Option<u64>,
+    abandoned: Vec<FileName>,
+    numbers: Arc<SharedNumbers>,
+}
+
+impl SessionManifest {
+    /// No manifest yet; continues after the replayed one. Writes nothing.
+    pub(crate) fn new(
+        env: Arc<dyn Env>,
+        directory: &Path,
+        state: &ManifestState,
+        numbers: Arc<SharedNumbers>,
+        bytes_max: u64,
+    ) -> Self {
+        let facts = &state.facts;
+        SessionManifest {
+            env,
+            directory: directory.to_path_buf(),
+            database: facts.database,
+            writer: None,
+            bytes_max,
+            failed: false,
+            first_log: FirstLog {
+                number: facts.log_number,
+                flushed_through: facts.flushed_through,
+            },
+            last_sequence: facts.last_sequence,
+            synced_through: facts.synced_through,
+            session_log: None,
+            abandoned: Vec::new(),
+            numbers,
+        }
+    }
+
+    /// The number of the manifest, once there is one.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.writer.as_ref().map(ManifestWriter::number)
+    }
+
+    /// Number of the first log that is needed.
+    pub(crate) fn first_log(&self) -> u64 {
+        self.first_log.number
+    }
+
+    /// True once a write failed: it may have reached the disk or not.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// True if a manifest of this session is in force, or may be.
+    pub(crate) fn may_have_switched(&self) -> bool {
+        self.writer.is_some() || (self.failed && self.abandoned.is_empty())
+    }
+
+    /// The files of a manifest that could not be written and was never put in force.
+    pub(crate) fn abandoned(&self) -> &[FileName] {
+        &self.abandoned
+    }
+
+    /// Sets the log that the next manifest names as the one that the session begins with.
+    pub(crate) fn set_session_log(&mut self, log: Option<u64>) {
+        self.session_log = log;
+    }
+
+    /// Takes note of what `edit` says of logs, and of the last sequence given to a write.
+    pub(crate) fn advance(&mut self, edit: &VersionEdit, last_sequence: SequenceNumber) {
+        self.last_sequence = self.last_sequence.max(last_sequence);
+        self.synced_through = self.synced_through.max(edit.synced_through.unwrap_or(0));
+        if let Some(first_log) = edit.first_log {
+            self.first_log = first_log;
+            // Everything in tables is durable.
+            self.synced_through = self.synced_through.max(first_log.flushed_through);
+        }
+    }
+
+    /// `edit` with the current counters.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if all file numbers are used up.
+    pub(crate) fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
+        let next_file = self.numbers.next_file.load(Ordering::Relaxed);
+        if next_file > FILE_NUMBER_MAX {
+            return Err(Error::InvalidArgument { what: "all file numbers are used up".into() });
+        }
+        // I10: the next session takes its numbers from here on.
+        debug_assert!(edit.added.iter().all(|(_, meta)| meta.number < next_file), "I10");
+        Ok(VersionEdit {
+            next_file_number: Some(next_file),
+            last_sequence: Some(self.last_sequence),
+            synced_through: Some(self.synced_through),
+            ..edit
+        })
+    }
+
+    /// The error for every use after a failed write, until a manifest is started.
+    ///
+    /// # Errors
+    /// `Io` after a failure.
+    pub(crate) fn check_not_failed(&self) -> Result<()> {
+        if !self.failed {
+            return Ok(());
+        }
+        let path = FileName::Current.path(&self.directory);
+        let what = "an earlier write to the manifest failed; reopen the database";
+        Err(Error::io("append", path, std::io::Error::other(what)))
+    }
+
+    /// Appends `edit`, stamped, and syncs it.
+    ///
+    /// # Errors
+    /// `Io`: final until a manifest is started.
+    pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+        self.check_not_failed()?;
+        let Some(writer) = self.writer.as_mut() else {
+            let what = "the session has no manifest yet; this is a defect of siftdb";
+            return Err(Error::io("append", &self.directory, std::io::Error::other(what)));
+        };
+        let appended = writer.append(edit);
+        self.failed = appended.is_err();
+        if appended.is_ok() {
+            self.show_position();
+        }
+        appended
+    }
+
+    /// Creates the manifest `number` from `snapshot`, the keyspaces and tables as one edit. Makes
+    /// it durable, then names it in CURRENT.
+    ///
+    /// # Errors
+    /// `Io`. It may be tried again with another number. If [`abandoned`](Self::abandoned) names
+    /// files then, the manifest is not in force.
+    pub(crate) fn start(&mut self, number: u64, snapshot: VersionEdit) -> Result<()> {
+        let temporary = self.numbers.take_file_number();
+        let snapshot = self.stamped(VersionEdit {
+            comparator: Some(COMPARATOR.into()),
+            database: Some(self.database),
+            first_log: Some(self.first_log),
+            session_log: self.session_log,
+            ..snapshot
+        })?;
+        // Reset at the end: after a failure in between nothing is written any more.
+        self.failed = true;
+        self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
+        let (env, directory) = (&*self.env, &self.directory);
+        let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
+        stage_current(env, directory, number, temporary)?;
+        // From here on the new manifest may be in force, whatever the answer.
+        self.abandoned.clear();
+        switch_current(env, directory, temporary)?;
+        self.failed = false;
+        self.writer = Some(writer);
+        self.show_position();
+        Ok(())
+    }
+
+    /// True if the manifest has grown so long that it should be rewritten.
+    pub(crate) fn is_long(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.needs_rewrite(self.bytes_max))
+    }
+
+    /// Starts a new manifest from `snapshot` and removes the old one.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub(crate) fn rewrite(&mut self, snapshot: VersionEdit) -> Result<()> {
+        let old = self.number();
+        self.start(self.numbers.take_file_number(), snapshot)?;
+        if let Some(old) = old {
+            // If this fails the next session removes the old manifest.
+            let _ = self.env.remove(&FileName::Manifest(old).path(&self.directory));
+        }
+        Ok(())
+    }
+
+    /// Appends the mark of a clean close. Takes no edits afterwards.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append): the mark may be there or not.
+    pub(crate) fn close(&mut self, clean_close: CleanClose) -> Result<()> {
+        self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
+        self.synced_through = self.last_sequence;
+        let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
+        let edit = self.stamped(edit)?;
+        self.append(&edit)?;
+        self.writer = None;
+        Ok(())
+    }
+
+    /// Lets new logs name all that was written so far: it is durable.
+    fn show_position(&self) {
+        if let Some(writer) = &self.writer {
+            let (number, synced_bytes) = (writer.number(), writer.bytes());
+            *self.numbers.position.lock() = ManifestPosition { number, synced_bytes };
+        }
+    }
+}
