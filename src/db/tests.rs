@@ -243,6 +243,32 @@ fn close_waits_for_the_compaction_of_a_caller() {
     });
 }
 
+/// A snapshot keeps the tables of the dropped keyspace, and nothing compacts them any more.
+#[test]
+fn a_drop_ends_stalls_at_level_0() {
+    let options = Options::new().level0_compaction_trigger(1).env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    let doomed = db.keyspace("doomed").unwrap();
+    // As if another thread's `compact_range` was still running. Nothing was written yet.
+    db.shared().jobs.lock().compacting = true;
+    for n in 0..db.shared().options.level0_stop() {
+        doomed.put("k", [n as u8]).unwrap();
+        doomed.flush().unwrap();
+    }
+    let before_drop = db.snapshot();
+    doomed.put("k", "last").unwrap();
+    let (ends, ended) = channel();
+    scope(|scope| {
+        scope.spawn(|| ends.send(doomed.flush()).unwrap());
+        assert!(ended.recv_timeout(Duration::from_millis(100)).is_err(), "level 0 is full");
+        db.drop_keyspace("doomed").unwrap();
+        let flushed = ended.recv_timeout(Duration::from_secs(20)).expect("never woken");
+        assert!(matches!(flushed, Ok(()) | Err(Error::KeyspaceDropped { .. })), "{flushed:?}");
+    });
+    assert!(before_drop.in_keyspace(&doomed).get("k").unwrap().is_some());
+    db.shared().jobs.lock().compacting = false;
+}
+
 /// A database with two versions of a table, the older of which is only kept by an iterator.
 fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
     let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
