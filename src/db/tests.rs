@@ -249,8 +249,7 @@ fn a_drop_ends_stalls_at_level_0() {
     let options = Options::new().level0_compaction_trigger(1).env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
     let doomed = db.keyspace("doomed").unwrap();
-    // As if another thread's `compact_range` was still running. Nothing was written yet.
-    db.shared().jobs.lock().compacting = true;
+    let token = CompactionToken::wait(db.shared()).unwrap();
     for n in 0..db.shared().options.level0_stop() {
         doomed.put("k", [n as u8]).unwrap();
         doomed.flush().unwrap();
@@ -266,7 +265,7 @@ fn a_drop_ends_stalls_at_level_0() {
         assert!(matches!(flushed, Ok(()) | Err(Error::KeyspaceDropped { .. })), "{flushed:?}");
     });
     assert!(before_drop.in_keyspace(&doomed).get("k").unwrap().is_some());
-    db.shared().jobs.lock().compacting = false;
+    drop(token);
 }
 
 /// A database with two versions of a table, the older of which is only kept by an iterator.

@@ -434,6 +434,7 @@ mod tests {
     use super::*;
     use crate::base::levels::LEVELS;
     use crate::options::filter::Unregistered;
+    use crate::options::saved::NameOnly;
     use crate::table::filter::layout::FilterLayout;
     use crate::tree::runs::SortedRuns;
 
@@ -478,28 +479,14 @@ mod tests {
         assert!(options.validate().unwrap_err().to_string().contains("FilterPinning::All"));
     }
 
-    #[derive(Debug)]
-    struct Own;
-
-    impl FilterPolicy for Own {
-        fn name(&self) -> &str {
-            "test.policy"
-        }
-
-        fn create_filter(&self, _: &[&[u8]], _: &mut Vec<u8>) {}
-
-        fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
-            true
-        }
-    }
-
     #[test]
     fn keyspaces_know_each_registered_rule_once() {
-        let custom = || Filter::custom(Arc::new(Own));
+        let policy = || Arc::new(NameOnly("test.policy".into()));
+        let custom = || Filter::custom(policy());
         let mut unregistered = custom();
         unregistered.unregistered.push(Unregistered::Policy("test.policy".into()));
         let data = KeyspaceOptions::new().filter(custom()).filter_at_level(0, unregistered);
-        let options = Options::new().filter(custom()).register_filter_policy(Arc::new(Own));
+        let options = Options::new().filter(custom()).register_filter_policy(policy());
         let once = options.for_keyspace(&data);
         assert_eq!(once.custom_policies().len(), 3);
         assert_eq!(once.for_keyspace(&data).custom_policies().len(), 3);

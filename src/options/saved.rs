@@ -228,7 +228,7 @@ fn decode_filter(
 /// A policy or an extractor that is not registered. It carries the name, so that the filter is
 /// checked, shown and saved like any other. `Filter::at_level` keeps it out of tables.
 #[derive(Debug)]
-struct NameOnly(String);
+pub(crate) struct NameOnly(pub(crate) String);
 
 impl FilterPolicy for NameOnly {
     fn name(&self) -> &str {
@@ -352,32 +352,14 @@ mod tests {
     use crate::base::levels::LEVELS;
     use proptest::prelude::*;
 
-    /// A policy and an extractor of the user's.
-    #[derive(Debug)]
-    struct Own;
-
-    impl FilterPolicy for Own {
-        fn name(&self) -> &str {
-            "test.policy"
-        }
-
-        fn create_filter(&self, _: &[&[u8]], dst: &mut Vec<u8>) {
-            dst.push(1);
-        }
-
-        fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
-            true
-        }
+    /// A policy of the user's.
+    fn own_policy() -> Arc<dyn FilterPolicy> {
+        Arc::new(NameOnly("test.policy".into()))
     }
 
-    impl PrefixExtractor for Own {
-        fn id(&self) -> &str {
-            "test.prefix,=:"
-        }
-
-        fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
-            key.get(..1)
-        }
+    /// An extractor of the user's.
+    fn own_prefix() -> Arc<dyn PrefixExtractor> {
+        Arc::new(NameOnly("test.prefix,=:".into()))
     }
 
     fn encoded(options: &KeyspaceOptions) -> Vec<u8> {
@@ -386,9 +368,9 @@ mod tests {
         bytes
     }
 
-    /// Decoded where `Own` is registered.
+    /// Decoded where the user's own are registered.
     fn decoded(bytes: &[u8]) -> Decoded<KeyspaceOptions> {
-        KeyspaceOptions::decode(bytes, &[Arc::new(Own)], &[Arc::new(Own)])
+        KeyspaceOptions::decode(bytes, &[own_policy()], &[own_prefix()])
     }
 
     /// Decoded where nothing is registered.
@@ -401,7 +383,7 @@ mod tests {
             (1usize..=65_535).prop_map(Prefix::fixed),
             (1usize..=65_535).prop_map(Prefix::capped),
             (any::<u8>(), 1usize..=65_535).prop_map(|(byte, count)| Prefix::delimited(byte, count)),
-            Just(Prefix::custom(Arc::new(Own))),
+            Just(Prefix::custom(own_prefix())),
         ]
     }
 
@@ -423,7 +405,7 @@ mod tests {
             (bits(), 1..LEVELS).prop_map(|(bits, level)| Filter::bloom_then_ribbon(bits, level)),
             (1u32..=100).prop_map(|bits| Filter::leveldb_bloom(f64::from(bits))),
             (1..=u64::MAX).prop_map(Filter::monkey),
-            Just(Filter::custom(Arc::new(Own))),
+            Just(Filter::custom(own_policy())),
         ];
         let pinnings = prop::sample::select(vec![
             FilterPinning::None,
@@ -504,7 +486,7 @@ mod tests {
 
     /// Every setting is named, and every field of a filter is there.
     fn full() -> KeyspaceOptions {
-        let own = Filter::custom(Arc::new(Own)).prefix(Prefix::custom(Arc::new(Own)));
+        let own = Filter::custom(own_policy()).prefix(Prefix::custom(own_prefix()));
         KeyspaceOptions::new()
             .filter(Filter::monkey(300_000).prefix(Prefix::fixed(3)).pinning(FilterPinning::All))
             .filter_at_level(0, own.whole_key(false).layout(FilterLayout::Full))
@@ -667,9 +649,9 @@ mod tests {
     #[test]
     fn unregistered_filters_are_left_out() {
         let filters = [
-            Filter::custom(Arc::new(Own)),
-            Filter::bloom(9.0).prefix(Prefix::custom(Arc::new(Own))),
-            Filter::monkey(1 << 20).prefix(Prefix::custom(Arc::new(Own))),
+            Filter::custom(own_policy()),
+            Filter::bloom(9.0).prefix(Prefix::custom(own_prefix())),
+            Filter::monkey(1 << 20).prefix(Prefix::custom(own_prefix())),
         ];
         for filter in filters {
             let bytes = encoded(&KeyspaceOptions::new().filter(filter));

@@ -484,3 +484,49 @@ impl VersionSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::cache::Cache;
+    use crate::env::handle::FilePool;
+    use crate::env::mem::MemEnv;
+    use crate::log::wal::format::DatabaseIdentity;
+    use crate::tree::manifest::KeyspaceTables;
+
+    fn set_of(keyspaces: usize, next_keyspace: u64) -> VersionSet {
+        let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+        let context = TableContext {
+            files: FilePool::new(Arc::clone(&env), 1),
+            cache: Cache::new(0, 0.5),
+            custom_policies: Vec::new(),
+            custom_prefixes: Vec::new(),
+            pinning: FilterPinning::default(),
+        };
+        let mut state = ManifestState::new_database(DatabaseIdentity::default());
+        for id in 1..keyspaces as KeyspaceId {
+            let meta = KeyspaceMeta { id, name: id.to_string(), ..KeyspaceMeta::default() };
+            state.keyspaces.insert(id, KeyspaceTables { meta, ..KeyspaceTables::default() });
+        }
+        state.next_keyspace = next_keyspace;
+        let pinning = |_| PinningByLevel::default();
+        let numbers = Arc::default();
+        VersionSet::open(env, Path::new("/db"), context, &pinning, &state, numbers, 1).unwrap()
+    }
+
+    #[test]
+    fn keyspaces_and_their_numbers_have_limits() {
+        let refusal = |mut set: VersionSet| match set.take_keyspace() {
+            Err(Error::InvalidArgument { what }) => what,
+            other => panic!("{other:?}"),
+        };
+        let mut room_for_one = set_of(KEYSPACES_MAX - 1, 70_000);
+        assert_eq!(room_for_one.take_keyspace().unwrap(), 70_000);
+        // Given only once, also if nothing is created.
+        assert_eq!(room_for_one.take_keyspace().unwrap(), 70_001);
+        assert!(refusal(set_of(KEYSPACES_MAX, 70_000)).contains("65535 keyspaces"));
+        let last = u64::from(KeyspaceId::MAX);
+        assert_eq!(set_of(1, last).take_keyspace().unwrap(), KeyspaceId::MAX);
+        assert!(refusal(set_of(1, last + 1)).contains("used up"));
+    }
+}

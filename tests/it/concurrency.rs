@@ -5,7 +5,7 @@ use crate::support::data::{bytes, key};
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, open, small_options};
 use siftdb::env::{Env, LockMode, MemEnv};
-use siftdb::{Db, Error, FilterRebuild, Options, WriteBatch, WriteOptions};
+use siftdb::{Db, Error, FilterRebuild, Options, Snapshot, WriteBatch, WriteOptions};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -315,9 +315,18 @@ fn close_ends_reads_but_not_iterators() {
 #[test]
 fn batches_are_seen_whole() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let other = db.keyspace("other").unwrap();
     let (stop, sides) = (AtomicBool::new(false), 20);
     let looks: [AtomicU64; 2] = Default::default();
-    let write = |number| write_everywhere(&db, sides, number, 50);
+    // Each batch writes to both keyspaces.
+    let write = |number| {
+        let mut batch = WriteBatch::new();
+        for side in 0..sides {
+            batch.put(key(side), bytes(number, 50));
+            batch.in_keyspace(&other).put(key(side), bytes(number, 50));
+        }
+        db.write(batch).unwrap();
+    };
     write(0);
     std::thread::scope(|scope| {
         for writer in 0..2 {
@@ -332,17 +341,25 @@ fn batches_are_seen_whole() {
             });
         }
         for (reader, looks) in looks.iter().enumerate() {
-            let (db, stop) = (&db, &stop);
+            let (db, other, stop) = (&db, &other, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
                     looks.fetch_add(1, Ordering::SeqCst);
+                    let snapshot = db.snapshot();
+                    let in_other = snapshot.in_keyspace(other);
                     let numbers: Vec<u64> = if reader == 0 {
-                        let snapshot = db.snapshot();
-                        let get = |side| number_in(&snapshot.get(key(side)).unwrap().unwrap());
-                        (0..sides).rev().map(get).collect()
+                        let get =
+                            |of: &Snapshot, side| number_in(&of.get(key(side)).unwrap().unwrap());
+                        let pair = |side| [get(&snapshot, side), get(&in_other, side)];
+                        (0..sides).rev().flat_map(pair).collect()
                     } else {
-                        db.iter().map(|entry| number_in(&entry.unwrap().1)).collect()
+                        let entries = snapshot.iter().chain(in_other.iter());
+                        entries.map(|entry| number_in(&entry.unwrap().1)).collect()
                     };
+                    assert_eq!(numbers, vec![numbers[0]; 2 * sides]);
+                    // Each scan without a snapshot sees batches whole too.
+                    let numbers: Vec<u64> =
+                        other.iter().map(|entry| number_in(&entry.unwrap().1)).collect();
                     assert_eq!(numbers, vec![numbers[0]; sides]);
                 }
             });

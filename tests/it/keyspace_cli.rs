@@ -1,8 +1,8 @@
 //! Keyspaces and saved settings in the command, end to end.
 
 use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
+use crate::support::filters::Marks;
 use serde_json::{Value, json as object};
-use siftdb::filter::FilterPolicy;
 use siftdb::{Db, Filter, KeyspaceOptions, Options};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -346,41 +346,23 @@ fn dumps_name_keyspaces() {
     assert!(ok(&["sst", "dump", &log]).contains(" in keyspace 1 = \"1777\"\n"));
 }
 
-/// A policy that only this program knows.
-#[derive(Debug)]
-struct Own;
-
-impl FilterPolicy for Own {
-    fn name(&self) -> &str {
-        "test.policy"
-    }
-
-    fn create_filter(&self, _: &[&[u8]], dst: &mut Vec<u8>) {
-        dst.push(1);
-    }
-
-    fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
-        true
-    }
-}
-
 #[test]
 fn commands_read_data_with_a_programs_filters() {
     let place = Place::new();
     let db = place.path("db");
-    let own = || Filter::custom(Arc::new(Own));
+    let own = || Filter::custom(Arc::new(Marks));
     let program = Options::new().filter(own()).open(&db).unwrap();
     let users = program.keyspace_with("users", &KeyspaceOptions::new().filter(own())).unwrap();
     program.put("ada", "1").unwrap();
     users.put("ada", "2").unwrap();
     program.flush().unwrap();
     program.close().unwrap();
-    assert!(Db::open(&db).unwrap_err().to_string().contains("test.policy"));
+    assert!(Db::open(&db).unwrap_err().to_string().contains("test.Marks"));
     assert_eq!(ok(&["get", &db, "ada"]), "1");
     assert_eq!(ok(&["get", &db, "ada", "--keyspace", "users"]), "2");
     ok(&["put", &db, "bob", "3", "--keyspace", "users"]);
     let settings = ok(&["settings", &db]);
-    assert_eq!(settings.matches("filter=custom:test.policy").count(), 2, "{settings}");
+    assert_eq!(settings.matches("filter=custom:test.Marks").count(), 2, "{settings}");
     // A filter that the command can name takes its place.
     ok(&["settings", &db, "--set", "filter=bloom:9"]);
     assert_eq!(ok(&["settings", &db]).matches("custom").count(), 1);

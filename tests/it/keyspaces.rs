@@ -129,12 +129,18 @@ fn numbers_are_never_used_twice() {
     }
 }
 
+/// A new database whose disk can be made to fail.
+fn on_failing_disk() -> (MemEnv, FaultEnv, Db) {
+    let disk = MemEnv::with_log();
+    let env = FaultEnv::new(as_env(&disk));
+    let db = small_options().env(Arc::new(env.clone())).open(HOME).unwrap();
+    (disk, env, db)
+}
+
 #[test]
 fn a_full_disk_undoes_or_completes_a_creation() {
     for n in 0.. {
-        let disk = MemEnv::with_log();
-        let env = FaultEnv::new(as_env(&disk));
-        let db = small_options().env(Arc::new(env.clone())).open(HOME).unwrap();
+        let (disk, env, db) = on_failing_disk();
         db.put("k", "v").unwrap();
         let kept = db.keyspace("kept").unwrap();
         kept.put("k", "kept").unwrap();
@@ -182,9 +188,7 @@ fn a_full_disk_undoes_or_completes_a_creation() {
 #[test]
 fn a_full_disk_undoes_or_completes_a_drop() {
     for n in 0.. {
-        let disk = MemEnv::with_log();
-        let env = FaultEnv::new(as_env(&disk));
-        let db = small_options().env(Arc::new(env.clone())).open(HOME).unwrap();
+        let (disk, env, db) = on_failing_disk();
         let doomed = db.keyspace("doomed").unwrap();
         fill(&doomed, "k", 5000);
         db.flush().unwrap();
@@ -230,9 +234,7 @@ fn a_full_disk_undoes_or_completes_a_drop() {
 #[test]
 fn a_failed_creation_never_shares_its_number() {
     for n in 0..12 {
-        let disk = MemEnv::with_log();
-        let env = FaultEnv::new(as_env(&disk));
-        let db = small_options().env(Arc::new(env.clone())).open(HOME).unwrap();
+        let (disk, env, db) = on_failing_disk();
         db.put("k", "v").unwrap();
         env.fail_at(env.calls() + n, Fault::from_then_on(FaultKind::ErrorAfter(ENOSPC)));
         let failed = db.keyspace("first").is_err();

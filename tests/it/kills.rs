@@ -14,10 +14,10 @@ use crate::support::expected::{
     own_key,
 };
 use crate::support::filters::{all_filters, prefix_filters};
-use crate::support::model::{Map, batch_of};
+use crate::support::model::Map;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{scan, scan_back, small_options};
-use siftdb::{Db, Error, FilterRebuild, Options, ReadOptions, WriteOptions};
+use siftdb::{Db, Error, FilterRebuild, Keyspace, Options, ReadOptions, WriteBatch, WriteOptions};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -27,6 +27,13 @@ use std::time::{Duration, Instant};
 
 /// Set for the process that is to be killed: the directory, the seed and the number of the run.
 const CHILD: &str = "SIFTDB_TEST_KILLED";
+
+/// The second keyspace. Which keys are in it follows from the key, so most batches write to both.
+const OTHER: &str = "other";
+
+fn is_in_other(key: &[u8]) -> bool {
+    key.last().is_some_and(|byte| byte % 2 == 1)
+}
 
 /// Kills in one directory.
 const KILLS_EACH: u64 = 25;
@@ -77,20 +84,22 @@ fn the_writer_process_to_kill() {
     let directory = Path::new(words.next().unwrap());
     let (seed, run): (u64, u64) = (seed.parse().unwrap(), run.parse().unwrap());
     let db = options(seed, run).open(directory.join("db")).unwrap();
+    let other = db.keyspace(OTHER).unwrap();
     let clock = AtomicU64::new(first_moment(run));
     let now = || -> Moment { clock.fetch_add(1, Ordering::SeqCst) };
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (db, now) = (&db, &now);
-            scope.spawn(move || write_on(db, directory, writer, seed, now));
+            let (db, other, now) = (&db, &other, &now);
+            scope.spawn(move || write_on(db, other, directory, writer, seed, now));
         }
         let mut rng = Rng::new(seed ^ run);
         loop {
             std::thread::sleep(Duration::from_millis(rng.next() % 20));
+            let keyspace = if rng.chance(50) { &other } else { &db };
             match rng.below(8) {
-                0..3 => db.flush().unwrap(),
-                3 => db.compact_range(own_key(1, 0)..own_key(2, 60)).unwrap(),
-                4 => drop(db.rebuild_filters(FilterRebuild::All).unwrap()),
+                0..3 => keyspace.flush().unwrap(),
+                3 => keyspace.compact_range(own_key(1, 0)..own_key(2, 60)).unwrap(),
+                4 => drop(keyspace.rebuild_filters(FilterRebuild::All).unwrap()),
                 5 => drop(scan(&db).unwrap()),
                 _ => db.sync().unwrap(),
             }
@@ -98,16 +107,28 @@ fn the_writer_process_to_kill() {
     });
 }
 
-fn write_on(db: &Db, directory: &Path, writer: usize, seed: u64, now: &dyn Fn() -> Moment) {
+fn write_on(
+    db: &Db,
+    other: &Keyspace,
+    directory: &Path,
+    writer: usize,
+    seed: u64,
+    now: &dyn Fn() -> Moment,
+) {
     let (notes, first) = Notes::open(directory, writer);
     for number in first.. {
         let operation = operation(seed, writer, number);
         let options = WriteOptions::new().sync(operation.sync);
         notes.begun(number, now());
         match &operation.entries[..] {
-            [(key, Some(value))] if !operation.batch && !operation.sync => db.put(key, value),
-            [(key, None)] if !operation.batch && !operation.sync => db.delete(key),
-            _ => db.write_with(batch_of(&operation.entries), &options),
+            [(key, value)] if !operation.batch && !operation.sync => {
+                let keyspace = if is_in_other(key) { other } else { db };
+                match value {
+                    Some(value) => keyspace.put(key, value),
+                    None => keyspace.delete(key),
+                }
+            }
+            entries => db.write_with(batch_across(entries, other), &options),
         }
         .unwrap();
         notes.acknowledged(number, now());
@@ -163,8 +184,36 @@ fn run_and_kill(directory: &Path, seed: u64, run: u64, rng: &mut Rng) -> Result<
     }
 }
 
-/// Reads everything in every way; all of it must agree.
+/// The operation's entries, each in its keyspace.
+fn batch_across(entries: &[(Vec<u8>, Option<Vec<u8>>)], other: &Keyspace) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for (key, value) in entries {
+        match (is_in_other(key), value) {
+            (false, Some(value)) => _ = batch.put(key, value),
+            (false, None) => _ = batch.delete(key),
+            (true, Some(value)) => _ = batch.in_keyspace(other).put(key, value),
+            (true, None) => _ = batch.in_keyspace(other).delete(key),
+        }
+    }
+    batch
+}
+
+/// Reads both keyspaces in every way; all of it must agree.
 fn look(db: &Db) -> Result<Map, String> {
+    let mut found = look_into(db)?;
+    if db.keyspaces().iter().any(|name| name == OTHER) {
+        let other = db.keyspace(OTHER).map_err(|error| error.to_string())?;
+        let in_other = look_into(&other)?;
+        if found.keys().any(|key| is_in_other(key)) || !in_other.keys().all(|key| is_in_other(key))
+        {
+            return Err("a key is in the wrong keyspace".into());
+        }
+        found.extend(in_other);
+    }
+    Ok(found)
+}
+
+fn look_into(db: &Keyspace) -> Result<Map, String> {
     let text = |error: Error| error.to_string();
     let found = scan(db).map_err(text)?;
     let backwards = scan_back(db).map_err(text)?;

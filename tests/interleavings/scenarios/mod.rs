@@ -12,7 +12,7 @@
 //! | `queue` | one leader at a time, every request answered once, nobody left waiting |
 //! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; removed files |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
-//! | `whole` | an open database with its workers: stalls, flushes, closing |
+//! | `whole` | an open database with its workers: stalls, flushes, closing, dropping a keyspace |
 //! | `run` | schedulers, seeds, settings |
 
 pub mod queue;

@@ -5,6 +5,7 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, thread};
+use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::env::api::{Env, LockMode};
 use crate::env::mem::MemEnv;
@@ -122,5 +123,53 @@ pub fn concurrent_reads_fail_or_keep_the_lock() {
         });
         assert!(!is_locked(), "closed, and nothing reads");
         answered
+    });
+}
+
+/// A batch across two keyspaces is written whole or, after the drop of one, refused whole. The drop
+/// wakes writers that wait for room.
+pub fn a_drop_beside_writers_leaves_whole_batches() {
+    check("dropping a keyspace", 1500, 4, || {
+        let env = MemEnv::new();
+        let db = open(&env);
+        let doomed = db.keyspace("doomed").unwrap();
+        let mut expected = thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut acknowledged = Vec::new();
+                for n in 0..3u8 {
+                    let mut batch = WriteBatch::new();
+                    batch.put([n], "v").in_keyspace(&doomed).put([n], "v");
+                    match db.write(batch) {
+                        Ok(()) => acknowledged.push(vec![n]),
+                        Err(Error::KeyspaceDropped { .. }) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                    if n == 0 {
+                        db.flush().unwrap();
+                    }
+                }
+                acknowledged
+            });
+            scope.spawn(|| db.put("other", "v").unwrap());
+            scope.spawn(|| {
+                let snapshot = db.snapshot();
+                db.drop_keyspace("doomed").unwrap();
+                // The snapshot is from before the drop, and still reads the keyspace.
+                let in_doomed = snapshot.in_keyspace(&doomed);
+                for n in 0..3u8 {
+                    let there = in_doomed.get([n]).unwrap().is_some();
+                    assert_eq!(there, snapshot.get([n]).unwrap().is_some(), "torn");
+                }
+            });
+            writer.join().unwrap()
+        });
+        let acknowledged = expected.len();
+        expected.push(b"other".to_vec());
+        assert_eq!(found(&db), expected);
+        db.close().unwrap();
+        drop((db, doomed));
+        let db = open(&env);
+        assert_eq!((db.keyspaces(), found(&db)), (vec!["default".into()], expected));
+        acknowledged
     });
 }

@@ -31,5 +31,6 @@ tests! {
     whole:
         waiting_writers_and_flush_callers_are_woken
         a_concurrent_close_keeps_acknowledged_writes
-        concurrent_reads_fail_or_keep_the_lock;
+        concurrent_reads_fail_or_keep_the_lock
+        a_drop_beside_writers_leaves_whole_batches;
 }
