@@ -223,7 +223,8 @@ pub enum Picture {
         answer: usize,
         /// The column that groups the steps: memory, or a table with its level.
         place: usize,
-        /// Bytes that the step read from a file: more than none fills its marker.
+        /// Bytes that the step read from a file: more than none fills its marker. Absent if it
+        /// touched nothing.
         read: usize,
     },
     /// The table alone.

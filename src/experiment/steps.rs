@@ -168,7 +168,7 @@ pub fn steps_figure(
         let answer = "not asked: other keys, or below the answer";
         let what = if *tables == 1 { "1 table".into() } else { format!("{tables} tables") };
         let [level, what, answer] = [format!("L{level}"), what, answer.into()].map(Cell::Text);
-        vec![level, what, answer, Cell::Text(source_name(None).into()), Cell::Number(0.0)]
+        vec![level, what, answer, Cell::Text(source_name(None).into()), Cell::Absent]
     }));
     let (article, is_there) =
         if explain.value.is_some() { ("a", "present") } else { ("an", "absent") };

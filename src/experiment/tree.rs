@@ -47,7 +47,7 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Vec<Figure> {
             Heading { name: "expected_fpr", label: "expected false positives", unit: Unit::Share },
         ],
         rows: levels.iter().map(LevelTables::row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![3, 4, 5], scale: Scale::Log },
+        picture: Picture::Bars { labels: vec![0], values: vec![3, 4, 5], scale: Scale::Linear },
     };
     vec![tree, bytes_by_level]
 }

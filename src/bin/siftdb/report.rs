@@ -72,7 +72,6 @@ impl Report {
         };
         let fact = |name: &str, text: String| (name.to_string(), text);
         let mut facts = vec![
-            fact("directory", db.path().display().to_string()),
             fact("keyspace", name.into()),
             fact("tables", total.tables.to_string()),
             fact("entries in tables", Unit::Count.print(total.entries as f64)),

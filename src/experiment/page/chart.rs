@@ -44,7 +44,8 @@ pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i
     // Names are at the ends of the lines if there is room, else over the picture.
     let widest = series.iter().map(|one| width_of(&one.name)).max().unwrap_or(0) + 26;
     let beside = widest <= width / 4 && series.len() <= 12;
-    let legend = if beside { Vec::new() } else { rows_of_names(&series, width) };
+    let over = series.iter().map(|one| &one.name[..]).filter(|_| !beside);
+    let legend = rows_of_names(over, width);
     let notes = notes(figure, &of);
     let top = LINE * (legend.len() + notes.len()) as i32 + 2 * LINE;
     let labels = y.ticks.iter().map(|tick| width_of(&y.label(*tick))).max().unwrap_or(0);
@@ -108,12 +109,12 @@ fn series_of(figure: &Figure, column: usize) -> Vec<Series<'_>> {
     all
 }
 
-/// The names of the series in rows, each with the pixel at which it begins.
-fn rows_of_names(series: &[Series<'_>], width: i32) -> Vec<Vec<(usize, i32)>> {
+/// Names with a marker in rows, each with the pixel at which it begins.
+fn rows_of_names<'n>(names: impl Iterator<Item = &'n str>, width: i32) -> Vec<Vec<(usize, i32)>> {
     let mut rows: Vec<Vec<(usize, i32)>> = Vec::new();
     let mut left = width;
-    for (n, one) in series.iter().enumerate() {
-        let wide = width_of(&one.name) + 36;
+    for (n, name) in names.enumerate() {
+        let wide = width_of(name) + 36;
         if left + wide > width {
             rows.push(Vec::new());
             left = 0;
@@ -242,20 +243,26 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
     let axis = Axis::new(&numbers, unit, of.scale, if width > 500 { 8 } else { 4 });
     let axis = axis.between(left, width - printed - 16).with_labels_apart();
     // With one kind of bar the title of the axis says what it is.
-    let (kinds, title) = match of.values {
-        [one] => (0, titled(figure.label(*one), &axis)),
-        more => (more.len() as i32, titled("", &axis)),
+    let (legend, title) = match of.values {
+        [one] => (Vec::new(), titled(figure.label(*one), &axis)),
+        more => {
+            let names = more.iter().map(|value| figure.label(*value));
+            (rows_of_names(names, width), titled("", &axis))
+        }
     };
     let group = BAR * of.values.len() as i32 + if is_over { LINE } else { 0 } + 10;
-    let plot = BarPlot { axis, left, is_over, top: LINE * kinds + 6 };
+    let plot = BarPlot { axis, left, is_over, top: LINE * legend.len() as i32 + 6 };
     let bottom = plot.top + group * names.len() as i32;
     let height = bottom + LINE + 6 + if title.is_empty() { 0 } else { LINE };
     let text = svg((width, height), |canvas| {
-        for (n, value) in of.values.iter().enumerate().filter(|_| kinds > 0) {
-            let middle = LINE * n as i32 + 9;
-            canvas.rectangle([(2, middle - 6), (14, middle + 6)], Paint::Series(n), 1.0)?;
-            let name = fitted(figure.label(*value), width - 24);
-            canvas.text(&name, (20, middle), Side::Right, Paint::Ink)?;
+        for (row, names) in legend.iter().enumerate() {
+            let middle = LINE * row as i32 + 9;
+            for (n, left) in names {
+                let corners = [(left + 2, middle - 6), (left + 14, middle + 6)];
+                canvas.rectangle(corners, Paint::Series(*n), 1.0)?;
+                let name = fitted(figure.label(of.values[*n]), width - left - 20);
+                canvas.text(&name, (left + 20, middle), Side::Right, Paint::Ink)?;
+            }
         }
         for tick in &plot.axis.ticks {
             let at = plot.axis.at(*tick);

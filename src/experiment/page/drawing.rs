@@ -129,9 +129,14 @@ pub(crate) fn steps(figure: &Figure, of: Steps, width: i32) -> Result<(String, i
                 if place + 1 < rows.len() {
                     canvas.line(&[(18, middle + 5), (18, middle + step - 5)], Paint::Grid, 2)?;
                 }
-                let is_read = figure.number(row, of.read).is_some_and(|bytes| bytes > 0.0);
-                let paint = Paint::Series(usize::from(is_read));
-                canvas.circle((18, middle), 5, paint, is_read)?;
+                match figure.number(row, of.read) {
+                    Some(bytes) if bytes > 0.0 => {
+                        canvas.circle((18, middle), 5, Paint::Series(1), true)?;
+                    }
+                    Some(_) => canvas.circle((18, middle), 5, Paint::Series(0), false)?,
+                    // Not touched at all.
+                    None => canvas.line(&[(14, middle), (22, middle)], Paint::Faint, 2)?,
+                }
                 let what = fitted(&figure.text(row, of.what), width - 44);
                 canvas.text(&what, (34, middle), Side::Right, Paint::Ink)?;
                 let (at, room) = match below {
