@@ -11,7 +11,7 @@
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
 //! evicted value (I19). Values do not keep slots alive.
 
-use crate::base::prefetch::prefetch_line;
+use crate::base::prefetch::{LINE_BYTES, prefetch_line};
 use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
@@ -71,6 +71,9 @@ pub(crate) struct SlotRef<'s, V> {
 pub(crate) struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
 
 impl<V> Cached<V> {
+    /// Whether what a reader touches of it is in one cache line.
+    pub(crate) const IS_ONE_LINE: bool = std::mem::offset_of!(Self, used) < LINE_BYTES;
+
     /// A value that the cache does not keep.
     pub(crate) fn uncached(value: V) -> Arc<Self> {
         Arc::new(Self::new(value, 0, None))

@@ -21,7 +21,7 @@ use crate::base::key::{
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
-use crate::cache::cached::{GROUP_SLOTS, SlotRef, Slots};
+use crate::cache::cached::{Cached, GROUP_SLOTS, SlotRef, Slots};
 use crate::filter::bytes::FilterBytes;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
@@ -42,6 +42,8 @@ pub(crate) enum CachedBlock {
     /// A filter or a partition of one, as written.
     Filter(FilterBytes),
 }
+
+const _: () = assert!(Cached::<CachedBlock>::IS_ONE_LINE, "a lookup touches another cache line");
 
 impl CachedBlock {
     /// The data block, if it is one.

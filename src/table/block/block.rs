@@ -6,10 +6,11 @@
 //! order. So a reader meets only sound entries. If it met an unsound one in spite of that, a lookup
 //! would end with "absent" and nothing would panic.
 //!
-//! [`Block::get`] is the point lookup. With a hash index it compares fingerprints. They name the
-//! few entries that can have the key, in most cases one. Only that entry and its restart entry are
-//! read, because the copy has a table of the start of each entry. Without a hash index it searches
-//! the restart points, then one restart interval. `block/cursor.rs` iterates in order.
+//! [`Block::get`] is the point lookup. A copy of a block with a hash index has a directory: a hash
+//! table of fingerprints and positions. It names the few entries that can have the key, in most
+//! cases one. What most entries share is in the [`Block`] itself. So a lookup touches three places:
+//! the `Block`, a line of the directory, and the entry. Without a hash index it searches the
+//! restart points, then one restart interval. `block/cursor.rs` iterates in order.
 
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::key::{
@@ -20,8 +21,6 @@ use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use crate::table::format::fingerprint_of;
 use std::cmp::Ordering;
-use std::hint::black_box;
-use std::num::NonZeroU8;
 use std::ops::{Deref, Range};
 
 /// Most keys have at most this many bytes of their own.
@@ -36,29 +35,46 @@ pub(crate) enum BlockKeys {
     Bytes,
 }
 
+/// Bytes of [`Block::anchor`]. A lookup touches all of a `Block`, which is in one cache line with
+/// what else it touches of a cached block.
+const ANCHOR_BYTES: usize = 16;
+
 /// A sound block. `B` holds its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Block<B = Box<[u8]>> {
-    /// The block. Where fingerprints are used, a table follows: where each entry begins, u16 each.
+    /// The block, and behind it the directory, if there is one.
     bytes: B,
-    /// How trailers are written; `None` where keys have none.
-    trailers: Option<Trailers>,
-    /// Bytes of the block itself.
-    len: u32,
+    /// The smallest trailer; where keys have none, 0.
+    trailer_base: u64,
     entries_end: u32,
     restarts: u32,
-    /// Fingerprints that lookups use; 0 without a hash index.
-    fingerprints: u16,
-    /// Entries of every restart interval but the last.
-    interval: u16,
+    /// Slots of the directory; 0 without one.
+    directory: u16,
+    /// Mean bytes of an entry.
+    entry_bytes: u16,
+    /// Bytes of each trailer; 0 where keys have none.
+    trailer_width: u8,
+    /// What the keys are. It also leaves [`CachedBlock`] the values to tell its variants apart,
+    /// which would need a word of their own.
+    ///
+    /// [`CachedBlock`]: crate::table::index::CachedBlock
+    keys: BlockKeys,
+    /// How many bytes of `anchor` count.
+    anchor_len: u8,
+    /// What all restart entries begin with: what an entry shares, if it shares no more.
+    anchor: [u8; ANCHOR_BYTES],
 }
+
+/// Bytes of a directory's slot: a fingerprint and a position, u16. Where no entry can begin is an
+/// empty slot.
+const DIRECTORY_SLOT_BYTES: usize = 3;
 
 /// How the trailers of a data block are written: as differences to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trailers {
     base: u64,
     /// Bytes of each, 1 to 8.
-    width: NonZeroU8,
+    width: u8,
 }
 
 /// Positions of one entry.
@@ -92,21 +108,16 @@ impl Trailers {
     const ENCODED_BYTES: usize = INTERNAL_KEY_TRAILER_BYTES + 1;
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let width = NonZeroU8::new(*bytes.get(INTERNAL_KEY_TRAILER_BYTES)?)?;
-        let sound = usize::from(width.get()) <= INTERNAL_KEY_TRAILER_BYTES;
+        let width = *bytes.get(INTERNAL_KEY_TRAILER_BYTES)?;
+        let sound = (1..=INTERNAL_KEY_TRAILER_BYTES as u8).contains(&width);
         Some(Trailers { base: get_u64(bytes, 0)?, width }).filter(|_| sound)
-    }
-
-    #[inline]
-    fn width(&self) -> usize {
-        usize::from(self.width.get())
     }
 
     /// The trailer that is written at `at`; `None` if it would exceed 64 bits.
     #[inline]
     fn get(&self, block: &[u8], at: usize) -> Option<u64> {
         // Reads eight bytes and masks the rest off: more than eight follow the last entry.
-        let above = get_u64(block, at)? & (u64::MAX >> (64 - 8 * u32::from(self.width.get())));
+        let above = get_u64(block, at)? & (u64::MAX >> (64 - 8 * u32::from(self.width)));
         self.base.checked_add(above)
     }
 }
@@ -115,20 +126,31 @@ impl Block {
     /// Checks `block`, decompressed and without its trailer, and copies it. The error says what is
     /// wrong.
     pub(crate) fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
-        let mut parsed = Block::parse(block, keys)?;
+        let (parsed, fingerprints) = Block::parse(block, keys)?;
         // Entry positions have to fit u16. A larger block has few entries, since they are large.
-        if parsed.len > u32::from(u16::MAX) {
-            parsed.fingerprints = 0;
-        }
-        let mut bytes = Vec::with_capacity(block.len() + 2 * usize::from(parsed.fingerprints));
+        let hashed = !fingerprints.is_empty() && block.len() <= usize::from(u16::MAX);
+        let fingerprints = block.get(fingerprints).unwrap_or_default();
+        // A quarter of the slots stays empty, so that a search is short and ends.
+        let slots = if hashed { fingerprints.len() + fingerprints.len() / 3 + 1 } else { 0 };
+        let all = block.len() + directory_bytes(slots);
+        let mut bytes = Vec::with_capacity(all);
         bytes.extend_from_slice(block);
-        let interval = parsed.check(|at| {
-            if parsed.fingerprints > 0 {
-                bytes.extend_from_slice(&(at as u16).to_le_bytes());
+        bytes.resize(all, u8::MAX);
+        let mut ahead = fingerprints.iter();
+        let entries = parsed.check(fingerprints.len(), |at| {
+            if let (true, Some(&fingerprint)) = (hashed, ahead.next()) {
+                put_into_directory(&mut bytes, block.len(), slots, fingerprint, at);
             }
         })?;
-        let interval = interval as u16;
-        Ok(Block { interval, ..parsed.with_bytes(bytes.into_boxed_slice()) })
+        let entry_bytes = parsed.entries_end() / entries.max(1);
+        let (anchor, anchor_len) = parsed.find_anchor();
+        Ok(Block {
+            directory: slots as u16,
+            entry_bytes: entry_bytes.min(usize::from(u16::MAX)) as u16,
+            anchor,
+            anchor_len,
+            ..parsed.with_bytes(bytes.into_boxed_slice())
+        })
     }
 
     /// Bytes of memory.
@@ -161,7 +183,7 @@ impl Block {
         const HEADER_BYTES: usize = 3;
         const READ_BYTES: usize = HEADER_BYTES + WRITTEN_BYTES;
         const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
-        let trailers = self.trailers?;
+        let trailers = self.trailers()?;
         let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
         let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
         if (shared | value_len) >= 0x80 || own_len > SHORT_KEY_BYTES {
@@ -170,7 +192,7 @@ impl Block {
         let written = key.get_mut(shared..)?.first_chunk_mut::<WRITTEN_BYTES>()?;
         let key_start = at + HEADER_BYTES;
         let key_end = key_start + own_len;
-        let value_start = key_end + trailers.width();
+        let value_start = key_end + usize::from(trailers.width);
         let end = value_start + value_len;
         if end > self.entries_end() {
             return None;
@@ -203,8 +225,27 @@ impl Block {
 
 impl<B> Block<B> {
     fn with_bytes<C>(&self, bytes: C) -> Block<C> {
-        let Block { trailers, len, entries_end, restarts, fingerprints, interval, .. } = *self;
-        Block { bytes, trailers, len, entries_end, restarts, fingerprints, interval }
+        let Block { trailer_base, entries_end, restarts, directory, .. } = *self;
+        let Block { entry_bytes, trailer_width, keys, anchor_len, anchor, .. } = *self;
+        Block {
+            bytes,
+            trailer_base,
+            entries_end,
+            restarts,
+            directory,
+            entry_bytes,
+            trailer_width,
+            keys,
+            anchor_len,
+            anchor,
+        }
+    }
+
+    /// How trailers are written; `None` where keys have none.
+    #[inline]
+    fn trailers(&self) -> Option<Trailers> {
+        let trailers = Trailers { base: self.trailer_base, width: self.trailer_width };
+        (self.keys == BlockKeys::Internal).then_some(trailers)
     }
 }
 
@@ -212,27 +253,33 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// A data block in the buffer that it was read to. It is checked unless `is_sound` says that
     /// the same bytes were found sound before. The error says what is wrong.
     pub(crate) fn in_place(bytes: B, is_sound: bool) -> Result<Self, String> {
-        let block = Self::parse(bytes, BlockKeys::Internal)?;
+        let (block, fingerprints) = Self::parse(bytes, BlockKeys::Internal)?;
         if !is_sound {
-            block.borrowed().check(|_| {})?;
+            block.borrowed().check(fingerprints.len(), |_| {})?;
         }
-        // Fingerprints need the table of positions, which the buffer does not have.
-        Ok(Block { fingerprints: 0, ..block })
+        Ok(block)
     }
 
     /// A copy with bytes of its own, to be iterated over.
     pub(crate) fn to_owned_block(&self) -> Block {
-        Block { fingerprints: 0, ..self.with_bytes(Box::from(self.contents())) }
+        Block { directory: 0, ..self.with_bytes(Box::from(self.contents())) }
     }
 
-    /// Reads the end of a block, which says where its parts lie.
-    fn parse(bytes: B, keys: BlockKeys) -> Result<Self, &'static str> {
-        let block = parse_end(&bytes, keys).ok_or("block with a malformed end")?;
-        Ok(block.with_bytes(bytes))
+    /// Reads the end of a block, which says where its parts lie. Without a directory. Returns where
+    /// the fingerprints are, too.
+    fn parse(bytes: B, keys: BlockKeys) -> Result<(Self, Range<usize>), &'static str> {
+        let (block, fingerprints) = parse_end(&bytes, keys).ok_or("block with a malformed end")?;
+        Ok((block.with_bytes(bytes), fingerprints))
     }
 
     fn borrowed(&self) -> Block<&[u8]> {
         self.with_bytes(&*self.bytes)
+    }
+
+    /// Bytes of the block itself.
+    #[inline]
+    fn len(&self) -> usize {
+        self.bytes.len() - directory_bytes(self.directory.into())
     }
 
     /// Where the entries end.
@@ -249,7 +296,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// The block; positions in it come from [`Found`] and [`Entry`].
     pub(crate) fn contents(&self) -> &[u8] {
-        self.slice(0, self.len as usize)
+        self.slice(0, self.len())
     }
 
     /// These bytes of the block; empty where they are not in it.
@@ -262,74 +309,80 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// `xxph3` is the hash of the user key.
     #[inline]
     pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
-        if self.fingerprints == 0 {
+        let slots = usize::from(self.directory);
+        if slots == 0 {
             return self.borrowed().get_by_order(key);
         }
-        let start = self.entries_end() + 4 * self.restarts();
-        let fingerprints = self.slice(start, start + usize::from(self.fingerprints));
-        let wanted = u64::from_le_bytes([fingerprint_of(xxph3); 8]);
-        // Eight fingerprints at a time: a byte of `word ^ wanted` is zero where they agree.
-        let (words, rest) = fingerprints.as_chunks::<8>();
-        let mut last = [0; 8];
-        last.iter_mut().zip(rest).for_each(|(to, &from)| *to = from);
-        for (number, word) in words.iter().chain([&last]).enumerate() {
-            let mut equal = zero_bytes(u64::from_le_bytes(*word) ^ wanted);
-            while equal != 0 {
-                let entry = 8 * number + equal.trailing_zeros() as usize / 8;
-                if let Some(found) = self.version_at(entry, key) {
-                    return Some(found);
-                }
-                equal &= equal - 1;
+        let wanted = fingerprint_of(xxph3);
+        let start = self.len();
+        let mut slot = first_slot(wanted, slots);
+        // One slot at least is empty.
+        for _ in 0..slots {
+            let word = get_u32(&self.bytes, start + DIRECTORY_SLOT_BYTES * slot)?;
+            let (fingerprint, at) = (word as u8, (word >> 8) as u16);
+            if at == u16::MAX {
+                return None;
             }
+            if fingerprint == wanted
+                && let Some(found) = self.version_at(at.into(), key)
+            {
+                return Some(found);
+            }
+            slot = if slot + 1 == slots { 0 } else { slot + 1 };
         }
         None
     }
 
-    /// Entry number `entry`, if it is a version of the wanted key that its sequence can see. The
+    /// The entry at `at`, if it is a version of the wanted key that its sequence can see. The
     /// newest version of a key comes first.
     #[inline]
-    fn version_at(&self, entry: usize, key: &LookupKey) -> Option<Found> {
-        let at = self.beginning(entry)?;
-        let head_at = self.beginning(entry - entry % usize::from(self.interval.max(1)))?;
-        prefetch(&self.bytes, head_at);
-        self.touch(at, self.beginning(entry + 1).unwrap_or(self.entries_end()));
+    fn version_at(&self, at: usize, key: &LookupKey) -> Option<Found> {
+        // The lines of an entry of the usual size come together, not one after the other.
+        let last = at + usize::from(self.entry_bytes);
+        prefetch(&self.bytes, at + LINE_BYTES);
+        prefetch(&self.bytes, last);
         let entry = self.entry_at(at)?;
         let (shared, rest) = key.user_key().split_at_checked(entry.shared)?;
         let trailer = self.trailer(&entry)?;
         if rest != self.own_key(&entry) || trailer > key.trailer() {
             return None;
         }
-        // What the entry shares are bytes of its restart entry's key (see the builder), so two
-        // entries are enough to know the whole key.
-        if !shared.is_empty() {
-            let head = self.entry_at(head_at)?;
-            if self.own_key(&head).get(..shared.len()) != Some(shared) {
-                return None;
-            }
-        }
+        // What the entry shares are bytes of its restart entry's key (see the builder).
+        let has_shared = match self.anchor.get(..shared.len()) {
+            Some(anchor) if shared.len() <= usize::from(self.anchor_len) => anchor == shared,
+            _ => self.own_key(&self.entry_at(self.restart_before(at)?)?).starts_with(shared),
+        };
         let value_len = entry.end - entry.value_start;
-        Some(Found { trailer, value_start: entry.value_start, value_len })
+        has_shared.then_some(Found { trailer, value_start: entry.value_start, value_len })
     }
 
-    /// Where entry number `entry` begins, in a block with fingerprints.
-    #[inline]
-    fn beginning(&self, entry: usize) -> Option<usize> {
-        get_u16(&self.bytes, self.len as usize + 2 * entry).map(usize::from)
+    /// Where the restart interval of the entry at `at` begins.
+    #[inline(never)]
+    fn restart_before(&self, at: usize) -> Option<usize> {
+        let (mut low, mut high) = (0, self.restarts());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.restart(middle)? <= at { low = middle } else { high = middle }
+        }
+        self.restart(low)
     }
 
-    /// Loads the cache lines of an entry. The loads do not depend on each other, so the processor
-    /// waits for all of them at once.
-    #[inline]
-    fn touch(&self, start: usize, end: usize) {
-        const TOUCHED_BYTES_MAX: usize = 512;
-        let lines = self.slice(start, end.min(start + TOUCHED_BYTES_MAX)).iter();
-        black_box(lines.step_by(LINE_BYTES).fold(0, |all, &byte| all | byte));
+    /// What all restart entries begin with, or the front of it, and its length. They are in order,
+    /// so it is what the first and the last of them have in common.
+    fn find_anchor(&self) -> ([u8; ANCHOR_BYTES], u8) {
+        let entry = |number| self.restart(number).and_then(|at| self.entry_at(at));
+        let key = |entry: Option<Entry>| entry.map_or(&[][..], |entry| self.own_key(&entry));
+        let (first, last) = (key(entry(0)), key(entry(self.restarts().saturating_sub(1))));
+        let len = common_prefix(first, last).min(ANCHOR_BYTES);
+        let mut anchor = [0; ANCHOR_BYTES];
+        anchor.iter_mut().zip(&first[..len]).for_each(|(to, &from)| *to = from);
+        (anchor, len as u8)
     }
 
     /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
     #[inline]
     pub(crate) fn prefetch(&self, bytes: Range<usize>) {
-        for at in (bytes.start..bytes.end.min(self.len as usize)).step_by(LINE_BYTES) {
+        for at in (bytes.start..bytes.end.min(self.len())).step_by(LINE_BYTES) {
             prefetch(&self.bytes, at);
         }
     }
@@ -369,10 +422,9 @@ impl<B: Deref<Target = [u8]>> Block<B> {
             }
             _ => long_header(header)?,
         };
-        let trailer_bytes = self.trailers.map_or(0, |trailers| trailers.width());
         let key_start = at + header_len;
         let key_end = key_start.checked_add(usize::try_from(non_shared).ok()?)?;
-        let value_start = key_end.checked_add(trailer_bytes)?;
+        let value_start = key_end.checked_add(self.trailer_width.into())?;
         let end = value_start.checked_add(usize::try_from(value_len).ok()?)?;
         if end > self.entries_end() {
             return None;
@@ -389,7 +441,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// The trailer of `entry`; `None` in a block whose keys have none.
     #[inline]
     pub(crate) fn trailer(&self, entry: &Entry) -> Option<u64> {
-        self.trailers?.get(&self.bytes, entry.key_end)
+        self.trailers()?.get(&self.bytes, entry.key_end)
     }
 }
 
@@ -428,13 +480,18 @@ impl<'b> Block<&'b [u8]> {
         None
     }
 
-    /// Checks every entry and tells `begins` where each one begins. Returns the number of entries
-    /// of each restart interval but the last, which may have fewer. The error says what is wrong.
-    fn check(&self, begins: impl FnMut(usize)) -> Result<usize, String> {
-        match self.trailers {
-            Some(_) => self.check_with(InternalKeys::default(), begins),
-            None => self.check_with(AnyKeys::default(), begins),
+    /// Checks every entry and tells `begins` where each one begins. There have to be as many as
+    /// `fingerprints`, if there are any of those. Returns the number of entries. The error says
+    /// what is wrong.
+    fn check(&self, fingerprints: usize, begins: impl FnMut(usize)) -> Result<usize, String> {
+        let entries = match self.keys {
+            BlockKeys::Internal => self.check_with(InternalKeys::default(), begins)?,
+            BlockKeys::Bytes => self.check_with(AnyKeys::default(), begins)?,
+        };
+        if fingerprints > 0 && fingerprints != entries {
+            return Err(format!("hash index of {fingerprints} entries where there are {entries}"));
         }
+        Ok(entries)
     }
 
     fn check_with(
@@ -478,15 +535,39 @@ impl<'b> Block<&'b [u8]> {
         if restart != self.restarts() && !(only_empty && next_restart == Some(0)) {
             return Err("restart point that is no entry".into());
         }
-        let fingerprints = usize::from(self.fingerprints);
-        if fingerprints > 0 && fingerprints != entries {
-            return Err(format!("hash index of {fingerprints} entries where there are {entries}"));
-        }
-        Ok(interval)
+        Ok(entries)
     }
 }
 
-fn parse_end(block: &[u8], keys: BlockKeys) -> Option<Block<()>> {
+/// Bytes of a directory: one more than its slots have, because a slot is read as four.
+#[inline]
+fn directory_bytes(slots: usize) -> usize {
+    DIRECTORY_SLOT_BYTES * slots + usize::from(slots > 0)
+}
+
+/// The slot of a directory where the search for a fingerprint begins.
+#[inline]
+fn first_slot(fingerprint: u8, slots: usize) -> usize {
+    (usize::from(fingerprint) * slots) >> 8
+}
+
+/// Adds an entry to the directory of `slots` slots that begins at `start` of `bytes`, of which one
+/// at least is empty. Versions of one key keep their order: each search meets the newest first.
+fn put_into_directory(bytes: &mut [u8], start: usize, slots: usize, fingerprint: u8, at: usize) {
+    let [low, high] = (at as u16).to_le_bytes();
+    let first = first_slot(fingerprint, slots);
+    for slot in (first..slots).chain(0..first) {
+        let slot = bytes.get_mut(start + DIRECTORY_SLOT_BYTES * slot..);
+        let slot = slot.and_then(|bytes| bytes.first_chunk_mut::<DIRECTORY_SLOT_BYTES>());
+        if let Some(slot) = slot.filter(|slot| slot[1..] == [u8::MAX; 2]) {
+            *slot = [fingerprint, low, high];
+            return;
+        }
+    }
+}
+
+/// Where the parts of a block lie, and where its fingerprints.
+fn parse_end(block: &[u8], keys: BlockKeys) -> Option<(Block<()>, Range<usize>)> {
     let mut end = block.len().checked_sub(4)?;
     let count = get_u32(block, end)?;
     let hashed = count & HASH_INDEX_FLAG != 0;
@@ -500,23 +581,26 @@ fn parse_end(block: &[u8], keys: BlockKeys) -> Option<Block<()>> {
     let mut fingerprints = 0;
     if hashed {
         end = end.checked_sub(2)?;
-        fingerprints = get_u16(block, end)?;
-        end = end.checked_sub(usize::from(fingerprints))?;
+        fingerprints = usize::from(get_u16(block, end)?);
+        end = end.checked_sub(fingerprints)?;
     }
     let restarts = count & !HASH_INDEX_FLAG;
     let entries_end = end.checked_sub((restarts as usize).checked_mul(4)?)?;
-    let (len, entries_end) = (block.len().try_into().ok()?, entries_end.try_into().ok()?);
+    let _: u32 = block.len().try_into().ok()?;
     let sound = restarts > 0 && (fingerprints > 0) == hashed;
-    let interval = 0;
-    sound.then_some(Block {
+    let parsed = Block {
         bytes: (),
-        trailers,
-        len,
-        entries_end,
+        trailer_base: trailers.map_or(0, |trailers| trailers.base),
+        entries_end: entries_end.try_into().ok()?,
         restarts,
-        fingerprints,
-        interval,
-    })
+        directory: 0,
+        entry_bytes: 0,
+        trailer_width: trailers.map_or(0, |trailers| trailers.width),
+        keys,
+        anchor_len: 0,
+        anchor: [0; ANCHOR_BYTES],
+    };
+    sound.then_some((parsed, end..end + fingerprints))
 }
 
 #[cold]
@@ -525,14 +609,6 @@ fn long_header(header: &[u8]) -> Option<(u64, u64, u64, usize)> {
     let (non_shared, b) = get_varint(header.get(a..)?)?;
     let (value_len, c) = get_varint(header.get(a + b..)?)?;
     Some((shared, non_shared, value_len, a + b + c))
-}
-
-/// A top bit for each byte of `word` that is zero. Bits above the lowest one may be wrong, so the
-/// caller compares keys.
-#[inline]
-fn zero_bytes(word: u64) -> u64 {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
 /// The last key of a check, to compare the next one with.
@@ -651,15 +727,17 @@ pub(crate) mod tests {
 
     pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// User keys over few letters, some of them trailer-like bytes, so that prefixes abound; few
-    /// sequences, so that versions do.
+    /// User keys over few letters, some of them trailer-like bytes, so that prefixes abound, below
+    /// an anchor's length and above it; few sequences, so that versions do.
     pub(crate) fn entries() -> impl Strategy<Value = Entries> {
         let letter = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(0xff)];
         let key = (vec(letter, 0..12), prop_oneof![4 => 0u64..8, 1 => Just(SEQUENCE_MAX)]);
-        btree_set(key, 0..120).prop_map(|keys| {
+        let prefix = prop_oneof![Just(0), Just(1), ANCHOR_BYTES - 2..ANCHOR_BYTES + 3];
+        (prefix, btree_set(key, 0..120)).prop_map(|(prefix, keys)| {
             let mut entries: Entries = keys
                 .into_iter()
                 .map(|(user, sequence)| {
+                    let user = [&vec![b'p'; prefix], &user[..]].concat();
                     let kind =
                         if sequence % 3 == 0 { ValueKind::Tombstone } else { ValueKind::Put };
                     let mut key = Vec::new();
@@ -740,8 +818,8 @@ pub(crate) mod tests {
             builder.add(&internal, b"");
         }
         let block = builder.finish();
-        let block = Block::parse(block, BlockKeys::Internal).unwrap();
-        assert_eq!(block.trailers.unwrap().width(), 1);
+        let (block, _) = Block::parse(block, BlockKeys::Internal).unwrap();
+        assert_eq!(block.trailers().unwrap().width, 1);
         let (mut at, mut shared) = (0, Vec::new());
         while let Some(entry) = block.entry_at(at) {
             shared.push(entry.shared);
@@ -751,7 +829,8 @@ pub(crate) mod tests {
     }
 
     fn check(bytes: &[u8], keys: BlockKeys) -> Result<usize, String> {
-        Block::parse(bytes, keys)?.check(|_| {})
+        let (block, fingerprints) = Block::parse(bytes, keys)?;
+        block.check(fingerprints.len(), |_| {})
     }
 
     fn refusal(bytes: &[u8], keys: BlockKeys) -> String {
