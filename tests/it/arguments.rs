@@ -421,6 +421,16 @@ fn impossible_arguments_are_refused_before_creation() {
         &["demo", "--lookups", "0", "--keys", "1000"],
         &["demo", "--encoding", "rot13"],
         &["demo", "--value-bytes", "-1"],
+        &["bench", "rot13"],
+        &["bench", "--keys", "0"],
+        &["bench", "--keys", "1e10"],
+        &["bench", "--hit-ratio", "2"],
+        &["bench", "--threads", "0"],
+        &["bench", "--duration", "5"],
+        &["bench", "--distribution", "normal"],
+        &["bench", "--filter", "bloom:1000"],
+        &["bench", "--db", missing, "--keys", "5", "--key-file", missing],
+        &["bench", "compare", missing],
     ];
     for arguments in usage {
         assert!(!fails(2, arguments).is_empty(), "{arguments:?} says nothing");
@@ -442,6 +452,9 @@ fn impossible_arguments_are_refused_before_creation() {
         &["sst", "verify", missing],
         &["load", "--create", missing, missing],
         &["demo", "--input", missing],
+        &["bench", "--db", missing],
+        &["bench", "--key-file", missing],
+        &["bench", "compare", missing, missing],
     ];
     for arguments in nothing_there {
         assert!(!fails(4, arguments).is_empty(), "{arguments:?} says nothing");

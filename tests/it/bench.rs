@@ -2,15 +2,16 @@
 
 use siftdb::env::{CountingEnv, Env, EnvLayer, MemEnv, RandomFile};
 use siftdb::experiment::bench::{
-    Data, Direction, Distribution, Footprint, KeyShape, Kind, Measured, Reader, Result, Settings,
-    SiftdbStore, Store, Tree, Variant, WORKLOADS, load, run, workload,
+    Counts, Data, Difference, Direction, Distribution, Footprint, KeyShape, Kind, Measured, Reader,
+    Result, Run, Settings, SiftdbStore, Store, Tree, Variant, WORKLOADS, compare, load, run,
+    samples, workload,
 };
 use siftdb::{Filter, Options};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An Env whose reads take longer by so many microseconds.
 #[derive(Debug)]
@@ -277,4 +278,128 @@ fn every_workload_runs_and_finds_its_entries() {
         assert!(timed >= operations, "{}: {timed}", workload.name);
         store.close().unwrap();
     }
+}
+
+/// A store whose lookups take `factor` times as long.
+struct Slowed<'a> {
+    inner: &'a SiftdbStore,
+    factor: f64,
+}
+
+struct SlowedReader<'a> {
+    inner: Box<dyn Reader + 'a>,
+    factor: f64,
+}
+
+impl Reader for SlowedReader<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u8>> {
+        let started = Instant::now();
+        let value = self.inner.get(key)?;
+        let end = started.elapsed().mul_f64(self.factor);
+        while started.elapsed() < end {
+            std::hint::spin_loop();
+        }
+        Ok(value)
+    }
+
+    fn scan(
+        &mut self,
+        from: &[u8],
+        direction: Direction,
+        count: u64,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64> {
+        self.inner.scan(from, direction, count, each)
+    }
+}
+
+impl Store for Slowed<'_> {
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
+        self.inner.put(key, value, sync)
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
+        self.inner.delete(key, sync)
+    }
+
+    fn write(&self, entries: &[(&[u8], &[u8])], sync: bool) -> Result<()> {
+        self.inner.write(entries, sync)
+    }
+
+    fn reader(&self, use_filters: bool) -> Result<Box<dyn Reader + '_>> {
+        let inner = self.inner.reader(use_filters)?;
+        Ok(Box::new(SlowedReader { inner, factor: self.factor }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.inner.settle()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        self.inner.counts()
+    }
+
+    fn footprint(&self) -> Result<Footprint> {
+        self.inner.footprint()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+/// Whether the comparison of a store with one that takes `factor` times as long reports any
+/// difference, after `rounds` by turns.
+fn differs(store: &SiftdbStore, factor: f64, rounds: u32, duration: Duration) -> bool {
+    let mut sides = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        // The first of a pair changes, so that being first is no advantage.
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for side in order {
+            let slowed = Slowed { inner: store, factor: if side == 1 { factor } else { 1.0 } };
+            let settings = Settings {
+                duration: Some(duration),
+                filters: vec![true],
+                seed: u64::from(round),
+                ..Settings::default()
+            };
+            let measured = measured(&slowed, "readrandom", &settings);
+            let run = Run::of("siftdb", &slowed, measured, &Vec::new(), round, None).unwrap();
+            let answer = serde_json::json!({ "runs": [run.json()] });
+            sides[side].extend(samples(&answer).unwrap());
+        }
+    }
+    let comparison = compare(&sides[0], &sides[1]);
+    assert!(rounds >= comparison.rounds_needed as u32, "{comparison:?}");
+    for one in &comparison.figures {
+        println!("{factor} {}: {:?}", one.figure, one.ratio);
+    }
+    comparison.figures.iter().any(Difference::is_certain)
+}
+
+/// `SIFTDB_BENCH_COMPARISONS=20` makes 20 comparisons of each kind, in some minutes.
+#[test]
+fn measured_differences_are_found() {
+    let store = loaded(Arc::new(MemEnv::new()));
+    let comparisons = std::env::var("SIFTDB_BENCH_COMPARISONS");
+    let Ok(comparisons) = comparisons.map(|count| count.parse::<usize>().unwrap()) else {
+        assert!(differs(&store, 3.0, 8, Duration::from_millis(20)));
+        return;
+    };
+    let reported = |factor: f64| {
+        let one = |_: &usize| differs(&store, factor, 15, Duration::from_millis(100));
+        (0..comparisons).filter(one).count()
+    };
+    let (same, slower) = (reported(1.0), reported(1.05));
+    println!("of {comparisons}: {same} of the same, {slower} with 5 % more");
+    assert!(same * 10 <= comparisons, "{same} comparisons of a thing with itself");
+    assert!(slower * 10 >= comparisons * 9, "{slower} comparisons with 5 % more");
 }

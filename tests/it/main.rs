@@ -37,7 +37,7 @@
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
 //! | `bench` | the benchmark finds known delays, counts and stalls |
-//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `demo` | the command and the demonstration |
+//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli`, `demo` | the command |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
 //!
@@ -52,6 +52,8 @@ mod architecture;
 mod arguments;
 #[cfg(feature = "cli")]
 mod bench;
+#[cfg(feature = "cli")]
+mod bench_cli;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;

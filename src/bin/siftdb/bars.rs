@@ -50,9 +50,20 @@ impl Bar {
         self.0.set_position(count);
     }
 
+    /// A name that turns, above which lines appear.
+    pub fn lines(name: &'static str) -> Self {
+        Bar::new(name, None, "", "")
+    }
+
+    /// Prints a line above the bar, if that is drawn.
+    pub fn line(&self, line: &str) {
+        self.0.println(format!("  {:<9} {line}", self.0.message()));
+        self.0.tick();
+    }
+
     /// Replaces the bar by a line, if it was drawn.
     pub fn finish(&self, line: &str) {
-        self.0.println(format!("  {:<9} {line}", self.0.message()));
+        self.line(line);
         self.0.finish_and_clear();
     }
 }

@@ -434,7 +434,7 @@ impl Demo {
 }
 
 /// Removes a directory that other threads may still write to, which fail once it is removed.
-fn remove_whole(directory: &Path) {
+pub fn remove_whole(directory: &Path) {
     while let Err(error) = std::fs::remove_dir_all(directory) {
         if error.kind() != ErrorKind::DirectoryNotEmpty {
             break;

@@ -107,6 +107,13 @@ impl Failure {
         Failure::io(path, source).told(sentence, Some(path), more)
     }
 
+    /// The same, with what to do.
+    pub fn with_advice(self, advice: &str) -> Self {
+        let sentence = self.errors.first().map_or("", |(sentence, _)| sentence);
+        let sentence = format!("{sentence}; {advice}");
+        self.told(sentence, None, json!({ "advice": advice }))
+    }
+
     /// Errors of the database; at least one. Damage decides the exit code.
     pub fn damage(errors: &[Error]) -> Self {
         let damaged = errors.iter().find(|error| error.is_corruption());

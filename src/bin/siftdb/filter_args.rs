@@ -187,7 +187,8 @@ pub fn parse_filter(text: &str) -> Outcome<Filter> {
     })
 }
 
-fn layout(text: &str) -> Result<FilterLayout, String> {
+/// The layout that prints as `text`.
+pub fn layout(text: &str) -> Result<FilterLayout, String> {
     let (word, bytes) = match text.split_once(':') {
         Some((word, bytes)) => {
             let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no size in bytes"))?;

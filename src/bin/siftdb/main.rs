@@ -10,6 +10,7 @@
 //! only added. With `--json`, errors are objects on standard error.
 
 // Subcommands first, then what they share: a module uses only modules below it.
+mod bench;
 mod demo;
 mod explain;
 mod filter;
@@ -101,6 +102,8 @@ struct Cli {
 enum Command {
     /// Measure what filters save: the same keys and lookups with each filter layout
     Demo(demo::Demo),
+    /// Measure workloads, with filters on and off by turns; see `siftdb bench --help`
+    Bench(Box<bench::command::Bench>),
     /// Write lines of KEY TAB VALUE into a database, as `scan` prints them
     ///
     /// Lines are written in batches. An unusable line ends the command: the message names it and
@@ -195,6 +198,7 @@ fn main() -> ExitCode {
     let output = Output::new(cli.json);
     let outcome = match cli.command {
         Command::Demo(command) => command.run(output),
+        Command::Bench(command) => command.run(output),
         Command::Load(command) => command.run(output),
         Command::Get(command) => command.run(output),
         Command::Put(command) => command.run(output),

@@ -159,6 +159,21 @@ impl Data {
         self.count
     }
 
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let mut key = Vec::new();
+        let mut key_bytes = |n| {
+            self.present(n, &mut key);
+            key.len() as u64
+        };
+        let keys = match &self.source {
+            Source::Shape(_) => self.count * key_bytes(0),
+            Source::Listed(..) => (0..self.count).map(key_bytes).sum(),
+        };
+        keys + self.count * self.value_bytes as u64
+    }
+
     /// Bytes of each value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {

@@ -75,7 +75,7 @@ impl Default for Settings {
 }
 
 /// How far a run is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Time of all turns so far, without the warm-up.
     pub elapsed: Duration,
@@ -85,12 +85,12 @@ pub struct Progress {
 
 /// What else is done between turns, when no operation is under way.
 pub trait Watch {
-    /// Comes before each turn, for example to drop caches.
+    /// Comes before each turn, for example to drop caches. False ends the run.
     ///
     /// # Errors
-    /// An error ends the run.
-    fn before_turn(&mut self) -> Result<()> {
-        Ok(())
+    /// An error ends the run, too.
+    fn before_turn(&mut self) -> Result<bool> {
+        Ok(true)
     }
 
     /// Comes after each turn that was measured.
@@ -259,8 +259,7 @@ impl<'a> Turns<'a> {
         let mut left = self.duration.map_or(u64::MAX, nanos);
         let each = (operations / TURNS).max(self.settings.threads as u64);
         let turn_nanos = (left / TURNS).clamp(1, nanos(TURN));
-        while operations > 0 && left > 0 {
-            watch.before_turn()?;
+        while operations > 0 && left > 0 && watch.before_turn()? {
             let turn = self.turn(threads, operations.min(each), left.min(turn_nanos), true);
             let Some(done) = turn else { break };
             operations -= done.operations.min(operations);

@@ -1,10 +1,13 @@
 //! siftdb as a store of the benchmark.
 
+use crate::base::error;
 use crate::base::stats::report::LevelStats;
 use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::env::api::Env;
+use crate::experiment::bench::data::Data;
 use crate::experiment::bench::store::{Counts, Direction, Footprint, Reader, Result, Store};
+use crate::experiment::keys::{KeySet, splitmix64};
 use crate::options::access::{ReadOptions, WriteOptions};
 use std::sync::Arc;
 
@@ -34,6 +37,34 @@ impl SiftdbStore {
     pub fn db(&self) -> &Db {
         &self.db
     }
+}
+
+/// Entries of an existing database to look up: its keys, or a sample of `most` of them, and as many
+/// neighbours of theirs that it does not have. `None` if it is empty.
+///
+/// # Errors
+/// The database cannot be read.
+pub fn sampled(db: &Db, most: usize, seed: u64) -> error::Result<Option<Data>> {
+    let options = ReadOptions::new().fill_cache(false);
+    let (mut keys, mut state) = (Vec::new(), seed);
+    for (entry, number) in db.range_with(.., &options).zip(1u64..) {
+        let (key, _) = entry?;
+        // Each key stays with the same chance ("reservoir sampling").
+        if keys.len() < most {
+            keys.push(key.to_vec());
+        } else if let Some(out) = keys.get_mut((splitmix64(&mut state) % number) as usize) {
+            *out = key.to_vec();
+        }
+    }
+    let keys = KeySet::new(keys);
+    let mut absent = keys.absent(keys.len(), seed);
+    for key in &mut absent {
+        while db.contains_key(&key)? && key.len() < KeySet::KEY_BYTES_MAX {
+            key.push(b'0' + (splitmix64(&mut state) % 10) as u8);
+        }
+    }
+    let present: Vec<Vec<u8>> = keys.iter().map(<[u8]>::to_vec).collect();
+    Ok((!present.is_empty()).then(|| Data::of_lists(present, absent, 0)))
 }
 
 fn durability(sync: bool) -> WriteOptions {

@@ -5,10 +5,31 @@ use crate::experiment::bench::result::Variant;
 use crate::experiment::figure::Unit;
 use std::fmt::{self, Display, Formatter, Write};
 
-/// A run prints as a table: a line for each kind of operation, with and without filters.
+/// A run prints as a table: a line for each kind of operation, with and without filters. The
+/// alternate form has what operations read before the times.
 impl Display for Run {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  round {}", self.name(), self.round)?;
+        let counts = |f: &mut Formatter<'_>| -> fmt::Result {
+            self.measured.variants.iter().try_for_each(|variant| write_counts(f, variant))
+        };
+        if f.alternate() {
+            counts(f)?;
+        }
+        self.write_times(f)?;
+        if !f.alternate() {
+            counts(f)?;
+        }
+        self.write_footprint(f)?;
+        match self.measured.wrong_answers {
+            0 => Ok(()),
+            wrong => writeln!(f, "  WRONG ANSWERS: {wrong} lookups"),
+        }
+    }
+}
+
+impl Run {
+    fn write_times(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let names = ["p50", "p90", "p99", "p99.9", "p99.99", "longest"];
         write!(f, "  {:<24}{:>11}{:>10}", "", "ops/s", "mean")?;
         names.iter().try_for_each(|name| write!(f, "{name:>10}"))?;
@@ -30,7 +51,6 @@ impl Display for Run {
                 writeln!(f, "{:>10}", nanos(latencies.longest() as f64))?;
             }
         }
-        self.measured.variants.iter().try_for_each(|variant| write_counts(f, variant))?;
         if let Some(ratio) = self.measured.ratio {
             writeln!(
                 f,
@@ -41,15 +61,9 @@ impl Display for Run {
         } else if self.measured.variants.len() == 2 {
             writeln!(f, "  too short to compare filters: give more --operations or --duration")?;
         }
-        self.write_footprint(f)?;
-        match self.measured.wrong_answers {
-            0 => Ok(()),
-            wrong => writeln!(f, "  WRONG ANSWERS: {wrong} lookups"),
-        }
+        Ok(())
     }
-}
 
-impl Run {
     fn write_footprint(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut line = format!("  files {}", bytes(self.footprint.disk_bytes));
         let memory = [

@@ -235,6 +235,12 @@ impl Workload {
         self.actions().any(Action::asks_filters)
     }
 
+    /// True if afterwards the same keys are there as before, or all of them after a fill.
+    #[must_use]
+    pub fn keeps_entries(&self) -> bool {
+        self.actions().all(|action| !matches!(action, Action::Insert | Action::Delete))
+    }
+
     /// True if it leaves another store than it found.
     #[must_use]
     pub fn writes(&self) -> bool {
