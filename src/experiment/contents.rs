@@ -163,7 +163,7 @@ fn saved_figure(stats: &Stats, command: &str) -> Figure {
             "No lookup is counted yet: only programs that open the database to write count.".into()
         }
         all => format!(
-            "Filters kept lookups from {} of {} data blocks, {}: about {} not read or searched.",
+            "Filters kept lookups from {} of {} data blocks, {}: about {} were not searched.",
             Unit::Count.print(avoided as f64),
             Unit::Count.print(all as f64),
             Unit::Share.print(avoided as f64 / all as f64),

@@ -177,11 +177,11 @@ pub fn steps_figure(
         id,
         title: format!("What the lookup of {article} {is_there} key touched"),
         finding: format!(
-            "The key \"{}\" is {is_there}: the lookup looked at {} data blocks and read {}; \
-             filters saved {avoided} data blocks.",
+            "The key \"{}\" is {is_there}: the lookup looked at {} and read {}; filters saved {}.",
             explain.key.escape_ascii(),
-            explain.data_blocks,
+            LookupPart::DataBlocks(explain.data_blocks).name(),
             bytes(explain.bytes_read),
+            LookupPart::DataBlocks(avoided).name(),
         ),
         command: command.into(),
         columns: vec![
