@@ -137,3 +137,23 @@ fn refused(file: &Path, error: io::Error) -> Failure {
     };
     Failure::unwritable(file, error, advice)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let cases = [
+            (ErrorKind::StorageFull, "free space"),
+            (ErrorKind::NotFound, "create it"),
+            (ErrorKind::PermissionDenied, "another place"),
+            (ErrorKind::Other, "name another"),
+        ];
+        for (kind, advice) in cases {
+            let failure = refused(Path::new("dir/page.html"), kind.into());
+            let text = format!("{failure:?}");
+            assert!(text.contains("dir/page.html") && text.contains(advice), "{text}");
+        }
+    }
+}
