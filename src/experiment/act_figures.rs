@@ -52,6 +52,13 @@ pub fn blocks_figure(act: &Act, command: &str) -> Figure {
     }
 }
 
+/// The column with full filters, or the first one with filters.
+fn with_filters(act: &Act) -> Option<&(Column, Measurement)> {
+    let mut filters = act.columns.iter().filter(|(column, _)| column.filters());
+    let full = act.columns.iter().find(|(column, _)| *column == Column::Full);
+    full.or_else(|| filters.next())
+}
+
 fn lower(kind: ActKind) -> String {
     let name = kind.name();
     name[..1].to_lowercase() + &name[1..]
@@ -73,9 +80,8 @@ fn blocks_finding(act: &Act) -> String {
             each(most)
         );
     }
-    let filters = act.columns.iter().filter(|(column, _)| column.filters());
-    let best = filters.min_by_key(|(_, one)| one.total.data_blocks_read);
-    let Some(((column, with), without)) = best.zip(act.column(Column::NoFilter)) else {
+    let Some(((column, with), without)) = with_filters(act).zip(act.column(Column::NoFilter))
+    else {
         return "Without filters, a lookup looks into a block of every table that may have the key."
             .into();
     };
@@ -144,8 +150,7 @@ fn latency_finding(act: &Act) -> String {
             column.name()
         )
     };
-    let filters = act.columns.iter().filter(|(column, _)| column.filters());
-    let best = filters.min_by_key(|(_, one)| one.p50_nanos).map(|(column, one)| of(column, one));
+    let best = with_filters(act).map(|(column, one)| of(column, one));
     let without = act.column(Column::NoFilter).map(|one| of(&Column::NoFilter, one));
     let both: Vec<String> = best.into_iter().chain(without).collect();
     let text = both.join("; ") + ".";

@@ -14,7 +14,6 @@ use crate::experiment::report::{Column, DatabaseFacts};
 use crate::experiment::settings::{Progress, Settings, Stage};
 use crate::options::access::ReadOptions;
 use crate::options::database::Options;
-use crate::options::filter::Filter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,8 +52,8 @@ impl<'a> Databases<'a> {
         let total = (keys.len() * settings.databases().count()) as u64;
         let mut done = 0;
         for column in settings.databases() {
-            let filter = column.filter(settings.filter.clone());
-            load_one(settings, keys, filter, &settings.database(column), &mut |written| {
+            let options = Options::new().filter(column.filter(settings.filter.clone()));
+            load_one(settings, keys, options, &settings.database(column), &mut |written| {
                 done += written;
                 progress(Progress { stage: Stage::Load, done, total });
             })?;
@@ -71,15 +70,13 @@ impl<'a> Databases<'a> {
     }
 
     pub(crate) fn open(&self, column: Column, cache: Cache) -> Result<Db> {
-        let filter = column.filter(self.settings.filter.clone());
-        self.open_at(&self.settings.database(column), filter, cache)
+        self.open_at(&self.settings.database(column), cache)
     }
 
     /// Opens the database in `directory`, which no compaction changes.
-    pub(crate) fn open_at(&self, directory: &Path, filter: Filter, cache: Cache) -> Result<Db> {
+    pub(crate) fn open_at(&self, directory: &Path, cache: Cache) -> Result<Db> {
         Options::new()
             .env(Arc::clone(&self.env) as Arc<dyn Env>)
-            .filter(filter)
             .create_if_missing(false)
             .auto_compaction(false)
             .block_cache_bytes(cache.bytes)
@@ -165,17 +162,16 @@ impl<'a> Databases<'a> {
     }
 }
 
-/// Creates the database `directory` with `filter` and fills it.
+/// Creates the database `directory` with the filters of `options` and fills it.
 pub(crate) fn load_one(
     settings: &Settings,
     keys: &KeySet,
-    filter: Filter,
+    options: Options,
     directory: &Path,
     written: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let load = Load { keys, value_bytes: settings.value_bytes, seed: settings.seed };
-    let options = Options::new().env(Arc::clone(&settings.env)).filter(filter);
-    load.run(&options, directory, written)
+    load.run(&options.env(Arc::clone(&settings.env)), directory, written)
 }
 
 /// The facts of the closed database of `column`.

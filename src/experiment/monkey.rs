@@ -1,19 +1,25 @@
-//! Bits divided over the levels by `Filter::monkey` against even bits, in the same memory.
+//! Bits divided over the levels as by `Filter::monkey` against even bits, in the same memory.
+//!
+//! A budget is divided again whenever the tree changes, and tables keep the filters that they were
+//! written with. So the division is computed for the tree of the run, and the tree is loaded once
+//! more with these bits: both have the same tables.
 
 use crate::base::error::Result;
 use crate::base::levels::LEVELS;
 use crate::base::stats::report::LevelStats;
-use crate::db::database::Db;
 use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
 use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::filter::encoding::Encoding;
+use crate::options::database::Options;
 use crate::options::filter::Filter;
 use std::path::Path;
 
-/// Loads a database whose filters share as many bytes as those of the database with full filters,
-/// and looks up absent keys in both. `None` if the run has no full filters.
+/// Loads a database whose filters take as many bytes as those of the database with full filters,
+/// divided over the levels, and looks up absent keys in both. `None` if the run has no full filters
+/// of the default encoding, for which bits are divided.
 ///
 /// # Errors
 /// A database of a former call in the way; any failure of a database.
@@ -28,22 +34,39 @@ pub fn monkey_figure(
     if budget == 0 {
         return Ok(None);
     }
-    let directory = settings.directory.join("monkey");
-    let filter = Column::Full.filter(Filter::monkey(budget));
+    let (even, divided) = (settings.database(Column::Full), settings.directory.join("monkey"));
+    let db = databases.open_at(&even, CACHE)?;
+    let report = db.filter_report();
+    db.close()?;
+    let default = Encoding::FastLocalBloom { millibits: 10_000 };
+    if report.tables.iter().any(|table| table.encoding != default.label()) {
+        return Ok(None);
+    }
+    let filter = |bits: f64| match bits {
+        0.0 => Filter::none(),
+        bits => Column::Full.filter(Filter::bloom(bits)),
+    };
+    let levels = report.advice(budget).levels;
+    let options = levels.iter().fold(Options::new(), |options, level| {
+        options.filter_at_level(level.level, filter(level.bits_divided))
+    });
     let total = keys.len() as u64;
     let mut done = 0;
-    load_one(settings, keys, filter.clone(), &directory, &mut |written| {
+    load_one(settings, keys, options, &divided, &mut |written| {
         done += written;
         progress(Progress { stage: Stage::Monkey, done, total });
     })?;
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
-    let even = settings.database(Column::Full);
-    let [even, divided] =
-        [(even.as_path(), Column::Full.filter(settings.filter.clone())), (&directory, filter)]
-            .map(|(directory, filter)| asked(&databases, directory, filter, &absent));
-    let (even, divided) = (even?, divided?);
+    let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));
+    Ok(Some(figure_of(&even?, &divided?, absent.len(), command)))
+}
+
+/// All filters fit.
+const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
+
+fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, command: &str) -> Figure {
     let levels = (0..LEVELS).filter(|level| even[*level].tables + divided[*level].tables > 0);
-    let each = |count: u64| Cell::Number(count as f64 / absent.len().max(1) as f64);
+    let each = |count: u64| Cell::Number(count as f64 / lookups.max(1) as f64);
     let bits = |level: &LevelStats| match level.entries {
         0 => Cell::Absent,
         entries => Cell::Number(8.0 * level.filter_bytes as f64 / entries as f64),
@@ -61,10 +84,10 @@ pub fn monkey_figure(
     };
     let mut rows: Vec<Vec<Cell>> =
         levels.map(|level| row(format!("L{level}"), &even[level], &divided[level])).collect();
-    let [all_even, all_divided] = [&even, &divided].map(|levels| sum(levels));
+    let [all_even, all_divided] = [even, divided].map(sum);
     rows.push(row("all".into(), &all_even, &all_divided));
     let heading = |name, label, unit| Heading { name, label, unit };
-    Ok(Some(Figure {
+    Figure {
         id: "monkey",
         title: "The same memory for filters, divided evenly and by Monkey".into(),
         finding: finding(&all_even, &all_divided),
@@ -80,18 +103,16 @@ pub fn monkey_figure(
         ],
         rows,
         picture: Picture::Bars { labels: vec![0], values: vec![1, 2], scale: Scale::Linear },
-    }))
+    }
 }
 
 /// The counters of each level after lookups of these absent keys.
 fn asked(
     databases: &Databases<'_>,
     directory: &Path,
-    filter: Filter,
     absent: &[Vec<u8>],
 ) -> Result<Vec<LevelStats>> {
-    let cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
-    let db: Db = databases.open_at(directory, filter, cache)?;
+    let db = databases.open_at(directory, CACHE)?;
     let before = db.stats();
     for key in absent {
         db.get(key)?;

@@ -37,7 +37,8 @@
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
 //! | `bench` | the benchmark finds known delays, counts and stalls |
-//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli`, `demo` | the command |
+//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
+//! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
 //!
@@ -64,6 +65,8 @@ mod cursors;
 mod damage;
 #[cfg(feature = "cli")]
 mod demo;
+#[cfg(feature = "cli")]
+mod demo_cli;
 mod encodings;
 mod faults;
 #[cfg(feature = "cli")]

@@ -27,7 +27,7 @@ use siftdb::experiment::{
     Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
     encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure, tree_figures,
 };
-use siftdb::{Db, Error, Filter};
+use siftdb::{Db, Error, Filter, ReadOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -463,8 +463,12 @@ fn column_to_show(settings: &Settings) -> Column {
     shown.unwrap_or(Column::NoFilter)
 }
 
+/// That database, with indexes in memory and no data.
 fn database_to_show(settings: &Settings) -> siftdb::Result<Db> {
-    options().open_read_only(settings.database(column_to_show(settings)))
+    let db = options().open_read_only(settings.database(column_to_show(settings)))?;
+    let mut all = db.range_with(.., &ReadOptions::new().fill_cache(false));
+    all.try_for_each(|entry| entry.map(drop))?;
+    Ok(db)
 }
 
 /// A key that is absent, and a present one below all tables that may have it.
@@ -551,4 +555,28 @@ fn column_json(act: &Act, column: Column, measured: &Measurement) -> Value {
             "observed_fpr": total.observed_fpr(),
         }),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn full_disks_say_what_to_do() {
+        let error = |kind: ErrorKind| Error::Io {
+            op: "write",
+            path: "/tmp/siftdb-demo-x/full/000012.sst".into(),
+            source: Arc::new(kind.into()),
+        };
+        let directory = Path::new("/tmp/siftdb-demo-x");
+        let full = error(ErrorKind::StorageFull);
+        let later = Error::ReadOnly { cause: Arc::new(error(ErrorKind::QuotaExceeded)) };
+        for full in [full, later] {
+            let what = format!("{:?}", without_space(directory, full));
+            assert!(what.contains("free space, set TMPDIR"), "{what}");
+        }
+        let other = format!("{:?}", without_space(directory, error(ErrorKind::PermissionDenied)));
+        assert!(!other.contains("TMPDIR") && other.contains("000012.sst"), "{other}");
+    }
 }
