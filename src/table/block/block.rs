@@ -18,7 +18,7 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::base::prefetch::{LINE_BYTES, prefetch};
-use crate::table::block::builder::{HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
+use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use crate::table::format::fingerprint_of;
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
@@ -35,11 +35,8 @@ pub(crate) enum BlockKeys {
     Bytes,
 }
 
-/// Bytes of [`Block::anchor`]. A lookup touches all of a `Block`, which is in one cache line with
-/// what else it touches of a cached block.
-const ANCHOR_BYTES: usize = 16;
-
-/// A sound block. `B` holds its bytes.
+/// A sound block. `B` holds its bytes. A lookup touches all of it: with the anchor it fits into one
+/// cache line with what else a lookup touches of a cached block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block<B = Box<[u8]>> {
     /// The block, and behind it the directory, if there is one.
@@ -807,6 +804,38 @@ pub(crate) mod tests {
             let _ = Block::new(&bytes, BlockKeys::Bytes);
             let _ = Block::new(&bytes, BlockKeys::Internal);
         }
+    }
+
+    #[test]
+    fn entries_share_the_anchor_where_that_is_cheap() {
+        // Bytes that the fourth entry shares. Restart entries are the first and the third.
+        let shared = |value: usize, keys: [&str; 4]| {
+            let mut builder = BlockBuilder::data(2, true);
+            for key in keys {
+                let mut internal = Vec::new();
+                put_internal_key(&mut internal, key.as_bytes(), 1, ValueKind::Put);
+                builder.add(&internal, &vec![b'v'; value]);
+            }
+            let block = Block::new(builder.finish(), BlockKeys::Internal).unwrap();
+            block
+                .entry_at(block.restart(1).unwrap())
+                .and_then(|e| block.entry_at(e.end))
+                .unwrap()
+                .shared
+        };
+        let near = ["anchor0", "anchor1", "anchor20", "anchor21"];
+        assert_eq!(
+            (shared(100, near), shared(1, near)),
+            (6, 7),
+            "one byte more costs little or not"
+        );
+        let long = [
+            "a long common prefix 0",
+            "a long common prefix 1",
+            "a long common prefix 2",
+            "a long common prefix 3",
+        ];
+        assert_eq!((shared(400, long), shared(10, long)), (ANCHOR_BYTES, 21));
     }
 
     #[test]

@@ -13,8 +13,10 @@
 //! a data block are internal keys. The user key is `key`. Its trailer (sequence and kind) follows
 //! as the difference to the block's smallest trailer, in as few bytes as the largest needs. In a
 //! data block, `shared` never grows from one restart point to the next. So an entry shares only
-//! bytes of its restart entry's user key, and a reader needs these two entries to know a key. The
-//! block's own trailer (type, checksum) is written by `format`.
+//! bytes of its restart entry's user key, and a reader needs these two entries to know a key. Where
+//! it costs little, an entry shares only what all restart entries begin with. A reader in memory
+//! has that at hand ([`ANCHOR_BYTES`]), and needs one entry. The block's own trailer (type,
+//! checksum) is written by `format`.
 
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
 use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, common_prefix, split_internal_key};
@@ -28,6 +30,13 @@ pub(crate) const FINGERPRINTS_MAX: usize = 1024;
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
+/// Bytes of what all restart entries of a block begin with that a reader has at hand.
+pub(crate) const ANCHOR_BYTES: usize = 16;
+
+/// Entries share less than they could, for the sake of the anchor, if the block grows by at most
+/// this part of it.
+const ANCHOR_COST: usize = 64;
+
 /// Top bit of the restart count: the block has a hash index.
 pub(crate) const HASH_INDEX_FLAG: u32 = 1 << 31;
 
@@ -37,8 +46,10 @@ pub(crate) struct BlockBuilder {
     restart_interval: usize,
     internal_keys: bool,
     hash_index: bool,
-    /// Entries with whole trailers until the block is finished.
+    /// The block; in a data block, entries with whole trailers until it is finished.
     buffer: Vec<u8>,
+    /// The finished data block.
+    finished: Vec<u8>,
     restarts: Vec<u32>,
     since_restart: usize,
     /// Bytes that the next entry of a data block may share.
@@ -46,12 +57,25 @@ pub(crate) struct BlockBuilder {
     /// The last key, without its trailer.
     last_key: Vec<u8>,
     entries: usize,
-    /// Where each trailer is in `buffer`; empty where keys have none.
-    trailers: Vec<usize>,
+    /// The entries in `buffer` of a data block.
+    parts: Vec<EntryParts>,
     smallest_trailer: u64,
     largest_trailer: u64,
     /// One per entry; empty without a hash index.
     fingerprints: Vec<u8>,
+}
+
+/// An entry of a data block that is not finished.
+#[derive(Clone, Copy, Debug)]
+struct EntryParts {
+    /// Bytes that its key has in common with its restart entry and all entries between.
+    shared: usize,
+    /// Where its own bytes begin.
+    key_start: usize,
+    /// Where they end and the trailer of eight bytes begins.
+    key_end: usize,
+    /// Where the value ends.
+    end: usize,
 }
 
 impl BlockBuilder {
@@ -62,12 +86,13 @@ impl BlockBuilder {
             internal_keys: false,
             hash_index: false,
             buffer: Vec::new(),
+            finished: Vec::new(),
             restarts: vec![0],
             since_restart: 0,
             last_shared: 0,
             last_key: Vec::new(),
             entries: 0,
-            trailers: Vec::new(),
+            parts: Vec::new(),
             smallest_trailer: u64::MAX,
             largest_trailer: 0,
             fingerprints: Vec::new(),
@@ -102,12 +127,15 @@ impl BlockBuilder {
         put_varint(&mut self.buffer, shared as u64);
         put_varint(&mut self.buffer, (key.len() - shared) as u64);
         put_varint(&mut self.buffer, value.len() as u64);
+        let key_start = self.buffer.len();
         self.buffer.extend_from_slice(&key[shared..]);
+        let key_end = self.buffer.len();
         if let Some(trailer) = trailer {
-            self.trailers.push(self.buffer.len());
             put_u64(&mut self.buffer, trailer);
             self.smallest_trailer = self.smallest_trailer.min(trailer);
             self.largest_trailer = self.largest_trailer.max(trailer);
+            let end = self.buffer.len() + value.len();
+            self.parts.push(EntryParts { shared, key_start, key_end, end });
         }
         self.buffer.extend_from_slice(value);
         self.last_key.truncate(common);
@@ -121,19 +149,18 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// Size of the block if it were finished now.
+    /// Size of the block if it were finished now, without what the anchor may cost.
     pub(crate) fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
         let trailers = if self.internal_keys { INTERNAL_KEY_TRAILER_BYTES + 1 } else { 0 };
-        let narrowed = self.trailers.len() * (INTERNAL_KEY_TRAILER_BYTES - self.trailer_width());
+        let narrowed = self.parts.len() * (INTERNAL_KEY_TRAILER_BYTES - self.trailer_width());
         self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
     }
 
     /// Completes the block. Call `reset` before the next `add`.
     pub(crate) fn finish(&mut self) -> &[u8] {
-        let width = self.trailer_width();
         if self.internal_keys {
-            self.narrow_trailers(width);
+            self.encode_entries();
         }
         for &restart in &self.restarts {
             put_u32(&mut self.buffer, restart);
@@ -144,7 +171,7 @@ impl BlockBuilder {
         }
         if self.internal_keys {
             put_u64(&mut self.buffer, self.smallest_trailer);
-            self.buffer.push(width as u8);
+            self.buffer.push(self.trailer_width() as u8);
         }
         put_u32(&mut self.buffer, count);
         &self.buffer
@@ -158,7 +185,7 @@ impl BlockBuilder {
         self.since_restart = 0;
         self.last_key.clear();
         self.entries = 0;
-        self.trailers.clear();
+        self.parts.clear();
         self.smallest_trailer = u64::MAX;
         self.largest_trailer = 0;
         self.fingerprints.clear();
@@ -170,24 +197,42 @@ impl BlockBuilder {
         (u64::BITS - largest.leading_zeros()).div_ceil(8).max(1) as usize
     }
 
-    /// Narrows each trailer to `width` bytes, and moves the bytes after it forward.
-    fn narrow_trailers(&mut self, width: usize) {
-        let saved = INTERNAL_KEY_TRAILER_BYTES - width;
-        let (mut from, mut to) = (0, 0);
-        for &at in &self.trailers {
-            self.buffer.copy_within(from..at, to);
-            to += at - from;
-            from = at + INTERNAL_KEY_TRAILER_BYTES;
-            let trailer = get_u64(&self.buffer, at).unwrap_or_default();
+    /// Writes the entries again, with narrow trailers and with what each shares with the anchor.
+    fn encode_entries(&mut self) {
+        let (width, anchor) = (self.trailer_width(), self.anchor());
+        self.finished.clear();
+        let (mut head, mut restarts) = (0, self.restarts.iter_mut());
+        for (number, parts) in self.parts.iter().enumerate() {
+            let EntryParts { shared, key_start, key_end, end } = *parts;
+            if number % self.restart_interval == 0 {
+                head = key_start;
+                restarts.next().into_iter().for_each(|at| *at = self.finished.len() as u32);
+            }
+            let kept = shared.min(anchor);
+            let value_start = key_end + INTERNAL_KEY_TRAILER_BYTES;
+            put_varint(&mut self.finished, kept as u64);
+            put_varint(&mut self.finished, (key_end - key_start + shared - kept) as u64);
+            put_varint(&mut self.finished, (end - value_start) as u64);
+            self.finished.extend_from_slice(&self.buffer[head + kept..head + shared]);
+            self.finished.extend_from_slice(&self.buffer[key_start..key_end]);
+            let trailer = get_u64(&self.buffer, key_end).unwrap_or_default();
             let above = (trailer - self.smallest_trailer).to_le_bytes();
-            self.buffer[to..to + width].copy_from_slice(&above[..width]);
-            to += width;
+            self.finished.extend_from_slice(&above[..width]);
+            self.finished.extend_from_slice(&self.buffer[value_start..end]);
         }
-        self.buffer.copy_within(from.., to);
-        self.buffer.truncate(self.buffer.len() - saved * self.trailers.len());
-        for (number, restart) in self.restarts.iter_mut().enumerate() {
-            *restart -= (saved * number * self.restart_interval) as u32;
-        }
+        std::mem::swap(&mut self.buffer, &mut self.finished);
+    }
+
+    /// How many bytes an entry may share: what all restart entries begin with, if that costs
+    /// little, else any number.
+    fn anchor(&self) -> usize {
+        let heads = || self.parts.iter().step_by(self.restart_interval);
+        let key = |parts: Option<&EntryParts>| {
+            parts.map_or(&[][..], |parts| &self.buffer[parts.key_start..parts.key_end])
+        };
+        let anchor = common_prefix(key(heads().next()), key(heads().next_back())).min(ANCHOR_BYTES);
+        let cost: usize = self.parts.iter().map(|parts| parts.shared.saturating_sub(anchor)).sum();
+        if cost <= self.buffer.len() / ANCHOR_COST { anchor } else { usize::MAX }
     }
 
     /// Adds the fingerprint of a user key whose first `common` bytes are those of the last one.
