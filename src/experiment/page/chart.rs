@@ -49,9 +49,12 @@ pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i
     let notes = notes(figure, &of);
     let top = LINE * (legend.len() + notes.len()) as i32 + 2 * LINE;
     let labels = y.ticks.iter().map(|tick| width_of(&y.label(*tick))).max().unwrap_or(0);
+    // Half of the label of the last number is right of the plot.
+    let x_labels = x.ticks.iter().map(|tick| width_of(&x.label(*tick))).max().unwrap_or(0);
+    let margin = (x_labels / 2 + 4).max(22);
     let plot = Plot {
         left: labels + 12,
-        right: width - if beside { widest } else { 22 },
+        right: width - if beside { widest.max(margin) } else { margin },
         top,
         bottom: top + if width > 500 { 260 } else { 220 },
     };
@@ -227,7 +230,7 @@ struct BarPlot {
 pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String, i32), String> {
     let name = |row: &Vec<Cell>| {
         let words = of.labels.iter().map(|column| figure.text(row, *column));
-        words.collect::<Vec<_>>().join(", ")
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
     };
     let names: Vec<String> = figure.rows.iter().map(name).collect();
     let column = |value: &usize| {

@@ -37,7 +37,9 @@ fn document(page: &Page) -> String {
         .facts
         .iter()
         .map(|(name, text)| {
-            format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(text))
+            // A sentence takes a line of its own.
+            let class = if text.len() > 60 { " class=\"long\"" } else { "" };
+            format!("<div{class}><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(text))
         })
         .collect();
     let contents = if page.figures.len() < 3 {
