@@ -28,6 +28,28 @@ pub struct Args {
     /// Phases to run; by default all but those that say otherwise.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub phases: Vec<Phase>,
+    /// Instead of phases, run these workloads of `siftdb bench`: all but `readreverse` and
+    /// `deleterandom`. Keys are 16 hex digits. By default an engine's own layout alone is measured.
+    #[cfg(feature = "siftdb")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME", conflicts_with = "phases")]
+    pub workloads: Vec<String>,
+    /// Seconds of each workload that does not fill the database.
+    #[cfg(feature = "siftdb")]
+    #[arg(long, default_value_t = 2.0, requires = "workloads", value_parser = seconds)]
+    pub seconds: f64,
+    /// Threads of each workload.
+    #[cfg(feature = "siftdb")]
+    #[arg(long, default_value_t = 1, requires = "workloads")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// Write the pictures of the workloads to this file, as one page.
+    #[cfg(feature = "siftdb")]
+    #[arg(long, requires = "workloads", value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the workloads as comma-separated values to this file.
+    #[cfg(feature = "siftdb")]
+    #[arg(long, requires = "workloads", value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// Keep the processor's shared cache busy: a thread of its own writes an array of this many
     /// megabytes in no order while the run measures. Several times the shared cache are enough.
     #[arg(long, value_name = "MB")]
@@ -71,4 +93,10 @@ pub fn find_engine(name: &str) -> Result<&'static Engine> {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
         format!("no engine {name}: this binary was built with {}", names.join(", ")).into()
     })
+}
+
+#[cfg(feature = "siftdb")]
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..1e5).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.01 to 100,000".into())
 }

@@ -220,7 +220,7 @@ impl<'w> Databases<'w> {
         }
         let compression = stage == Stage::StarvedCompressed;
         let settings = Settings { compression, ..self.settings() };
-        let mut store = self.open_in(&self.emptied(stage.folder())?, &settings)?;
+        let store = self.open_in(&self.emptied(stage.folder())?, &settings)?;
         for numbers in self.workload.shuffled().chunks(BATCH_ENTRIES) {
             store.write(&self.workload.batch(numbers))?;
         }
@@ -238,7 +238,7 @@ impl<'w> Databases<'w> {
 
     /// All entries in overlapping files of level 0. It stays open: some engines compact at open.
     fn level0(&self, settings: &Settings) -> Result<Box<dyn Store>> {
-        let mut store = self.open_in(&self.emptied(Stage::Level0.folder())?, settings)?;
+        let store = self.open_in(&self.emptied(Stage::Level0.folder())?, settings)?;
         let numbers = self.workload.shuffled();
         let files = self.engine.level0_files.max(1) as usize;
         for part in numbers.chunks(numbers.len().div_ceil(files)) {
@@ -299,7 +299,8 @@ pub fn disk_bytes(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Copies all files below a directory.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());

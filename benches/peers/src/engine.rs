@@ -98,10 +98,10 @@ pub trait Store: Sync {
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
     /// Writes entries that are only in memory and in the log to the files of the tree.
-    fn flush(&mut self) -> Result<()>;
+    fn flush(&self) -> Result<()>;
 
     /// Flushes and compacts to one level.
-    fn settle(&mut self) -> Result<()>;
+    fn settle(&self) -> Result<()>;
 
     /// How long writers have waited since it was opened, by its own statistics, if it has such.
     fn stalled(&self) -> Option<Duration> {
@@ -112,13 +112,23 @@ pub trait Store: Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
+/// What a scan gives an entry to: key and value.
+pub type Each<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
+
 /// Reads of one thread.
 pub trait Reader {
     /// The last byte of the value of `key`, so that the value must be at hand.
     fn get(&mut self, key: &[u8]) -> Result<Option<u8>>;
 
-    /// Reads up to `count` entries from the first one at or after `from`.
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally>;
+    /// Gives up to `count` entries to `each`, from the first one at or after `from`.
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()>;
+
+    /// The same as a tally.
+    fn tally(&mut self, from: &[u8], count: usize) -> Result<Tally> {
+        let mut tally = Tally::default();
+        self.scan(from, count, &mut |_, value| tally.add(value.last().copied()))?;
+        Ok(tally)
+    }
 
     /// Looks all keys of a list up.
     fn lookups(&mut self, keys: &KeyList) -> Result<Tally> {

@@ -14,6 +14,7 @@
 //! - `sample`, `tally`: a figure, and what was found
 //! - `neighbour`: a thread that keeps the shared cache busy, if asked for
 //! - `mapped`: files in memory maps, for siftdb in the one row that compares those
+//! - `workloads`: another mode, the workloads and the report of `siftdb bench`
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
@@ -35,6 +36,8 @@ mod sustained;
 mod tally;
 mod worker;
 mod workload;
+#[cfg(feature = "siftdb")]
+mod workloads;
 mod writers;
 mod writes;
 
@@ -55,6 +58,10 @@ fn main() -> ExitCode {
 fn run(args: &args::Args) -> Result<()> {
     if let [engine, layout, directory] = args.worker.as_slice() {
         return worker::serve(engine, layout, directory.as_ref(), &args.workload);
+    }
+    #[cfg(feature = "siftdb")]
+    if !args.workloads.is_empty() {
+        return workloads::measure(args);
     }
     let results = runner::measure(args)?;
     report::print(args, &results);

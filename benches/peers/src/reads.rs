@@ -64,7 +64,7 @@ pub fn scans(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
         let mut tally = Tally::default();
         let clock = Clock::start();
         for from in starts.keys.iter() {
-            tally += reader.scan(from, entries)?;
+            tally += reader.tally(from, entries)?;
         }
         let elapsed = clock.stop();
         expect(tally, expected)?;
@@ -78,7 +78,7 @@ pub fn full_scan(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     let workload = databases.workload;
     let mut reader = databases.at(Stage::Settled)?.reader()?;
     let clock = Clock::start();
-    let tally = reader.scan(&[], usize::MAX)?;
+    let tally = reader.tally(&[], usize::MAX)?;
     let elapsed = clock.stop();
     expect(tally, workload.all())?;
     Ok(vec![Sample::cpu("full-scan", elapsed, workload.keys)])

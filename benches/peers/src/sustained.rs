@@ -41,7 +41,7 @@ pub fn sustained(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample
     // Both orders now, so that nothing pauses later.
     let (first, second) = (workload.shuffled(), workload.reshuffled(1));
     let settings = databases.settings();
-    databases.scratch(&settings, |mut store, directory| {
+    databases.scratch(&settings, |store, directory| {
         let written_before = written_bytes()?;
         let each = Vec::with_capacity(2 * first.len());
         let mut puts = Puts { each, ..Puts::default() };

@@ -164,7 +164,7 @@ impl Workload {
     fn batch_at(&self, numbers: impl Iterator<Item = u64>, offset: u64) -> Batch<'_> {
         let mut batch = Batch { keys: KeyList::new(self.shape), values: Vec::new() };
         for n in numbers {
-            batch.keys.push(4 * n + offset);
+            self.shape.put(4 * n + offset, &mut batch.keys.bytes);
             batch.values.push(self.value(n));
         }
         batch
@@ -211,9 +211,9 @@ impl Workload {
                 None => below(random, self.keys),
             };
             if draw == Draw::Absent || (draw == Draw::Mixed && step % 2 == 1) {
-                lookups.keys.push(4 * n + 1);
+                self.shape.put(4 * n + 1, &mut lookups.keys.bytes);
             } else {
-                lookups.keys.push(4 * n);
+                self.shape.put(4 * n, &mut lookups.keys.bytes);
                 lookups.expected.add(self.value(n).last().copied());
             }
         }
@@ -250,27 +250,22 @@ pub struct Lookups {
 
 /// Keys one after the other in one piece of memory.
 pub struct KeyList {
-    shape: KeyShape,
+    key_bytes: usize,
     bytes: Vec<u8>,
 }
 
 impl KeyList {
     fn new(shape: KeyShape) -> Self {
-        KeyList { shape, bytes: Vec::new() }
-    }
-
-    fn push(&mut self, index: u64) {
-        self.shape.put(index, &mut self.bytes);
+        KeyList { key_bytes: shape.key_bytes(), bytes: Vec::new() }
     }
 
     fn get(&self, place: usize) -> &[u8] {
-        let key_bytes = self.shape.key_bytes();
-        &self.bytes[place * key_bytes..(place + 1) * key_bytes]
+        &self.bytes[place * self.key_bytes..(place + 1) * self.key_bytes]
     }
 
     /// The keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks_exact(self.shape.key_bytes())
+        self.bytes.chunks_exact(self.key_bytes)
     }
 }
 
@@ -280,7 +275,16 @@ pub struct Batch<'a> {
     values: Vec<&'a [u8]>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// A batch of these entries. All keys are equally long, and there is at least one.
+    #[cfg(feature = "siftdb")]
+    pub fn of(entries: &[(&[u8], &'a [u8])]) -> Self {
+        let key_bytes = entries.first().map_or(1, |(key, _)| key.len());
+        let bytes = entries.iter().flat_map(|(key, _)| *key).copied().collect();
+        let values = entries.iter().map(|(_, value)| *value).collect();
+        Batch { keys: KeyList { key_bytes, bytes }, values }
+    }
+
     /// The keys of the entries.
     pub fn keys(&self) -> &KeyList {
         &self.keys

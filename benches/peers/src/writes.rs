@@ -19,7 +19,7 @@ const OVERWRITE_ENTRIES: usize = 100;
 /// Puts all entries one by one in random order, then settles.
 pub fn load(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     let workload = databases.workload;
-    let mut store = databases.create()?;
+    let store = databases.create()?;
     let puts = put_all(store.as_ref(), workload)?;
     let started = Instant::now();
     store.settle()?;
@@ -68,12 +68,12 @@ pub fn sorted(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     let workload = databases.workload;
     let numbers = workload.sorted();
     let settings = databases.settings();
-    let elapsed = databases.scratch(&settings, |mut store, _| {
+    let elapsed = databases.scratch(&settings, |store, _| {
         let written = write_batches(store.as_ref(), workload, numbers, CHUNK_ENTRIES)?;
         let started = Instant::now();
         store.flush()?;
         let elapsed = written + started.elapsed();
-        expect(store.reader()?.scan(&[], usize::MAX)?, workload.all())?;
+        expect(store.reader()?.tally(&[], usize::MAX)?, workload.all())?;
         store.close()?;
         Ok(elapsed)
     })?;
@@ -110,7 +110,7 @@ pub fn memory(databases: &mut Databases<'_>) -> Result<Vec<Sample>> {
     // Made before the measurement, so its memory counts as the harness's.
     workload.shuffled();
     let harness = reset_memory_peak()?;
-    let mut store = databases.create()?;
+    let store = databases.create()?;
     put_all(store.as_ref(), workload)?;
     store.settle()?;
     let loading = memory_peak()? - harness;

@@ -1,10 +1,10 @@
 //! fjall: one keyspace.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
+    WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
-use crate::tally::Tally;
 use crate::workload::Batch;
 use fjall::compaction::Leveled;
 use fjall::config::{
@@ -85,11 +85,11 @@ impl Store for Fjall {
         Ok(Box::new(FjallReader(&self.keyspace)))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(self.keyspace.rotate_memtable_and_wait()?)
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         self.flush()?;
         while self.database.outstanding_flushes() + self.database.active_compactions() > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -109,11 +109,11 @@ impl Reader for FjallReader<'_> {
         Ok(self.0.get(key)?.and_then(|value| value.last().copied()))
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
         for entry in self.0.range(from..).take(count) {
-            tally.add(entry.into_inner()?.1.last().copied());
+            let (key, value) = entry.into_inner()?;
+            each(&key, &value);
         }
-        Ok(tally)
+        Ok(())
     }
 }

@@ -6,9 +6,9 @@
 #![allow(unsafe_code)]
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
+    WRITE_BUFFER_BYTES,
 };
-use crate::tally::Tally;
 use crate::workload::Batch;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -80,6 +80,7 @@ unsafe extern "C" {
     fn leveldb_iter_valid(i: *const Iter) -> c_uchar;
     fn leveldb_iter_seek(i: *mut Iter, key: *const u8, key_bytes: usize);
     fn leveldb_iter_next(i: *mut Iter);
+    fn leveldb_iter_key(i: *const Iter, key_bytes: *mut usize) -> *const u8;
     fn leveldb_iter_value(i: *const Iter, value_bytes: *mut usize) -> *const u8;
     fn leveldb_iter_get_error(i: *const Iter, e: *mut *mut c_char);
     fn leveldb_writebatch_create() -> *mut WriteBatch;
@@ -223,14 +224,14 @@ impl Store for Leveldb {
         Ok(Box::new(LeveldbReader(self)))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         let (key, bytes) = (ABOVE_ALL_KEYS.as_ptr(), ABOVE_ALL_KEYS.len());
         // SAFETY: the database is open, and pointer and length are those of an array.
         unsafe { leveldb_compact_range(self.database, key, bytes, key, bytes) };
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         // SAFETY: the database is open; two null pointers stand for all keys.
         unsafe { leveldb_compact_range(self.database, null(), 0, null(), 0) };
         Ok(())
@@ -263,10 +264,9 @@ impl Reader for LeveldbReader<'_> {
         }
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
-        // SAFETY: the database outlives the iterator, which is destroyed once; a value is read
-        // before the iterator moves.
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
+        // SAFETY: the database outlives the iterator, which is destroyed once; key and value are
+        // read before the iterator moves.
         unsafe {
             let entries = leveldb_create_iterator(self.0.database, self.0.read);
             leveldb_iter_seek(entries, from.as_ptr(), from.len());
@@ -274,15 +274,19 @@ impl Reader for LeveldbReader<'_> {
                 if leveldb_iter_valid(entries) == 0 {
                     break;
                 }
-                let mut bytes = 0;
-                let value = leveldb_iter_value(entries, &raw mut bytes);
-                tally.add(std::slice::from_raw_parts(value, bytes).last().copied());
+                let (mut key_bytes, mut value_bytes) = (0, 0);
+                let key = leveldb_iter_key(entries, &raw mut key_bytes);
+                let value = leveldb_iter_value(entries, &raw mut value_bytes);
+                each(
+                    std::slice::from_raw_parts(key, key_bytes),
+                    std::slice::from_raw_parts(value, value_bytes),
+                );
                 leveldb_iter_next(entries);
             }
             let status = checked(|error| leveldb_iter_get_error(entries, error));
             leveldb_iter_destroy(entries);
             status?;
         }
-        Ok(tally)
+        Ok(())
     }
 }

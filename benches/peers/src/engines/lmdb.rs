@@ -4,9 +4,8 @@
 //! read transaction.
 #![allow(unsafe_code)]
 
-use crate::engine::{Engine, Layout, Reader, Result, Settings, Store};
+use crate::engine::{Each, Engine, Layout, Reader, Result, Settings, Store};
 use crate::machine::crate_version;
-use crate::tally::Tally;
 use crate::workload::Batch;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
@@ -69,15 +68,15 @@ impl Store for Lmdb {
         Ok(Box::new(LmdbReader { transaction, database: self.database }))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(self.env.force_sync()?)
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         self.flush()
     }
 
-    fn close(mut self: Box<Self>) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<()> {
         self.flush()?;
         self.env.prepare_for_closing().wait();
         Ok(())
@@ -94,14 +93,14 @@ impl Reader for LmdbReader<'_> {
         Ok(self.database.get(&self.transaction, key)?.and_then(|value| value.last().copied()))
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
         // A key is never empty, and a bound is a key.
         let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         let range = (start, Bound::Unbounded);
         for entry in self.database.range(&self.transaction, &range)?.take(count) {
-            tally.add(entry?.1.last().copied());
+            let (key, value) = entry?;
+            each(key, value);
         }
-        Ok(tally)
+        Ok(())
     }
 }

@@ -3,12 +3,12 @@
 //! A write without sync is a commit with `Durability::None`: it is lost when the process dies, so
 //! redb promises less than the others there. A reader is one read transaction.
 
-use crate::engine::{Engine, Layout, Reader, Result, Settings, Store};
+use crate::engine::{Each, Engine, Layout, Reader, Result, Settings, Store};
 use crate::machine::crate_version;
-use crate::tally::Tally;
 use crate::workload::Batch;
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::path::Path;
+use std::sync::RwLock;
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
@@ -22,18 +22,21 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
+const POISONED: &str = "a thread panicked during a compaction";
+
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("peers");
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let mut builder = Database::builder();
     builder.set_cache_size(usize::try_from(settings.cache_bytes)?);
-    let store = Redb(builder.create(directory.join("peers.redb"))?);
+    let store = Redb(RwLock::new(builder.create(directory.join("peers.redb"))?));
     // Readers need the table to exist.
     store.commit(Durability::None, std::iter::empty())?;
     Ok(Box::new(store))
 }
 
-struct Redb(Database);
+/// Compaction alone needs the lock to itself.
+struct Redb(RwLock<Database>);
 
 impl Redb {
     fn commit<'a>(
@@ -41,7 +44,8 @@ impl Redb {
         durability: Durability,
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<()> {
-        let mut transaction = self.0.begin_write()?;
+        let database = self.0.read().map_err(|_| POISONED)?;
+        let mut transaction = database.begin_write()?;
         transaction.set_durability(durability)?;
         {
             let mut table = transaction.open_table(TABLE)?;
@@ -64,20 +68,21 @@ impl Store for Redb {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(RedbReader(self.0.begin_read()?.open_table(TABLE)?)))
+        let database = self.0.read().map_err(|_| POISONED)?;
+        Ok(Box::new(RedbReader(database.begin_read()?.open_table(TABLE)?)))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         self.commit(Durability::Immediate, std::iter::empty())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         self.flush()?;
-        self.0.compact()?;
+        self.0.write().map_err(|_| POISONED)?.compact()?;
         Ok(())
     }
 
-    fn close(mut self: Box<Self>) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<()> {
         self.flush()
     }
 }
@@ -89,11 +94,11 @@ impl Reader for RedbReader {
         Ok(self.0.get(key)?.and_then(|value| value.value().last().copied()))
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
         for entry in self.0.range(from..)?.take(count) {
-            tally.add(entry?.1.value().last().copied());
+            let (key, value) = entry?;
+            each(key.value(), value.value());
         }
-        Ok(tally)
+        Ok(())
     }
 }

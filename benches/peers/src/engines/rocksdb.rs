@@ -1,10 +1,10 @@
 //! RocksDB, built from source by its crate.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
+    WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
-use crate::tally::Tally;
 use crate::workload::Batch;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, Options, WriteBatch,
@@ -76,11 +76,11 @@ impl Store for Rocksdb {
         Ok(Box::new(RocksdbReader(&self.0)))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(self.0.flush()?)
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         self.flush()?;
         self.0.compact_range(None::<&[u8]>, None::<&[u8]>);
         Ok(())
@@ -99,16 +99,15 @@ impl Reader for RocksdbReader<'_> {
         Ok(self.0.get_pinned(key)?.and_then(|value| value.last().copied()))
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
         let mut entries = self.0.raw_iterator();
         entries.seek(from);
         for _ in 0..count {
-            let Some(value) = entries.value() else { break };
-            tally.add(value.last().copied());
+            let Some((key, value)) = entries.item() else { break };
+            each(key, value);
             entries.next();
         }
         entries.status()?;
-        Ok(tally)
+        Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! siftdb, from the sources above this package.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Engine, Layout, Reader, Result, Settings, Store, WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
+    WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
 use crate::mapped::MappedEnv;
-use crate::tally::Tally;
 use crate::workload::Batch;
 use siftdb::env::{DiskEnv, Env};
 use siftdb::{Db, Filter, FilterLayout, Options, WriteBatch, WriteOptions};
@@ -75,11 +75,11 @@ impl Store for Siftdb {
         Ok(Box::new(SiftdbReader(&self.0)))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(self.0.flush()?)
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&self) -> Result<()> {
         Ok(self.0.compact_range(..)?)
     }
 
@@ -102,11 +102,11 @@ impl Reader for SiftdbReader<'_> {
         Ok(self.0.get(key)?.and_then(|value| value.last().copied()))
     }
 
-    fn scan(&mut self, from: &[u8], count: usize) -> Result<Tally> {
-        let mut tally = Tally::default();
+    fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
         for entry in self.0.range(from..).take(count) {
-            tally.add(entry?.1.last().copied());
+            let (key, value) = entry?;
+            each(&key, &value);
         }
-        Ok(tally)
+        Ok(())
     }
 }
