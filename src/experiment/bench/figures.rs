@@ -2,7 +2,7 @@
 //!
 //! Rounds of one run are one row: the median of their figures, and all their latencies together.
 
-use crate::experiment::bench::interval::median;
+use crate::experiment::bench::interval::{Interval, median};
 use crate::experiment::bench::matrix::cell_text;
 use crate::experiment::bench::record::Run;
 use crate::experiment::bench::result::{Latencies, Variant};
@@ -10,6 +10,9 @@ use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 
 /// Of so many operations one takes longer: the points of a distribution.
 const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
+
+/// More lines in one picture cannot be told apart.
+const LINES_MAX: usize = 8;
 
 /// The figures of all runs. `command` makes them again.
 #[must_use]
@@ -83,44 +86,47 @@ fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
     let heading = |name, label| Heading { name, label, unit: Unit::Number };
     let mut rows = Vec::new();
     for group in groups {
-        for run in group {
-            let Some(ratio) = run.measured.ratio else { continue };
-            let mut row = named(group);
-            row.push(Cell::Number(f64::from(run.round)));
-            row.extend([ratio.median, ratio.low, ratio.high].map(Cell::Number));
-            row.push(Cell::Number(ratio.values as f64));
-            rows.push(row);
-        }
+        let ratios: Vec<Interval> = group.iter().filter_map(|run| run.measured.ratio).collect();
+        let Some(middle) = median(ratios.iter().map(|ratio| ratio.median).collect()) else {
+            continue;
+        };
+        let low = ratios.iter().map(|ratio| ratio.low).fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().map(|ratio| ratio.high).fold(0.0, f64::max);
+        let rounds = ratios.len() as f64;
+        let numbers = [middle, low, high, rounds].map(Cell::Number);
+        rows.push(named(group).into_iter().chain(numbers).collect());
     }
     let more = [
-        Heading { name: "round", label: "round", unit: Unit::Count },
         heading("off_on_ratio", "time without filters / with filters"),
-        heading("low", "lower end (95 %)"),
-        heading("high", "upper end (95 %)"),
-        Heading { name: "pairs", label: "pairs of turns", unit: Unit::Count },
+        heading("low", "lowest end of an interval (95 %)"),
+        heading("high", "highest end of an interval (95 %)"),
+        Heading { name: "rounds", label: "rounds", unit: Unit::Count },
     ];
     Figure {
         id: "filters-off-on",
         title: "Time of an operation without filters, as a multiple".into(),
-        finding: "Above 1, filters save time; the interval comes from neighbouring turns on the \
-                  same database."
+        finding: "Above 1, filters save time; the ratio comes from neighbouring turns on the same \
+                  database, and is the median of the rounds."
             .into(),
         command: command.into(),
         columns: NAMES.into_iter().chain(more).collect(),
         rows,
-        picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![4], scale: Scale::Linear },
+        picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3], scale: Scale::Linear },
     }
 }
 
 fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
     let mut rows = Vec::new();
+    let mut lines = 0;
     for group in groups {
         for filters in [true, false] {
             for (kind, latencies) in all_latencies(group, filters) {
-                let run = group[0];
+                lines += 1;
+                if lines > LINES_MAX {
+                    continue;
+                }
                 let filters = if filters { "on" } else { "off" };
-                let words = [&run.name(), kind, ", filters ", filters];
-                let series = format!("{} {}{}{}", words[0], words[1], words[2], words[3]);
+                let series = format!("{} {kind}, filters {filters}", group[0].name());
                 for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.operations()) {
                     let nanos = latencies.quantile(1.0 - 1.0 / one_in as f64);
                     rows.push(vec![
@@ -132,13 +138,16 @@ fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
             }
         }
     }
+    let finding = "Of as many operations as the horizontal axis says, one takes longer: the \
+                   median is at 2, the 99th percentile at 100";
+    let left_out = match lines - LINES_MAX.min(lines) {
+        0 => String::new(),
+        lines => format!("; {lines} more lines are in the JSON and CSV of the runs"),
+    };
     Figure {
         id: "latency-distribution",
         title: "How long operations take".into(),
-        finding:
-            "Of as many operations as the horizontal axis says, one takes longer: the median is \
-                  at 2, the 99th percentile at 100."
-                .into(),
+        finding: format!("{finding}{left_out}."),
         command: command.into(),
         columns: vec![
             Heading { name: "series", label: "operation", unit: Unit::Text },
