@@ -391,11 +391,11 @@ fn measured_differences_are_found() {
     let store = loaded(Arc::new(MemEnv::new()));
     let comparisons = std::env::var("SIFTDB_BENCH_COMPARISONS");
     let Ok(comparisons) = comparisons.map(|count| count.parse::<usize>().unwrap()) else {
-        assert!(differs(&store, 3.0, 8, Duration::from_millis(20)));
+        assert!(differs(&store, 3.0, 10, Duration::from_millis(20)));
         return;
     };
     let reported = |factor: f64| {
-        let one = |_: &usize| differs(&store, factor, 15, Duration::from_millis(100));
+        let one = |_: &usize| differs(&store, factor, 60, Duration::from_millis(25));
         (0..comparisons).filter(one).count()
     };
     let (same, slower) = (reported(1.0), reported(1.05));

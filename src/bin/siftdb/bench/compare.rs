@@ -27,7 +27,7 @@ JSON fields:
   by_turns        whether the rounds of both files were made by turns
   compared        one for each figure that both files have:
     what          what was run
-    figure        typical_nanos, p99_nanos or blocks_read_per_operation of it
+    figure        p50_nanos, p99_nanos, typical_nanos or blocks_read_per_operation of it
     first, second   the medians of the files
     rounds        pairs of rounds
     ratio, low, high   the median of second / first, with its interval; null with too few rounds
