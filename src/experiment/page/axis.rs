@@ -41,6 +41,16 @@ impl Axis {
         Axis { pixels: (from, to), ..self }
     }
 
+    /// The same without the room between the greatest of `values` and the tick above it.
+    pub(crate) fn ending_at_data(mut self, values: &[f64]) -> Self {
+        let last = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if self.scale == Scale::Linear && last > self.ends.0 && last < self.ends.1 {
+            self.ends.1 = last;
+            self.ticks.retain(|tick| *tick <= last);
+        }
+        self
+    }
+
     /// The same with fewer ticks, until their labels are apart from each other.
     pub(crate) fn with_labels_apart(mut self) -> Self {
         let overlap = |axis: &Axis| {

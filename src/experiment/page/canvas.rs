@@ -198,15 +198,19 @@ impl Canvas<'_> {
 
 /// About how many pixels wide a text is: no font is at hand to measure it.
 pub(crate) fn width_of(text: &str) -> i32 {
+    // Those of DejaVu Sans, which is wider than most fonts.
     let em = |c: char| match c {
-        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.32,
-        'f' | 't' | 'r' | '(' | ')' | '-' | '/' => 0.42,
-        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.95,
-        'A'..='Z' => 0.72,
-        _ if c.is_ascii() => 0.59,
+        'i' | 'j' | 'l' => 0.28,
+        'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' | '/' => 0.34,
+        'f' | 't' | 'r' | '(' | ')' | '-' => 0.42,
+        'c' | 'k' | 's' | 'v' | 'x' | 'y' | 'z' => 0.59,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' | '\u{2026}' => 1.0,
+        '=' | '+' | '<' | '>' | '~' | '#' => 0.84,
+        'A'..='Z' => 0.74,
+        _ if c.is_ascii() => 0.64,
         // Letters of other scripts may be square.
         _ if c > '\u{2e7f}' => 1.05,
-        _ => 0.65,
+        _ => 0.7,
     };
     (text.chars().map(em).sum::<f64>() * TEXT).ceil() as i32
 }

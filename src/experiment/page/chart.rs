@@ -30,9 +30,14 @@ struct Plot {
     bottom: i32,
 }
 
+/// Lines that a reader can tell apart in one picture.
+const LINES_MAX: usize = 12;
+
 /// Lines in a picture of this width, and its height.
 pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i32), String> {
-    let series = series_of(figure, of.series);
+    let mut series = series_of(figure, of.series);
+    let all = series.len();
+    series.truncate(LINES_MAX);
     let column = |column: usize| {
         figure.rows.iter().filter_map(move |row| figure.number(row, column)).collect::<Vec<_>>()
     };
@@ -40,13 +45,17 @@ pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i
     let others = others.into_iter().flatten().flat_map(column);
     let heights: Vec<f64> = column(of.y).into_iter().chain(others).collect();
     let y = Axis::new(&heights, figure.unit(of.y), of.scales.1, 7);
-    let x = Axis::new(&column(of.x), figure.unit(of.x), of.scales.0, 11);
+    let wide = column(of.x);
+    let x = Axis::new(&wide, figure.unit(of.x), of.scales.0, 11).ending_at_data(&wide);
     // Names are at the ends of the lines if there is room, else over the picture.
     let widest = series.iter().map(|one| width_of(&one.name)).max().unwrap_or(0) + 26;
-    let beside = widest <= width / 4 && series.len() <= 12;
+    let beside = widest <= width / 4;
     let over = series.iter().map(|one| &one.name[..]).filter(|_| !beside);
     let legend = rows_of_names(over, width);
-    let notes = notes(figure, &of);
+    let mut notes = notes(figure, &of);
+    if all > LINES_MAX {
+        notes.push(format!("the first {LINES_MAX} of {all} lines; the table has all"));
+    }
     let top = LINE * (legend.len() + notes.len()) as i32 + 2 * LINE;
     let labels = y.ticks.iter().map(|tick| width_of(&y.label(*tick))).max().unwrap_or(0);
     // Half of the label of the last number is right of the plot.
@@ -73,10 +82,11 @@ pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i
                 canvas.text(&name, (left + 18, middle), Side::Right, Paint::Ink)?;
             }
         }
-        let title = titled(figure.label(of.y), &y);
+        let title = fitted(&titled(figure.label(of.y), &y), width - 2);
         canvas.text(&title, (2, plot.top - LINE), Side::Right, Paint::Ink)?;
-        let title = titled(figure.label(of.x), &x);
-        canvas.text(&title, (plot.right, height - 10), Side::Left, Paint::Ink)?;
+        let title = fitted(&titled(figure.label(of.x), &x), width - 4);
+        let end = plot.right.max(width_of(&title) + 2);
+        canvas.text(&title, (end, height - 10), Side::Left, Paint::Ink)?;
         grid(canvas, plot, &x, &y)?;
         for (n, one) in series.iter().enumerate() {
             draw_line(canvas, figure, &of, (n, one), (&x, &y))?;

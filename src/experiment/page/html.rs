@@ -33,15 +33,12 @@ fn document(page: &Page) -> String {
             format!("<li><a href=\"#{id}\">{title}</a></li>\n")
         })
         .collect();
-    let facts: String = page
-        .facts
-        .iter()
-        .map(|(name, text)| {
-            // A sentence takes a line of its own.
-            let class = if text.len() > 60 { " class=\"long\"" } else { "" };
-            format!("<div{class}><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(text))
-        })
-        .collect();
+    let fact = |(name, text): &(String, String)| {
+        // A long text gets a line of its own.
+        let class = if text.chars().count() > 40 { " class=\"long\"" } else { "" };
+        format!("<div{class}><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(text))
+    };
+    let facts: String = page.facts.iter().map(fact).collect();
     let contents = if page.figures.len() < 3 {
         String::new()
     } else {

@@ -292,10 +292,12 @@ proptest! {
     fn axes_hold_their_values_between_round_ticks(
         values in prop::collection::vec(prop_oneof![0.0..1e12, 0.0..1.0, Just(0.0)], 0..20),
         is_log in any::<bool>(),
+        is_cut in any::<bool>(),
         ticks_max in 2usize..12,
     ) {
         let scale = if is_log { Scale::Log } else { Scale::Linear };
         let axis = Axis::new(&values, Unit::Number, scale, ticks_max).between(100, 500);
+        let axis = if is_cut { axis.ending_at_data(&values) } else { axis };
         prop_assert!(axis.ticks.len() <= ticks_max + 1, "{:?}", axis);
         prop_assert!(!axis.ticks.is_empty() && axis.ticks.windows(2).all(|two| two[0] < two[1]));
         let mut sorted = values.clone();
@@ -316,4 +318,30 @@ fn long_tables_are_cut_in_the_document_alone() {
     check(&page);
     assert!(page.html().contains("4600 more rows are in the JSON"));
     assert_eq!(page.csv()[0].1.lines().count(), 5_001);
+}
+
+#[test]
+fn pictures_of_many_lines_show_the_first_ones() {
+    let mut page = page();
+    let rows = (0..600).map(|n| {
+        let mut row = page.figures[0].rows[n % 40].clone();
+        row[0] = text(&format!("series {}", n / 10));
+        row
+    });
+    page.figures[0].rows = rows.collect();
+    check(&page);
+    let html = page.html();
+    assert_eq!(html.matches("the first 12 of 60 lines; the table has all").count(), 2);
+    let (pictures, _) = html.split_once("<details>").unwrap();
+    // A measured line and an expected one, in each of two pictures.
+    assert_eq!(pictures.matches("<polyline").count() - intervals(pictures), 2 * 2 * 12);
+    assert!(!pictures.contains(">series 12") && page.csv()[0].1.contains("series 59"));
+}
+
+/// Lines of two points, which are axes, ticks and intervals.
+fn intervals(html: &str) -> usize {
+    attributes(html, "points")
+        .iter()
+        .filter(|points| points.split_whitespace().count() == 2)
+        .count()
 }
