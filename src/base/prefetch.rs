@@ -19,15 +19,26 @@ pub(crate) fn prefetch(bytes: &[u8], offset: usize) {
 /// Tells the processor that the cache line in which `place` begins will be read soon.
 #[inline]
 pub(crate) fn prefetch_line<T>(place: &T) {
+    hint(std::ptr::from_ref(place).cast());
+}
+
+/// Tells the processor that the cache line before `place` will be read or written soon: where
+/// `place` is aligned to lines and in an `Arc`, that line has its counts.
+#[inline]
+pub(crate) fn prefetch_line_before<T>(place: &T) {
+    hint(std::ptr::from_ref(place).cast::<i8>().wrapping_sub(LINE_BYTES));
+}
+
+#[inline]
+fn hint(pointer: *const i8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let pointer = std::ptr::from_ref(place).cast::<i8>();
-        // SAFETY: the pointer comes from a live reference; the hint reads and writes no memory.
+        // SAFETY: the hint reads and writes no memory, wherever the pointer leads.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = pointer;
 }
 
 #[cfg(test)]
@@ -40,5 +51,6 @@ mod tests {
             prefetch(&[1, 2, 3], offset);
         }
         prefetch(&[], 0);
+        prefetch_line_before(&0);
     }
 }

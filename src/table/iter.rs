@@ -138,9 +138,18 @@ impl TableIter {
         };
         let cached = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.into_shared();
         let block = cached.data().ok_or_else(|| table.not_data(index.handle_of(entry)))?;
-        Prefetcher::prefetch_front(block);
-        self.cursor.seek(block, bound);
-        self.prefetcher = Prefetcher::starting_at(block, self.cursor.next_at());
+        let sought = bound.filter(|_| self.direction == Direction::Forward);
+        match sought.and_then(|bound| Some((bound, block.version_from(bound)?))) {
+            Some((bound, place)) => {
+                self.prefetcher = Prefetcher::entering(block, place.0);
+                self.cursor.enter(block, bound, place);
+            }
+            None => {
+                Prefetcher::prefetch_front(block);
+                self.cursor.seek(block, bound);
+                self.prefetcher = Prefetcher::starting_at(block, self.cursor.next_at());
+            }
+        }
         self.block = Some(cached);
         Ok(())
     }
@@ -249,6 +258,13 @@ impl Prefetcher {
     /// Prefetches the front of a block in which a search or an iteration begins.
     fn prefetch_front(block: &Block) {
         block.prefetch(0..BEGIN_BYTES_MAX);
+    }
+
+    /// Prefetches the first lines of an iteration that begins with the entry at `at`.
+    fn entering(block: &Block, at: usize) -> Self {
+        let done = (at + LEAD_BYTES + STEP_BYTES).min(block.entries_end());
+        block.prefetch(at..done);
+        Prefetcher { due_at: at + STEP_BYTES, done, ..Prefetcher::default() }
     }
 
     /// The state after that, with the iterator's next entry at `at`.

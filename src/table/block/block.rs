@@ -18,6 +18,7 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::filter::hash::xxph3_64;
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use crate::table::format::fingerprint_of;
 use std::cmp::Ordering;
@@ -306,11 +307,27 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// `xxph3` is the hash of the user key.
     #[inline]
     pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
-        let slots = usize::from(self.directory);
-        if slots == 0 {
+        if self.directory == 0 {
             return self.borrowed().get_by_order(key);
         }
-        let wanted = fingerprint_of(xxph3);
+        let (_, entry, trailer) = self.find(key.user_key(), key.trailer(), xxph3)?;
+        let value_len = entry.end - entry.value_start;
+        Some(Found { trailer, value_start: entry.value_start, value_len })
+    }
+
+    /// Where the first entry at or above the internal key `bound` begins, and how many bytes it
+    /// shares, if it is a version of the same user key and the block has a directory.
+    pub(crate) fn version_from(&self, bound: &[u8]) -> Option<(usize, usize)> {
+        let (user_key, trailer) = split_internal_key(bound).filter(|_| self.directory > 0)?;
+        let (at, entry, _) = self.find(user_key, trailer, xxph3_64(user_key))?;
+        Some((at, entry.shared))
+    }
+
+    /// The newest version with at most this trailer, by the directory: where it begins, its parts
+    /// and its trailer.
+    #[inline]
+    fn find(&self, user_key: &[u8], trailer: u64, xxph3: u64) -> Option<(usize, Entry, u64)> {
+        let (wanted, slots) = (fingerprint_of(xxph3), usize::from(self.directory));
         let start = self.len();
         let mut slot = first_slot(wanted, slots);
         // One slot at least is empty.
@@ -321,27 +338,27 @@ impl<B: Deref<Target = [u8]>> Block<B> {
                 return None;
             }
             if fingerprint == wanted
-                && let Some(found) = self.version_at(at.into(), key)
+                && let Some((entry, trailer)) = self.version_at(at.into(), user_key, trailer)
             {
-                return Some(found);
+                return Some((at.into(), entry, trailer));
             }
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
         }
         None
     }
 
-    /// The entry at `at`, if it is a version of the wanted key that its sequence can see. The
-    /// newest version of a key comes first.
+    /// The entry at `at` and its trailer, if it is a version of `user_key` with at most `newest` as
+    /// trailer. The newest version of a key comes first.
     #[inline]
-    fn version_at(&self, at: usize, key: &LookupKey) -> Option<Found> {
+    fn version_at(&self, at: usize, user_key: &[u8], newest: u64) -> Option<(Entry, u64)> {
         // The lines of an entry of the usual size come together, not one after the other.
         let last = at + usize::from(self.entry_bytes);
         prefetch(&self.bytes, at + LINE_BYTES);
         prefetch(&self.bytes, last);
         let entry = self.entry_at(at)?;
-        let (shared, rest) = key.user_key().split_at_checked(entry.shared)?;
+        let (shared, rest) = user_key.split_at_checked(entry.shared)?;
         let trailer = self.trailer(&entry)?;
-        if rest != self.own_key(&entry) || trailer > key.trailer() {
+        if rest != self.own_key(&entry) || trailer > newest {
             return None;
         }
         // What the entry shares are bytes of its restart entry's key (see the builder).
@@ -349,8 +366,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
             Some(anchor) if shared.len() <= usize::from(self.anchor_len) => anchor == shared,
             _ => self.own_key(&self.entry_at(self.restart_before(at)?)?).starts_with(shared),
         };
-        let value_len = entry.end - entry.value_start;
-        has_shared.then_some(Found { trailer, value_start: entry.value_start, value_len })
+        has_shared.then_some((entry, trailer))
     }
 
     /// Where the restart interval of the entry at `at` begins.
@@ -717,7 +733,6 @@ pub(crate) mod tests {
     use crate::base::key::{
         SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer, user_key,
     };
-    use crate::filter::hash::xxph3_64;
     use crate::table::block::builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
@@ -825,9 +840,9 @@ pub(crate) mod tests {
         };
         let near = ["anchor0", "anchor1", "anchor20", "anchor21"];
         assert_eq!(
-            (shared(100, near), shared(1, near)),
+            (shared(100, near), shared(0, near)),
             (6, 7),
-            "one byte more costs little or not"
+            "a byte more costs little or much"
         );
         let long = [
             "a long common prefix 0",

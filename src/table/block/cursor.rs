@@ -108,7 +108,13 @@ impl BlockCursor {
         };
         let interval = block.restarts_below(bound).saturating_sub(1);
         let start = block.restart(interval).unwrap_or(block.entries_end());
-        let (at, shared) = first_at_or_above(block, start, bound);
+        self.enter(block, bound, first_at_or_above(block, start, bound));
+    }
+
+    /// Forward: positions at `place`, the first entry at or above `bound`: where it begins and how
+    /// many bytes it shares, which the bound has too.
+    pub(crate) fn enter(&mut self, block: &Block, bound: &[u8], place: (usize, usize)) {
+        let (at, shared) = place;
         self.keys.clear();
         self.keys.extend_from_slice(bound.get(..shared).unwrap_or_default());
         self.next = at;
@@ -248,7 +254,7 @@ mod tests {
             absent in vec(vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(0xff)], 0..12), 20),
             restart_interval in 1usize..20,
         ) {
-            let block = block(&entries, restart_interval, false);
+            let block = block(&entries, restart_interval, true);
             let mut bounds: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.clone()).collect();
             for user in &absent {
                 let mut bound = Vec::new();
@@ -261,6 +267,17 @@ mod tests {
                 let ahead: Entries = entries.iter().filter(|e| at_or_above(&e.0)).cloned().collect();
                 let behind: Entries =
                     entries.iter().rev().filter(|e| before(&e.0)).cloned().collect();
+                if let Some(bound) = bound {
+                    let place = block.version_from(bound);
+                    let key = ahead.first().map(|entry| user_key(&entry.0));
+                    prop_assert_eq!(place.is_some(), key == Some(user_key(bound)));
+                    let mut cursor = BlockCursor::new(Direction::Forward);
+                    if let Some(place) = place {
+                        cursor.enter(&block, bound, place);
+                        prop_assert!(cursor.valid() && cursor.key() == &ahead[0].0[..]);
+                        prop_assert!(cursor.next(&block) == (ahead.len() > 1));
+                    }
+                }
                 prop_assert_eq!(iterate(&block, Direction::Forward, bound), ahead);
                 prop_assert_eq!(iterate(&block, Direction::Reverse, bound), behind);
             }
