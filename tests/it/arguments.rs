@@ -426,6 +426,8 @@ fn impossible_arguments_are_refused_before_creation() {
         &["bench", "--keys", "1e10"],
         &["bench", "--hit-ratio", "2"],
         &["bench", "--threads", "0"],
+        &["bench", "--batch", "1e9"],
+        &["bench", "--value-bytes", "2GiB"],
         &["bench", "--duration", "5"],
         &["bench", "--distribution", "normal"],
         &["bench", "--filter", "bloom:1000"],

@@ -29,7 +29,7 @@ pub struct BenchArgs {
     #[arg(long, default_value = "random", value_parser = key_shapes())]
     pub key_shape: String,
     /// Bytes of each value
-    #[arg(long, default_value = "100", value_parser = size)]
+    #[arg(long, default_value = "100", value_parser = value_bytes)]
     pub value_bytes: u64,
     /// Which entries are asked for: uniform, zipfian, latest or hot[:KEYS[:OPERATIONS]], where a
     /// share of the keys gets a share of the operations, such as hot:1%:90%
@@ -52,7 +52,7 @@ pub struct BenchArgs {
     #[arg(long, value_parser = count)]
     pub rate: Option<u64>,
     /// Entries of a batch in fillbatch, and keys of one operation of multireadrandom
-    #[arg(long, default_value = "100", value_parser = count)]
+    #[arg(long, default_value = "100", value_parser = batch)]
     pub batch: u64,
     /// Every write waits for the disk
     #[arg(long)]
@@ -107,6 +107,22 @@ fn workload_names() -> clap::builder::PossibleValuesParser {
 
 fn key_shapes() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(KeyShape::ALL.map(KeyShape::name))
+}
+
+/// Bytes of a value: many are made in memory.
+fn value_bytes(text: &str) -> Result<u64, String> {
+    size(text).and_then(|bytes| match bytes {
+        0..=0x4000_0000 => Ok(bytes),
+        _ => Err("at most 1GiB".into()),
+    })
+}
+
+/// Entries of a batch, which is made in memory.
+fn batch(text: &str) -> Result<u64, String> {
+    count(text).and_then(|entries| match entries {
+        0..=1_000_000 => Ok(entries),
+        _ => Err("at most 1e6".into()),
+    })
 }
 
 /// A share from 0 to 1, both included; also in percent.
