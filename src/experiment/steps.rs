@@ -42,10 +42,10 @@ impl LookupPart {
     #[must_use]
     pub fn name(self) -> String {
         match self {
-            LookupPart::Memtable => "memtable".into(),
+            LookupPart::Memtable => "entries".into(),
             LookupPart::Filter => "filter".into(),
             LookupPart::Index => "index".into(),
-            LookupPart::DataBlocks(1) => "data block".into(),
+            LookupPart::DataBlocks(1) => "1 data block".into(),
             LookupPart::DataBlocks(blocks) => format!("{blocks} data blocks"),
         }
     }

@@ -232,7 +232,7 @@ fn steps_name_all_that_explain_counts() {
             let steps = counted["steps"].as_array().unwrap();
             let named =
                 |part: &str| text.lines().filter(|line| line.ends_with(part)).count() as u64;
-            assert_eq!(named(": data block"), counted["data_blocks"].as_u64().unwrap(), "{text}");
+            assert_eq!(named(": 1 data block"), counted["data_blocks"].as_u64().unwrap(), "{text}");
             let seeks = steps.iter().map(|step| step["touched"]["index_seeks"].as_u64().unwrap());
             assert_eq!(named(": index"), seeks.sum::<u64>(), "{text}");
             let asked = steps.iter().filter(|step| step["filter"]["answer"] != "not_asked");
@@ -243,7 +243,7 @@ fn steps_name_all_that_explain_counts() {
         }
     }
     let text = ok(&["explain", &db, "key0007x", "--step"]);
-    for words in ["(XXPH3)", "means ", "not read", "data blocks: without filters"] {
+    for words in ["(XXPH3)", "means ", "not read", ": without filters 1 data block"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let demo = siftdb(&["demo", "--keys", "2e3", "--lookups", "200", "--step"]);

@@ -5,6 +5,7 @@
 
 use crate::failure::Outcome;
 use crate::output::Text;
+use crate::text::counted;
 use siftdb::experiment::{LookupPart, LookupStep, bytes, lookup_steps, source_name};
 use siftdb::filter::{Encoding, KeyHash};
 use siftdb::{Explain, ExplainOutcome, ExplainTarget, FilterAnswer, FilterFacts, FilterReport};
@@ -14,7 +15,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 pub fn walk(explain: &Explain, report: &FilterReport, out: &mut Text<'_>) -> Outcome {
     let wait = io::stdin().is_terminal() && io::stdout().is_terminal();
     writeln!(out, "lookup of \"{}\" at sequence {}", explain.key.escape_ascii(), explain.sequence)?;
-    let mut number = 0;
+    let mut number = 0u64;
     let steps = lookup_steps(explain, report);
     for step in &steps {
         number += 1;
@@ -40,17 +41,12 @@ pub fn walk(explain: &Explain, report: &FilterReport, out: &mut Text<'_>) -> Out
         Some(value) => format!("found, {} B", value.len()),
         None => "not found".into(),
     };
+    let blocks = |count| counted(count, "data block");
     let (looked_at, without) = (explain.data_blocks, explain.data_blocks_without_filters);
-    let read = bytes(explain.bytes_read);
-    writeln!(
-        out,
-        "   in all     {found}: {number} steps, {looked_at} data blocks looked at, {read} read"
-    )?;
-    writeln!(
-        out,
-        "   saved      {} data blocks: without filters it is {without}",
-        without - looked_at
-    )?;
+    let (steps, read) = (counted(number, "step"), bytes(explain.bytes_read));
+    writeln!(out, "   in all     {found}: {steps}, {} looked at, {read} read", blocks(looked_at))?;
+    let saved = blocks(without - looked_at);
+    writeln!(out, "   saved      {saved}: without filters {}", blocks(without))?;
     Ok(())
 }
 
