@@ -195,6 +195,7 @@ pub enum Picture {
         y_scale: Scale,
     },
     /// Horizontal bars: one group for each row, one bar for each of `values`, which share a unit.
+    /// A column of zeros has no bars.
     Bars {
         /// The texts that name the groups; several are joined.
         labels: Vec<usize>,

@@ -243,12 +243,19 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
         words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
     };
     let names: Vec<String> = figure.rows.iter().map(name).collect();
+    let is_drawn = |value: &usize| {
+        figure.rows.iter().any(|row| figure.number(row, *value).is_some_and(|one| one != 0.0))
+    };
+    let mut values: Vec<usize> = of.values.iter().copied().filter(is_drawn).collect();
+    if values.is_empty() {
+        values.extend(of.values.first());
+    }
     let column = |value: &usize| {
         let value = *value;
         figure.rows.iter().filter_map(move |row| figure.number(row, value))
     };
-    let numbers: Vec<f64> = of.values.iter().flat_map(column).collect();
-    let unit = of.values.first().map_or(figure.unit(0), |value| figure.unit(*value));
+    let numbers: Vec<f64> = values.iter().flat_map(column).collect();
+    let unit = values.first().map_or(figure.unit(0), |value| figure.unit(*value));
     let printed = numbers.iter().map(|number| width_of(&unit.print(*number))).max().unwrap_or(0);
     let widest = names.iter().map(|name| width_of(name)).max().unwrap_or(0);
     let is_over = widest > 2 * width / 5;
@@ -256,14 +263,14 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
     let axis = Axis::new(&numbers, unit, of.scale, if width > 500 { 8 } else { 4 });
     let axis = axis.between(left, width - printed - 16).with_labels_apart();
     // With one kind of bar the title of the axis says what it is.
-    let (legend, title) = match of.values {
+    let (legend, title) = match values.as_slice() {
         [one] => (Vec::new(), titled(figure.label(*one), &axis)),
         more => {
             let names = more.iter().map(|value| figure.label(*value));
             (rows_of_names(names, width), titled("", &axis))
         }
     };
-    let group = BAR * of.values.len() as i32 + if is_over { LINE } else { 0 } + 10;
+    let group = BAR * values.len() as i32 + if is_over { LINE } else { 0 } + 10;
     let plot = BarPlot { axis, left, is_over, top: LINE * legend.len() as i32 + 6 };
     let bottom = plot.top + group * names.len() as i32;
     let height = bottom + LINE + 6 + if title.is_empty() { 0 } else { LINE };
@@ -273,7 +280,7 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
             for (n, left) in names {
                 let corners = [(left + 2, middle - 6), (left + 14, middle + 6)];
                 canvas.rectangle(corners, Paint::Series(*n), 1.0)?;
-                let name = fitted(figure.label(of.values[*n]), width - left - 20);
+                let name = fitted(figure.label(values[*n]), width - left - 20);
                 canvas.text(&name, (left + 20, middle), Side::Right, Paint::Ink)?;
             }
         }
@@ -286,7 +293,7 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
         canvas.text(title.trim(), (left, height - 10), Side::Right, Paint::Ink)?;
         for (place, (row, name)) in figure.rows.iter().zip(&names).enumerate() {
             let top = plot.top + group * place as i32 + 5;
-            draw_group(canvas, figure, of.values, (name, row), &plot, (top, width))?;
+            draw_group(canvas, figure, &values, (name, row), &plot, (top, width))?;
         }
         canvas.line(&[(left, plot.top), (left, bottom)], Paint::Ink, 1)
     })?;

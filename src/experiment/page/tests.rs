@@ -182,6 +182,19 @@ fn pages_are_whole_and_load_nothing() {
     }
 }
 
+#[test]
+fn columns_of_zeros_have_no_bars() {
+    let mut page = page();
+    let figure = &mut page.figures[1];
+    figure.rows.iter_mut().for_each(|row| row[2] = Cell::Number(0.0));
+    page.figures.drain(2..).for_each(drop);
+    let html = page.html();
+    let (_, picture) = html.split_once("blocks-by-layout-wide-d").unwrap();
+    let (picture, _) = picture.split_once("</svg>").unwrap();
+    assert_eq!(picture.matches("var(--series0)").count(), 5);
+    assert!(!picture.contains("var(--series1)"));
+}
+
 /// The fields of a line of CSV, without those that hold line breaks.
 fn csv_fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
