@@ -55,7 +55,7 @@ fn packages_hold_only_what_users_need() {
     let needed = |file: &str| match file.split_once('/') {
         Some(("src", name)) => name.ends_with(".rs") || name.ends_with(".css"),
         Some(("examples", name)) => name.ends_with(".rs"),
-        Some(("docs", name)) => name.ends_with(".md"),
+        Some(("docs", name)) => name.ends_with(".md") || name == "demo.png",
         Some(_) => false,
         None => {
             let (stem, _) = file.split_once('.').unwrap_or((file, ""));
