@@ -26,10 +26,11 @@ impl FilterBytes {
         FilterBytes { memory, start: if start < LINE_BYTES { start } else { 0 }, len }
     }
 
-    /// The bytes, to write to, of the only reference.
+    /// The bytes, to write to. Nothing else may refer to them yet.
     pub(crate) fn get_mut(&mut self) -> &mut [u8] {
-        let memory = Arc::get_mut(&mut self.memory).unwrap_or_default();
-        memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
+        // A copy would begin anywhere.
+        debug_assert_eq!(Arc::strong_count(&self.memory), 1, "the bytes are shared");
+        &mut Arc::make_mut(&mut self.memory)[self.start..self.start + self.len]
     }
 }
 
@@ -46,7 +47,7 @@ impl Deref for FilterBytes {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        self.memory.get(self.start..self.start + self.len).unwrap_or_default()
+        &self.memory[self.start..self.start + self.len]
     }
 }
 
