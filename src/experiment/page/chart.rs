@@ -290,7 +290,10 @@ pub(crate) fn bars(figure: &Figure, of: Bars<'_>, width: i32) -> Result<(String,
             let side = if is_over && at == left { Side::Right } else { Side::Middle };
             canvas.text(&plot.axis.label(*tick), (at, bottom + 12), side, Paint::Faint)?;
         }
-        canvas.text(title.trim(), (left, height - 10), Side::Right, Paint::Ink)?;
+        let title = fitted(title.trim(), width - 4);
+        // A long title begins under the names.
+        let begin = left.min(width - width_of(&title) - 2);
+        canvas.text(&title, (begin, height - 10), Side::Right, Paint::Ink)?;
         for (place, (row, name)) in figure.rows.iter().zip(&names).enumerate() {
             let top = plot.top + group * place as i32 + 5;
             draw_group(canvas, figure, &values, (name, row), &plot, (top, width))?;
