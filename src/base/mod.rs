@@ -14,7 +14,7 @@ pub(crate) mod checksum;
 pub(crate) mod coding;
 pub(crate) mod stats;
 pub(crate) mod levels;
-pub(crate) mod prefetch;
+pub(crate) mod cache_line;
 pub(crate) mod sync;
 #[cfg(feature = "interleavings")]
 pub mod scheduled;

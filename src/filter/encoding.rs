@@ -11,10 +11,10 @@
 //! 5 bytes for "no keys", siftdb only 0 bytes. LevelDB's name keeps LevelDB's rule: fewer than 2
 //! bytes mean "no keys".
 
+use crate::base::cache_line::AlignedBytes;
 use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
 use crate::filter::bloom::legacy::{self, LegacyTrailer};
 use crate::filter::bloom::leveldb;
-use crate::filter::bytes::FilterBytes;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::{FilterPolicy, check_name, guarded};
 use crate::filter::ribbon::ribbon::{self, RibbonTrailer};
@@ -323,7 +323,7 @@ impl FilterView<'_> {
 pub struct PreparedFilter {
     reader: FilterReader,
     trailer: Trailer,
-    bytes: FilterBytes,
+    bytes: AlignedBytes,
 }
 
 impl PreparedFilter {
@@ -331,11 +331,11 @@ impl PreparedFilter {
     #[must_use]
     #[cfg(any(test, feature = "cli", feature = "testing"))]
     pub fn new(reader: FilterReader, bytes: impl AsRef<[u8]>) -> Self {
-        Self::of(reader, FilterBytes::from(bytes.as_ref()))
+        Self::of(reader, AlignedBytes::from(bytes.as_ref()))
     }
 
     /// The same for bytes in their place.
-    pub(crate) fn of(reader: FilterReader, bytes: FilterBytes) -> Self {
+    pub(crate) fn of(reader: FilterReader, bytes: AlignedBytes) -> Self {
         PreparedFilter { trailer: reader.parse(&bytes), reader, bytes }
     }
 

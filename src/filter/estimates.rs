@@ -5,7 +5,7 @@
 //! really has, and assume random hashes. For 1,000 to 10 million keys at 5 to 20 bits they are
 //! within 10 % of the measured rates (`tests/it/encodings.rs`). Custom policies have neither.
 
-use crate::base::prefetch::LINE_BYTES;
+use crate::base::cache_line::LINE_BYTES;
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::bloom::legacy;
 use crate::filter::bloom::leveldb;

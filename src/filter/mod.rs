@@ -27,7 +27,6 @@ pub(crate) mod bloom;
 pub(crate) mod prefix;
 pub(crate) mod policy;
 pub(crate) mod hash;
-pub(crate) mod bytes;
 #[cfg(test)]
 pub(crate) mod vectors;
 

@@ -11,7 +11,7 @@
 //! 12 bits in a small step, where about one absent key in 200 passes. In the filter of a full
 //! memtable it has 24, and one in 300 passes.
 
-use crate::base::prefetch;
+use crate::base::cache_line;
 use crate::base::sync::{AtomicU64, AtomicUsize, OnceLock, Ordering};
 
 /// One cache line of the filter.
@@ -163,7 +163,7 @@ impl MemtableFilter {
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(line) = self.lines().and_then(|lines| Self::line(lines, hash)) {
-            prefetch::prefetch_line(line);
+            cache_line::prefetch_line(line);
         }
     }
 

@@ -13,6 +13,7 @@
 //! data block. An uncached block stays in the buffer that it was read to, is searched there and
 //! dropped. That saves the copy, the memory and the eviction that a cached block costs.
 
+use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
@@ -21,7 +22,6 @@ use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{CacheKey, Fetched, Priority, Request};
 use crate::cache::cached::{Cached, SlotRef};
 use crate::env::handle::FileHandle;
-use crate::filter::bytes::FilterBytes;
 use crate::filter::hash::KeyHash;
 use crate::table::block::block::{Block, BlockKeys, Found};
 use crate::table::block::buffer::BlockBuffer;
@@ -256,12 +256,16 @@ impl TableFile {
 
     /// The contents of a filter, without the cache. A filter is large, so it is read into its final
     /// memory and not copied. Its trailer takes a second read.
-    pub(crate) fn read_filter(&self, handle: BlockHandle, io: &mut TableIo) -> Result<FilterBytes> {
+    pub(crate) fn read_filter(
+        &self,
+        handle: BlockHandle,
+        io: &mut TableIo,
+    ) -> Result<AlignedBytes> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
         self.read_bytes(offset + size, &mut trailer)?;
-        let mut filter = FilterBytes::zeroed(size as usize);
+        let mut filter = AlignedBytes::zeroed(size as usize);
         self.read_bytes(offset, filter.get_mut())?;
         match self.identity(handle, BlockKind::Filter).check_parts(&filter, trailer) {
             Ok(Compression::None) => {}
@@ -359,7 +363,7 @@ impl TableFile {
             }
             // Properties and metaindex do not go through the cache.
             BlockKind::Filter | BlockKind::Properties | BlockKind::Metaindex => {
-                CachedBlock::Filter(FilterBytes::from(read))
+                CachedBlock::Filter(AlignedBytes::from(read))
             }
         };
         let bytes = block.memory_bytes();
@@ -439,7 +443,7 @@ impl BlockRef {
 
     /// The filter, if it is one.
     #[inline]
-    pub(crate) fn filter(&self) -> Option<&FilterBytes> {
+    pub(crate) fn filter(&self) -> Option<&AlignedBytes> {
         match &***self.cached()? {
             CachedBlock::Filter(bytes) => Some(bytes),
             _ => None,

@@ -14,6 +14,7 @@
 //! its handle. Handles are checked at load: each is in the file's data area, after the one before,
 //! so an iteration over them ends.
 
+use crate::base::cache_line::AlignedBytes;
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
     LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
@@ -22,7 +23,6 @@ use crate::base::key::{
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
 use crate::cache::cached::{Cached, GROUP_SLOTS, SlotRef, Slots};
-use crate::filter::bytes::FilterBytes;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::format::BlockHandle;
@@ -40,7 +40,7 @@ pub(crate) enum CachedBlock {
     /// data blocks are many.
     Index(Box<Index>),
     /// A filter or a partition of one, as written.
-    Filter(FilterBytes),
+    Filter(AlignedBytes),
 }
 
 const _: () = assert!(Cached::<CachedBlock>::IS_ONE_LINE, "a lookup touches another cache line");

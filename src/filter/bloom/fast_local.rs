@@ -10,7 +10,7 @@
 //! keys, up to its limit of 4 GiB - 64 bytes. `optimize_filters_for_memory` is left out: with it
 //! the bytes depend on the allocator.
 
-use crate::base::prefetch::{self, LINE_BYTES};
+use crate::base::cache_line::{self, LINE_BYTES};
 use crate::filter::bloom::simd;
 
 /// The persisted name in the full and partitioned layouts. It stands for all of RocksDB's
@@ -130,8 +130,8 @@ pub(super) fn set_bits<B: Iterator<Item = usize>>(
 /// line, so a line of the filter may lie in two of them.
 #[inline]
 pub(super) fn prefetch_line(filter: &[u8], offset: usize) {
-    prefetch::prefetch(filter, offset);
-    prefetch::prefetch(filter, offset + LINE_BYTES - 1);
+    cache_line::prefetch(filter, offset);
+    cache_line::prefetch(filter, offset + LINE_BYTES - 1);
 }
 
 /// The index of the line that a hash belongs to.

@@ -9,7 +9,7 @@
 //! one key in 512 sets a single bit, which no number of bits per key repairs, and in a filter of
 //! millions of keys whole hashes collide (`line_rates.rs`; rocksdb#4120).
 
-use crate::base::prefetch::{self, LINE_BYTES};
+use crate::base::cache_line::{self, LINE_BYTES};
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::bloom::leveldb;
 
@@ -131,8 +131,8 @@ impl LegacyTrailer {
     #[inline]
     pub(crate) fn prefetch(self, filter: &[u8], hash: u32) {
         let line = self.line(hash);
-        prefetch::prefetch(filter, line.start);
-        prefetch::prefetch(filter, line.end - 1);
+        cache_line::prefetch(filter, line.start);
+        cache_line::prefetch(filter, line.end - 1);
     }
 }
 

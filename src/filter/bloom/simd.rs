@@ -10,7 +10,7 @@
 //! time, and a load through a pointer. Miri interprets both (CONTRIBUTING.md).
 #![allow(unsafe_code)]
 
-use crate::base::prefetch::LINE_BYTES;
+use crate::base::cache_line::LINE_BYTES;
 
 /// The multiplier from one probe to the next: 2^32 divided by the golden ratio.
 pub(crate) const PROBE_STEP: u32 = 0x9e37_79b9;
@@ -47,7 +47,7 @@ pub(crate) fn bits_in_line(mut hash: u32, probes: u32) -> impl Iterator<Item = u
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use crate::base::prefetch::LINE_BYTES;
+    use crate::base::cache_line::LINE_BYTES;
     use crate::filter::bloom::simd::PROBE_STEP;
     use std::arch::x86_64::{
         __m256i, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps,

@@ -9,7 +9,7 @@
 //! `StandardHasher` and `StandardBanding` in RocksDB's `util/ribbon_impl.h`, `BandingAdd` and
 //! `InterleavedBackSubst` in its `util/ribbon_alg.h`.
 
-use crate::base::prefetch;
+use crate::base::cache_line;
 use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, SEGMENT_BYTES};
 
 /// How many equations ahead a slot is prefetched.
@@ -113,8 +113,8 @@ impl Banding {
         hashes.iter().enumerate().all(|(i, &hash)| {
             if let Some(&ahead) = hashes.get(i + LOOKAHEAD) {
                 let start = equations.start(ahead) as usize;
-                prefetch::prefetch_line(&self.coefficients[start]);
-                prefetch::prefetch_line(&self.results[start]);
+                cache_line::prefetch_line(&self.coefficients[start]);
+                cache_line::prefetch_line(&self.results[start]);
             }
             self.add(equations.equation(hash))
         })

@@ -12,7 +12,7 @@
 //! 1024 slots), for more than 950 million keys, if none of 256 seeds has a solution, or if the
 //! caller refuses the memory. No keys, no bytes.
 
-use crate::base::prefetch;
+use crate::base::cache_line;
 use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 use crate::filter::ribbon::banding::{Banding, EquationMaker, parity};
 use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
@@ -128,9 +128,9 @@ impl RibbonTrailer {
         let Run { here, next, bytes, .. } = self.run(self.equations.start(hash));
         let end = (next + bytes).max(here + 1);
         for offset in (here..end).step_by(CACHE_LINE_BYTES) {
-            prefetch::prefetch(filter, offset);
+            cache_line::prefetch(filter, offset);
         }
-        prefetch::prefetch(filter, end - 1);
+        cache_line::prefetch(filter, end - 1);
     }
 }
 

@@ -12,12 +12,12 @@
 //! the `Block`, a line of the directory, and the entry. Without a hash index it searches the
 //! restart points, then one restart interval. `block/cursor.rs` iterates in order.
 
+use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::key::{
     INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, common_prefix, split_internal_key,
     unpack_trailer,
 };
-use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::filter::hash::xxph3_64;
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use crate::table::format::fingerprint_of;

@@ -14,10 +14,10 @@
 //! window of 2 KiB. siftdb stores `base_lg`, so other windows can be read. It is stricter than
 //! LevelDB in two cases: a shift beyond 63 and an empty range outside the filters are damage.
 
+use crate::base::cache_line::AlignedBytes;
 use crate::base::coding::{get_u32, put_u32};
 use crate::base::error::{Error, Result};
 use crate::filter::builder::FilterBuilder;
-use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
@@ -96,7 +96,7 @@ impl BlockBasedBuilder {
 pub(crate) struct BlockBasedReader {
     /// The block.
     pub source: FilterSource,
-    pinned: Option<FilterBytes>,
+    pinned: Option<AlignedBytes>,
 }
 
 impl BlockBasedReader {

@@ -3,10 +3,10 @@
 //! A filter block that cannot be read or understood is never a "no": the lookup counts it in
 //! `TableIo::filter_errors` and goes on without a filter. Filter blocks are never compressed.
 
+use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::filter::builder::FilterBuilder;
-use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::{Encoding, FilterReader};
 use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::table::fetch::{TableFile, TableIo};
@@ -300,7 +300,7 @@ impl FilterSource {
     }
 
     /// The filter block, past the cache, for a reader that pins it.
-    pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<FilterBytes> {
+    pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<AlignedBytes> {
         self.guard(io, |io| file.read_filter(self.handle, io))
     }
 

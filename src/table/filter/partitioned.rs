@@ -13,11 +13,11 @@
 //! neighbours. A "no" for a prefix at key `k` means that the next key of the table from `k` on does
 //! not have that prefix (rocksdb#5835, rocksdb#8137).
 
+use crate::base::cache_line::AlignedBytes;
 use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::cache::cache::Reservation;
 use crate::filter::builder::FilterBuilder;
-use crate::filter::bytes::FilterBytes;
 use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask};
@@ -217,7 +217,7 @@ impl PartitionedReader {
             let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
             let (filter, Compression::None) = identity.check(stored).ok()? else { return None };
             let reader = self.source.reader.clone();
-            (!filter.is_empty()).then(|| PreparedFilter::of(reader, FilterBytes::from(filter)))
+            (!filter.is_empty()).then(|| PreparedFilter::of(reader, AlignedBytes::from(filter)))
         };
         Some((handles.iter().map(prepare).collect(), memory))
     }

@@ -13,6 +13,7 @@ pub mod store;
 
 #[path = "../../../../src/base"]
 pub mod base {
+    pub mod cache_line;
     pub mod coding;
     pub mod error;
     #[path = "iterator"]
@@ -20,7 +21,6 @@ pub mod base {
         pub mod api;
     }
     pub mod key;
-    pub mod prefetch;
     #[path = "../../tests/interleavings/orderings/src/sync.rs"]
     pub mod sync;
     pub mod value;
