@@ -286,6 +286,8 @@ proptest! {
         ],
     ) {
         let row = |(label, group, numbers): (String, String, Vec<Cell>)| {
+            // By chance a label would spell "NaN", "src=" or "url(", which `check` looks for.
+            let label = label.replace(['N', 'r'], "n");
             [vec![Cell::Text(group), Cell::Text(label)], numbers].concat()
         };
         let columns = [
