@@ -1,7 +1,7 @@
 //! A block as the cache hands it out, and the direct pointers from a table to its cached blocks.
 //!
 //! A [`Cached`] value is held by the cache, by readers, or by both. A table's index owns [`Slots`],
-//! one per block, beside the heads that it searches by. The cache stores a pointer to each block
+//! one per block, next to the heads that it searches by. The cache stores a pointer to each block
 //! that it holds in the block's slot. The next reader finds the block there without a lock, a hash
 //! or a reference count. An evicted block is removed from its slot. A slot also remembers when a
 //! block was last rejected: a second request soon afterwards is a ghost hit, and the block is
@@ -208,8 +208,8 @@ impl<V> Slots<V> {
         self.groups.iter().map(|Group(slots)| slots[GROUP_SLOTS - 1].head)
     }
 
-    /// The first position of group `group` or behind it whose head is at or above `head`, where
-    /// group `group` has the first such position of all.
+    /// The first position from group `group` on whose head is at or above `head`. The caller found
+    /// `group` as the first group with such a head.
     #[inline]
     pub(crate) fn first_at_or_above(&self, group: usize, head: u64) -> usize {
         let slots = self.groups.get(group).map(|Group(slots)| slots);

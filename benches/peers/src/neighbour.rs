@@ -28,7 +28,7 @@ impl Neighbour {
             let mut array = vec![[1u64; LINE_WORDS]; lines.max(1)];
             let mut state = 1u64;
             while !seen.load(Ordering::Relaxed) {
-                // No address depends on what was loaded, so many lines are on their way at once.
+                // No address depends on a loaded value, so the processor loads many lines at once.
                 for _ in 0..4096 {
                     state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                     let line = (u128::from(state) * array.len() as u128) >> 64;

@@ -195,7 +195,7 @@ impl Data {
         }
     }
 
-    /// Replaces `key` by a key that no entry has, beside that of entry `n`.
+    /// Replaces `key` by a key that no entry has, next to that of entry `n`.
     pub fn absent(&self, n: u64, key: &mut Vec<u8>) {
         match &self.source {
             Source::Shape(shape) => shape.write(2 * n + 1, key),
