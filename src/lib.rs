@@ -233,7 +233,7 @@ pub use base::keys;
 pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
-pub use base::write_batch::WriteBatch;
+pub use base::write_batch::{Write, WriteBatch};
 pub use db::{Db, Keyspace, KeyspaceBatch, Readable, Snapshot};
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;

@@ -6,6 +6,9 @@
 pub mod keys;
 pub(crate) mod iterator;
 pub(crate) mod write_batch;
+// Until tables and memtables use all of it.
+#[allow(dead_code)]
+pub(crate) mod range_deletes;
 pub(crate) mod range;
 pub(crate) mod key;
 pub(crate) mod value;

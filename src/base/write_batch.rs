@@ -8,16 +8,21 @@
 //! ```
 //!
 //! Entry `i` has the sequence number `sequence + i`. The bit 0x40 of the kind says that a keyspace
-//! follows; without it the entry is of keyspace 0, `default`. Only a put has a value. Limits (key
-//! 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The batch keeps the
-//! first violation, and the write returns it before anything is logged.
+//! follows; without it the entry is of keyspace 0, `default`. A tombstone has no value. A range
+//! delete has the first key as its key and the key after the range as its value, which is empty if
+//! the range has no end. Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch
+//! is filled. The batch keeps the first violation, and the write returns it before anything is
+//! logged.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::key::{
     DEFAULT_KEYSPACE, KEY_BYTES_MAX, KeyspaceId, SequenceNumber, VALUE_BYTES_MAX, ValueKind,
 };
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::range_deletes::RANGE_BOUND_BYTES_MAX;
 use std::iter::Take;
+use std::ops::Bound;
 
 /// Largest encoded batch: 2 GiB.
 pub(crate) const BATCH_BYTES_MAX: usize = 2 << 30;
@@ -27,6 +32,34 @@ const HEADER_BYTES: usize = 8 + 4;
 
 /// Set in the kind of an entry that names its keyspace.
 const NAMES_KEYSPACE: u8 = 0x40;
+
+/// What an entry of a batch does, by the byte that stands for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum WriteKind {
+    /// Deletes a key.
+    Delete = ValueKind::Tombstone as u8,
+    /// Writes a value.
+    Put = ValueKind::Put as u8,
+    /// Deletes a range of keys.
+    DeleteRange = 2,
+}
+
+impl WriteKind {
+    const ALL: [WriteKind; 3] = [WriteKind::Delete, WriteKind::Put, WriteKind::DeleteRange];
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        WriteKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// The longest key of such an entry.
+    fn key_bytes_max(self) -> usize {
+        match self {
+            WriteKind::DeleteRange => RANGE_BOUND_BYTES_MAX,
+            WriteKind::Put | WriteKind::Delete => KEY_BYTES_MAX,
+        }
+    }
+}
 
 /// Writes to be applied together.
 ///
@@ -70,13 +103,41 @@ impl WriteBatch {
 
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.push(DEFAULT_KEYSPACE, ValueKind::Put, key.as_ref(), value.as_ref());
+        self.push(DEFAULT_KEYSPACE, WriteKind::Put, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds a deletion of `key`, which need not exist.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.push(DEFAULT_KEYSPACE, ValueKind::Tombstone, key.as_ref(), &[]);
+        self.push(DEFAULT_KEYSPACE, WriteKind::Delete, key.as_ref(), &[]);
+        self
+    }
+
+    /// Adds a deletion of all keys of `range` that are there by then: later entries of the batch
+    /// may write to it again. An empty range adds nothing. It costs the same however many keys it
+    /// deletes.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// db.put("log/1", "old")?;
+    /// let mut batch = siftdb::WriteBatch::new();
+    /// batch.delete_range("log/".."log0").put("log/2", "new");
+    /// db.write(batch)?;
+    /// assert_eq!(db.range(..).count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range(&mut self, range: impl KeyRange) -> &mut Self {
+        self.push_range(None, &range.into_bounds());
+        self
+    }
+
+    /// Adds a deletion of all keys that start with `prefix` and are there by then. An empty prefix
+    /// deletes all keys.
+    pub fn delete_prefix(&mut self, prefix: impl AsRef<[u8]>) -> &mut Self {
+        self.push_range(None, &KeyBounds::of_prefix(prefix.as_ref()));
         self
     }
 
@@ -98,18 +159,27 @@ impl WriteBatch {
         HEADER_BYTES + self.entries.len()
     }
 
-    /// The entries in the order in which they were added: key, and value or `None` for a deletion.
-    /// Entries of all keyspaces are among them.
+    /// The entries in the order in which they were added, of all keyspaces.
     ///
     /// ```
+    /// use siftdb::Write;
+    ///
     /// let mut batch = siftdb::WriteBatch::new();
-    /// batch.put("a", "1").delete("b");
+    /// batch.put("a", "1").delete("b").delete_range("c"..);
     /// let entries: Vec<_> = batch.iter().collect();
-    /// assert_eq!(entries, [(&b"a"[..], Some(&b"1"[..])), (b"b", None)]);
+    /// assert_eq!(entries[0], Write::Put { key: b"a", value: b"1" });
+    /// assert_eq!(entries[1], Write::Delete { key: b"b" });
+    /// assert_eq!(entries[2], Write::DeleteRange { start: b"c", end: None });
     /// ```
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    pub fn iter(&self) -> impl Iterator<Item = Write<'_>> {
         let entries = DecodedBatch::trusted(0, self.count, &self.entries).iter();
-        entries.map(|entry| (entry.key, (entry.kind == ValueKind::Put).then_some(entry.value)))
+        entries.map(|entry| match entry.kind {
+            WriteKind::Put => Write::Put { key: entry.key, value: entry.value },
+            WriteKind::Delete => Write::Delete { key: entry.key },
+            WriteKind::DeleteRange => {
+                Write::DeleteRange { start: entry.key, end: entry.range_end() }
+            }
+        })
     }
 
     /// Adds all entries of `other`, after those that are there.
@@ -170,7 +240,7 @@ impl WriteBatch {
     pub(crate) fn push_in(
         &mut self,
         (database, id): (u64, KeyspaceId),
-        kind: ValueKind,
+        kind: WriteKind,
         key: &[u8],
         value: &[u8],
     ) {
@@ -186,15 +256,36 @@ impl WriteBatch {
         self.push(id, kind, key, value);
     }
 
-    fn push(&mut self, keyspace: KeyspaceId, kind: ValueKind, key: &[u8], value: &[u8]) {
+    /// Adds a range delete to `default`, or to the keyspace `to` of an open database.
+    pub(crate) fn push_range(&mut self, to: Option<(u64, KeyspaceId)>, bounds: &KeyBounds) {
+        // Before the bound grows: the limit is that of the keys that were given.
+        for bound in [&bounds.start, &bounds.end] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound
+                && key.len() > KEY_BYTES_MAX
+            {
+                self.refused.get_or_insert_with(|| too_long(key));
+            }
+        }
+        if bounds.is_empty() {
+            return;
+        }
+        let (start, end) = bounds.half_open();
+        let end = end.unwrap_or_default();
+        match to {
+            Some(to) => self.push_in(to, WriteKind::DeleteRange, &start, &end),
+            None => self.push(DEFAULT_KEYSPACE, WriteKind::DeleteRange, &start, &end),
+        }
+    }
+
+    fn push(&mut self, keyspace: KeyspaceId, kind: WriteKind, key: &[u8], value: &[u8]) {
         if self.refused.is_some() {
             return;
         }
         // 26: the kind, a keyspace of at most 5 bytes, and two varint lengths of at most 10 bytes.
         let entry_bytes = key.len() + value.len() + 26;
         let bytes = self.bytes() + entry_bytes;
-        self.refused = if key.len() > KEY_BYTES_MAX {
-            Some(format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len()))
+        self.refused = if key.len() > kind.key_bytes_max() {
+            Some(too_long(key))
         } else if value.len() > VALUE_BYTES_MAX {
             Some(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len()))
         } else if bytes > BATCH_BYTES_MAX || self.count == u32::MAX {
@@ -213,12 +304,31 @@ impl WriteBatch {
             put_varint(&mut self.entries, u64::from(keyspace));
         }
         put_length_prefixed(&mut self.entries, key);
-        if kind == ValueKind::Put {
+        if kind != WriteKind::Delete {
             put_length_prefixed(&mut self.entries, value);
         }
         self.count += 1;
         self.payload_bytes += key.len() + value.len();
     }
+}
+
+/// One entry of a [`WriteBatch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Write<'a> {
+    /// A write of `value` under `key`.
+    #[allow(missing_docs)]
+    Put { key: &'a [u8], value: &'a [u8] },
+    /// A deletion of `key`.
+    #[allow(missing_docs)]
+    Delete { key: &'a [u8] },
+    /// A deletion of the keys from `start` on and below `end`; of all from `start` on without one.
+    #[allow(missing_docs)]
+    DeleteRange { start: &'a [u8], end: Option<&'a [u8]> },
+}
+
+fn too_long(key: &[u8]) -> String {
+    format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len())
 }
 
 /// Appends the header of a batch of `count` entries, numbered from `sequence`.
@@ -232,12 +342,32 @@ pub(crate) fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, coun
 pub(crate) struct BatchEntry<'a> {
     /// The keyspace it is of.
     pub keyspace: KeyspaceId,
-    /// Put or tombstone.
-    pub kind: ValueKind,
-    /// The user key.
+    /// What it does.
+    pub kind: WriteKind,
+    /// The user key; the first one of a range.
     pub key: &'a [u8],
-    /// The value; empty for a tombstone.
+    /// The value; empty for a tombstone. Of a range delete the key after the range.
     pub value: &'a [u8],
+}
+
+impl<'a> BatchEntry<'a> {
+    /// The key after the range that it deletes; `None` if that has no end.
+    #[must_use]
+    pub(crate) fn range_end(&self) -> Option<&'a [u8]> {
+        Some(self.value).filter(|end| !end.is_empty())
+    }
+
+    /// True unless it is a range delete without keys or with a bound that no batch has.
+    fn is_sound(&self) -> bool {
+        self.key.len() <= self.kind.key_bytes_max()
+            && match self.kind {
+                WriteKind::Put | WriteKind::Delete => true,
+                WriteKind::DeleteRange => {
+                    self.value.len() <= RANGE_BOUND_BYTES_MAX
+                        && self.range_end().is_none_or(|end| self.key < end)
+                }
+            }
+    }
 }
 
 /// A decoded batch, all of whose entries were checked.
@@ -321,17 +451,18 @@ impl<'a> Iterator for BatchIter<'a> {
             // One encoding for each entry: the default keyspace is never named.
             _ => ahead.varint().and_then(|id| id.try_into().ok()).filter(|id| *id != 0)?,
         };
-        let kind = ValueKind::from_byte(kind & !NAMES_KEYSPACE)?;
+        let kind = WriteKind::from_byte(kind & !NAMES_KEYSPACE)?;
         let key = ahead.length_prefixed()?;
-        if key.len() > KEY_BYTES_MAX {
+        let value = match kind {
+            WriteKind::Put | WriteKind::DeleteRange => ahead.length_prefixed()?,
+            WriteKind::Delete => &[],
+        };
+        let entry = BatchEntry { keyspace, kind, key, value };
+        if !entry.is_sound() {
             return None;
         }
-        let value = match kind {
-            ValueKind::Put => ahead.length_prefixed()?,
-            ValueKind::Tombstone => &[],
-        };
         self.decoder = ahead;
-        Some(BatchEntry { keyspace, kind, key, value })
+        Some(entry)
     }
 }
 
@@ -372,7 +503,7 @@ mod tests {
         extended.push(0);
         assert!(DecodedBatch::decode(&extended).is_err());
         let mut reserved_kind = good.clone();
-        reserved_kind[HEADER_BYTES] = 2;
+        reserved_kind[HEADER_BYTES] = 9;
         assert!(DecodedBatch::decode(&reserved_kind).is_err());
         // A keyspace that is 0, or beyond 32 bits, and a keyspace without a key.
         for keyspace in [&[0][..], &[0xff, 0xff, 0xff, 0xff, 0x7f], &[0x80]] {
@@ -395,7 +526,7 @@ mod tests {
             let entries: Vec<_> = entries.into_iter().map(|(k, v, id)| (k, v, few(id))).collect();
             let mut batch = WriteBatch::new();
             for (key, value, id) in &entries {
-                let kind = if value.is_some() { ValueKind::Put } else { ValueKind::Tombstone };
+                let kind = if value.is_some() { WriteKind::Put } else { WriteKind::Delete };
                 batch.push_in((7, *id), kind, key, value.as_deref().unwrap_or_default());
             }
             let mut ids: Vec<u32> = entries.iter().map(|entry| entry.2).filter(|id| *id > 0).collect();
@@ -410,7 +541,7 @@ mod tests {
             let back: Vec<_> = decoded
                 .iter()
                 .map(|e| {
-                    let value = (e.kind == ValueKind::Put).then(|| e.value.to_vec());
+                    let value = (e.kind == WriteKind::Put).then(|| e.value.to_vec());
                     (e.key.to_vec(), value, e.keyspace)
                 })
                 .collect();

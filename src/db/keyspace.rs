@@ -9,12 +9,11 @@ use crate::admin::stats_report;
 use crate::admin::table_list::{self, TableInfo};
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
-use crate::base::key::ValueKind;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
 use crate::base::value::{Key, Value};
-use crate::base::write_batch::WriteBatch;
+use crate::base::write_batch::{WriteBatch, WriteKind};
 use crate::db::handle::Handle;
 use crate::db::snapshot::Snapshot;
 use crate::jobs::compact::manual::FilterRebuild;
@@ -234,6 +233,50 @@ impl Keyspace {
         let mut batch = WriteBatch::new();
         batch.in_keyspace(self).delete(key);
         commit::write(self.shared(), batch, options)
+    }
+
+    /// Deletes all keys of `range`. It costs the same however many there are: no key is read, and
+    /// one entry is written. An empty range writes nothing.
+    ///
+    /// Snapshots that were taken before go on to see the keys. Tables whose keys are all deleted
+    /// are removed unread as soon as no snapshot needs them and the deletion is durable; the rest
+    /// of the space comes back with compactions.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// db.put("2026-01-01", "new year")?;
+    /// db.put("2026-11-22", "today")?;
+    /// db.delete_range(.."2026-11")?;
+    /// assert_eq!(db.first()?.unwrap().0, "2026-11-22");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
+        self.delete_range_with(range, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::delete_range`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn delete_range_with(&self, range: impl KeyRange, options: &WriteOptions) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.in_keyspace(self).delete_range(range);
+        commit::write(self.shared(), batch, options)
+    }
+
+    /// Deletes all keys that start with `prefix`; an empty one deletes all keys. Otherwise as
+    /// [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_range(KeyBounds::of_prefix(prefix.as_ref()))
     }
 
     /// All entries, ascending.
@@ -472,13 +515,26 @@ pub struct KeyspaceBatch<'a> {
 impl KeyspaceBatch<'_> {
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.batch.push_in(self.tag, ValueKind::Put, key.as_ref(), value.as_ref());
+        self.batch.push_in(self.tag, WriteKind::Put, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds a deletion of `key`, which need not exist.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.batch.push_in(self.tag, ValueKind::Tombstone, key.as_ref(), &[]);
+        self.batch.push_in(self.tag, WriteKind::Delete, key.as_ref(), &[]);
+        self
+    }
+
+    /// Adds a deletion of all keys of `range` that are there by then: see
+    /// [`WriteBatch::delete_range`].
+    pub fn delete_range(&mut self, range: impl KeyRange) -> &mut Self {
+        self.batch.push_range(Some(self.tag), &range.into_bounds());
+        self
+    }
+
+    /// Adds a deletion of all keys that start with `prefix` and are there by then.
+    pub fn delete_prefix(&mut self, prefix: impl AsRef<[u8]>) -> &mut Self {
+        self.batch.push_range(Some(self.tag), &KeyBounds::of_prefix(prefix.as_ref()));
         self
     }
 }

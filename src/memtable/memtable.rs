@@ -19,10 +19,10 @@
 
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
-use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
 use crate::base::value::Value;
-use crate::base::write_batch::{BatchEntry, DecodedBatch};
+use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
 use crate::filter::hash::KeyHash;
 use crate::memtable::bloom::MemtableFilter;
 use crate::memtable::segment::{Copies, Segment};
@@ -128,7 +128,7 @@ impl Memtable {
         let mut grows_above = self.filter.grows_above();
         segment.insert(first, entries, |hash, entry| {
             count += 1;
-            tombstones += usize::from(entry.kind == ValueKind::Tombstone);
+            tombstones += usize::from(entry.kind == WriteKind::Delete);
             bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
             if bytes > grows_above {
                 let guard = &epoch::pin();

@@ -11,12 +11,11 @@
 
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
-    Lookup, LookupKey, SequenceNumber, ValueKind, key_head, put_key_with_trailer,
-    split_internal_key,
+    Lookup, LookupKey, SequenceNumber, key_head, put_key_with_trailer, split_internal_key,
 };
 use crate::base::sync::Arc;
 use crate::base::value::Value;
-use crate::base::write_batch::BatchEntry;
+use crate::base::write_batch::{BatchEntry, WriteKind};
 use crate::filter::hash::xxph3_64;
 use crate::memtable::bloom::MemtableFilter;
 use crossbeam_epoch as epoch;
@@ -82,7 +81,7 @@ impl Segment {
                 let (start, len) = (end, entry.value.len() as u32);
                 end += len;
                 let stored = || Stored { chunk: Arc::clone(&chunk), start, len };
-                let value = (entry.kind == ValueKind::Put).then(stored);
+                let value = (entry.kind == WriteKind::Put).then(stored);
                 let key = MemKey::new(entry.key, sequence << 8 | entry.kind as u64);
                 self.entries.insert(key, value, guard).release(guard);
                 sequence += 1;

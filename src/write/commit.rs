@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
-use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::base::write_batch::{DecodedBatch, Write, WriteBatch};
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
@@ -45,6 +45,9 @@ pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) 
     }
     if batch.is_empty() && !options.sync {
         return Ok(());
+    }
+    if batch.iter().any(|write| matches!(write, Write::DeleteRange { .. })) {
+        return Err(Error::InvalidArgument { what: "range deletes are being built".into() });
     }
     submit(shared, Request { batch, sync: options.sync, switch: Switch::No })
 }

@@ -3,7 +3,7 @@
 
 use crate::support::stores::{HOME, open, small_options};
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, Error, ReadOptions, Readable, WriteBatch, WriteOptions};
+use siftdb::{Db, Error, ReadOptions, Readable, Write, WriteBatch, WriteOptions};
 use std::path::Path;
 
 /// Everything that the trait reads, as text.
@@ -83,8 +83,10 @@ fn joined_batches_write_all_entries() {
     second.put("a", "2").delete("b");
     second.in_keyspace(&other).put("c", "3");
     first.append(&second);
-    let keys: Vec<&[u8]> = first.iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, [b"a", b"a", b"b", b"c"]);
+    let put = |key, value| Write::Put { key, value };
+    let joined: Vec<Write> = first.iter().collect();
+    let expected = [put(b"a", b"1"), put(b"a", b"2"), Write::Delete { key: b"b" }, put(b"c", b"3")];
+    assert_eq!(joined, expected);
     db.write(first).unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), "2");
     assert_eq!(other.get("c").unwrap().unwrap(), "3");

@@ -9,7 +9,7 @@ use crate::admin::inspect::dump::dump;
 use crate::admin::inspect::text::DumpOptions;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
-use crate::base::write_batch::WriteBatch;
+use crate::base::write_batch::{WriteBatch, WriteKind};
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::filter::builder::Construction;
@@ -165,7 +165,7 @@ fn log_examples() -> [(&'static str, Example); 3] {
     };
     let mut batch = WriteBatch::new();
     batch.put("ada", "1815").delete("adam");
-    batch.push_in((0, 1), ValueKind::Put, b"bob", b"1912");
+    batch.push_in((0, 1), WriteKind::Put, b"bob", b"1912");
     let mut wal = WalWriter::create(&env, Path::new(DIRECTORY), 12, &start, 1 << 20).unwrap();
     wal.append(0, 1, batch.len() as u32, &[batch.entries()]).unwrap();
     let log = contents(&env, LOG);

@@ -9,9 +9,9 @@
 
 use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, by_level, quoted};
 use crate::base::error::Result;
-use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, user_key};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind, user_key};
 use crate::base::levels::LEVELS;
-use crate::base::write_batch::DecodedBatch;
+use crate::base::write_batch::{DecodedBatch, WriteKind};
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
@@ -205,14 +205,16 @@ fn print_batch(
         }
         *left -= 1;
         let sequence = batch.sequence.saturating_add(place);
-        printer.entry(
-            Some(entry.keyspace),
-            entry.key,
-            sequence,
-            entry.kind,
-            entry.value,
-            options,
-        )?;
+        let (keyspace, key) = (entry.keyspace, entry.key);
+        let kind = match entry.kind {
+            WriteKind::Put => ValueKind::Put,
+            WriteKind::Delete => ValueKind::Tombstone,
+            WriteKind::DeleteRange => {
+                printer.range_delete(Some(keyspace), key, entry.range_end(), sequence)?;
+                continue;
+            }
+        };
+        printer.entry(Some(keyspace), key, sequence, kind, entry.value, options)?;
     }
     Ok(())
 }

@@ -152,11 +152,7 @@ impl Printer<'_> {
         value: &[u8],
         options: &DumpOptions,
     ) -> Result<()> {
-        let name = quoted(key);
-        let of = match keyspace {
-            None | Some(DEFAULT_KEYSPACE) => String::new(),
-            Some(id) => format!(" in keyspace {id}"),
-        };
+        let (name, of) = (quoted(key), in_keyspace(keyspace));
         let fields = [
             ("keyspace", u64::from(keyspace.unwrap_or_default()).into()),
             ("key", DumpValue::Bytes(key)),
@@ -175,6 +171,31 @@ impl Printer<'_> {
                 self.record("deletion", &fields[..fields.len() - 1], line)
             }
         }
+    }
+
+    /// Prints a range delete; without `keyspace` one of a table, which names its keyspace once.
+    pub(crate) fn range_delete(
+        &mut self,
+        keyspace: Option<KeyspaceId>,
+        start: &[u8],
+        end: Option<&[u8]>,
+        sequence: u64,
+    ) -> Result<()> {
+        let mut fields = vec![("start", DumpValue::Bytes(start)), ("sequence", sequence.into())];
+        fields.extend(end.map(|end| ("end", DumpValue::Bytes(end))));
+        fields.extend(keyspace.map(|id| ("keyspace", u64::from(id).into())));
+        let (start, of) = (quoted(start), in_keyspace(keyspace));
+        let end = end.map(|end| quoted(end).to_string()).unwrap_or_default();
+        let line = format_args!("  {start}..{end} @{sequence}{of} deleted");
+        self.record("range_deletion", &fields, line)
+    }
+}
+
+/// Names a keyspace that is not `default`.
+fn in_keyspace(keyspace: Option<KeyspaceId>) -> String {
+    match keyspace {
+        None | Some(DEFAULT_KEYSPACE) => String::new(),
+        Some(id) => format!(" in keyspace {id}"),
     }
 }
 
