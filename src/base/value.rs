@@ -45,15 +45,12 @@ enum Repr {
 }
 
 impl Value {
-    /// As `Value::from`, but inlined for short values.
-    #[inline]
-    pub(crate) fn short(source: &[u8]) -> Self {
-        if source.len() > INLINE_BYTES {
-            return Value::from(source);
-        }
-        let mut bytes = [0; INLINE_BYTES];
-        copy_short(&mut bytes, source);
-        Value(Repr::Inline { len: source.len() as u8, bytes })
+    /// A value of the first `len` of these bytes. A reader builds it by a copy of a fixed size: a
+    /// copy of `len` bytes, read back at once, would stall on store forwarding.
+    #[inline(always)]
+    pub(crate) fn of_inline(bytes: &[u8; INLINE_BYTES], len: usize) -> Self {
+        debug_assert!(len <= INLINE_BYTES, "the bytes do not have the value");
+        Value(Repr::Inline { len: len as u8, bytes: *bytes })
     }
 
     /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they are
@@ -65,11 +62,17 @@ impl Value {
     {
         let bytes = (**owner).as_ref().get(start..start.checked_add(len)?)?;
         if len <= INLINE_BYTES {
-            return Some(Value::from(bytes));
+            return Some(Value::copied(bytes));
         }
         let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
         let owner: SharedBytes = Arc::<T>::clone(owner);
         Some(Value(Repr::Shared { owner, start, len }))
+    }
+
+    /// As `Value::from`. Not inlined: who shares most values should not carry this code.
+    #[inline(never)]
+    fn copied(source: &[u8]) -> Self {
+        Value::from(source)
     }
 
     /// The `len` bytes at `start` of a memtable's chunk, which must contain them: a copy if they
@@ -142,23 +145,6 @@ impl From<Value> for Vec<u8> {
 impl From<Value> for bytes::Bytes {
     fn from(value: Value) -> Self {
         bytes::Bytes::from_owner(value)
-    }
-}
-
-/// Copies `source`, which is no longer than `to`. From eight bytes on, it copies two pieces of a
-/// fixed size, which may overlap: a copy of variable length would call `memcpy`.
-#[inline]
-fn copy_short(to: &mut [u8; INLINE_BYTES], source: &[u8]) {
-    let len = source.len();
-    if let (Some(first), Some(last)) = (source.first_chunk::<16>(), source.last_chunk::<16>()) {
-        to[..16].copy_from_slice(first);
-        to[len - 16..len].copy_from_slice(last);
-    } else if let (Some(first), Some(last)) = (source.first_chunk::<8>(), source.last_chunk::<8>())
-    {
-        to[..8].copy_from_slice(first);
-        to[len - 8..len].copy_from_slice(last);
-    } else {
-        to.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -238,7 +224,6 @@ mod tests {
         for len in [0, 1, INLINE_BYTES, INLINE_BYTES + 1, COPY_BYTES + 1, 1990] {
             let value = Value::from_shared(&owner, 7, len).unwrap();
             assert_eq!(&value[..], &block[7..7 + len]);
-            assert_eq!(Value::short(&value), value);
             assert_eq!(Arc::strong_count(&owner), 1 + usize::from(len > INLINE_BYTES));
             let kept = value.detach();
             assert_eq!(Arc::strong_count(&owner), 1);
@@ -253,7 +238,7 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         let chunk = Value::from_chunk(&Arc::from(&bytes[..]), 3, 99);
         let shared = Value::from_shared(&Arc::new(bytes.clone()), 7, 100).unwrap();
-        [Value::short(b"1815"), Value::from(&bytes[..]), chunk, shared]
+        [Value::of_inline(&[b'x'; INLINE_BYTES], 4), Value::from(&bytes[..]), chunk, shared]
     }
 
     #[test]

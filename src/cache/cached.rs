@@ -167,6 +167,7 @@ impl<V> Deref for Cached<V> {
 }
 
 impl<V: AsRef<[u8]>> AsRef<[u8]> for Cached<V> {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self.value.as_ref()
     }

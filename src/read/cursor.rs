@@ -11,7 +11,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::value::{Key, Value};
-use crate::read::scan::{Backward, Forward, Iter, Scan, Source, internal_bound};
+use crate::read::scan::{Backward, Forward, Iter, Scan, Source, Until, internal_bound};
 use std::fmt;
 use std::ops::Bound;
 
@@ -58,8 +58,6 @@ pub struct Cursor {
     front: Option<Forward>,
     back: Option<Backward>,
     position: Position,
-    /// The key that a step leaves: kept to reuse its memory.
-    left: Vec<u8>,
     /// After the merges: its lock covers the files that they read.
     scan: Scan,
 }
@@ -82,7 +80,7 @@ impl Iter {
     /// A cursor over the whole range of this iterator, whichever entries it has returned.
     pub fn cursor(self) -> Cursor {
         let (position, scan) = (Position::BeforeFirst, self.into_scan());
-        Cursor { front: None, back: None, position, left: Vec::new(), scan }
+        Cursor { front: None, back: None, position, scan }
     }
 }
 
@@ -149,11 +147,10 @@ impl Cursor {
             Position::Failed(error) => Err(error.clone()),
             Position::Front => {
                 let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
-                let (key, _) = front.entry().unwrap_or_default();
-                self.left.clear();
-                self.left.extend_from_slice(key);
-                front.pass(&self.left);
-                self.find_forward()
+                let until = Until { range: &self.scan.bounds, key: None };
+                let found = front.next(self.scan.sequence, until);
+                self.scan.note_passed(front.passed);
+                if found { Ok(true) } else { self.leave_front() }
             }
             Position::Back(key, _) => {
                 let key = key.clone();
@@ -184,7 +181,10 @@ impl Cursor {
     #[must_use]
     pub fn entry(&self) -> Option<(&[u8], &[u8])> {
         match &self.position {
-            Position::Front => self.front.as_ref()?.entry(),
+            Position::Front => {
+                let front = self.front.as_ref()?;
+                Some((front.key(), front.source()?.value()))
+            }
             Position::Back(key, value) => Some((key, value)),
             Position::BeforeFirst | Position::AfterLast | Position::Failed(_) => None,
         }
@@ -210,10 +210,17 @@ impl Cursor {
         if !self.begin()? {
             return self.leave(Position::AfterLast);
         }
-        let direction = Direction::Forward;
-        let front = self.front.get_or_insert_with(|| Forward::new(self.scan.merge(direction)));
-        front.merge.seek(internal_bound(from, direction).as_deref());
-        self.find_forward()
+        let scan = &self.scan;
+        let merge = || Forward::new(scan.merge(Direction::Forward));
+        let front = self.front.get_or_insert_with(merge);
+        let until = Until { range: &scan.bounds, key: None };
+        let found = front.seek(from, scan.sequence, until);
+        scan.note_passed(front.passed);
+        if !found {
+            return self.leave_front();
+        }
+        self.position = Position::Front;
+        Ok(true)
     }
 
     /// As `seek_forward`, backwards.
@@ -241,19 +248,10 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Moves to the first visible entry from the position of the forward merge on.
-    #[inline]
-    fn find_forward(&mut self) -> Result<bool> {
-        let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
-        let bounds = &self.scan.bounds;
-        let within = |key: &[u8]| bounds.is_before_end(key);
-        let found = front.find(self.scan.sequence, within);
-        self.scan.note_passed(front.passed);
-        if found {
-            self.position = Position::Front;
-            return Ok(true);
-        }
-        match front.merge.status() {
+    /// After the last entry, or at the error that ended the forward merge.
+    #[cold]
+    fn leave_front(&mut self) -> Result<bool> {
+        match self.front.as_ref().map_or(Ok(()), Forward::status) {
             Ok(()) => self.leave(Position::AfterLast),
             Err(error) => self.fail(error),
         }

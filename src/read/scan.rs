@@ -20,13 +20,12 @@ use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
     INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, ValueKind, put_key_with_trailer,
-    split_internal_key, unpack_trailer, user_key,
+    split_internal_key, unpack_trailer,
 };
-use crate::base::levels::LEVELS;
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::base::value::{Key, Value};
+use crate::base::value::{INLINE_BYTES, Key, Value};
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
@@ -34,7 +33,6 @@ use crate::read::point::published;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
-use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
 use std::fmt;
@@ -103,12 +101,6 @@ impl Scan {
         }
     }
 
-    /// The tables of a level that may hold keys of the range.
-    fn overlapping(&self, level: usize) -> impl Iterator<Item = &Arc<TableHandle>> {
-        let handles = self.view.version.level(level).iter();
-        handles.filter(|handle| handle.meta.overlaps(&self.bounds))
-    }
-
     /// The question to the filters of the tables, if any of them can answer it.
     fn range_filter(&self) -> Option<Arc<RangeFilter>> {
         if !self.use_filters || !self.view.version.holds_prefixes() {
@@ -121,24 +113,26 @@ impl Scan {
     /// A merge of all sources that may hold keys of the range, without a position.
     pub(crate) fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
-        let memtables = self.view.memtables();
+        let memtables = self.view.memtables().filter(|memtable| !memtable.is_empty());
         let iterators = memtables.flat_map(|memtable| memtable.iterators(direction));
         let mut sources: Vec<_> = iterators.map(Source::Memtable).collect();
+        let version = &self.view.version;
         let mut add_tables = |level, tables| {
-            let walk = LevelIter::new(direction, tables, self.fill_cache);
+            let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
             let walk = walk.counted(&self.keyspace.counters, level);
             sources.push(Source::Tables(match &range {
                 Some(range) => walk.within(Arc::clone(range), level),
                 None => walk,
             }));
         };
-        for handle in self.overlapping(0) {
-            add_tables(0, vec![Arc::clone(handle)]);
+        let [newest_first, sorted @ ..] = &version.levels;
+        for place in newest_first.overlapping(&self.bounds) {
+            add_tables(0, place..place + 1);
         }
-        for level in 1..LEVELS {
-            let tables: Vec<_> = self.overlapping(level).cloned().collect();
+        for (number, level) in (1..).zip(sorted) {
+            let tables = level.neighbours(&self.bounds);
             if !tables.is_empty() {
-                add_tables(level, tables);
+                add_tables(number, tables);
             }
         }
         MergingIter::new(direction, sources)
@@ -196,16 +190,23 @@ impl Iter {
         self.scan
     }
 
-    /// A merge at its first entry, or the error that refused this iterator.
+    /// A merge without a position, or the error that refused this iterator.
     #[cold]
     fn start(&mut self, direction: Direction) -> Result<MergingIter<Source>> {
         self.scan.check()?;
         if self.front.is_none() && self.back.is_none() {
             self.scan.count();
         }
-        let mut merge = self.scan.merge(direction);
-        merge.seek(internal_bound(self.scan.entrance(direction), direction).as_deref());
-        Ok(merge)
+        Ok(self.scan.merge(direction))
+    }
+
+    /// Moves the front end to its first entry, as [`Forward::next`].
+    #[cold]
+    fn start_front(&mut self) -> Result<bool> {
+        let merge = self.start(Direction::Forward)?;
+        let front = self.front.insert(Forward::new(merge));
+        let until = Until { range: &self.scan.bounds, key: self.returned.as_deref() };
+        Ok(front.seek(self.scan.entrance(Direction::Forward), self.scan.sequence, until))
     }
 
     /// The next entry from the front: its key, and what `take` makes of its value.
@@ -214,19 +215,23 @@ impl Iter {
         if self.over {
             return None;
         }
-        if self.front.is_none() {
-            match self.start(Direction::Forward) {
-                Ok(merge) => self.front = Some(Forward::new(merge)),
-                Err(error) => return self.end_with(error),
+        let found = match &mut self.front {
+            Some(front) => {
+                let until = Until { range: &self.scan.bounds, key: self.returned.as_deref() };
+                front.next(self.scan.sequence, until)
             }
-        }
-        let (end, bounds) = (self.returned.as_deref(), &self.scan.bounds);
-        let front = self.front.as_mut()?;
-        let within = |key: &[u8]| bounds.is_before_end(key) && end.is_none_or(|end| key < end);
-        let item = front.next(self.scan.sequence, within, take);
+            None => match self.start_front() {
+                Ok(found) => found,
+                Err(error) => return self.end_with(error),
+            },
+        };
+        let front = self.front.as_ref()?;
         self.scan.note_passed(front.passed);
-        self.over = !matches!(item, Some(Ok(_)));
-        item
+        if !found {
+            self.over = true;
+            return front.status().err().map(Err);
+        }
+        Some(Ok((front.key.to_owned(), take(front.source()?))))
     }
 
     /// The next entry from the back, as [`Iter::next_front`].
@@ -236,19 +241,20 @@ impl Iter {
         }
         if self.back.is_none() {
             match self.start(Direction::Reverse) {
-                Ok(merge) => self.back = Some(Backward::new(merge)),
+                Ok(mut merge) => {
+                    let direction = Direction::Reverse;
+                    let bound = internal_bound(self.scan.entrance(direction), direction);
+                    merge.seek(bound.as_deref());
+                    self.back = Some(Backward::new(merge));
+                }
                 Err(error) => return self.end_with(error),
             }
         }
-        let front = self.front.as_ref().map(|front| &front.merge);
-        if let Some(error) = front.and_then(|front| front.status().err()) {
-            return self.end_with(error);
-        }
+        // The front end is at the last entry that it returned.
+        let front = self.front.as_ref().map(Forward::key);
         let (bounds, back) = (&self.scan.bounds, self.back.as_mut()?);
-        let above =
-            |key: &[u8], front: &MergingIter<_>| front.valid() && key >= user_key(front.key());
         let within =
-            |key: &[u8]| bounds.is_after_start(key) && front.is_none_or(|front| above(key, front));
+            |key: &[u8]| bounds.is_after_start(key) && front.is_none_or(|front| key > front);
         let item = back.next(self.scan.sequence, within, take);
         self.scan.note_passed(back.passed);
         match &item {
@@ -349,7 +355,7 @@ impl InternalIterator for Source {
         each!(self, iter => iter.seek(bound));
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> bool {
         each!(self, iter => iter.next())
     }
@@ -379,90 +385,169 @@ impl InternalIterator for Source {
     }
 }
 
+/// Where an ascending walk ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Until<'a> {
+    /// At the end of this range.
+    pub range: &'a KeyBounds,
+    /// And before this key.
+    pub key: Option<&'a [u8]>,
+}
+
+impl Until<'_> {
+    #[inline]
+    fn covers(&self, key: &[u8]) -> bool {
+        self.range.is_before_end(key) && self.key.is_none_or(|end| key < end)
+    }
+}
+
 /// Ascending: the first visible version of a user key is its newest.
 pub(crate) struct Forward {
-    /// Before each call of `next` and `find` it is at the first version of a user key. The back end
-    /// of an iterator stops there.
-    pub(crate) merge: MergingIter<Source>,
+    /// At the entry that was found last.
+    merge: MergingIter<Source>,
+    /// Its user key: the other versions of it are older.
+    key: FoundKey,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
 }
 
 impl Forward {
     pub(crate) fn new(merge: MergingIter<Source>) -> Self {
-        Forward { merge, passed: 0 }
+        Forward { merge, key: FoundKey::default(), passed: 0 }
     }
 
-    /// The entry that the last call of `find` found, until the next step: user key and value.
+    /// The user key of the entry that was found.
     #[inline]
-    pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
-        let source = self.merge.current()?;
-        Some((user_key(source.key()), source.value()))
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.bytes()
     }
 
-    /// Goes from the first version of a user key to the first entry from there on that is visible
-    /// and no tombstone. False if there is none in the range, or after an error of the merge.
-    pub(crate) fn find(
+    /// The source at the entry that was found.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<&Source> {
+        self.merge.current()
+    }
+
+    /// The error that ended the walk, if there was one.
+    pub(crate) fn status(&self) -> Result<()> {
+        self.merge.status()
+    }
+
+    /// Goes to the first entry from `from` on, as [`Forward::next`].
+    pub(crate) fn seek(
         &mut self,
+        from: Bound<&[u8]>,
         sequence: SequenceNumber,
-        within: impl Fn(&[u8]) -> bool,
+        until: Until<'_>,
     ) -> bool {
+        self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
+        self.key.clear();
+        self.find(sequence, until)
+    }
+
+    /// Goes to the next entry that is visible and no tombstone. False if there is none, or after an
+    /// error of the merge.
+    // Not inlined: iterators and cursors share one copy with all steps below it inlined.
+    #[inline(never)]
+    pub(crate) fn next(&mut self, sequence: SequenceNumber, until: Until<'_>) -> bool {
+        self.merge.next();
+        self.find(sequence, until)
+    }
+
+    /// Goes on, from where the merge is, to the first entry that counts.
+    #[inline(always)]
+    fn find(&mut self, sequence: SequenceNumber, until: Until<'_>) -> bool {
         self.passed = 0;
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
-            match visible(trailer, sequence) {
-                None => {
-                    self.merge.next();
+            if !self.key.is(key)
+                && let Some(kind) = visible(trailer, sequence)
+            {
+                if !until.covers(key) {
+                    return false;
                 }
-                Some(_) if !within(key) => return false,
-                Some(ValueKind::Put) => return true,
-                Some(ValueKind::Tombstone) => {
-                    let key = Key::short(key);
-                    self.pass(&key);
-                    self.passed += 1;
+                self.key.set(key);
+                if kind == ValueKind::Put {
+                    return true;
                 }
+                self.passed += 1;
             }
+            self.merge.next();
         }
         false
     }
+}
 
-    /// Finds the next entry like `find`, returns its key and what `take` makes of its value, and
-    /// moves on to the next user key.
-    // A loop of its own: calling `find` costs a scan 3 to 8 % more instructions.
+/// The user key that a walk found last. It keeps its memory.
+struct FoundKey {
+    /// A key of at most as many bytes as a [`Key`] has inline.
+    short: [u8; INLINE_BYTES],
+    /// `usize::MAX` if there is no key yet.
+    len: usize,
+    /// Any other.
+    long: Vec<u8>,
+}
+
+impl Default for FoundKey {
+    fn default() -> Self {
+        FoundKey { short: [0; INLINE_BYTES], len: usize::MAX, long: Vec::new() }
+    }
+}
+
+impl FoundKey {
     #[inline]
-    fn next<V>(
-        &mut self,
-        sequence: SequenceNumber,
-        within: impl Fn(&[u8]) -> bool,
-        take: impl Fn(&Source) -> V,
-    ) -> Option<Result<(Key, V)>> {
-        self.passed = 0;
-        while let Some(source) = self.merge.current() {
-            let Some((key, trailer)) = split_internal_key(source.key()) else { break };
-            let Some(kind) = visible(trailer, sequence) else {
-                self.merge.next();
-                continue;
-            };
-            if !within(key) {
-                return None;
-            }
-            // Key and value are built before the step and returned after it: reading them back at
-            // once would stall on store forwarding.
-            let key = Key::short(key);
-            let value = (kind == ValueKind::Put).then(|| take(source));
-            self.pass(&key);
-            if let Some(value) = value {
-                return Some(Ok((key, value)));
-            }
-            self.passed += 1;
-        }
-        self.merge.status().err().map(Err)
+    fn bytes(&self) -> &[u8] {
+        self.short.get(..self.len).unwrap_or(&self.long)
     }
 
-    /// Goes to the next user key: the other versions of this one are older.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, key: &[u8]) {
-        while self.merge.next() && same_key(user_key(self.merge.key()), key) {}
+    fn to_owned(&self) -> Key {
+        match self.len <= INLINE_BYTES {
+            true => Key::of_inline(&self.short, self.len),
+            false => self.long_to_owned(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_to_owned(&self) -> Key {
+        Key::from(&self.long[..])
+    }
+
+    fn clear(&mut self) {
+        self.len = usize::MAX;
+    }
+
+    #[inline(always)]
+    fn set(&mut self, key: &[u8]) {
+        self.len = key.len();
+        // Pieces of a fixed size, which may overlap: a copy of any length would call `memcpy`.
+        match (key.first_chunk::<16>(), key.last_chunk::<16>()) {
+            (Some(first), Some(last)) if key.len() <= INLINE_BYTES => {
+                self.short[..16].copy_from_slice(first);
+                self.short[key.len() - 16..key.len()].copy_from_slice(last);
+            }
+            _ => self.set_any(key),
+        }
+    }
+
+    #[inline(never)]
+    fn set_any(&mut self, key: &[u8]) {
+        match self.short.get_mut(..key.len()) {
+            Some(short) => short.copy_from_slice(key),
+            None => {
+                self.long.clear();
+                self.long.extend_from_slice(key);
+            }
+        }
+    }
+
+    /// Whether it is this key. Neighbours in sorted order that differ mostly do so at the end.
+    #[inline(always)]
+    fn is(&self, key: &[u8]) -> bool {
+        self.len == key.len() && {
+            let own = self.bytes();
+            own.last_chunk::<8>() == key.last_chunk::<8>() && own == key
+        }
     }
 }
 
@@ -526,12 +611,6 @@ impl Backward {
 fn visible(trailer: u64, sequence: SequenceNumber) -> Option<ValueKind> {
     let (written, kind) = unpack_trailer(trailer)?;
     (written <= sequence).then_some(kind)
-}
-
-/// Equality of neighbours in sorted order: two different ones mostly differ in the last byte too.
-#[inline]
-fn same_key(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.last() == b.last() && a == b
 }
 
 /// Where a merge over `bound` starts: before every version of its key, or after all of them (see

@@ -67,8 +67,9 @@ impl CachedBlock {
 
 /// Large values share their data block through this.
 impl AsRef<[u8]> for CachedBlock {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
-        self.data().map_or(&[], Block::contents)
+        self.data().map_or(&[], Block::memory)
     }
 }
 

@@ -6,6 +6,7 @@
 //! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
 //! table is skipped.
 
+use crate::base::cache_line::LINE_BYTES;
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::sync::Arc;
@@ -110,8 +111,7 @@ impl TableIter {
 
     /// Enters the block at `position`, which the prefetcher may hold.
     fn enter_next(&mut self) -> Result<()> {
-        let left = data_of(&self.block);
-        let Some(cached) = self.prefetcher.enter_next(left) else { return self.enter_block(None) };
+        let Some(cached) = self.prefetcher.enter_next() else { return self.enter_block(None) };
         if let Some(block) = cached.data() {
             self.io.data_cached += 1;
             self.cursor.seek(block, None);
@@ -121,10 +121,10 @@ impl TableIter {
     }
 
     #[inline(never)]
-    fn prefetch(&mut self) {
+    fn prefetch_next(&mut self) {
         let Some(block) = data_of(&self.block) else { return };
         let (index, next) = (self.table.held_index(&self.held), self.position + 1);
-        self.prefetcher.prefetch(block, self.cursor.next_at(), || {
+        self.prefetcher.prefetch_next(block, self.cursor.next_at(), || {
             index.and_then(|index| index.entry(next).map(|entry| index.slot(entry)))
         });
     }
@@ -147,7 +147,7 @@ impl TableIter {
             None => {
                 Prefetcher::prefetch_front(block);
                 self.cursor.seek(block, bound);
-                self.prefetcher = Prefetcher::starting_at(block, self.cursor.next_at());
+                self.prefetcher = Prefetcher::starting(block);
             }
         }
         self.block = Some(cached);
@@ -156,6 +156,7 @@ impl TableIter {
 
     /// `leave_block`, for `next`.
     #[cold]
+    #[inline(never)]
     fn next_block(&mut self) -> bool {
         let outcome = self.leave_block();
         self.settle(outcome);
@@ -186,14 +187,16 @@ impl InternalIterator for TableIter {
         self.settle(outcome);
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> bool {
         let Some(block) = data_of(&self.block) else { return false };
+        let from = self.cursor.next_at();
         if !self.cursor.next(block) {
             return self.next_block();
         }
+        Prefetcher::prefetch_ahead(block, from, self.cursor.next_at());
         if self.prefetcher.is_due(self.cursor.next_at()) {
-            self.prefetch();
+            self.prefetch_next();
         }
         true
     }
@@ -228,7 +231,7 @@ impl InternalIterator for TableIter {
     }
 }
 
-/// Bytes of a block between two calls of [`Prefetcher::prefetch`].
+/// Bytes of a block between two calls of [`Prefetcher::prefetch_next`].
 const STEP_BYTES: usize = 512;
 
 /// Lines are prefetched at least this far before the iterator reads them.
@@ -240,14 +243,14 @@ const BEGIN_BYTES_MAX: usize = 8192;
 /// Prefetches for a forward iteration over one block and into the next. Without it, an iterator
 /// would miss the lines of a block one after the other. On the way into the next block it would
 /// miss three that depend on each other: the slot's value, the address of its bytes, the bytes. So
-/// the lines are prefetched `LEAD_BYTES` ahead. Towards the end of a block, one call prefetches the
-/// head of the next block, and a later call, which finds the head in the cache, its first lines. A
-/// block that is not in its slot is left to the iterator: nothing is read from the file here.
+/// each step prefetches lines `LEAD_BYTES` ahead. Towards the end of a block, one call prefetches
+/// the head of the next block, and later calls, which find the head in the cache, its first lines.
+/// A block that is not in its slot is left to the iterator: nothing is read from the file here.
 #[derive(Default)]
 struct Prefetcher {
-    /// Position in the block of the next call.
+    /// Position in the block of the next call for the next block.
     due_at: usize,
-    /// End of the prefetched bytes; beyond the end of the block, those of the next one.
+    /// End of the prefetched bytes of the next block.
     done: usize,
     /// Whether the head of the next block was prefetched.
     head_done: bool,
@@ -262,53 +265,62 @@ impl Prefetcher {
 
     /// Prefetches the first lines of an iteration that begins with the entry at `at`.
     fn entering(block: &Block, at: usize) -> Self {
-        let done = (at + LEAD_BYTES + STEP_BYTES).min(block.entries_end());
-        block.prefetch(at..done);
-        Prefetcher { due_at: at + STEP_BYTES, done, ..Prefetcher::default() }
+        block.prefetch(at..at + LEAD_BYTES + 2 * LINE_BYTES);
+        Prefetcher::starting(block)
     }
 
-    /// The state after that, with the iterator's next entry at `at`.
-    fn starting_at(block: &Block, at: usize) -> Self {
-        let done = BEGIN_BYTES_MAX.min(block.entries_end());
-        Prefetcher { due_at: at + STEP_BYTES, done, ..Prefetcher::default() }
+    /// The state at the begin of an iteration over `block`.
+    fn starting(block: &Block) -> Self {
+        let due_at = block.entries_end().saturating_sub(LEAD_BYTES + 2 * STEP_BYTES);
+        Prefetcher { due_at, ..Prefetcher::default() }
     }
 
-    /// The next block, if it was found in its slot: the iterator leaves `block` and enters it.
-    fn enter_next(&mut self, block: Option<&Block>) -> Option<Arc<Cached<CachedBlock>>> {
-        let next = self.next.take().filter(|cached| cached.data().is_some())?;
-        let done = self.done.saturating_sub(block.map_or(0, Block::entries_end));
-        *self = Prefetcher { done, ..Prefetcher::default() };
+    /// The next block, if it was found in its slot: the iterator leaves its block and enters it.
+    fn enter_next(&mut self) -> Option<Arc<Cached<CachedBlock>>> {
+        let next = self.next.take()?;
+        *self = Prefetcher::starting(next.data()?);
         Some(next)
     }
 
-    /// Whether to call `prefetch` when the iterator's next entry is at `at`.
-    #[inline]
+    /// Prefetches what is `LEAD_BYTES` ahead of a step that passed the entry `from..to`.
+    #[inline(always)]
+    fn prefetch_ahead(block: &Block, from: usize, to: usize) {
+        // Two lines are enough for most entries, and no branch depends on how long one is.
+        let ahead = from + LEAD_BYTES;
+        block.prefetch_line(ahead);
+        block.prefetch_line(ahead + LINE_BYTES);
+        if to > from + 2 * LINE_BYTES {
+            block.prefetch(ahead + 2 * LINE_BYTES..to + LEAD_BYTES);
+        }
+    }
+
+    /// Whether to call `prefetch_next` when the iterator's next entry is at `at`.
+    #[inline(always)]
     fn is_due(&self, at: usize) -> bool {
         at >= self.due_at
     }
 
-    /// Prefetches what follows. The iterator's next entry is at `at` of `block`; `next` is the slot
-    /// of the block after that.
-    fn prefetch<'s>(
+    /// Prefetches what follows `block`. The iterator's next entry is at `at` of it; `next` is the
+    /// slot of the next block.
+    fn prefetch_next<'s>(
         &mut self,
         block: &Block,
         at: usize,
         next: impl FnOnce() -> Option<SlotRef<'s, CachedBlock>>,
     ) {
-        let block_end = block.entries_end();
-        let (start, end) = (self.done.max(at), at + LEAD_BYTES + STEP_BYTES);
-        block.prefetch(start..end);
         self.due_at = at + STEP_BYTES;
-        self.done = start.max(end.min(block_end));
-        if self.next.is_none() && self.head_done && end > block_end {
-            self.next = next().and_then(SlotRef::get).map(Slotted::into_shared);
-        } else if end + STEP_BYTES > block_end && !self.head_done {
+        if !self.head_done {
             self.head_done = true;
             next().into_iter().for_each(SlotRef::prefetch);
+            return;
+        }
+        if self.next.is_none() {
+            self.next = next().and_then(SlotRef::get).map(Slotted::into_shared);
         }
         if let Some(next) = data_of(&self.next) {
-            next.prefetch(start.saturating_sub(block_end)..end.saturating_sub(block_end));
-            self.done = start.max(end);
+            let end = (at + LEAD_BYTES + STEP_BYTES).saturating_sub(block.entries_end());
+            next.prefetch(self.done..end);
+            self.done = end.max(self.done);
         }
     }
 }
@@ -336,21 +348,21 @@ mod tests {
             }
             let owners = Arc::strong_count(&second);
             let (mut at, mut calls) = (begin, 0);
-            let mut prefetcher = Prefetcher::starting_at(&first, at);
+            let mut prefetcher = Prefetcher::starting(&first);
             while let Some(entry) = first.entry_at(at) {
                 at = entry.end;
                 if prefetcher.is_due(at) {
-                    prefetcher.prefetch(&first, at, || Some(slots.slot(1)));
+                    prefetcher.prefetch_next(&first, at, || Some(slots.slot(1)));
                     calls += 1;
                 }
                 assert!(at > first.entries_end() / 2 || Arc::strong_count(&second) == owners);
             }
-            assert!(calls <= (first.entries_end() - begin) / STEP_BYTES);
-            let entered = prefetcher.enter_next(Some(&first));
+            assert!(calls <= 2 + LEAD_BYTES / STEP_BYTES);
+            let entered = prefetcher.enter_next();
             // A walk that begins close to the end of a block has no time to prefetch.
             assert_eq!(entered.is_some(), there && begin < 4000);
             assert!(entered.is_none_or(|entered| Arc::ptr_eq(&entered, &second)));
-            assert!(prefetcher.enter_next(Some(&first)).is_none(), "entered once");
+            assert!(prefetcher.enter_next().is_none(), "entered once");
         }
     }
 }

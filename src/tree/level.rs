@@ -6,12 +6,14 @@
 //! any other level at most one ([`Level::probe_for`]).
 
 use crate::base::key::key_head;
+use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::encoding::PreparedFilter;
 use crate::filter::hash::KeyHash;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
+use std::ops::{Bound, Range};
 
 /// What a probe of one table needs.
 #[derive(Debug)]
@@ -85,6 +87,34 @@ impl Fence {
     pub(crate) fn ends_before(&self, head: u64, key: &[u8]) -> bool {
         self.largest_head < head || (self.largest_head == head && &*self.largest < key)
     }
+
+    /// The table has a key below this one, whose head is `head`.
+    #[inline]
+    pub(crate) fn starts_before(&self, head: u64, key: &[u8]) -> bool {
+        self.smallest_head < head || (self.smallest_head == head && &*self.smallest < key)
+    }
+
+    /// The table ends before the range begins.
+    fn ends_before_range(&self, range: &KeyBounds) -> bool {
+        match &range.start {
+            Bound::Unbounded => false,
+            Bound::Included(start) => self.ends_before(key_head(start), start),
+            Bound::Excluded(start) => {
+                self.largest_head <= key_head(start) && !range.is_after_start(&self.largest)
+            }
+        }
+    }
+
+    /// The table begins after the range ends.
+    fn starts_after_range(&self, range: &KeyBounds) -> bool {
+        match &range.end {
+            Bound::Unbounded => false,
+            Bound::Included(end) => self.starts_after(key_head(end), end),
+            Bound::Excluded(end) => {
+                self.smallest_head >= key_head(end) && !range.is_before_end(&self.smallest)
+            }
+        }
+    }
 }
 
 /// One level: fences and probes side by side, in the order of the search.
@@ -106,6 +136,21 @@ impl Level {
             probes: handles.iter().map(TableProbe::new).collect(),
             handles,
         }
+    }
+
+    /// The tables of level 0 that may hold keys of the range, by their places in the search.
+    pub(crate) fn overlapping(&self, range: &KeyBounds) -> impl Iterator<Item = usize> {
+        let places = self.fences.iter().enumerate();
+        let within =
+            |fence: &Fence| !fence.ends_before_range(range) && !fence.starts_after_range(range);
+        places.filter(move |(_, fence)| within(fence)).map(|(place, _)| place)
+    }
+
+    /// The tables of a level sorted by key that may hold keys of the range: they are neighbours.
+    pub(crate) fn neighbours(&self, range: &KeyBounds) -> Range<usize> {
+        let start = self.fences.partition_point(|fence| fence.ends_before_range(range));
+        let rest = self.fences.get(start..).unwrap_or_default();
+        start..start + rest.partition_point(|fence| !fence.starts_after_range(range))
     }
 
     /// The one table of a level sorted by key that can have this one, whose head is

@@ -13,19 +13,21 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
-use crate::base::key::compare_internal;
+use crate::base::key::{compare_internal, key_head, user_key};
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::table::iter::TableIter;
 use crate::tree::handle::TableHandle;
+use crate::tree::level::Fence;
 use crate::tree::range_filter::RangeFilter;
-use crate::tree::version::count_scan_io;
+use crate::tree::version::{Version, count_scan_io};
+use std::ops::Range;
 
 /// An iterator over a sorted level.
 pub(crate) struct LevelIter {
     direction: Direction,
-    tables: Vec<Arc<TableHandle>>,
+    tables: Tables,
     fill_cache: bool,
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
@@ -34,6 +36,39 @@ pub(crate) struct LevelIter {
     /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
+}
+
+/// The tables that the iterator walks through.
+enum Tables {
+    Listed(Vec<Arc<TableHandle>>),
+    /// Neighbours in a level of a version. A walk that ends early touches few of them.
+    OfLevel {
+        version: Arc<Version>,
+        level: usize,
+        range: Range<usize>,
+    },
+}
+
+impl Tables {
+    fn handles(&self) -> &[Arc<TableHandle>] {
+        match self {
+            Tables::Listed(handles) => handles,
+            Tables::OfLevel { version, level, range } => {
+                version.level(*level).get(range.clone()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The fences of the tables; none of listed ones.
+    fn fences(&self) -> &[Fence] {
+        match self {
+            Tables::Listed(_) => &[],
+            Tables::OfLevel { version, level, range } => {
+                let fences = version.levels.get(*level).map(|level| &level.fences[..]);
+                fences.and_then(|fences| fences.get(range.clone())).unwrap_or_default()
+            }
+        }
+    }
 }
 
 /// The table that the iterator is in.
@@ -54,6 +89,23 @@ impl LevelIter {
         tables: Vec<Arc<TableHandle>>,
         fill_cache: bool,
     ) -> Self {
+        LevelIter::over(direction, Tables::Listed(tables), fill_cache)
+    }
+
+    /// An iterator over neighbours in a level of `version`.
+    #[must_use]
+    pub(crate) fn of_level(
+        direction: Direction,
+        version: &Arc<Version>,
+        level: usize,
+        range: Range<usize>,
+        fill_cache: bool,
+    ) -> Self {
+        let tables = Tables::OfLevel { version: Arc::clone(version), level, range };
+        LevelIter::over(direction, tables, fill_cache)
+    }
+
+    fn over(direction: Direction, tables: Tables, fill_cache: bool) -> Self {
         let (counters, range) = (None, None);
         LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
     }
@@ -88,7 +140,8 @@ impl LevelIter {
     /// The index of the first table from `index` on, in this direction, that is not skipped.
     fn not_skipped(&self, mut index: Option<usize>) -> Option<usize> {
         let Some((range, level)) = &self.range else { return index };
-        while let Some(handle) = index.and_then(|at| self.tables.get(at))
+        let tables = self.tables.handles();
+        while let Some(handle) = index.and_then(|at| tables.get(at))
             && range.excludes(*level, &handle.table)
         {
             index = index.and_then(|at| self.after(at));
@@ -109,13 +162,11 @@ impl LevelIter {
     fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
         let index = self.not_skipped(index);
-        let Some((index, handle)) = index.and_then(|at| Some((at, self.tables.get(at)?))) else {
+        let tables = self.tables.handles();
+        let Some((index, handle)) = index.and_then(|at| Some((at, tables.get(at)?))) else {
             return;
         };
-        let inside = bound.filter(|bound| match self.direction {
-            Direction::Forward => compare_internal(&handle.meta.smallest, bound).is_lt(),
-            Direction::Reverse => compare_internal(&handle.meta.largest, bound).is_ge(),
-        });
+        let inside = bound.filter(|bound| self.is_inside(index, handle, bound));
         let mut iter = handle.table.iter(self.direction, self.fill_cache);
         iter.seek(inside);
         self.current = Some(Current { index, iter, whole: inside.is_none(), passed: 0 });
@@ -125,7 +176,40 @@ impl LevelIter {
         self.count_reads();
     }
 
+    /// Whether the table at `index` has entries before `bound`, in this direction.
+    fn is_inside(&self, index: usize, handle: &TableHandle, bound: &[u8]) -> bool {
+        let key = user_key(bound);
+        match self.direction {
+            // The fence is at hand, other than the meta.
+            Direction::Forward => {
+                let fence = self.tables.fences().get(index);
+                fence.is_some_and(|fence| fence.starts_before(key_head(key), key))
+                    || compare_internal(&handle.meta.smallest, bound).is_lt()
+            }
+            Direction::Reverse => compare_internal(&handle.meta.largest, bound).is_ge(),
+        }
+    }
+
+    /// The index of the first table from `bound` on, in this direction. By user keys: it may have
+    /// other versions only of the bound's key.
+    fn first_from(&self, bound: &[u8]) -> Option<usize> {
+        let (key, tables, fences) = (user_key(bound), self.tables.handles(), self.tables.fences());
+        let head = key_head(key);
+        match self.direction {
+            Direction::Forward if !fences.is_empty() => {
+                Some(fences.partition_point(|fence| fence.ends_before(head, key)))
+            }
+            Direction::Forward => {
+                Some(tables.partition_point(|handle| handle.meta.last_key() < key))
+            }
+            Direction::Reverse => {
+                tables.partition_point(|handle| handle.meta.first_key() <= key).checked_sub(1)
+            }
+        }
+    }
+
     /// Moves to the next table as long as the current one has no entries left; returns `valid`.
+    #[inline(never)]
     fn settle(&mut self) -> bool {
         while let Some(current) = &self.current
             && !current.iter.valid()
@@ -144,7 +228,7 @@ impl LevelIter {
     /// Checks that the table ended without an error and yielded all of its entries.
     fn check_whole(&self, current: &Current) -> Result<()> {
         current.iter.status()?;
-        let Some(handle) = self.tables.get(current.index) else { return Ok(()) };
+        let Some(handle) = self.tables.handles().get(current.index) else { return Ok(()) };
         let (passed, entries) = (current.passed, handle.meta.entries);
         if current.whole && passed != entries {
             let what = format!("{passed} entries instead of {entries}");
@@ -163,25 +247,16 @@ impl Drop for LevelIter {
 impl InternalIterator for LevelIter {
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.error = None;
-        let index =
-            match (self.direction, bound) {
-                (Direction::Forward, None) => Some(0),
-                (Direction::Reverse, None) => self.tables.len().checked_sub(1),
-                (Direction::Forward, Some(bound)) => Some(self.tables.partition_point(|handle| {
-                    compare_internal(&handle.meta.largest, bound).is_lt()
-                })),
-                (Direction::Reverse, Some(bound)) => {
-                    let begins_before = |handle: &Arc<TableHandle>| {
-                        compare_internal(&handle.meta.smallest, bound).is_lt()
-                    };
-                    self.tables.partition_point(begins_before).checked_sub(1)
-                }
-            };
+        let index = match (self.direction, bound) {
+            (Direction::Forward, None) => Some(0),
+            (Direction::Reverse, None) => self.tables.handles().len().checked_sub(1),
+            (_, Some(bound)) => self.first_from(bound),
+        };
         self.enter(index, bound);
         self.settle();
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> bool {
         let Some(current) = self.current.as_mut() else { return false };
         current.passed += 1;
@@ -217,7 +292,9 @@ impl InternalIterator for LevelIter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
+    use crate::base::key::{KeyspaceLabel, ValueKind, pack_trailer, put_key_with_trailer};
+    use crate::base::levels::LEVELS;
+    use crate::base::range::KeyBounds;
     use crate::cache::cache::Cache;
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
@@ -231,12 +308,24 @@ mod tests {
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::edit::FileMeta;
+    use std::ops::Bound;
     use std::path::Path;
 
     fn key(number: u32) -> Vec<u8> {
+        key_with(number, pack_trailer(5, ValueKind::Put))
+    }
+
+    fn key_with(number: u32, trailer: u64) -> Vec<u8> {
         let mut key = Vec::new();
-        put_internal_key(&mut key, format!("{number:04}").as_bytes(), 5, ValueKind::Put);
+        put_key_with_trailer(&mut key, format!("{number:04}").as_bytes(), trailer);
         key
+    }
+
+    /// A version that has these tables in one level.
+    fn version(number: usize, tables: &[Arc<TableHandle>]) -> Arc<Version> {
+        let mut levels: [Vec<_>; LEVELS] = Default::default();
+        levels[number] = tables.to_vec();
+        Arc::new(Version::new(levels))
     }
 
     /// A table for each list of keys; its meta counts `extra` entries more than it holds.
@@ -312,20 +401,68 @@ mod tests {
         let keys: [&[u32]; 3] = [&[2, 4, 6, 8, 10, 12, 14, 16, 18], &[24], &[40, 42, 44, 46]];
         let all = keys.concat();
         let tables = level(&keys, 0);
-        let mut forward = LevelIter::new(Direction::Forward, tables.clone(), true);
-        let mut reverse = LevelIter::new(Direction::Reverse, tables, false);
+        let version = version(1, &tables);
+        let listed = |direction| LevelIter::new(direction, tables.clone(), true);
+        let of_level = |direction| LevelIter::of_level(direction, &version, 1, 0..3, false);
+        let mut walks = [Direction::Forward, Direction::Reverse].map(|direction| {
+            let walks = [listed(direction), of_level(direction)];
+            (direction, walks)
+        });
         for number in 0..50 {
-            let bound = key(number);
-            let (mut before, behind) = all.iter().partition::<Vec<u32>, _>(|&&k| k < number);
-            before.reverse();
-            assert_eq!(walk(&mut forward, Some(&bound)), behind);
-            assert_eq!(walk(&mut reverse, Some(&bound)), before);
-            forward.status().unwrap();
-            reverse.status().unwrap();
+            // Before all versions of the key, at the one that there may be, after all of them.
+            for trailer in [u64::MAX, pack_trailer(5, ValueKind::Put), 0] {
+                let bound = key_with(number, trailer);
+                let is_before = |k: &&u32| **k < number || (**k == number && trailer == 0);
+                let (mut before, behind) = all.iter().partition::<Vec<u32>, _>(is_before);
+                before.reverse();
+                for (direction, walks) in &mut walks {
+                    let expected =
+                        [&behind, &before][usize::from(*direction == Direction::Reverse)];
+                    for iter in walks {
+                        assert_eq!(walk(iter, Some(&bound)), *expected, "{number} {trailer}");
+                        iter.status().unwrap();
+                    }
+                }
+            }
         }
-        assert_eq!(walk(&mut forward, None), all);
-        assert!(walk(&mut reverse, None).iter().rev().eq(&all));
+        for (direction, walks) in &mut walks {
+            for iter in walks {
+                let mut found = walk(iter, None);
+                if *direction == Direction::Reverse {
+                    found.reverse();
+                }
+                assert_eq!(found, all);
+            }
+        }
         assert!(walk(&mut LevelIter::new(Direction::Reverse, Vec::new(), true), None).is_empty());
+    }
+
+    #[test]
+    fn the_tables_of_a_range_are_neighbours() {
+        let keys: [&[u32]; 4] = [&[2, 4], &[6], &[8, 9], &[14, 20]];
+        let tables = level(&keys, 0);
+        let (newest_first, sorted) = (version(0, &tables), version(1, &tables));
+        let bounds = |number: u32| {
+            let key = format!("{number:04}").into_bytes();
+            [Bound::Included(key.clone()), Bound::Excluded(key), Bound::Unbounded]
+        };
+        for start in (0..22).flat_map(bounds) {
+            for end in (0..22).flat_map(bounds) {
+                let range = KeyBounds { start: start.clone(), end };
+                let overlapping = |version: &Version, number: usize| -> Vec<usize> {
+                    let tables = version.level(number).iter().enumerate();
+                    let tables = tables.filter(|(_, handle)| handle.meta.overlaps(&range));
+                    tables.map(|(place, _)| place).collect()
+                };
+                let found: Vec<usize> = newest_first.levels[0].overlapping(&range).collect();
+                assert_eq!(found, overlapping(&newest_first, 0), "{range:?}");
+                let found = sorted.levels[1].neighbours(&range);
+                // A range that is inverted may overlap tables at both of its ends.
+                if !range.is_empty() {
+                    assert!(found.clone().eq(overlapping(&sorted, 1)), "{found:?} {range:?}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -365,8 +502,13 @@ mod tests {
 
     #[test]
     fn a_truncated_table_ends_iteration_with_error() {
-        for direction in [Direction::Forward, Direction::Reverse] {
-            let mut iter = LevelIter::new(direction, level(&[&[1, 2, 3], &[7, 8]], 1), true);
+        let tables = level(&[&[1, 2, 3], &[7, 8]], 1);
+        let version = version(1, &tables);
+        let listed = |direction| LevelIter::new(direction, tables.clone(), true);
+        let of_level = |direction| LevelIter::of_level(direction, &version, 1, 0..2, true);
+        let directions = [Direction::Forward, Direction::Reverse];
+        let walks = directions.into_iter().flat_map(|d| [(d, listed(d)), (d, of_level(d))]);
+        for (direction, mut iter) in walks {
             let found = walk(&mut iter, None);
             assert_eq!(
                 found,

@@ -84,6 +84,24 @@ impl<I: InternalIterator> MergingIter<I> {
         }
     }
 
+    /// Finds the child with the next entry, after a step of the winner; returns `valid`.
+    #[inline(never)]
+    fn settle(&mut self) -> bool {
+        let Some(winner) = self.winner else { return false };
+        if !self.children[winner].valid() {
+            if self.exhausted(winner) {
+                self.winner = self.pop_runner_up();
+            }
+        } else if let Some(&runner_up) = self.heap.first()
+            && self.precedes(runner_up, winner)
+        {
+            self.heap[0] = winner;
+            self.winner = Some(runner_up);
+            self.sift_down(0);
+        }
+        self.winner.is_some()
+    }
+
     /// The child at the current entry; `None` unless valid.
     #[inline]
     pub(crate) fn current(&self) -> Option<&I> {
@@ -110,21 +128,12 @@ impl<I: InternalIterator> InternalIterator for MergingIter<I> {
         self.winner = self.pop_runner_up();
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> bool {
-        let Some(winner) = self.winner else { return false };
-        if !self.children[winner].next() {
-            if self.exhausted(winner) {
-                self.winner = self.pop_runner_up();
-            }
-        } else if let Some(&runner_up) = self.heap.first()
-            && self.precedes(runner_up, winner)
-        {
-            self.heap[0] = winner;
-            self.winner = Some(runner_up);
-            self.sift_down(0);
-        }
-        self.winner.is_some()
+        let winner = self.winner.and_then(|winner| self.children.get_mut(winner));
+        let Some(child) = winner else { return false };
+        // With one child left this is all.
+        (child.next() && self.heap.is_empty()) || self.settle()
     }
 
     #[inline]

@@ -27,6 +27,9 @@ use std::ops::{Deref, Range};
 /// Most keys have at most this many bytes of their own.
 const SHORT_KEY_BYTES: usize = 16;
 
+/// What decoding such an entry writes to its key: own bytes and a trailer.
+pub(crate) const SHORT_ENTRY_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
+
 /// What the keys of a block are, which decides what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKeys {
@@ -156,10 +159,16 @@ impl Block {
         self.bytes.len() + size_of::<Self>()
     }
 
+    /// The bytes in memory: those of the block, and others behind them.
+    #[inline]
+    pub(crate) fn memory(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
     /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds
     /// after that end is unspecified. `None` as for `entry_at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_entry(
         &self,
         keys: &mut Vec<u8>,
@@ -174,20 +183,19 @@ impl Block {
     }
 
     /// The same for an entry like most: of short lengths, and not at the end of the block.
-    #[inline]
+    #[inline(always)]
     fn put_short_entry(&self, key: &mut [u8], at: usize) -> Option<(Entry, usize)> {
         // All reads and writes have a constant size, so each is a move or two and no call to
         // `memcpy`. More is written than the key has; the next key overwrites it.
         const HEADER_BYTES: usize = 3;
-        const READ_BYTES: usize = HEADER_BYTES + WRITTEN_BYTES;
-        const WRITTEN_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
+        const READ_BYTES: usize = HEADER_BYTES + SHORT_ENTRY_BYTES;
         let trailers = self.trailers()?;
         let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
         let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
         if (shared | value_len) >= 0x80 || own_len > SHORT_KEY_BYTES {
             return None;
         }
-        let written = key.get_mut(shared..)?.first_chunk_mut::<WRITTEN_BYTES>()?;
+        let written = key.get_mut(shared..)?.first_chunk_mut::<SHORT_ENTRY_BYTES>()?;
         let key_start = at + HEADER_BYTES;
         let key_end = key_start + own_len;
         let value_start = key_end + usize::from(trailers.width);
@@ -395,9 +403,16 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
     #[inline]
     pub(crate) fn prefetch(&self, bytes: Range<usize>) {
-        for at in (bytes.start..bytes.end.min(self.len())).step_by(LINE_BYTES) {
-            prefetch(&self.bytes, at);
+        let lines = self.bytes.get(bytes.start..bytes.end.min(self.len()));
+        for line in lines.unwrap_or_default().chunks(LINE_BYTES) {
+            prefetch(line, 0);
         }
+    }
+
+    /// Prefetches the cache line of one byte of the block, if it has that byte.
+    #[inline(always)]
+    pub(crate) fn prefetch_line(&self, at: usize) {
+        prefetch(&self.bytes, at);
     }
 
     /// How many restart entries are below the internal key `bound`.

@@ -7,7 +7,7 @@
 
 use crate::base::iterator::api::Direction;
 use crate::base::key::{common_prefix, compare_internal, split_internal_key};
-use crate::table::block::block::Block;
+use crate::table::block::block::{Block, SHORT_ENTRY_BYTES};
 use std::cmp::Ordering;
 
 /// A decoded entry: where its key is in the cursor, and its value in the block.
@@ -60,7 +60,7 @@ impl BlockCursor {
     }
 
     /// The next entry in the cursor's direction; returns `valid`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self, block: &Block) -> bool {
         match self.direction {
             Direction::Forward => self.decode_next(block),
@@ -102,8 +102,7 @@ impl BlockCursor {
     fn seek_forward(&mut self, block: &Block, bound: Option<&[u8]>) {
         // Without a bound at the first entry: no need to touch the restart array, a cold line.
         let Some(bound) = bound else {
-            self.next = 0;
-            self.decode_next(block);
+            self.enter(block, &[], (0, 0));
             return;
         };
         let interval = block.restarts_below(bound).saturating_sub(1);
@@ -115,13 +114,15 @@ impl BlockCursor {
     /// many bytes it shares, which the bound has too.
     pub(crate) fn enter(&mut self, block: &Block, bound: &[u8], place: (usize, usize)) {
         let (at, shared) = place;
-        self.keys.clear();
-        self.keys.extend_from_slice(bound.get(..shared).unwrap_or_default());
+        let shared = bound.get(..shared).unwrap_or_default();
+        // Room for most entries, at once.
+        self.keys.resize(self.keys.len().max(shared.len() + SHORT_ENTRY_BYTES), 0);
+        self.keys[..shared.len()].copy_from_slice(shared);
         self.next = at;
         self.decode_next(block);
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode_next(&mut self, block: &Block) {
         let Some((entry, key_end)) = block.put_entry(&mut self.keys, 0, self.next) else {
             self.valid = false;
@@ -146,6 +147,7 @@ impl BlockCursor {
         }
     }
 
+    #[inline(never)]
     fn step_back(&mut self, block: &Block) {
         if self.ahead.is_empty() && self.interval > 0 {
             self.interval -= 1;
