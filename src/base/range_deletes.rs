@@ -39,6 +39,20 @@ pub(crate) struct RangeDelete {
     pub sequence: SequenceNumber,
 }
 
+impl RangeDelete {
+    /// The keys around `key` that it covers as it covers `key`: all or none.
+    #[must_use]
+    pub(crate) fn window(&self, key: &[u8]) -> Window {
+        if key < &self.start[..] {
+            return Window { until: Some(self.start.clone()), ..Window::default() };
+        }
+        match &self.end {
+            Some(end) if &end[..] <= key => Window { from: end.clone(), ..Window::default() },
+            end => Window { from: self.start.clone(), until: end.clone(), covering: self.sequence },
+        }
+    }
+}
+
 /// A range of keys, and the sequences of the deletes that cover all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
@@ -78,6 +92,18 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// Keeps the keys of `other`, a window of other deletes around the same key: both together
+    /// cover these keys alike.
+    pub(crate) fn narrow(&mut self, other: Window) {
+        if other.from > self.from {
+            self.from = other.from;
+        }
+        if other.until.is_some() && (self.until.is_none() || other.until < self.until) {
+            self.until = other.until;
+        }
+        self.covering = self.covering.max(other.covering);
+    }
+
     /// True if `key` lies in the window.
     #[must_use]
     pub(crate) fn holds(&self, key: &[u8]) -> bool {

@@ -65,6 +65,6 @@ impl Bell {
 
 /// The types of the system, under every scheduler.
 pub(crate) mod plain {
-    pub(crate) use parking_lot::Mutex;
+    pub(crate) use parking_lot::{Mutex, RwLock};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }

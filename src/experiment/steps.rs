@@ -127,7 +127,7 @@ fn table_steps(step: &ExplainStep, index_first: bool) -> Vec<LookupStep> {
 fn found_in(outcome: ExplainOutcome) -> &'static str {
     match outcome {
         ExplainOutcome::Found => "found",
-        ExplainOutcome::Deleted => "deleted: the search ends",
+        ExplainOutcome::Deleted | ExplainOutcome::RangeDeleted => "deleted: the search ends",
         ExplainOutcome::Absent | ExplainOutcome::Skipped => "not there",
         ExplainOutcome::FalsePositive => "not there: a false positive of the filter",
         ExplainOutcome::Empty => "empty",

@@ -61,6 +61,11 @@ impl MemtableFilter {
         MemtableFilter { first_lines, steps_max, newest: AtomicUsize::new(0), steps }
     }
 
+    /// True if it has no size.
+    pub(crate) fn is_none(&self) -> bool {
+        self.steps_max == 0
+    }
+
     /// Lines of step `number`, counted from 1; 0 for step 0. Each is an exact multiple of the one
     /// before, see [`inherit`](Self::inherit).
     fn lines_of(&self, number: usize) -> usize {
@@ -173,7 +178,7 @@ impl MemtableFilter {
         let Some(line) = self.lines().and_then(|lines| Self::line(lines, hash)) else {
             // False before the first key. True without a filter, and if this thread sees the number
             // of a step before the step: the smaller ones may lack keys.
-            return self.steps_max == 0 || self.newest.load(Ordering::Relaxed) > 0;
+            return self.is_none() || self.newest.load(Ordering::Relaxed) > 0;
         };
         let words = line.0.iter().enumerate();
         // No early exit: eight loads of one line cost less than one mispredicted branch.

@@ -1,4 +1,5 @@
-//! The newest writes, sorted in memory: skip lists of internal keys, and a filter over them all.
+//! The newest writes, sorted in memory: skip lists of internal keys, a filter over them all, and
+//! range deletes beside them.
 //!
 //! `write/commit.rs` applies batches, one writer at a time, in ascending order of their sequences;
 //! any number of threads read at the same time. A writer sets a key's filter bits, inserts the
@@ -13,6 +14,12 @@
 //! the last segment back and ends at the first that has the key. Each segment but the first has a
 //! filter of its own, so only one list is searched. An iterator reads one segment.
 //!
+//! A range delete hides the older entries of its range, here and in everything older. A lookup asks
+//! for the *covering* sequence first, and passes it to the search as the floor: entries at or below
+//! it are deleted. So the "no" of a filter never hides a range delete. A range delete begins a
+//! segment, unless the open one has few entries: then whole segments are older than it, and a scan
+//! jumps over its range in them.
+//!
 //! The filters start small and grow with the memtable, see `memtable/bloom.rs`.
 //!
 //! Dropping a memtable takes time in proportion to its entries and belongs in the background.
@@ -20,11 +27,13 @@
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{Lookup, LookupKey, SequenceNumber};
-use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
+use crate::base::range_deletes::RangeDelete;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering};
 use crate::base::value::Value;
 use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
 use crate::filter::hash::KeyHash;
 use crate::memtable::bloom::MemtableFilter;
+use crate::memtable::range_deletes::MemtableRangeDeletes;
 use crate::memtable::segment::{Copies, Segment};
 use crossbeam_epoch as epoch;
 use std::fmt;
@@ -47,6 +56,13 @@ const FILTERS_SHARE_MAX: u64 = 16;
 /// search.
 const SEGMENTS_MAX: usize = 4;
 
+/// Most segments that are begun by range deletes. When they are used up, the memtable asks for its
+/// flush.
+const RANGE_SEGMENTS_MAX: usize = 12;
+
+/// A segment with fewer entries takes entries after a range delete too: a scan steps over so few.
+const RANGE_SEGMENT_ENTRIES_MIN: usize = 1_000;
+
 /// Segments are at least this large: the processor's caches hold it.
 const SEGMENT_BYTES_MIN: usize = 2 << 20;
 
@@ -61,13 +77,32 @@ pub(crate) struct Memtable {
     /// Filled in order. Without filters there is one segment: only filters make searching several
     /// as cheap as searching one.
     segments: Box<[Segment]>,
-    /// Segments in use: all but the last of them are full.
+    /// The segments after those: there are as many more as range deletes begin.
+    more_segments: OnceLock<Box<[Segment]>>,
+    /// Segments in use: only the last of them takes entries.
     used: AtomicUsize,
     segment_bytes: usize,
+    /// Of the open segment; for the writer alone.
+    open: OpenSegment,
     filter: MemtableFilter,
+    range_deletes: MemtableRangeDeletes,
+    /// Entries and range deletes.
     count: AtomicUsize,
     tombstones: AtomicUsize,
     bytes: AtomicUsize,
+}
+
+/// What the writer knows of the segment that takes entries.
+#[derive(Default)]
+struct OpenSegment {
+    /// How many segments range deletes have begun.
+    begun_by_ranges: AtomicUsize,
+    /// A range delete would have begun another one.
+    wants_more: AtomicBool,
+    /// Entries of the memtable when it was begun.
+    entries_before: AtomicUsize,
+    /// Bytes of the memtable when it was begun.
+    bytes_before: AtomicUsize,
 }
 
 impl fmt::Debug for Memtable {
@@ -94,9 +129,12 @@ impl Memtable {
         let segment_filter = |n| share(segment_bytes / SEGMENT_FILTER_SHARE, n > 0);
         Memtable {
             segments: (0..segments).map(|n| Segment::new(segment_filter(n))).collect(),
+            more_segments: OnceLock::new(),
             used: AtomicUsize::new(1),
             segment_bytes,
+            open: OpenSegment::default(),
             filter: MemtableFilter::new(share(write_buffer_bytes / FILTER_SHARE, true)),
+            range_deletes: MemtableRangeDeletes::default(),
             count: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -106,7 +144,11 @@ impl Memtable {
     /// What `batch` adds to [`bytes`](Self::bytes), with the largest share that filters can take:
     /// an estimate that is rather too high.
     pub(crate) fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
-        let bytes = batch.entry_bytes() as u64 + u64::from(batch.count) * ENTRY_BYTES as u64;
+        let entries = batch.entry_bytes() + batch.count as usize * ENTRY_BYTES;
+        let ranges = batch.iter().filter(|entry| entry.kind == WriteKind::DeleteRange);
+        let ranges =
+            ranges.map(|entry| MemtableRangeDeletes::bytes_of(entry.key, entry.range_end()));
+        let bytes = (entries + ranges.sum::<usize>()) as u64;
         bytes + bytes / FILTERS_SHARE_MAX
     }
 
@@ -122,58 +164,148 @@ impl Memtable {
         first: SequenceNumber,
         entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
     ) {
-        let (mut count, mut tombstones, mut bytes) = (0, 0, self.bytes());
-        let segment = self.open_segment();
-        bytes += segment.allocate_filter();
+        let (mut count, mut ranges, mut tombstones, mut bytes) = (0, 0, 0, self.bytes());
+        bytes += self.begin_by_size(first, bytes);
         let mut grows_above = self.filter.grows_above();
-        segment.insert(first, entries, |hash, entry| {
-            count += 1;
-            tombstones += usize::from(entry.kind == WriteKind::Delete);
-            bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
-            if bytes > grows_above {
-                let guard = &epoch::pin();
-                let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
-                bytes += self.filter.grow(bytes, hashes);
-                grows_above = self.filter.grows_above();
-            }
-            self.filter.add(hash);
-        });
-        self.count.fetch_add(count, Ordering::Relaxed);
+        let entries_before = self.entries();
+        let (mut entries, mut sequence) = (entries, first);
+        loop {
+            let segment = self.segment(self.used.load(Ordering::Relaxed) - 1);
+            let bytes_before = self.open.bytes_before.load(Ordering::Relaxed);
+            let mut segment_grows_above = segment.filter_grows_above();
+            sequence = segment.insert(sequence, &mut entries, |hash, entry| {
+                count += 1;
+                tombstones += usize::from(entry.kind == WriteKind::Delete);
+                bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
+                if bytes > grows_above {
+                    let guard = &epoch::pin();
+                    let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
+                    bytes += self.filter.grow(bytes, hashes);
+                    grows_above = self.filter.grows_above();
+                }
+                if bytes - bytes_before > segment_grows_above {
+                    bytes += segment.grow_filter(bytes - bytes_before);
+                    segment_grows_above = segment.filter_grows_above();
+                }
+                self.filter.add(hash);
+            });
+            // What is left begins with a range delete.
+            let Some(range) = entries.next() else { break };
+            let end = range.range_end();
+            bytes += MemtableRangeDeletes::bytes_of(range.key, end);
+            let (start, end) = (range.key.to_vec(), end.map(<[u8]>::to_vec));
+            self.range_deletes.insert(RangeDelete { start, end, sequence });
+            self.begin_by_range(sequence, entries_before + count, bytes);
+            sequence += 1;
+            ranges += 1;
+        }
+        self.count.fetch_add(count + ranges, Ordering::Relaxed);
         self.tombstones.fetch_add(tombstones, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// The segment for the next entries. The entries of one call go into one segment, even if they
-    /// exceed it.
-    fn open_segment(&self) -> &Segment {
-        let (used, bytes) = (self.used.load(Ordering::Relaxed), self.bytes());
-        if bytes >= used * self.segment_bytes && used < self.segments.len() {
-            // Relaxed suffices: a reader needs the new segment only for a sequence in it, and that
-            // is published with Release after this store.
-            self.used.store(used + 1, Ordering::Relaxed);
-            return &self.segments[used];
+    /// Begins a segment with `sequence` if the memtable of `bytes` has outgrown those in use. The
+    /// entries of one call go into one segment, even if they exceed it. Answers the bytes of its
+    /// filter.
+    fn begin_by_size(&self, sequence: SequenceNumber, bytes: usize) -> usize {
+        let used = self.used.load(Ordering::Relaxed);
+        let by_size = used - self.open.begun_by_ranges.load(Ordering::Relaxed);
+        if bytes < by_size * self.segment_bytes || by_size >= self.segments.len() {
+            return 0;
         }
-        &self.segments[used - 1]
+        // At once in its full size: the memtable is larger than that already.
+        let filter_bytes = self.segment(used).allocate_filter();
+        self.begin(used, sequence, bytes);
+        filter_bytes
+    }
+
+    /// Begins a segment after the range delete with `sequence`, if the open one has many entries.
+    /// Its filter grows with it.
+    fn begin_by_range(&self, sequence: SequenceNumber, entries: usize, bytes: usize) {
+        let OpenSegment { begun_by_ranges, wants_more, entries_before, .. } = &self.open;
+        if entries - entries_before.load(Ordering::Relaxed) < RANGE_SEGMENT_ENTRIES_MIN {
+            return;
+        }
+        let begun = begun_by_ranges.load(Ordering::Relaxed);
+        if begun == RANGE_SEGMENTS_MAX {
+            wants_more.store(true, Ordering::Relaxed);
+            return;
+        }
+        begun_by_ranges.store(begun + 1, Ordering::Relaxed);
+        entries_before.store(entries, Ordering::Relaxed);
+        self.begin(self.used.load(Ordering::Relaxed), sequence, bytes);
+    }
+
+    fn begin(&self, number: usize, sequence: SequenceNumber, bytes: usize) {
+        self.open.bytes_before.store(bytes, Ordering::Relaxed);
+        self.segment(number).begin(sequence);
+        // Relaxed suffices: a reader needs the new segment only for a sequence in it, and that is
+        // published with Release after this store.
+        self.used.store(number + 1, Ordering::Relaxed);
+    }
+
+    /// A segment by its number, oldest first.
+    fn segment(&self, number: usize) -> &Segment {
+        match number.checked_sub(self.segments.len()) {
+            None => &self.segments[number],
+            Some(number) => &self.more_segments.get_or_init(|| self.new_segments())[number],
+        }
+    }
+
+    /// The segments that [`more_segments`](Self::more_segments) holds.
+    #[cold]
+    fn new_segments(&self) -> Box<[Segment]> {
+        let filter_bytes = match self.filter.is_none() {
+            true => 0,
+            false => self.segment_bytes / SEGMENT_FILTER_SHARE,
+        };
+        (0..RANGE_SEGMENTS_MAX).map(|_| Segment::new(filter_bytes)).collect()
     }
 
     /// The segments in use, newest first.
     fn filled(&self) -> impl Iterator<Item = &Segment> {
-        self.segments[..self.used.load(Ordering::Relaxed)].iter().rev()
+        let used = self.used.load(Ordering::Relaxed);
+        let (first, more) = match used.checked_sub(self.segments.len()) {
+            None | Some(0) => (used, &[][..]),
+            Some(more) => {
+                let segments = self.more_segments.get();
+                (self.segments.len(), segments.map_or(&[][..], |segments| &segments[..more]))
+            }
+        };
+        more.iter().rev().chain(self.segments[..first].iter().rev())
     }
 
-    /// The newest version of the key that the lookup's sequence can see. With `hash`, the filters
-    /// of segments are asked.
-    pub(crate) fn get(&self, key: &LookupKey, hash: Option<&KeyHash<'_>>) -> Lookup {
+    /// The sequence up to which range deletes delete the key, for the sequence of the lookup; 0 if
+    /// none does. Everything in older memtables and in tables is older than it.
+    #[inline]
+    pub(crate) fn covering(&self, key: &LookupKey) -> SequenceNumber {
+        match self.range_deletes.count() {
+            0 => 0,
+            _ => self.range_deletes.covering(key.user_key(), key.sequence()),
+        }
+    }
+
+    /// The newest version of the key that the lookup's sequence can see, if it is above `floor`,
+    /// the [`covering`](Self::covering) sequence. With `hash`, the filters of segments are asked.
+    pub(crate) fn get(
+        &self,
+        key: &LookupKey,
+        hash: Option<&KeyHash<'_>>,
+        floor: SequenceNumber,
+    ) -> Lookup {
         // From the newest segment back: the first one with a visible version has the newest.
         // Versions above the lookup's sequence do not count, so the search may end in an older
         // segment.
         for segment in self.filled() {
-            if hash.is_some_and(|hash| !segment.may_contain(hash.xxph3())) {
-                continue;
+            if hash.is_none_or(|hash| segment.may_contain(hash.xxph3())) {
+                let found = segment.get(key, floor);
+                if found != Lookup::Absent {
+                    return found;
+                }
             }
-            let found = segment.get(key);
-            if found != Lookup::Absent {
-                return found;
+            // Everything in earlier segments is older still.
+            if segment.begins() <= floor {
+                break;
             }
         }
         Lookup::Absent
@@ -196,9 +328,22 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Entries: every version counts.
+    /// Entries: every version counts. Range deletes are none.
     pub(crate) fn entries(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        // Of a memtable that is written the two counts may be of different moments.
+        self.count.load(Ordering::Relaxed).saturating_sub(self.range_deletes.count())
+    }
+
+    /// The range deletes.
+    #[allow(dead_code)]
+    #[inline]
+    pub(crate) fn range_deletes(&self) -> &MemtableRangeDeletes {
+        &self.range_deletes
+    }
+
+    /// True if scans step over entries that more segments would let them jump over.
+    pub(crate) fn wants_segments(&self) -> bool {
+        self.open.wants_more.load(Ordering::Relaxed)
     }
 
     /// Entries that delete their key.
@@ -208,7 +353,7 @@ impl Memtable {
 
     /// True before the first write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries() == 0
+        self.count.load(Ordering::Relaxed) == 0
     }
 
     /// One iterator per segment, newest first, that have all entries together. Each keeps the
@@ -246,7 +391,7 @@ pub(crate) struct MemtableIter {
 impl MemtableIter {
     fn fill(&mut self, bound: Bound<&[u8]>) {
         self.position = 0;
-        let segment = &self.memtable.segments[self.segment];
+        let segment = self.memtable.segment(self.segment);
         segment.copy(self.direction, bound, self.limit, &mut self.copies);
     }
 
@@ -403,8 +548,9 @@ mod tests {
 
     /// As a read does it that asks filters; one that asks none must answer the same.
     fn get(memtable: &Memtable, key: &LookupKey) -> Lookup {
-        let found = memtable.get(key, Some(&KeyHash::new(key.user_key())));
-        assert_eq!(memtable.get(key, None), found);
+        let floor = memtable.covering(key);
+        let found = memtable.get(key, Some(&KeyHash::new(key.user_key())), floor);
+        assert_eq!(memtable.get(key, None, floor), found);
         found
     }
 
@@ -662,5 +808,188 @@ mod tests {
         let all = |memtable| collect(&mut walk(&Arc::new(memtable), Direction::Forward), None);
         assert_eq!((whole.entries(), whole.tombstones()), (runs.entries(), runs.tombstones()));
         assert_eq!(all(runs), all(whole));
+    }
+
+    /// A key that sorts as its number.
+    fn ordered(n: u64) -> Vec<u8> {
+        format!("{n:06}").into_bytes()
+    }
+
+    /// What the entries of a history do.
+    #[derive(Clone, Debug)]
+    enum Op {
+        Put(Vec<u8>),
+        Delete(Vec<u8>),
+        DeleteRange(Vec<u8>, Option<Vec<u8>>),
+    }
+
+    fn history() -> impl Strategy<Value = Vec<Vec<Op>>> {
+        let range = (key(), proptest::option::weighted(0.8, key()));
+        let op = prop_oneof![
+            5 => key().prop_map(Op::Put),
+            1 => key().prop_map(Op::Delete),
+            2 => range.prop_map(|(start, end)| Op::DeleteRange(start, end)),
+        ];
+        proptest::collection::vec(proptest::collection::vec(op, 1..6), 0..40)
+    }
+
+    /// Each entry that a batch of `ops` has, with its number.
+    fn numbered(history: &[Vec<Op>]) -> Vec<(u64, Op)> {
+        let is_sound = |op: &&Op| match op {
+            Op::DeleteRange(start, Some(end)) => start < end,
+            _ => true,
+        };
+        (1..).zip(history.iter().flatten().filter(is_sound).cloned()).collect()
+    }
+
+    fn batch_of(ops: &[Op]) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for op in ops {
+            match op {
+                Op::Put(key) => batch.put(key, key),
+                Op::Delete(key) => batch.delete(key),
+                Op::DeleteRange(start, None) => batch.delete_range(start..),
+                Op::DeleteRange(start, Some(end)) => batch.delete_range(start..end),
+            };
+        }
+        batch
+    }
+
+    /// What a lookup in a memtable with `history` finds.
+    fn expected(history: &[(u64, Op)], key: &[u8], at: u64) -> Lookup {
+        let newest = history.iter().rev().filter(|(sequence, _)| *sequence <= at);
+        let lookup = |(_, op): &(u64, Op)| match op {
+            Op::Put(put) => (put == key).then(|| Lookup::Found(Value::from(key))),
+            Op::Delete(deleted) => (deleted == key).then_some(Lookup::Deleted),
+            Op::DeleteRange(start, end) => {
+                let covers = &start[..] <= key && end.as_ref().is_none_or(|end| key < &end[..]);
+                covers.then_some(Lookup::Deleted)
+            }
+        };
+        { newest }.find_map(lookup).unwrap_or(Lookup::Absent)
+    }
+
+    /// As a lookup does it: a key that is covered and not found is deleted.
+    fn get_covered(memtable: &Memtable, key: &[u8], at: u64) -> Lookup {
+        let lookup = LookupKey::new(key, at);
+        let may_contain = memtable.may_contain(&KeyHash::new(key));
+        let found = if may_contain { get(memtable, &lookup) } else { Lookup::Absent };
+        match found {
+            Lookup::Absent if memtable.covering(&lookup) > 0 => Lookup::Deleted,
+            found => found,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn range_deletes_hide_older_entries(
+            history in history(),
+            others in proptest::collection::vec(key(), 5),
+            segments in 1..5usize,
+        ) {
+            let memtable = Memtable::with_segments(8 << 10, true, segments);
+            let (mut sequence, mut bytes) = (1, 0);
+            for ops in &history {
+                let batch = batch_of(ops);
+                let decoded = DecodedBatch::trusted(sequence, batch.len() as u32, batch.entries());
+                bytes += Memtable::bytes_of(&decoded);
+                memtable.apply(&decoded);
+                sequence += batch.len() as u64;
+            }
+            let model = numbered(&history);
+            prop_assert_eq!(model.len() as u64, sequence - 1);
+            prop_assert_eq!(memtable.is_empty(), model.is_empty());
+            let ranges = memtable.range_deletes().all();
+            prop_assert_eq!(memtable.entries() + ranges.len(), model.len());
+            prop_assert!(memtable.bytes() as u64 <= bytes + (1 << 10));
+            let mut keys: BTreeSet<&Vec<u8>> = others.iter().collect();
+            keys.extend(model.iter().map(|(_, op)| match op {
+                Op::Put(key) | Op::Delete(key) | Op::DeleteRange(key, _) => key,
+            }));
+            for key in keys {
+                for at in 0..=sequence {
+                    let found = get_covered(&memtable, key, at);
+                    prop_assert_eq!(found, expected(&model, key, at), "{:?} at {}", key, at);
+                }
+            }
+        }
+    }
+
+    /// Rounds of entries, each deleted by the next range delete.
+    fn rounds(memtable: &Memtable, rounds: u64, entries: u64) {
+        for round in 0..rounds {
+            let first = round * (entries + 1) + 1;
+            for n in 0..entries {
+                put(memtable, first + n, &ordered(round * entries + n), b"");
+            }
+            let mut batch = WriteBatch::new();
+            batch.delete_range(..ordered((round + 1) * entries));
+            apply(memtable, first + entries, &batch);
+        }
+    }
+
+    #[test]
+    fn range_deletes_begin_segments() {
+        for filter in [false, true] {
+            let memtable = Memtable::new(64 << 20, filter);
+            let full = RANGE_SEGMENT_ENTRIES_MIN as u64;
+            rounds(&memtable, 3, full - 1);
+            // Two rounds make a segment.
+            assert_eq!(memtable.used.load(Ordering::Relaxed), 2);
+            let memtable = Memtable::new(64 << 20, filter);
+            rounds(&memtable, RANGE_SEGMENTS_MAX as u64, full);
+            assert_eq!(memtable.used.load(Ordering::Relaxed), 1 + RANGE_SEGMENTS_MAX);
+            assert!(!memtable.wants_segments());
+            // What is newer than the last range delete is in the last segment alone.
+            let begins: Vec<_> = memtable.filled().map(Segment::begins).collect();
+            let deletes = memtable.range_deletes().all();
+            let sequences: Vec<_> = deletes.iter().rev().map(|delete| delete.sequence).collect();
+            assert_eq!(begins[..RANGE_SEGMENTS_MAX], sequences);
+            rounds(&memtable, 1, 0);
+            assert!(!memtable.wants_segments());
+            let memtable = Memtable::new(64 << 20, filter);
+            rounds(&memtable, 1 + RANGE_SEGMENTS_MAX as u64, full);
+            assert!(memtable.wants_segments());
+        }
+    }
+
+    /// A writer appends and purges, as a log does; readers look up at every moment, and at the
+    /// moments before it.
+    #[test]
+    fn concurrent_readers_see_range_deletes_in_order() {
+        const LAST: u64 = 6_000;
+        // Entry `n` puts key `n`, but each tenth one deletes the keys below `n - 5`, and each
+        // thirtieth one a range in the middle of what is left.
+        let op = |n: u64| match n {
+            _ if n.is_multiple_of(30) => Op::DeleteRange(ordered(n - 4), Some(ordered(n - 2))),
+            _ if n.is_multiple_of(10) => Op::DeleteRange(vec![], Some(ordered(n - 5))),
+            _ => Op::Put(ordered(n)),
+        };
+        let memtable = Memtable::with_segments(256 << 10, true, 4);
+        let published = AtomicU64::new(0);
+        let read = |seed: u64| {
+            let (mut state, mut done) = (seed, false);
+            while !done {
+                let visible = published.load(Ordering::Acquire);
+                done = visible == LAST;
+                for at in [visible, visible.saturating_sub(7), visible / 2, visible / 3] {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let n = at.saturating_sub((state >> 33) % 64);
+                    let found = get_covered(&memtable, &ordered(n), at);
+                    let history: Vec<_> = (n.max(1)..=at).map(|n| (n, op(n))).collect();
+                    // Every key that was never put may be covered, or not be there.
+                    let expected = expected(&history, &ordered(n), at);
+                    assert_eq!(found, expected, "{n} at {at}");
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let readers = [scope.spawn(|| read(1)), scope.spawn(|| read(2))];
+            for sequence in 1..=LAST {
+                apply(&memtable, sequence, &batch_of(&[op(sequence)]));
+                published.store(sequence, Ordering::Release);
+            }
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
     }
 }

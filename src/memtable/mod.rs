@@ -1,8 +1,11 @@
 //! Entries in memory before they are in a table.
 //!
 //! `memtable` takes writes and answers reads, and publishes sequences to readers. Its entries are
-//! in skip lists (`segment`). `bloom` is the filter of both.
+//! in skip lists (`segment`), its range deletes in `range_deletes`. `bloom` is the filter of both.
 
 pub(crate) mod memtable;
 pub(crate) mod segment;
+// Flushes and scans ask what lookups do not.
+#[allow(dead_code)]
+pub(crate) mod range_deletes;
 pub(crate) mod bloom;

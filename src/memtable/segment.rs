@@ -13,7 +13,7 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::{
     Lookup, LookupKey, SequenceNumber, key_head, put_key_with_trailer, split_internal_key,
 };
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::base::value::Value;
 use crate::base::write_batch::{BatchEntry, WriteKind};
 use crate::filter::hash::xxph3_64;
@@ -32,6 +32,9 @@ pub(crate) struct Segment {
     /// A value, or `None` for a tombstone.
     entries: SkipList<MemKey, Option<Stored>>,
     filter: MemtableFilter,
+    /// Everything in it has this sequence or a larger one, everything in earlier segments a smaller
+    /// one. A reader that does not see it yet reads the largest number, of which nothing follows.
+    begins: AtomicU64,
 }
 
 impl Segment {
@@ -40,16 +43,39 @@ impl Segment {
         // The default collector: a memtable makes no garbage, and pinning it costs one access to a
         // thread-local.
         let entries = SkipList::new(epoch::default_collector().clone());
-        Segment { entries, filter: MemtableFilter::new(filter_bytes) }
+        let filter = MemtableFilter::new(filter_bytes);
+        Segment { entries, filter, begins: AtomicU64::new(u64::MAX) }
     }
 
-    /// Allocates the filter unless it has been. Answers the bytes allocated.
-    // At once in its full size: a later segment opens when the memtable is larger than that.
+    /// Begins the segment with this sequence, before it is in use.
+    pub(crate) fn begin(&self, sequence: SequenceNumber) {
+        self.begins.store(sequence, Ordering::Relaxed);
+    }
+
+    /// See the field.
+    #[inline]
+    pub(crate) fn begins(&self) -> SequenceNumber {
+        self.begins.load(Ordering::Relaxed)
+    }
+
+    /// Allocates the filter in its full size, before the first key. Answers the bytes allocated.
     pub(crate) fn allocate_filter(&self) -> usize {
         match self.filter.grows_above() {
             0 => self.filter.grow(usize::MAX, std::iter::empty()),
             _ => 0,
         }
+    }
+
+    /// Bytes of entries above which the filter must [`grow_filter`](Self::grow_filter).
+    #[inline]
+    pub(crate) fn filter_grows_above(&self) -> usize {
+        self.filter.grows_above()
+    }
+
+    /// Makes the filter suffice for `held` bytes of entries. Answers the bytes allocated.
+    pub(crate) fn grow_filter(&self, held: usize) -> usize {
+        let guard = &epoch::pin();
+        self.filter.grow(held, self.hashes(guard))
     }
 
     /// The hashes of all keys; a key with several versions has its hash several times.
@@ -58,16 +84,16 @@ impl Segment {
         std::iter::successors(first, Entry::next).map(|entry| xxph3_64(entry.key().user_key()))
     }
 
-    /// Inserts `entries`, numbered from `first`. Passes each with its hash to `added` before. One
+    /// Inserts `entries`, numbered from `sequence`, up to the first range delete, and leaves the
+    /// rest. Passes each with its hash to `added` before. Answers the sequence of the rest. One
     /// caller at a time.
     pub(crate) fn insert<'b>(
         &self,
-        first: SequenceNumber,
-        mut entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
+        mut sequence: SequenceNumber,
+        entries: &mut (impl Iterator<Item = BatchEntry<'b>> + Clone),
         mut added: impl FnMut(u64, &BatchEntry<'_>),
-    ) {
+    ) -> SequenceNumber {
         let guard = &epoch::pin();
-        let mut sequence = first;
         loop {
             // `next_chunk` looks ahead on a clone; the loop below takes the same entries.
             let (chunk, count) = next_chunk(entries.clone());
@@ -87,7 +113,7 @@ impl Segment {
                 sequence += 1;
             }
             if count == 0 {
-                return;
+                return sequence;
             }
         }
     }
@@ -98,18 +124,23 @@ impl Segment {
         self.filter.may_contain(xxph3)
     }
 
-    /// The newest version of the key that the lookup's sequence can see.
-    pub(crate) fn get(&self, key: &LookupKey) -> Lookup {
+    /// The newest version of the key that the lookup's sequence can see, if it is above `floor`.
+    pub(crate) fn get(&self, key: &LookupKey, floor: SequenceNumber) -> Lookup {
         let guard = &epoch::pin();
         let sought = KeyRef::new(key.user_key(), key.trailer());
         // The sought key sorts before every version that its sequence sees, and after all newer
         // ones. So the first entry from there on is the answer, if it has the user key.
         let bound: Bound<&dyn KeyView> = Bound::Included(&sought);
         match self.entries.lower_bound(bound, guard) {
-            Some(entry) if entry.key().user_key() == sought.user_key => match entry.value() {
-                Some(value) => Lookup::Found(value.value()),
-                None => Lookup::Deleted,
-            },
+            Some(entry)
+                if entry.key().user_key() == sought.user_key
+                    && entry.key().trailer() >> 8 > floor =>
+            {
+                match entry.value() {
+                    Some(value) => Lookup::Found(value.value()),
+                    None => Lookup::Deleted,
+                }
+            }
             _ => Lookup::Absent,
         }
     }
@@ -200,9 +231,11 @@ impl Stored {
     }
 }
 
-/// The values of the next entries of a batch in one chunk, and the number of entries. One
-/// allocation serves several entries; a value that was read keeps its chunk alive and nothing else.
-fn next_chunk<'b>(mut entries: impl Iterator<Item = BatchEntry<'b>>) -> (Arc<[u8]>, usize) {
+/// The values of the next entries of a batch in one chunk, and the number of entries; none at a
+/// range delete. One allocation serves several entries; a value that was read keeps its chunk alive
+/// and nothing else.
+fn next_chunk<'b>(entries: impl Iterator<Item = BatchEntry<'b>>) -> (Arc<[u8]>, usize) {
+    let mut entries = entries.take_while(|entry| entry.kind != WriteKind::DeleteRange);
     let Some(first) = entries.next() else { return (Arc::from([]), 0) };
     let mut next = entries.next();
     if next.is_none() || first.value.len() > VALUE_CHUNK_BYTES {
@@ -394,16 +427,18 @@ mod tests {
         let segment = Segment::new(0);
         let count = 2 * sizes.len() as u32;
         let entries = DecodedBatch::trusted(10, count, batch.entries());
-        segment.insert(10, entries.iter(), |_, _| ());
+        segment.insert(10, &mut entries.iter(), |_, _| ());
         let mut copies = Copies::default();
         segment.copy(Direction::Forward, Bound::Unbounded, 100, &mut copies);
         assert_eq!(copies.len(), 2 * sizes.len());
         for n in 0..sizes.len() {
             let sequence = 10 + 2 * n as u64;
-            let found = segment.get(&LookupKey::new(&[n as u8], sequence));
+            let found = segment.get(&LookupKey::new(&[n as u8], sequence), 0);
             assert_eq!(found, Lookup::Found(Value::from(&value(n)[..])), "{n}");
-            assert_eq!(segment.get(&LookupKey::new(&[n as u8], sequence - 1)), Lookup::Absent);
-            let deleted = segment.get(&LookupKey::new(&[n as u8, 0], sequence + 1));
+            let key = LookupKey::new(&[n as u8], sequence);
+            assert_eq!(segment.get(&key, sequence), Lookup::Absent);
+            assert_eq!(segment.get(&LookupKey::new(&[n as u8], sequence - 1), 0), Lookup::Absent);
+            let deleted = segment.get(&LookupKey::new(&[n as u8, 0], sequence + 1), sequence);
             assert_eq!(deleted, Lookup::Deleted);
             assert_eq!((copies.value(2 * n), copies.value(2 * n + 1)), (&value(n)[..], &[][..]));
             assert_eq!(copies.value_owned(2 * n), value(n)[..]);

@@ -131,6 +131,8 @@ pub enum ExplainOutcome {
     Found,
     /// A tombstone: the key is deleted.
     Deleted,
+    /// A range delete covers the key, and there is no newer version: the key is deleted.
+    RangeDeleted,
     /// Nothing.
     Absent,
     /// Nothing, although the filter said "maybe".
@@ -159,6 +161,9 @@ pub(crate) fn explain(
         let (answer, outcome) = match step {
             MemtableStep::Empty => (FilterAnswer::NotAsked, ExplainOutcome::Empty),
             MemtableStep::Skipped => (FilterAnswer::No, ExplainOutcome::Skipped),
+            MemtableStep::Covered { searched } => {
+                (if *searched { asked } else { FilterAnswer::No }, ExplainOutcome::RangeDeleted)
+            }
             MemtableStep::Searched(lookup) => (asked, outcome(lookup)),
         };
         ExplainStep {
@@ -290,6 +295,7 @@ impl fmt::Display for ExplainOutcome {
         f.pad(match self {
             ExplainOutcome::Found => "FOUND",
             ExplainOutcome::Deleted => "tombstone",
+            ExplainOutcome::RangeDeleted => "range delete",
             ExplainOutcome::Absent => "not there",
             ExplainOutcome::FalsePositive => "not there  <- false positive",
             ExplainOutcome::Skipped => "skipped",

@@ -88,12 +88,16 @@ fn search_memtables(
             false => set_all(open, FilterVerdict::NotConsulted),
         }
         for key in &mut *open {
+            let floor = memtable.covering(&key.lookup);
             match key.may_be_here() {
                 true => {
                     let hash = options.use_filters.then_some(&key.hash);
-                    key.answer = memtable.get(&key.lookup, hash);
+                    key.answer = memtable.get(&key.lookup, hash, floor);
                 }
                 false => stripe.add(Counter::MemtableNegatives, 1),
+            }
+            if floor > 0 && key.is_open() {
+                key.answer = Lookup::Deleted;
             }
         }
         let before = open.len();

@@ -16,6 +16,7 @@ use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::filter::hash::KeyHash;
+use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
@@ -29,6 +30,11 @@ pub(crate) enum MemtableStep {
     Empty,
     /// Its filter said that it does not have the key.
     Skipped,
+    /// A range delete of it covers the key, and it has no newer version.
+    Covered {
+        /// The filter did not exclude the key.
+        searched: bool,
+    },
     /// It was searched, with this result.
     Searched(Lookup),
 }
@@ -128,21 +134,45 @@ fn search_memtables(
         // Asking the filter of an empty memtable would only load a cold cache line.
         let step = if memtable.is_empty() {
             MemtableStep::Empty
-        } else if options.use_filters && !memtable.may_contain(hash) {
-            stripe.add(Counter::MemtableNegatives, 1);
-            MemtableStep::Skipped
         } else {
-            MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash)))
+            search_memtable(memtable, key, hash, options, stripe)
         };
         if let Some(trace) = trace.as_deref_mut() {
             trace.memtables.push(step.clone());
         }
-        let MemtableStep::Searched(lookup) = step else { continue };
-        if lookup != Lookup::Absent {
-            return lookup;
+        match step {
+            MemtableStep::Searched(Lookup::Absent)
+            | MemtableStep::Empty
+            | MemtableStep::Skipped => {}
+            MemtableStep::Searched(found) => return found,
+            // Everything in older memtables and in tables is older than the range delete.
+            MemtableStep::Covered { .. } => return Lookup::Deleted,
         }
     }
     Lookup::Absent
+}
+
+#[inline]
+fn search_memtable(
+    memtable: &Memtable,
+    key: &LookupKey,
+    hash: &KeyHash<'_>,
+    options: &ReadOptions,
+    stripe: &Stripe<'_>,
+) -> MemtableStep {
+    let floor = memtable.covering(key);
+    let found = if options.use_filters && !memtable.may_contain(hash) {
+        stripe.add(Counter::MemtableNegatives, 1);
+        MemtableStep::Skipped
+    } else {
+        MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash), floor))
+    };
+    match found {
+        MemtableStep::Searched(Lookup::Found(_) | Lookup::Deleted) => found,
+        // The filter's "no" says nothing of range deletes.
+        _ if floor > 0 => MemtableStep::Covered { searched: found != MemtableStep::Skipped },
+        _ => found,
+    }
 }
 
 /// False only if memtables, fences and pinned filters prove that `key` is not there now. Reads

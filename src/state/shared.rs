@@ -295,7 +295,8 @@ impl Shared {
     }
 
     /// True if the active memtable should be flushed for its tombstones although it is not full:
-    /// scans pass them, or it holds little else. One such memtable at a time: the next waits until
+    /// scans pass them, it holds little else, or it has no segment left for the entries after a
+    /// range delete. One such memtable at a time: the next waits until
     /// the table of the last one is compacted. So deletes cost only as many flushes as compactions
     /// can follow.
     #[must_use]
@@ -306,6 +307,7 @@ impl Shared {
             true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
             false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
         };
+        let many = many || view.active.wants_segments();
         many && self.options.auto_compaction
             && view.immutables.is_empty()
             && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage())

@@ -157,13 +157,11 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
         sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }
     if count > 0 {
-        let default_tombstones = apply(shared, &log, batches, &named, count);
+        let default_may_pile_up = apply(shared, &log, batches, &named, count);
         drop(log);
-        let tombstones = named.iter().map(|keyspace| keyspace.view.load().active.tombstones());
-        let all = named.iter().zip(tombstones).chain([(&shared.default, default_tombstones)]);
-        for (keyspace, _) in all.filter(|(_, tombstones)| *tombstones >= TOMBSTONES_MAX) {
-            shared.flush_pile(keyspace);
-        }
+        let named = named.iter().filter(|keyspace| may_pile_up(&keyspace.view.load().active));
+        let default = default_may_pile_up.then_some(&shared.default);
+        named.chain(default).for_each(|keyspace| shared.flush_pile(keyspace));
     }
     Ok(())
 }
@@ -217,14 +215,14 @@ fn append<'g>(
 }
 
 /// Inserts the batches into the memtables of `default` and of the keyspaces `named`, then publishes
-/// them. Returns the tombstones in the memtable of `default`; 0 if nothing was inserted there.
+/// them. True if something was inserted into the memtable of `default` and it [`may_pile_up`].
 fn apply<'g>(
     shared: &Shared,
     log: &LogState,
     batches: impl Iterator<Item = &'g WriteBatch> + Clone,
     named: &[Arc<KeyspaceState>],
     count: usize,
-) -> usize {
+) -> bool {
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: readers see a sequence only after its entry is inserted, so all inserts come first.
     debug_assert!(shared.published.visible() < sequence);
@@ -261,7 +259,12 @@ fn apply<'g>(
     stripe.add(Counter::Batches, written);
     stripe.add(Counter::Entries, count as u64);
     stripe.add(Counter::EntryBytes, payload_bytes);
-    default.get().map_or(0, |(memtable, _)| memtable.tombstones())
+    default.get().is_some_and(|(memtable, _)| may_pile_up(memtable))
+}
+
+/// True if the memtable may have to be flushed although it is not full.
+fn may_pile_up(memtable: &Memtable) -> bool {
+    memtable.tombstones() >= TOMBSTONES_MAX || memtable.wants_segments()
 }
 
 /// Inserts a batch that names keyspaces, run by run. The caller counts the bytes of `default`.

@@ -80,9 +80,10 @@ fn lines(
         }
         (LookupPart::Filter, _) => "the key may be here, so the search goes on",
         (LookupPart::Index, _) => "the index knows the last key of each block",
-        (_, Some(ExplainOutcome::Found | ExplainOutcome::Deleted)) => {
-            "newer data comes first, so the search ends here"
-        }
+        (
+            _,
+            Some(ExplainOutcome::Found | ExplainOutcome::Deleted | ExplainOutcome::RangeDeleted),
+        ) => "newer data comes first, so the search ends here",
         _ => "the search goes on with older data",
     };
     lines.push(("means", meaning.into()));
