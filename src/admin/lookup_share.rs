@@ -7,13 +7,15 @@
 //! three tables with disjoint ranges, but all three tables if they have the same range. In deeper
 //! levels a lookup searches one table at most.
 
-use crate::base::key::{LookupKey, SEQUENCE_MAX, user_key};
+use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::levels::LEVELS;
 use crate::table::fetch::TableIo;
 use crate::table::index::Index;
 use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
+use crate::tree::overlap::compare_ends;
 use crate::tree::version::Version;
+use std::ops::Bound;
 
 /// For each table of level 0, in search order, the share of lookups that search it.
 #[must_use]
@@ -30,9 +32,8 @@ pub(crate) fn shares_of_level_0(version: &Version) -> Vec<f64> {
 
 /// The share of the entries of `table` between the fences of `asked`, exact to about one block.
 fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
-    let [first, last] = [&table.meta.smallest, &table.meta.largest].map(|key| user_key(key));
-    let [from, to] = [&asked.smallest, &asked.largest].map(|key| user_key(key));
-    if to < first || last < from {
+    let (own, asked) = (table.meta.span(), asked.span());
+    if !own.overlaps(&asked) {
         return 0.0;
     }
     let mut held = None;
@@ -41,8 +42,13 @@ fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
         // `verify` reports a damaged index; here the middle of the table is a fair guess.
         Err(_) => 0.5,
     };
-    let start = if from <= first { 0.0 } else { place_of(from) };
-    let end = if last <= to { 1.0 } else { place_of(to) };
+    let start = if asked.start <= own.start { 0.0 } else { place_of(asked.start) };
+    let end = match asked.end {
+        Bound::Included(to) | Bound::Excluded(to) if compare_ends(asked.end, own.end).is_lt() => {
+            place_of(to)
+        }
+        _ => 1.0,
+    };
     (end - start).max(0.0)
 }
 

@@ -3,6 +3,7 @@
 use crate::base::levels::LEVELS;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::handle::TableHandle;
+use std::ops::Bound;
 
 /// One table of a keyspace, as [`Keyspace::tables`](crate::Keyspace::tables) lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,14 +15,16 @@ pub struct TableInfo {
     pub number: u64,
     /// The name of its keyspace.
     pub keyspace: String,
-    /// Its first user key.
+    /// The first user key that it has an entry or a range delete of.
     pub first_key: Vec<u8>,
-    /// Its last user key.
-    pub last_key: Vec<u8>,
+    /// Where its keys end: with its last key, or before the end of a range delete, or nowhere.
+    pub end: Bound<Vec<u8>>,
     /// Bytes of its file.
     pub bytes: u64,
     /// Its entries: old versions and tombstones count too.
     pub entries: u64,
+    /// Sequences of its range deletes.
+    pub range_deletes: u64,
     /// The name of its filter's policy; empty without a filter.
     pub filter_policy: String,
     /// Bytes of its filter.
@@ -37,10 +40,11 @@ pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
         level,
         number: handle.meta.number,
         keyspace: keyspace.name.clone(),
-        first_key: handle.meta.first_key().to_vec(),
-        last_key: handle.meta.last_key().to_vec(),
+        first_key: handle.meta.start.clone(),
+        end: handle.meta.end.clone(),
         bytes: handle.meta.bytes,
         entries: handle.meta.entries,
+        range_deletes: handle.meta.range_deletes,
         filter_policy: handle.table.properties().filter_policy.clone(),
         filter_bytes: handle.table.properties().filter_bytes,
         index_bytes: handle.table.properties().index_bytes,

@@ -26,7 +26,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{read_current, replay};
 use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The progress of [`Db::verify`](crate::Db::verify).
@@ -203,12 +203,12 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Ar
     });
     match read {
         Ok(state) => {
-            let named: BTreeSet<(u64, usize, &FileMeta)> =
-                state.tables().map(|(level, meta)| (meta.number, level, meta)).collect();
+            let named: BTreeMap<(u64, usize), &FileMeta> =
+                state.tables().map(|(level, meta)| ((meta.number, level), meta)).collect();
             let levels = versions.iter().flat_map(|(_, version)| version.levels.iter().enumerate());
-            let ours: BTreeSet<(u64, usize, &FileMeta)> = levels
+            let ours: BTreeMap<(u64, usize), &FileMeta> = levels
                 .flat_map(|(level, tables)| tables.handles.iter().map(move |h| (level, &*h.meta)))
-                .map(|(level, meta)| (meta.number, level, meta))
+                .map(|(level, meta)| ((meta.number, level), meta))
                 .collect();
             let keyspaces = state.keyspaces.values().map(|keyspace| &keyspace.meta.name);
             if ours != named || !keyspaces.eq(set.keyspaces().map(|meta| &meta.name)) {

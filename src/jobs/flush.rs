@@ -330,8 +330,8 @@ pub(crate) mod tests {
             assert!(index_bytes < 1000 + 3 * 300, "{index_bytes} bytes of index");
         }
         let mut keys: Vec<_> = tables.iter().map(|handle| &handle.meta).collect();
-        keys.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        let disjoint = |pair: &[&Arc<FileMeta>]| pair[0].last_key() < pair[1].first_key();
+        keys.sort_by(|a, b| a.start.cmp(&b.start));
+        let disjoint = |pair: &[&Arc<FileMeta>]| pair[0].ends_before(&pair[1].start);
         assert!(keys.windows(2).all(disjoint));
     }
 

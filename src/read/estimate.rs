@@ -65,7 +65,7 @@ pub(crate) fn estimate(
 /// The share of the table that the range covers, by data blocks.
 fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
     let meta = &handle.meta;
-    if bounds.is_after_start(meta.first_key()) && bounds.is_before_end(meta.last_key()) {
+    if meta.lies_within(bounds) {
         return Ok(1.0);
     }
     let (start, end) = bounds.half_open();

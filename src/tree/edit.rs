@@ -19,13 +19,16 @@
 use crate::base::coding::{Decoder, put_length_prefixed, put_u64, put_varint};
 use crate::base::key::{
     DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_NAME, KEY_BYTES_MAX, KeyspaceId, SEQUENCE_MAX,
-    SequenceNumber, check_keyspace_name, compare_internal, split_internal_key, unpack_trailer,
+    SequenceNumber, check_keyspace_name, user_key,
 };
 use crate::base::levels::LEVELS;
+use crate::base::range_deletes::RANGE_BOUND_BYTES_MAX;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table};
+use std::ops::Bound;
 
 /// The order of keys, by the name that manifests carry.
 pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
@@ -53,8 +56,8 @@ const TAG_FLUSHED_THROUGH: u8 = 16;
 
 const FILE_TABLE_ID: u8 = 1;
 const FILE_BYTES: u8 = 2;
-const FILE_SMALLEST: u8 = 3;
-const FILE_LARGEST: u8 = 4;
+const FILE_START: u8 = 3;
+const FILE_END: u8 = 4;
 const FILE_ENTRIES: u8 = 5;
 const FILE_SMALLEST_SEQUENCE: u8 = 6;
 const FILE_LARGEST_SEQUENCE: u8 = 7;
@@ -63,10 +66,17 @@ const FILE_GLOBAL_SEQUENCE: u8 = 8;
 /// Absent for `default`.
 const FILE_KEYSPACE: u8 = 9;
 /// Absent for 0.
+const FILE_RANGE_DELETES: u8 = 10;
+/// Absent for 0.
 const FILE_GARBAGE: u8 = IGNORABLE | 1;
 
+/// The first byte of an end: its key belongs to the table, or comes after it, or there is none.
+const END_INCLUDED: u8 = 0;
+const END_EXCLUDED: u8 = 1;
+const END_UNBOUNDED: u8 = 2;
+
 /// What the manifest knows of a table.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileMeta {
     /// The keyspace whose entries it holds.
     pub keyspace: KeyspaceId,
@@ -76,18 +86,20 @@ pub(crate) struct FileMeta {
     pub table_id: u64,
     /// Its length.
     pub bytes: u64,
-    /// Its first internal key.
-    pub smallest: Vec<u8>,
-    /// Its last internal key.
-    pub largest: Vec<u8>,
-    /// How many entries it has.
+    /// The first user key that it has an entry or a range delete of.
+    pub start: Vec<u8>,
+    /// The end of those keys: its last key, or the end of its last range delete.
+    pub end: Bound<Vec<u8>>,
+    /// How many entries it has; may be 0 if it has range deletes.
     pub entries: u64,
     /// Tombstones, and versions that a newer one in the same table covers: entries that a
     /// compaction may drop once no snapshot needs them. Only a hint.
     pub garbage: u64,
-    /// The smallest sequence of an entry.
+    /// How many sequences its range deletes have.
+    pub range_deletes: u64,
+    /// The smallest sequence of an entry or a range delete.
     pub smallest_sequence: SequenceNumber,
-    /// The largest sequence of an entry.
+    /// The largest sequence of an entry or a range delete.
     pub largest_sequence: SequenceNumber,
 }
 
@@ -314,15 +326,23 @@ impl FileMeta {
     #[must_use]
     pub(crate) fn of_table(number: u64, table: &Table) -> Self {
         let properties = table.properties();
+        let (table_id, bytes) = (table.table_id(), table.file().bytes());
+        FileMeta::new(number, table_id, bytes, properties)
+    }
+
+    /// The description of a table with these properties. It counts its tombstones as garbage.
+    #[must_use]
+    pub(crate) fn new(number: u64, table_id: u64, bytes: u64, properties: &Properties) -> Self {
         FileMeta {
             keyspace: properties.keyspace.id,
             number,
-            table_id: table.table_id(),
-            bytes: table.file().bytes(),
-            smallest: properties.smallest_key.clone(),
-            largest: properties.largest_key.clone(),
+            table_id,
+            bytes,
+            start: user_key(&properties.smallest_key).to_vec(),
+            end: Bound::Included(user_key(&properties.largest_key).to_vec()),
             entries: properties.entries,
             garbage: properties.tombstones,
+            range_deletes: properties.range_deletes,
             smallest_sequence: properties.smallest_sequence,
             largest_sequence: properties.largest_sequence,
         }
@@ -355,13 +375,28 @@ impl FileMeta {
         put_u64(&mut field, self.table_id);
         put_field(dst, FILE_TABLE_ID, &field);
         put_varint_field(dst, FILE_BYTES, &[self.bytes], &mut field);
-        put_field(dst, FILE_SMALLEST, &self.smallest);
-        put_field(dst, FILE_LARGEST, &self.largest);
+        put_field(dst, FILE_START, &self.start);
+        field.clear();
+        match &self.end {
+            Bound::Included(last) => {
+                field.push(END_INCLUDED);
+                field.extend_from_slice(last);
+            }
+            Bound::Excluded(end) => {
+                field.push(END_EXCLUDED);
+                field.extend_from_slice(end);
+            }
+            Bound::Unbounded => field.push(END_UNBOUNDED),
+        }
+        put_field(dst, FILE_END, &field);
         put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
         put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
         put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
         if self.keyspace != DEFAULT_KEYSPACE {
             put_varint_field(dst, FILE_KEYSPACE, &[u64::from(self.keyspace)], &mut field);
+        }
+        if self.range_deletes > 0 {
+            put_varint_field(dst, FILE_RANGE_DELETES, &[self.range_deletes], &mut field);
         }
         if self.garbage > 0 {
             put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
@@ -370,22 +405,24 @@ impl FileMeta {
 
     fn check(&self) -> Result<(), Undecodable> {
         let number = self.number;
-        let key_is_sound = |key: &[u8]| {
-            split_internal_key(key).is_some_and(|(user_key, trailer)| {
-                user_key.len() <= KEY_BYTES_MAX
-                    && unpack_trailer(trailer).is_some_and(|(sequence, _)| {
-                        (self.smallest_sequence..=self.largest_sequence).contains(&sequence)
-                    })
-            })
+        let (longest, ends) = match &self.end {
+            Bound::Included(last) => (KEY_BYTES_MAX, Some((last, self.start > *last))),
+            Bound::Excluded(end) => (RANGE_BOUND_BYTES_MAX, Some((end, self.start >= *end))),
+            Bound::Unbounded => (RANGE_BOUND_BYTES_MAX, None),
         };
-        if !key_is_sound(&self.smallest) || !key_is_sound(&self.largest) {
-            return Err(damaged(&format!("file {number} has a malformed smallest or largest key")));
+        if self.start.len() > longest || ends.is_some_and(|(end, _)| end.len() > longest) {
+            return Err(damaged(&format!("file {number} has keys that are too long")));
         }
-        if compare_internal(&self.smallest, &self.largest).is_gt() {
-            return Err(damaged(&format!("the largest key of file {number} is not its largest")));
+        if ends.is_some_and(|(_, is_reversed)| is_reversed) {
+            return Err(damaged(&format!("file {number} ends before its first key")));
         }
-        let counts_are_sound = self.entries > 0 && self.garbage <= self.entries && self.bytes > 0;
-        if self.largest_sequence > SEQUENCE_MAX || !counts_are_sound {
+        if self.range_deletes == 0 && !matches!(self.end, Bound::Included(_)) {
+            return Err(damaged(&format!("file {number} does not end with a key")));
+        }
+        let holds_any = self.entries > 0 || self.range_deletes > 0;
+        let counts_are_sound = holds_any && self.garbage <= self.entries && self.bytes > 0;
+        let sequences_are_sound = self.smallest_sequence <= self.largest_sequence;
+        if self.largest_sequence > SEQUENCE_MAX || !sequences_are_sound || !counts_are_sound {
             return Err(damaged(&format!("the counts of file {number} are impossible")));
         }
         Ok(())
@@ -398,7 +435,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         return Err(damaged("an added file without level or number"));
     };
     let level = check_level(level)?;
-    let (mut table_id, mut smallest, mut largest) = (None, None, None);
+    let (mut table_id, mut start, mut end, mut range_deletes) = (None, None, None, None);
     let (mut file_bytes, mut entries, mut garbage, mut keyspace) = (None, None, None, None);
     let (mut smallest_sequence, mut largest_sequence) = (None, None);
     while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
@@ -408,8 +445,8 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
                 set(&mut table_id, id.map_err(|_| damaged("a malformed table id"))?, "table id")?;
             }
             FILE_BYTES => set_number(&mut file_bytes, value, "file size")?,
-            FILE_SMALLEST => set(&mut smallest, value.to_vec(), "smallest key")?,
-            FILE_LARGEST => set(&mut largest, value.to_vec(), "largest key")?,
+            FILE_START => set(&mut start, value.to_vec(), "first key")?,
+            FILE_END => set(&mut end, decode_end(number, value)?, "end")?,
             FILE_ENTRIES => set_number(&mut entries, value, "entries")?,
             FILE_GARBAGE => set_number(&mut garbage, value, "garbage")?,
             FILE_SMALLEST_SEQUENCE => {
@@ -417,6 +454,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
             }
             FILE_LARGEST_SEQUENCE => set_number(&mut largest_sequence, value, "largest sequence")?,
             FILE_KEYSPACE => set_number(&mut keyspace, value, "keyspace")?,
+            FILE_RANGE_DELETES => set_number(&mut range_deletes, value, "range deletes")?,
             FILE_GLOBAL_SEQUENCE => {
                 return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
             }
@@ -430,15 +468,25 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         number,
         table_id: table_id.ok_or_else(missing)?,
         bytes: file_bytes.ok_or_else(missing)?,
-        smallest: smallest.ok_or_else(missing)?,
-        largest: largest.ok_or_else(missing)?,
+        start: start.ok_or_else(missing)?,
+        end: end.ok_or_else(missing)?,
         entries: entries.ok_or_else(missing)?,
         garbage: garbage.unwrap_or(0),
+        range_deletes: range_deletes.unwrap_or(0),
         smallest_sequence: smallest_sequence.ok_or_else(missing)?,
         largest_sequence: largest_sequence.ok_or_else(missing)?,
     };
     file.check()?;
     Ok((level, file))
+}
+
+fn decode_end(number: u64, bytes: &[u8]) -> Result<Bound<Vec<u8>>, Undecodable> {
+    match bytes.split_first() {
+        Some((&END_INCLUDED, last)) => Ok(Bound::Included(last.to_vec())),
+        Some((&END_EXCLUDED, end)) => Ok(Bound::Excluded(end.to_vec())),
+        Some((&END_UNBOUNDED, [])) => Ok(Bound::Unbounded),
+        _ => Err(damaged(&format!("file {number} has a malformed end"))),
+    }
 }
 
 fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
@@ -529,14 +577,7 @@ fn check_level(level: u64) -> Result<usize, Undecodable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
     use proptest::prelude::*;
-
-    fn key(user_key: &[u8], sequence: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_internal_key(&mut bytes, user_key, sequence, ValueKind::Put);
-        bytes
-    }
 
     fn file() -> FileMeta {
         FileMeta {
@@ -544,10 +585,11 @@ mod tests {
             number: 12,
             table_id: 0x1122_3344_5566_7788,
             bytes: 1000,
-            smallest: key(b"a", 9),
-            largest: key(b"b", 7),
+            start: b"a".to_vec(),
+            end: Bound::Included(b"b".to_vec()),
             entries: 3,
             garbage: 1,
+            range_deletes: 2,
             smallest_sequence: 7,
             largest_sequence: 9,
         }
@@ -605,23 +647,24 @@ mod tests {
             "0b040df4030a", // clean close
             "0d06050402",
             "6162",
-            "ee",                     // created: name, settings
-            "0f0300dddd",             // settings
-            "10020509",               // flushed through
-            "0e0106",                 // dropped
-            "0703000005",             // deleted
-            "0703050606",             // deleted
-            "0835020c",               // added: level, number
-            "01088877665544332211",   //   table id
-            "0202e807",               //   bytes
-            "0309610109000000000000", //   smallest
-            "0409620107000000000000", //   largest
-            "050103",                 //   entries
-            "060107",                 //   smallest sequence
-            "070109",                 //   largest sequence
-            "090105",                 //   keyspace
-            "810101",                 //   garbage
-            "090101",                 // ordinal
+            "ee",                   // created: name, settings
+            "0f0300dddd",           // settings
+            "10020509",             // flushed through
+            "0e0106",               // dropped
+            "0703000005",           // deleted
+            "0703050606",           // deleted
+            "0829020c",             // added: level, number
+            "01088877665544332211", //   table id
+            "0202e807",             //   bytes
+            "030161",               //   start
+            "04020062",             //   end, which is included
+            "050103",               //   entries
+            "060107",               //   smallest sequence
+            "070109",               //   largest sequence
+            "090105",               //   keyspace
+            "0a0102",               //   range deletes
+            "810101",               //   garbage
+            "090101",               // ordinal
         ];
         let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected.concat());
@@ -665,11 +708,25 @@ mod tests {
             matches!(VersionEdit::decode(&encoded(&edit)), Err(Undecodable::Damaged(_)))
         };
         assert!(!refused(&|_| {}));
-        assert!(refused(&|file| file.smallest.truncate(7)));
-        assert!(refused(&|file| file.smallest = key(b"c", 9)));
-        assert!(refused(&|file| file.smallest = key(b"a", 10)));
-        assert!(refused(&|file| file.largest[1] = 2), "an unknown kind");
-        assert!(refused(&|file| file.largest = key(&[b'z'; KEY_BYTES_MAX + 1], 9)));
+        assert!(refused(&|file| file.start = b"c".to_vec()));
+        assert!(!refused(&|file| file.start = b"b".to_vec()));
+        let ends_before = |key: &[u8]| Bound::Excluded(key.to_vec());
+        assert!(refused(&|file| file.end = ends_before(b"a")), "no key at all");
+        assert!(!refused(&|file| file.end = ends_before(b"a\0")));
+        assert!(!refused(&|file| file.end = Bound::Unbounded));
+        assert!(!refused(&|file| file.end = Bound::Included(vec![b'z'; KEY_BYTES_MAX])));
+        assert!(refused(&|file| file.end = Bound::Included(vec![b'z'; KEY_BYTES_MAX + 1])));
+        assert!(!refused(&|file| file.end = ends_before(&[b'z'; RANGE_BOUND_BYTES_MAX])));
+        assert!(refused(&|file| file.end = ends_before(&[b'z'; RANGE_BOUND_BYTES_MAX + 1])));
+        // Only a range delete reaches further than the last key.
+        let without = |end: Bound<Vec<u8>>| {
+            refused(&move |file| (file.end, file.range_deletes) = (end.clone(), 0))
+        };
+        assert!(without(Bound::Unbounded) && without(ends_before(b"c")));
+        assert!(!without(Bound::Included(b"c".to_vec())));
+        assert!(refused(&|file| file.smallest_sequence = 10));
+        assert!(!refused(&|file| (file.entries, file.garbage) = (0, 0)));
+        assert!(refused(&|file| (file.entries, file.garbage, file.range_deletes) = (0, 0, 0)));
         assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
         assert!(refused(&|file| file.entries = 0));
         assert!(refused(&|file| file.garbage = 4));

@@ -11,8 +11,8 @@ use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::encoding::PreparedFilter;
 use crate::filter::hash::KeyHash;
-use crate::tree::edit::FileMeta;
 use crate::tree::handle::TableHandle;
+use crate::tree::overlap::{KeySpan, ends_before, ends_before_range};
 use std::ops::{Bound, Range};
 
 /// What a probe of one table needs.
@@ -49,24 +49,27 @@ impl TableProbe {
     }
 }
 
-/// First and last user key of a table. The head of each key, its first eight bytes, is in the fence
-/// itself, so most comparisons touch no other memory.
+/// The span of a table. The head of each key, its first eight bytes, is in the fence itself, so
+/// most comparisons touch no other memory. The kind of end matters only if the heads are equal.
 #[derive(Debug)]
 pub(crate) struct Fence {
-    smallest_head: u64,
-    largest_head: u64,
-    smallest: Box<[u8]>,
-    largest: Box<[u8]>,
+    start_head: u64,
+    /// All ones without an end: no head is above it.
+    end_head: u64,
+    start: Box<[u8]>,
+    end: Bound<Box<[u8]>>,
 }
 
 impl Fence {
-    fn new(meta: &FileMeta) -> Self {
-        let (smallest, largest) = (meta.first_key(), meta.last_key());
+    fn new(KeySpan { start, end }: KeySpan<'_>) -> Self {
         Fence {
-            smallest_head: key_head(smallest),
-            largest_head: key_head(largest),
-            smallest: smallest.into(),
-            largest: largest.into(),
+            start_head: key_head(start),
+            end_head: match end {
+                Bound::Included(key) | Bound::Excluded(key) => key_head(key),
+                Bound::Unbounded => u64::MAX,
+            },
+            start: start.into(),
+            end: end.map(Into::into),
         }
     }
 
@@ -79,19 +82,18 @@ impl Fence {
     /// All keys of the table are above this one, whose head is `head`.
     #[inline]
     pub(crate) fn starts_after(&self, head: u64, key: &[u8]) -> bool {
-        self.smallest_head > head || (self.smallest_head == head && &*self.smallest > key)
+        self.start_head > head || (self.start_head == head && &*self.start > key)
     }
 
     /// All keys of the table are below this one, whose head is `head`.
     #[inline]
     pub(crate) fn ends_before(&self, head: u64, key: &[u8]) -> bool {
-        self.largest_head < head || (self.largest_head == head && &*self.largest < key)
+        self.end_head < head || (self.end_head == head && ends_before(self.end(), key))
     }
 
-    /// The table has a key below this one, whose head is `head`.
     #[inline]
-    pub(crate) fn starts_before(&self, head: u64, key: &[u8]) -> bool {
-        self.smallest_head < head || (self.smallest_head == head && &*self.smallest < key)
+    fn end(&self) -> Bound<&[u8]> {
+        self.end.as_ref().map(|end| &**end)
     }
 
     /// The table ends before the range begins.
@@ -100,7 +102,7 @@ impl Fence {
             Bound::Unbounded => false,
             Bound::Included(start) => self.ends_before(key_head(start), start),
             Bound::Excluded(start) => {
-                self.largest_head <= key_head(start) && !range.is_after_start(&self.largest)
+                self.end_head <= key_head(start) && ends_before_range(self.end(), range)
             }
         }
     }
@@ -111,7 +113,7 @@ impl Fence {
             Bound::Unbounded => false,
             Bound::Included(end) => self.starts_after(key_head(end), end),
             Bound::Excluded(end) => {
-                self.smallest_head >= key_head(end) && !range.is_before_end(&self.smallest)
+                self.start_head >= key_head(end) && !range.is_before_end(&self.start)
             }
         }
     }
@@ -132,7 +134,7 @@ impl Level {
     /// A level of these tables, which are in the order of the search.
     pub(crate) fn new(handles: Vec<Arc<TableHandle>>) -> Self {
         Level {
-            fences: handles.iter().map(|handle| Fence::new(&handle.meta)).collect(),
+            fences: handles.iter().map(|handle| Fence::new(handle.meta.span())).collect(),
             probes: handles.iter().map(TableProbe::new).collect(),
             handles,
         }
@@ -180,15 +182,16 @@ mod tests {
 
     #[test]
     fn fences_compare_whole_keys_after_equal_heads() {
-        let fence = Fence {
-            smallest_head: key_head(b"abcdefghb"),
-            largest_head: key_head(b"abcdefghy"),
-            smallest: b"abcdefghb".as_slice().into(),
-            largest: b"abcdefghy".as_slice().into(),
-        };
-        let starts_after = |key: &[u8]| fence.starts_after(key_head(key), key);
-        let ends_before = |key: &[u8]| fence.ends_before(key_head(key), key);
+        let fence = |end: Bound<&[u8]>| Fence::new(KeySpan { start: b"abcdefghb", end });
+        let starts_after = |key: &[u8]| fence(Bound::Unbounded).starts_after(key_head(key), key);
         assert!(starts_after(b"abcdefgha") && !starts_after(b"abcdefghb"));
-        assert!(ends_before(b"abcdefghz") && !ends_before(b"abcdefghy"));
+        let with = fence(Bound::Included(b"abcdefghy"));
+        let without = fence(Bound::Excluded(b"abcdefghy"));
+        let ends_before = |fence: &Fence, key: &[u8]| fence.ends_before(key_head(key), key);
+        assert!(ends_before(&with, b"abcdefghz") && !ends_before(&with, b"abcdefghy"));
+        assert!(ends_before(&without, b"abcdefghy") && !ends_before(&without, b"abcdefghx"));
+        for key in [&b"z"[..], &[0xff; 8], &[0xff; 20]] {
+            assert!(!ends_before(&fence(Bound::Unbounded), key));
+        }
     }
 }

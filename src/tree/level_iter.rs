@@ -13,7 +13,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
-use crate::base::key::{compare_internal, key_head, user_key};
+use crate::base::key::{key_head, user_key};
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
@@ -176,17 +176,17 @@ impl LevelIter {
         self.count_reads();
     }
 
-    /// Whether the table at `index` has entries before `bound`, in this direction.
+    /// Whether the table at `index` may have entries before `bound`, in this direction. It may have
+    /// versions of the bound's key on both sides of it.
     fn is_inside(&self, index: usize, handle: &TableHandle, bound: &[u8]) -> bool {
         let key = user_key(bound);
         match self.direction {
             // The fence is at hand, other than the meta.
-            Direction::Forward => {
-                let fence = self.tables.fences().get(index);
-                fence.is_some_and(|fence| fence.starts_before(key_head(key), key))
-                    || compare_internal(&handle.meta.smallest, bound).is_lt()
-            }
-            Direction::Reverse => compare_internal(&handle.meta.largest, bound).is_ge(),
+            Direction::Forward => match self.tables.fences().get(index) {
+                Some(fence) => !fence.starts_after(key_head(key), key),
+                None => &handle.meta.start[..] <= key,
+            },
+            Direction::Reverse => !handle.meta.ends_before(key),
         }
     }
 
@@ -200,10 +200,10 @@ impl LevelIter {
                 Some(fences.partition_point(|fence| fence.ends_before(head, key)))
             }
             Direction::Forward => {
-                Some(tables.partition_point(|handle| handle.meta.last_key() < key))
+                Some(tables.partition_point(|handle| handle.meta.ends_before(key)))
             }
             Direction::Reverse => {
-                tables.partition_point(|handle| handle.meta.first_key() <= key).checked_sub(1)
+                tables.partition_point(|handle| &handle.meta.start[..] <= key).checked_sub(1)
             }
         }
     }
@@ -366,18 +366,9 @@ mod tests {
                 path,
                 Expect { table_id: Some(table_id), ..Expect::default() },
             );
-            let meta = FileMeta {
-                keyspace: 0,
-                number: number as u64,
-                table_id,
-                bytes: summary.bytes,
-                smallest: summary.properties.smallest_key,
-                largest: summary.properties.largest_key,
-                entries: summary.properties.entries + extra,
-                garbage: 0,
-                smallest_sequence: 5,
-                largest_sequence: 5,
-            };
+            let mut meta =
+                FileMeta::new(number as u64, table_id, summary.bytes, &summary.properties);
+            meta.entries += extra;
             TableHandle::new(Arc::new(meta), Arc::new(table.unwrap()), &Arc::default())
         };
         tables.iter().enumerate().map(handle).collect()

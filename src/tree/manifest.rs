@@ -579,13 +579,13 @@ impl ManifestWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
     use crate::base::sync::Arc;
     use crate::env::mem::MemEnv;
     use crate::env::testing::crash::CrashModel;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::consistency::CleanClose;
     use crate::tree::edit::{DeletedFile, FirstLog};
+    use std::ops::Bound;
 
     impl ManifestState {
         /// The one edit that makes this state from nothing.
@@ -620,23 +620,18 @@ mod tests {
         Path::new("/")
     }
 
-    fn key(user_key: &str, sequence: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_internal_key(&mut bytes, user_key.as_bytes(), sequence, ValueKind::Put);
-        bytes
-    }
-
-    /// A table with the keys from `smallest` to `largest`, all of sequence `sequence`.
-    fn file(number: u64, smallest: &str, largest: &str, sequence: u64) -> FileMeta {
+    /// A table with the keys from `start` to `last`, all of sequence `sequence`.
+    fn file(number: u64, start: &str, last: &str, sequence: u64) -> FileMeta {
         FileMeta {
             keyspace: 0,
             number,
             table_id: number << 32,
             bytes: 1000 + number,
-            smallest: key(smallest, sequence),
-            largest: key(largest, sequence),
+            start: start.into(),
+            end: Bound::Included(last.into()),
             entries: 2,
             garbage: number % 2,
+            range_deletes: 0,
             smallest_sequence: sequence,
             largest_sequence: sequence,
         }

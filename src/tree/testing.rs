@@ -1,16 +1,18 @@
 //! Trees drawn as text, for tests of code that plans by the shape of a tree.
 
-use crate::base::key::{ValueKind, put_internal_key};
 use crate::base::sync::Arc;
 use crate::tree::edit::FileMeta;
 use crate::tree::version::LevelFiles;
+use std::ops::Bound;
 
-/// A table as it is drawn: `7[a..c]`, then what differs from 100 bytes, 100 entries, no
-/// garbage and sequences from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `^40@50`
-/// sequences.
+/// A table as it is drawn: `7[a..c]` with the key `c`, `7[a..c)` without it, `7[a..)` without an
+/// end. Then what differs from 100 bytes, 100 entries, no garbage, no range deletes and sequences
+/// from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `r2` range deletes, `^40@50` sequences.
+/// A table that does not end with a key has one range delete.
 fn drawn_table(text: &str) -> Arc<FileMeta> {
     let (number, rest) = text.split_once('[').unwrap();
-    let (range, extras) = rest.split_once(']').unwrap();
+    let (range, extras) = rest.split_once([']', ')']).unwrap();
+    let includes_end = rest[range.len()..].starts_with(']');
     let (first, last) = range.split_once("..").unwrap();
     let extra = |mark: char, default: u64| match extras.split_once(mark) {
         Some((_, digits)) => {
@@ -19,18 +21,21 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
         }
         None => default,
     };
-    let (mut smallest, mut largest) = (Vec::new(), Vec::new());
-    put_internal_key(&mut smallest, first.as_bytes(), 9, ValueKind::Put);
-    put_internal_key(&mut largest, last.as_bytes(), 3, ValueKind::Put);
+    let end = match last {
+        last if includes_end => Bound::Included(last.into()),
+        "" => Bound::Unbounded,
+        end => Bound::Excluded(end.into()),
+    };
     Arc::new(FileMeta {
         keyspace: 0,
         number: number.parse().unwrap(),
         table_id: 1,
         bytes: extra(':', 100),
-        smallest,
-        largest,
+        start: first.into(),
+        end,
         entries: extra('e', 100),
         garbage: extra('g', 0),
+        range_deletes: extra('r', u64::from(!includes_end)),
         smallest_sequence: extra('^', 1),
         largest_sequence: extra('@', 10),
     })

@@ -75,7 +75,7 @@ impl Version {
             handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
             // I4: `Level::probe_for` finds at most one table for a key.
             let disjoint =
-                |pair: &[Arc<TableHandle>]| pair[0].meta.last_key() < pair[1].meta.first_key();
+                |pair: &[Arc<TableHandle>]| pair[0].meta.ends_before(&pair[1].meta.start);
             debug_assert!(number == 0 || handles.windows(2).all(disjoint), "I4");
             number += 1;
             Level::new(handles)

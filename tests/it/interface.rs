@@ -4,6 +4,7 @@
 use crate::support::stores::{HOME, open, small_options};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, ReadOptions, Readable, Write, WriteBatch, WriteOptions};
+use std::ops::Bound;
 use std::path::Path;
 
 /// Everything that the trait reads, as text.
@@ -64,11 +65,10 @@ fn tables_are_listed_by_keyspace() {
         assert!(tables.iter().all(|table| table.keyspace == keyspace && table.filter_bytes > 0));
         assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 300);
         let first = tables.iter().map(|table| &table.first_key).min().unwrap();
-        let last = tables.iter().map(|table| &table.last_key).max().unwrap();
-        assert_eq!(
-            (&first[..], &last[..]),
-            (&siftdb::keys::encode(&0u32)[..], &siftdb::keys::encode(&299u32)[..])
-        );
+        let encoded = |number: u32| siftdb::keys::encode(&number).to_vec();
+        assert_eq!(*first, encoded(0));
+        let ends = |end: u32| tables.iter().any(|t| t.end == Bound::Included(encoded(end)));
+        assert!(ends(299));
     }
     let bytes = |tables: Vec<siftdb::TableInfo>| tables.iter().map(|t| t.bytes).sum::<u64>();
     assert_eq!(bytes(db.tables()) + bytes(other.tables()), db.stats().total().bytes);

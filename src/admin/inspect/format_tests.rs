@@ -27,6 +27,7 @@ use crate::table::format::{
 };
 use crate::tree::edit::{FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::manifest::set_current;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -184,10 +185,11 @@ fn edit() -> Vec<u8> {
         number: 13,
         table_id: TABLE_ID,
         bytes: 900,
-        smallest: internal_key("ada", 1, ValueKind::Put),
-        largest: internal_key("bob", 3, ValueKind::Put),
+        start: b"ada".to_vec(),
+        end: Bound::Included(b"bob".to_vec()),
         entries: 3,
         garbage: 1,
+        range_deletes: 0,
         smallest_sequence: 1,
         largest_sequence: 3,
     };

@@ -196,11 +196,11 @@ fn refuse_remnants(env: &dyn Env, directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
     use crate::env::mem::MemEnv;
     use crate::log::wal::format::DatabaseIdentity;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::{ManifestWriter, set_current};
+    use std::ops::Bound;
 
     const ROOT: &str = "/";
 
@@ -221,17 +221,16 @@ mod tests {
     }
 
     fn file(number: u64) -> FileMeta {
-        let mut key = Vec::new();
-        put_internal_key(&mut key, b"k", 5, ValueKind::Put);
         FileMeta {
             keyspace: 0,
             number,
             table_id: 0x5175,
             bytes: 1000,
-            smallest: key.clone(),
-            largest: key,
+            start: b"k".to_vec(),
+            end: Bound::Included(b"k".to_vec()),
             entries: 1,
             garbage: 0,
+            range_deletes: 0,
             smallest_sequence: 5,
             largest_sequence: 5,
         }

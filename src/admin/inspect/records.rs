@@ -7,9 +7,11 @@
 //! damage as its error at the end. A torn place is no damage, because a crash can cause it. Whether
 //! recovery would accept a log depends on the other logs and the manifest, and is not decided here.
 
-use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, by_level, quoted};
+use crate::admin::inspect::text::{
+    DumpOptions, DumpValue, KeyRangeText, Printer, by_level, quoted,
+};
 use crate::base::error::Result;
-use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind, user_key};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use crate::base::levels::LEVELS;
 use crate::base::write_batch::{DecodedBatch, WriteKind};
 use crate::env::api::Env;
@@ -20,6 +22,7 @@ use crate::log::wal::format::{self, DatabaseIdentity, WalBody, WalItem, WalStart
 use crate::options::keyspace::KeyspaceOptions;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
+use std::ops::Bound;
 use std::path::Path;
 
 /// Opens a file of records by the number in its name, else by the one that its header claims.
@@ -419,6 +422,11 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
         printer.record("removed", &fields, line)?;
     }
     for (level, file) in &edit.added {
+        let (end_key, end) = match &file.end {
+            Bound::Included(last) => (DumpValue::Bytes(last), "included"),
+            Bound::Excluded(end) => (DumpValue::Bytes(end), "excluded"),
+            Bound::Unbounded => (DumpValue::Number(None), "unbounded"),
+        };
         let fields = [
             ("keyspace", u64::from(file.keyspace).into()),
             ("level", (*level as u64).into()),
@@ -427,11 +435,13 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("entries", file.entries.into()),
             ("smallest_sequence", file.smallest_sequence.into()),
             ("largest_sequence", file.largest_sequence.into()),
-            ("smallest_key", DumpValue::Bytes(user_key(&file.smallest))),
-            ("largest_key", DumpValue::Bytes(user_key(&file.largest))),
+            ("range_deletes", file.range_deletes.into()),
+            ("first_key", DumpValue::Bytes(&file.start)),
+            ("end_key", end_key),
+            ("end", DumpValue::Text(end)),
         ];
         let line = format_args!(
-            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}  {} ..= {}",
+            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}  {}",
             file.number,
             in_keyspace(file.keyspace),
             file.bytes,
@@ -439,8 +449,7 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             file.entries,
             file.smallest_sequence,
             file.largest_sequence,
-            quoted(user_key(&file.smallest)),
-            quoted(user_key(&file.largest))
+            KeyRangeText(&file.start, &file.end)
         );
         printer.record("added", &fields, line)?;
     }

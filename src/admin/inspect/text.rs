@@ -8,6 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use std::fmt;
 use std::io::{self, Write};
+use std::ops::Bound;
 use std::path::Path;
 
 /// How much of a file to print.
@@ -223,6 +224,20 @@ pub(crate) struct Quoted<'a> {
 /// All of `bytes` in quotes.
 pub(crate) fn quoted(bytes: &[u8]) -> Quoted<'_> {
     Quoted { bytes, bytes_max: usize::MAX }
+}
+
+/// The keys of a table, as a range of Rust.
+pub(crate) struct KeyRangeText<'a>(pub &'a [u8], pub &'a Bound<Vec<u8>>);
+
+impl fmt::Display for KeyRangeText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ..", quoted(self.0))?;
+        match self.1 {
+            Bound::Included(last) => write!(f, "= {}", quoted(last)),
+            Bound::Excluded(end) => write!(f, " {}", quoted(end)),
+            Bound::Unbounded => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Quoted<'_> {

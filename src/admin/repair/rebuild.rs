@@ -10,7 +10,7 @@ use crate::admin::repair::keyspaces::Keyspaces;
 use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
-use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, compare_internal, user_key};
+use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
@@ -27,8 +27,10 @@ use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::tree::edit::{FileMeta, KeyspaceMeta};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
+use crate::tree::overlap::{borrowed, compare_ends, ends_before};
 use crate::tree::runs::SortedRuns;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 
 /// Writes tables into the directory of a repair.
@@ -233,18 +235,17 @@ impl<'a> Rebuild<'a> {
         mut tables: Vec<FileMeta>,
         last_sequence: SequenceNumber,
     ) -> Result<Merged> {
-        tables.sort_by(|a, b| compare_internal(&a.smallest, &b.smallest));
-        let mut groups: Vec<(Vec<u8>, Vec<FileMeta>)> = Vec::new();
+        tables.sort_by(|a, b| a.start.cmp(&b.start));
+        let mut groups: Vec<(Bound<Vec<u8>>, Vec<FileMeta>)> = Vec::new();
         for meta in tables {
-            let largest = meta.last_key().to_vec();
             match groups.last_mut() {
-                Some((end, group)) if meta.first_key() <= &end[..] => {
-                    if *end < largest {
-                        *end = largest;
+                Some((end, group)) if !ends_before(borrowed(end), &meta.start) => {
+                    if compare_ends(borrowed(end), borrowed(&meta.end)).is_lt() {
+                        *end = meta.end.clone();
                     }
                     group.push(meta);
                 }
-                _ => groups.push((largest, vec![meta])),
+                _ => groups.push((meta.end.clone(), vec![meta])),
             }
         }
         let mut merged = Merged::default();
@@ -277,8 +278,7 @@ impl<'a> Rebuild<'a> {
         for meta in group {
             let table = Arc::new(self.open(&meta)?);
             let follows = |run: &Vec<Arc<TableHandle>>| {
-                let last = run.last().map(|handle| handle.meta.last_key());
-                last.is_none_or(|last| last < meta.first_key())
+                run.last().is_none_or(|last| last.meta.ends_before(&meta.start))
             };
             let place = runs.iter().position(follows);
             let handle = TableHandle::new(Arc::new(meta.clone()), table, &obsolete);

@@ -17,7 +17,7 @@ use crate::table::salvage::Expected;
 use crate::tree::edit::{FileMeta, KeyspaceMeta};
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 /// Why a table is lost that exists.
@@ -352,8 +352,8 @@ impl Trees {
         self.report.lost.extend(salvaged.lost.into_iter().map(|block| LostEntries {
             keyspace: keyspace.clone(),
             path: name.path(from.directory),
-            from: block.from.or(meta.map(|meta| meta.first_key().to_vec())),
-            to: block.to.or(meta.map(|meta| meta.last_key().to_vec())),
+            from: block.from.or(meta.map(|meta| meta.start.clone())),
+            to: block.to.or(meta.and_then(end_of)),
             what: block.error.to_string(),
         }));
         self.aside.push((name, format!("{saved} entries were saved: {error}")));
@@ -384,8 +384,8 @@ impl Trees {
         self.report.lost.push(LostEntries {
             keyspace: keyspace.and_then(|id| from.keyspaces.name_of(id)),
             path: FileName::Table(number).path(from.directory),
-            from: meta.map(|meta| meta.first_key().to_vec()),
-            to: meta.map(|meta| meta.last_key().to_vec()),
+            from: meta.map(|meta| meta.start.clone()),
+            to: meta.and_then(end_of),
             what: what.into(),
         });
     }
@@ -475,4 +475,12 @@ fn without(
 fn level_for(options: &Options, bytes: u64) -> usize {
     let targets = options.compaction_options();
     (1..LEVELS - 1).find(|level| targets.target_bytes(*level) >= bytes).unwrap_or(LEVELS - 1)
+}
+
+/// The largest key that the table may have, or the key after it; `None` without an end.
+fn end_of(meta: &FileMeta) -> Option<Vec<u8>> {
+    match &meta.end {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
+    }
 }

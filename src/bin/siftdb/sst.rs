@@ -77,8 +77,9 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
                     closed_at_sequence, closed_log, closed_log_bytes, else null
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
-  removed, added    tables of the edit: keyspace, level, table; and bytes, entries,
-                    smallest_sequence, largest_sequence, smallest_key, largest_key
+  removed, added    tables of the edit: keyspace, level, table; and bytes, entries, range_deletes,
+                    smallest_sequence, largest_sequence, first_key, end_key, and end: included,
+                    excluded, or unbounded if there is no end_key
   state             of a manifest: what all edits come to: tables, keyspaces, next_keyspace,
                     first_log, next_file, last_sequence, flushed_through, synced_through,
                     database_id, epoch

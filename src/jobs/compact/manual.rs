@@ -19,9 +19,10 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
 use crate::tree::edit::FileMeta;
-use crate::tree::overlap::overlap_closure;
+use crate::tree::overlap::{borrowed, ends_before, overlap_closure};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
+use std::ops::Bound;
 
 /// Which filters [`Keyspace::rebuild_filters`](crate::Keyspace::rebuild_filters) rebuilds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub(crate) struct ManualCompaction {
     level: usize,
     /// The last level to visit.
     bottom: usize,
-    /// At the current level, all tables up to this user key are done.
-    done: Option<Vec<u8>>,
+    /// At the current level, all tables that do not start after this end are done.
+    done: Option<Bound<Vec<u8>>>,
     /// Files from this number on were written since the call began.
     first_new_number: u64,
 }
@@ -106,7 +107,7 @@ impl ManualCompaction {
             match level {
                 // All at once: tables that are flushed from now on are newer than the call.
                 0 => self.level = 1,
-                _ => self.done = Some(last.last_key().to_vec()),
+                _ => self.done = Some(last.end.clone()),
             }
             let rebuilds = self.goal == ManualGoal::RebuildFilters;
             if level > 0 && (rebuilds || level == self.bottom) {
@@ -161,7 +162,7 @@ impl ManualCompaction {
     }
 
     fn is_done(&self, meta: &FileMeta) -> bool {
-        self.done.as_deref().is_some_and(|done| meta.first_key() <= done)
+        self.done.as_ref().is_some_and(|done| !ends_before(borrowed(done), &meta.start))
     }
 }
 

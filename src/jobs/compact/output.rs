@@ -259,16 +259,8 @@ impl<'a> OutputTables<'a> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let TableSummary { bytes, table_id, properties } = open.builder.finish()?;
         self.finished.push(FileMeta {
-            keyspace: properties.keyspace.id,
-            number: open.number,
-            table_id,
-            bytes,
-            smallest: properties.smallest_key,
-            largest: properties.largest_key,
-            entries: properties.entries,
             garbage: open.garbage,
-            smallest_sequence: properties.smallest_sequence,
-            largest_sequence: properties.largest_sequence,
+            ..FileMeta::new(open.number, table_id, bytes, &properties)
         });
         Ok(())
     }

@@ -21,10 +21,12 @@ use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
 use crate::tree::edit::FileMeta;
 use crate::tree::overlap::{
-    key_span, overlap_closure, overlapping_tables, sequence_span, total_bytes,
+    borrowed, ends_before, key_span, overlap_closure, overlapping_tables, sequence_span,
+    total_bytes,
 };
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
+use std::ops::Bound;
 
 /// Small inputs that would rewrite more than this many times their bytes stay at level 0.
 const REWRITE_FACTOR: u64 = 8;
@@ -38,15 +40,15 @@ const GARBAGE_WORTH: u64 = 256;
 /// starts at its first table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionCursors {
-    /// For each level the largest user key that the last compaction took from it.
-    largest: [Option<Vec<u8>>; LEVELS],
+    /// For each level where the tables end that the last compaction took from it.
+    ends: [Option<Bound<Vec<u8>>>; LEVELS],
 }
 
 impl CompactionCursors {
     /// Notes that `task` was done.
     pub(crate) fn advance(&mut self, task: &CompactionTask) {
-        if let Some((_, largest)) = key_span(&task.inputs) {
-            self.largest[task.input_level] = Some(largest.to_vec());
+        if let Some(span) = key_span(&task.inputs) {
+            self.ends[task.input_level] = Some(span.end.map(<[u8]>::to_vec));
         }
     }
 }
@@ -75,7 +77,7 @@ pub(crate) fn pick(
     let tables = &levels[level];
     let chosen = match level {
         0 => tables.last(),
-        _ => next_after(tables, cursors.largest[level].as_deref()),
+        _ => next_after(tables, cursors.ends[level].as_ref()),
     };
     let inputs = overlap_closure(tables, vec![Arc::clone(chosen?)]);
     let down = CompactionTask::down(levels, level, inputs, options);
@@ -146,11 +148,11 @@ fn merge_within_level0(
 /// True if one table of `run` would be older or newer than each other table of level 0 that it
 /// shares keys with.
 fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
-    let (Some((smallest, largest)), Some(ages)) = (key_span(run), sequence_span(run)) else {
+    let (Some(span), Some(ages)) = (key_span(run), sequence_span(run)) else {
         return false;
     };
     let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
-    let beside = overlapping_tables(tables, smallest, largest);
+    let beside = overlapping_tables(tables, &span);
     beside
         .iter()
         .filter(stays)
@@ -169,9 +171,12 @@ pub(crate) fn score(levels: &LevelFiles, level: usize, options: &CompactionOptio
 }
 
 /// The first table that begins after the cursor, or the first of all.
-fn next_after<'t>(tables: &'t [Arc<FileMeta>], cursor: Option<&[u8]>) -> Option<&'t Arc<FileMeta>> {
+fn next_after<'t>(
+    tables: &'t [Arc<FileMeta>],
+    cursor: Option<&Bound<Vec<u8>>>,
+) -> Option<&'t Arc<FileMeta>> {
     let index = match cursor {
-        Some(key) => tables.partition_point(|meta| meta.first_key() <= key),
+        Some(end) => tables.partition_point(|meta| !ends_before(borrowed(end), &meta.start)),
         None => 0,
     };
     tables.get(index).or_else(|| tables.first())
@@ -403,9 +408,7 @@ mod tests {
                     let stay = levels[task.input_level].iter();
                     let stay = stay.filter(|m| task.inputs.iter().all(|i| i.number != m.number));
                     for meta in stay {
-                        let own = [Arc::clone(meta)];
-                        let (smallest, largest) = key_span(&own).unwrap();
-                        prop_assert!(overlapping_tables(&task.inputs, smallest, largest).is_empty(), "{}", text);
+                        prop_assert!(overlapping_tables(&task.inputs, &meta.span()).is_empty(), "{}", text);
                     }
                 }
                 let next = after(&levels, &task, 1000 + steps);

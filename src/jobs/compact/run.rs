@@ -215,7 +215,7 @@ pub(crate) fn merge(
             return false;
         }
         while let Some((first, rest)) = grandparents.split_first()
-            && first.last_key() < key
+            && first.ends_before(key)
         {
             passed_bytes += first.bytes;
             grandparents = rest;
@@ -249,7 +249,6 @@ fn find_tables(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
     use crate::base::levels::LEVELS;
     use crate::base::range::{KeyBounds, KeyRange};
     use crate::base::sync::{AtomicBool, Ordering};
@@ -258,6 +257,7 @@ mod tests {
     use crate::jobs::testing::{Tree, path_of};
     use crate::tree::overlap::order_conflicts;
     use proptest::prelude::*;
+    use std::ops::Bound;
 
     const OPTIONS: CompactionOptions = CompactionOptions {
         level0_compaction_trigger: 3,
@@ -498,18 +498,14 @@ mod tests {
         assert_eq!(outputs(&task).len(), 1);
         let large = |first: u16, last: u16| {
             let mut meta = (*task.inputs[0]).clone();
-            meta.smallest.clear();
-            meta.largest.clear();
-            put_internal_key(&mut meta.smallest, &key(first), 1, ValueKind::Put);
-            put_internal_key(&mut meta.largest, &key(last), 1, ValueKind::Put);
+            (meta.start, meta.end) = (key(first), Bound::Included(key(last)));
             meta.bytes = 6 << 20;
             Arc::new(meta)
         };
         let below = vec![vec![large(0, 19), large(20, 49), large(60, 89), large(100, 120)]];
         let task = CompactionTask { below, ..task.clone() };
-        let ends: Vec<Vec<u8>> =
-            outputs(&task).iter().map(|meta| meta.last_key().to_vec()).collect();
-        assert_eq!(ends, [key(49), key(120), key(297)]);
+        let ends: Vec<_> = outputs(&task).into_iter().map(|meta| meta.end).collect();
+        assert_eq!(ends, [49, 120, 297].map(|last| Bound::Included(key(last))));
     }
 
     #[test]

@@ -38,10 +38,10 @@ impl KeysBelow {
     pub(crate) fn may_hold(&mut self, key: &[u8]) -> bool {
         let mut held = false;
         for (tables, first) in &mut self.runs {
-            while tables.get(*first).is_some_and(|meta| meta.last_key() < key) {
+            while tables.get(*first).is_some_and(|meta| meta.ends_before(key)) {
                 *first += 1;
             }
-            held |= tables.get(*first).is_some_and(|meta| meta.first_key() <= key);
+            held |= tables.get(*first).is_some_and(|meta| &meta.start[..] <= key);
         }
         held
     }

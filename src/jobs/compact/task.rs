@@ -142,9 +142,9 @@ fn with_small_neighbours(
     inputs: &[Arc<FileMeta>],
     options: &CompactionOptions,
 ) -> Vec<Arc<FileMeta>> {
-    let Some((smallest, largest)) = key_span(inputs) else { return Vec::new() };
-    let mut first = tables.partition_point(|meta| meta.last_key() < smallest);
-    let mut end = tables.partition_point(|meta| meta.first_key() <= largest).max(first);
+    let Some(span) = key_span(inputs) else { return Vec::new() };
+    let mut first = tables.partition_point(|meta| meta.ends_before(span.start));
+    let mut end = tables.partition_point(|meta| !span.ends_before(&meta.start)).max(first);
     let mut bytes = total_bytes(inputs) + total_bytes(&tables[first..end]);
     let joins = |meta: Option<&Arc<FileMeta>>, bytes: u64| {
         let small = meta.map(|meta| meta.bytes).filter(|own| options.is_small(*own));
@@ -171,9 +171,9 @@ fn tables_below(
     overlapping: &[Arc<FileMeta>],
 ) -> Vec<Vec<Arc<FileMeta>>> {
     let all = [inputs, overlapping].concat();
-    let Some((smallest, largest)) = key_span(&all) else { return Vec::new() };
+    let Some(span) = key_span(&all) else { return Vec::new() };
     let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
-    deeper.map(|tables| overlapping_tables(tables, smallest, largest)).collect()
+    deeper.map(|tables| overlapping_tables(tables, &span)).collect()
 }
 
 #[cfg(test)]
@@ -223,8 +223,9 @@ pub(crate) mod tests {
             tables.retain(|meta| !gone.contains(&meta.number));
         }
         let mut output = (*all[0]).clone();
-        output.smallest = all.iter().map(|meta| meta.smallest.clone()).min().unwrap();
-        output.largest = all.iter().map(|meta| meta.largest.clone()).max().unwrap();
+        let span = key_span(&all).unwrap();
+        (output.start, output.end) = (span.start.to_vec(), span.end.map(<[u8]>::to_vec));
+        output.range_deletes = all.iter().map(|meta| meta.range_deletes).sum();
         let ages = sequence_span(&all).unwrap();
         (output.smallest_sequence, output.largest_sequence) = (*ages.start(), *ages.end());
         if !task.trivial_move {

@@ -515,8 +515,9 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
         let mut added = varints(&[*level, *number]);
         put_field(&mut added, 1, &table_id(file).to_le_bytes());
         put_field(&mut added, 2, &varints(&[file.len() as u64]));
-        put_field(&mut added, 3, &internal_key(b"", LAST_SEQUENCE, 1));
-        put_field(&mut added, 4, &internal_key(&[0xff; 40], 0, 0));
+        put_field(&mut added, 3, b"");
+        // All keys up to this one, which belongs to the table.
+        put_field(&mut added, 4, &[&[0][..], &[0xff; 40]].concat());
         put_field(&mut added, 5, &varints(&[*entries]));
         put_field(&mut added, 6, &[0]);
         put_field(&mut added, 7, &varints(&[LAST_SEQUENCE]));
