@@ -74,6 +74,8 @@ pub(crate) enum ValueKind {
     Tombstone = 0,
     /// The key has a value.
     Put = 1,
+    /// The key has a value until a time, which is stored before the value (`base/expiry.rs`).
+    ExpiringPut = 3,
 }
 
 impl ValueKind {
@@ -83,6 +85,7 @@ impl ValueKind {
         match byte {
             0 => Some(ValueKind::Tombstone),
             1 => Some(ValueKind::Put),
+            3 => Some(ValueKind::ExpiringPut),
             _ => None,
         }
     }
@@ -93,6 +96,9 @@ impl ValueKind {
 pub(crate) enum Lookup {
     /// The newest visible version has this value.
     Found(Value),
+    /// The newest visible version is an expiring put with this stored value: the search ends here,
+    /// and the read decides by its clock whether the key has a value.
+    Expiring(Value),
     /// The newest visible version is a tombstone: the search must not go on to older tables.
     Deleted,
     /// There is no visible version here.
@@ -317,6 +323,7 @@ mod tests {
     #[test]
     fn reserved_kinds_are_refused() {
         assert_eq!(ValueKind::from_byte(2), None);
+        assert_eq!(ValueKind::from_byte(4), None);
         assert_eq!(unpack_trailer(7 << 8 | 2), None);
     }
 

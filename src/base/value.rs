@@ -85,6 +85,31 @@ impl Value {
         Value(Repr::Chunk { chunk: Arc::clone(chunk), start, len })
     }
 
+    /// The bytes after the first `count`, which the value must have; they go on to share what they
+    /// shared, unless they fit inline.
+    #[must_use]
+    pub(crate) fn without_front(self, count: usize) -> Self {
+        let rest = &self.as_slice()[count..];
+        if rest.len() <= INLINE_BYTES {
+            return Value::from(rest);
+        }
+        // A value has at most 1 GiB, so `count` and all ends fit.
+        let count = count as u32;
+        Value(match self.0 {
+            Repr::Inline { .. } => return Value::from(rest),
+            Repr::Owned(chunk) => {
+                let len = chunk.len() as u32 - count;
+                Repr::Chunk { chunk, start: count, len }
+            }
+            Repr::Chunk { chunk, start, len } => {
+                Repr::Chunk { chunk, start: start + count, len: len - count }
+            }
+            Repr::Shared { owner, start, len } => {
+                Repr::Shared { owner, start: start + count, len: len - count }
+            }
+        })
+    }
+
     /// The bytes.
     #[inline]
     #[must_use]
@@ -239,6 +264,18 @@ mod tests {
         let chunk = Value::from_chunk(&Arc::from(&bytes[..]), 3, 99);
         let shared = Value::from_shared(&Arc::new(bytes.clone()), 7, 100).unwrap();
         [Value::of_inline(&[b'x'; INLINE_BYTES], 4), Value::from(&bytes[..]), chunk, shared]
+    }
+
+    #[test]
+    fn values_without_front_share_the_rest() {
+        for value in of_every_representation() {
+            for count in [0, 1, value.len() / 2, value.len()] {
+                let (address, rest) = (value.as_ptr(), value.clone().without_front(count));
+                assert_eq!(rest, value[count..]);
+                let shares = rest.len() > INLINE_BYTES;
+                assert_eq!(rest.as_ptr() == address.wrapping_add(count), shares);
+            }
+        }
     }
 
     #[test]

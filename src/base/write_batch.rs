@@ -10,12 +10,13 @@
 //! Entry `i` has the sequence number `sequence + i`. The bit 0x40 of the kind says that a keyspace
 //! follows; without it the entry is of keyspace 0, `default`. A tombstone has no value. A range
 //! delete has the first key as its key and the key after the range as its value, which is empty if
-//! the range has no end. Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch
-//! is filled. The batch keeps the first violation, and the write returns it before anything is
-//! logged.
+//! the range has no end. The value of an expiring put begins with its time (`base/expiry.rs`).
+//! Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The batch
+//! keeps the first violation, and the write returns it before anything is logged.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::error::{Error, Result};
+use crate::base::expiry::{EXPIRY_BYTES, put_expiring, split_expiring};
 use crate::base::key::{
     DEFAULT_KEYSPACE, KEY_BYTES_MAX, KeyspaceId, SequenceNumber, VALUE_BYTES_MAX, ValueKind,
 };
@@ -43,10 +44,13 @@ pub(crate) enum WriteKind {
     Put = ValueKind::Put as u8,
     /// Deletes a range of keys.
     DeleteRange = 2,
+    /// Writes a value that expires. The leader of a write group makes these of puts.
+    PutExpiring = ValueKind::ExpiringPut as u8,
 }
 
 impl WriteKind {
-    const ALL: [WriteKind; 3] = [WriteKind::Delete, WriteKind::Put, WriteKind::DeleteRange];
+    const ALL: [WriteKind; 4] =
+        [WriteKind::Delete, WriteKind::Put, WriteKind::DeleteRange, WriteKind::PutExpiring];
 
     fn from_byte(byte: u8) -> Option<Self> {
         WriteKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -56,7 +60,15 @@ impl WriteKind {
     fn key_bytes_max(self) -> usize {
         match self {
             WriteKind::DeleteRange => RANGE_BOUND_BYTES_MAX,
-            WriteKind::Put | WriteKind::Delete => KEY_BYTES_MAX,
+            WriteKind::Put | WriteKind::PutExpiring | WriteKind::Delete => KEY_BYTES_MAX,
+        }
+    }
+
+    /// The longest value of such an entry.
+    fn value_bytes_max(self) -> usize {
+        match self {
+            WriteKind::PutExpiring => VALUE_BYTES_MAX + EXPIRY_BYTES,
+            WriteKind::Put | WriteKind::Delete | WriteKind::DeleteRange => VALUE_BYTES_MAX,
         }
     }
 }
@@ -175,6 +187,10 @@ impl WriteBatch {
         let entries = DecodedBatch::trusted(0, self.count, &self.entries).iter();
         entries.map(|entry| match entry.kind {
             WriteKind::Put => Write::Put { key: entry.key, value: entry.value },
+            WriteKind::PutExpiring => {
+                let (_, value) = split_expiring(entry.value).unwrap_or_default();
+                Write::Put { key: entry.key, value }
+            }
             WriteKind::Delete => Write::Delete { key: entry.key },
             WriteKind::DeleteRange => {
                 Write::DeleteRange { start: entry.key, end: entry.range_end() }
@@ -196,6 +212,27 @@ impl WriteBatch {
             }
         }
         self
+    }
+
+    /// The batch with expiring puts in place of the puts to keyspaces that `expires_at` has a time
+    /// for.
+    pub(crate) fn with_expiry(&self, expires_at: impl Fn(KeyspaceId) -> Option<u64>) -> Self {
+        let mut batch = WriteBatch::new();
+        let mut stored = Vec::new();
+        for entry in DecodedBatch::trusted(0, self.count, &self.entries).iter() {
+            let expires_at = expires_at(entry.keyspace).filter(|_| entry.kind == WriteKind::Put);
+            match expires_at {
+                Some(expires_at) => {
+                    stored.clear();
+                    put_expiring(&mut stored, expires_at, entry.value);
+                    batch.push(entry.keyspace, WriteKind::PutExpiring, entry.key, &stored);
+                }
+                None => batch.push(entry.keyspace, entry.kind, entry.key, entry.value),
+            }
+        }
+        batch.database = self.database;
+        batch.keyspaces.clone_from(&self.keyspaces);
+        batch
     }
 
     /// Removes all entries and keeps the allocated memory.
@@ -286,7 +323,7 @@ impl WriteBatch {
         let bytes = self.bytes() + entry_bytes;
         self.refused = if key.len() > kind.key_bytes_max() {
             Some(too_long(key))
-        } else if value.len() > VALUE_BYTES_MAX {
+        } else if value.len() > kind.value_bytes_max() {
             Some(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len()))
         } else if bytes > BATCH_BYTES_MAX || self.count == u32::MAX {
             Some(format!("a batch of {bytes} bytes; at most {BATCH_BYTES_MAX} are allowed"))
@@ -362,6 +399,7 @@ impl<'a> BatchEntry<'a> {
         self.key.len() <= self.kind.key_bytes_max()
             && match self.kind {
                 WriteKind::Put | WriteKind::Delete => true,
+                WriteKind::PutExpiring => self.value.len() >= EXPIRY_BYTES,
                 WriteKind::DeleteRange => {
                     self.value.len() <= RANGE_BOUND_BYTES_MAX
                         && self.range_end().is_none_or(|end| self.key < end)
@@ -454,7 +492,9 @@ impl<'a> Iterator for BatchIter<'a> {
         let kind = WriteKind::from_byte(kind & !NAMES_KEYSPACE)?;
         let key = ahead.length_prefixed()?;
         let value = match kind {
-            WriteKind::Put | WriteKind::DeleteRange => ahead.length_prefixed()?,
+            WriteKind::Put | WriteKind::PutExpiring | WriteKind::DeleteRange => {
+                ahead.length_prefixed()?
+            }
             WriteKind::Delete => &[],
         };
         let entry = BatchEntry { keyspace, kind, key, value };
@@ -512,6 +552,34 @@ mod tests {
             named.extend_from_slice(keyspace);
             named.extend_from_slice(&good[HEADER_BYTES + 1..]);
             assert!(DecodedBatch::decode(&named).is_err());
+        }
+    }
+
+    #[test]
+    fn only_puts_of_expiring_keyspaces_expire() {
+        let mut batch = WriteBatch::new();
+        batch.put("a", "1").delete("b").delete_range("c"..);
+        batch.push_in((7, 4), WriteKind::Put, b"d", b"2");
+        let expiring = batch.with_expiry(|keyspace| (keyspace == 4).then_some(9));
+        let bytes = encoded(&expiring, 1);
+        let kinds = DecodedBatch::decode(&bytes).unwrap().iter().map(|entry| entry.kind);
+        let put = WriteKind::Put;
+        let kept = [put, WriteKind::Delete, WriteKind::DeleteRange];
+        assert!(kinds.eq(kept.into_iter().chain([WriteKind::PutExpiring])));
+        assert!(expiring.iter().eq(batch.iter()), "the same keys and values");
+        assert_eq!((expiring.keyspaces(), expiring.database()), (&[4][..], Some(7)));
+        for cut in 0..bytes.len() {
+            assert!(DecodedBatch::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn expiring_puts_without_a_time_are_refused() {
+        for bytes in 0..=EXPIRY_BYTES {
+            let mut batch = WriteBatch::new();
+            batch.push(0, WriteKind::PutExpiring, b"k", &vec![1; bytes]);
+            let decoded = DecodedBatch::decode(&encoded(&batch, 1)).is_ok();
+            assert_eq!(decoded, bytes == EXPIRY_BYTES, "{bytes}");
         }
     }
 

@@ -116,7 +116,7 @@ pub(super) fn change(
         .lock()
         .save_settings(keyspace.id, settings, options.filter_pinning(), log.last_sequence)
         .map_err(|error| shared.set_background_error(error))?;
-    keyspace.options.store(Arc::new(options));
+    keyspace.set_options(options);
     keyspace.is_open.store(true, Ordering::SeqCst);
     Ok(keyspace)
 }

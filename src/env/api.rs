@@ -17,6 +17,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// How a lock file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ pub trait FileLock: Send + Sync + Debug {
     fn id(&self) -> io::Result<FileId>;
 }
 
-/// A file system.
+/// A file system and a clock.
 ///
 /// This trait can grow without breaking an implementation. A call that is added later, here or to
 /// the traits of files, has a default made of existing calls, or one that returns `Unsupported` if
@@ -144,6 +145,11 @@ pub trait Env: Send + Sync + Debug {
     /// Locks the file, creating it if needed; `WouldBlock` if another handle, of this process or
     /// another, holds it. Never blocks.
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
+
+    /// The time by which entries expire. By default that of the system's clock.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
 }
 
 /// Reads a small file whole. A file above `limit_bytes` is corruption, and no memory is allocated

@@ -16,6 +16,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 macro_rules! forwarded_calls {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
@@ -78,4 +79,5 @@ forwarded_calls! {
     list(path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     metadata(path: &Path) -> io::Result<Metadata>;
     lock(path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
+    now() -> SystemTime;
 }

@@ -14,6 +14,7 @@ use crate::env::mem_disk::{Disk, FileRef, MemFileId, Op, name_in, normal};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// A file system in memory. Clones share it.
 ///
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     locks: Mutex<HashMap<MemFileId, usize>>,
     /// The device number, so that the files of two disks differ.
     device: u64,
+    /// The time that was set; the system's clock without one.
+    now: Mutex<Option<SystemTime>>,
 }
 
 const EXCLUSIVE: usize = usize::MAX;
@@ -79,7 +82,23 @@ impl MemEnv {
         let log = keep_log.then(|| Log { base: disk.deep_copy(), calls: Vec::new() });
         let state = Mutex::new(State { disk, log });
         let device = NEXT_DEVICE.fetch_sub(1, plain::Ordering::Relaxed);
-        MemEnv { shared: Arc::new(Shared { state, locks: Mutex::new(HashMap::new()), device }) }
+        let (locks, now) = (Mutex::new(HashMap::new()), Mutex::new(None));
+        MemEnv { shared: Arc::new(Shared { state, locks, device, now }) }
+    }
+
+    /// Stops the clock at `now`, which may be before the time that it showed: entries expire by it.
+    /// Until then it is the system's clock.
+    ///
+    /// ```
+    /// use siftdb::env::{Env, MemEnv};
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// let env = MemEnv::new();
+    /// env.set_now(UNIX_EPOCH + Duration::from_secs(60));
+    /// assert_eq!(env.now(), UNIX_EPOCH + Duration::from_secs(60));
+    /// ```
+    pub fn set_now(&self, now: SystemTime) {
+        *self.shared.now.lock() = Some(now);
     }
 
     /// The contents of a file; `None` if there is none of that name.
@@ -221,6 +240,10 @@ impl Env for MemEnv {
             _ => return Err(io::ErrorKind::WouldBlock.into()),
         }
         Ok(Box::new(MemLock { shared: Arc::clone(&self.shared), file, mode }))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.shared.now.lock().unwrap_or_else(SystemTime::now)
     }
 }
 

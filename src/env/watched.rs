@@ -9,6 +9,7 @@ use crate::env::api::{
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// A call of [`Env`] or of a file.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +106,10 @@ impl<W: Watcher> Env for WatchedEnv<W> {
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
         self.call("lock", path, || self.inner.lock(path, mode))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
     }
 }
 

@@ -128,6 +128,7 @@ fn found_in(outcome: ExplainOutcome) -> &'static str {
     match outcome {
         ExplainOutcome::Found => "found",
         ExplainOutcome::Deleted | ExplainOutcome::RangeDeleted => "deleted: the search ends",
+        ExplainOutcome::Expired => "expired: the search ends",
         ExplainOutcome::Absent | ExplainOutcome::Skipped => "not there",
         ExplainOutcome::FalsePositive => "not there: a false positive of the filter",
         ExplainOutcome::Empty => "empty",

@@ -11,7 +11,8 @@
 
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
-    Lookup, LookupKey, SequenceNumber, key_head, put_key_with_trailer, split_internal_key,
+    Lookup, LookupKey, SequenceNumber, ValueKind, key_head, put_key_with_trailer,
+    split_internal_key,
 };
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::base::value::Value;
@@ -29,7 +30,7 @@ const VALUE_CHUNK_BYTES: usize = 16 << 10;
 
 /// A skip list with a filter. One thread inserts, any number read.
 pub(crate) struct Segment {
-    /// A value, or `None` for a tombstone.
+    /// A value, with its time if the put expires, or `None` for a tombstone.
     entries: SkipList<MemKey, Option<Stored>>,
     filter: MemtableFilter,
     /// Everything in it has this sequence or a larger one, everything in earlier segments a smaller
@@ -107,7 +108,7 @@ impl Segment {
                 let (start, len) = (end, entry.value.len() as u32);
                 end += len;
                 let stored = || Stored { chunk: Arc::clone(&chunk), start, len };
-                let value = (entry.kind == WriteKind::Put).then(stored);
+                let value = (entry.kind != WriteKind::Delete).then(stored);
                 let key = MemKey::new(entry.key, sequence << 8 | entry.kind as u64);
                 self.entries.insert(key, value, guard).release(guard);
                 sequence += 1;
@@ -137,6 +138,9 @@ impl Segment {
                     && entry.key().trailer() >> 8 > floor =>
             {
                 match entry.value() {
+                    Some(value) if entry.key().trailer as u8 == ValueKind::ExpiringPut as u8 => {
+                        Lookup::Expiring(value.value())
+                    }
                     Some(value) => Lookup::Found(value.value()),
                     None => Lookup::Deleted,
                 }

@@ -3,11 +3,13 @@
 //!
 //! They are arguments of the methods of `Keyspace` and `Db` that end in `_with`; other methods use
 //! the defaults. Each setter takes and returns the value and is `const`, so a program may keep its
-//! options in constants. They change the cost of a read or write, and what a power loss may take,
-//! but never its result. `database` has the settings of a whole database, `keyspace` those of one
-//! keyspace.
+//! options in constants. They change the cost of a read or write, what a power loss may take, and
+//! when what was written expires. `database` has the settings of a whole database, `keyspace` those
+//! of one keyspace.
 
+use crate::base::expiry::Expiry;
 use crate::table::reader::TableReadOptions;
+use std::time::{Duration, SystemTime};
 
 /// How one read is done.
 #[derive(Clone, Debug)]
@@ -56,18 +58,54 @@ impl ReadOptions {
 #[must_use = "write options do nothing until they are given to a write"]
 pub struct WriteOptions {
     pub(crate) sync: bool,
+    pub(crate) expiry: Option<Expiry>,
 }
 
 impl WriteOptions {
     /// The write survives the death of the process, but may be lost at a power loss.
     pub const fn new() -> Self {
-        WriteOptions { sync: false }
+        WriteOptions { sync: false, expiry: None }
     }
 
     /// Wait until the write, and every write before it in any keyspace, survives a power loss.
     /// Default: false. This costs a sync of the log, which concurrent writers share.
     pub const fn sync(mut self, yes: bool) -> Self {
         self.sync = yes;
+        self
+    }
+
+    /// What this call puts is gone for every read that starts at `time` or later, instead of when
+    /// the setting of its keyspace says. A time in the past makes it gone at once: then older
+    /// values of the keys are hidden, as by a deletion. Times are counted in milliseconds. A time
+    /// beyond 64 bits of them is refused. Deletions of the call are not concerned.
+    ///
+    /// ```
+    /// use siftdb::WriteOptions;
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// let soon = SystemTime::now() + Duration::from_secs(3600);
+    /// db.put_with("token", "c3a1", &WriteOptions::new().expire_at(soon))?;
+    /// assert_eq!(db.get("token")?.unwrap(), "c3a1");
+    ///
+    /// let past = SystemTime::UNIX_EPOCH;
+    /// db.put_with("token", "c3a2", &WriteOptions::new().expire_at(past))?;
+    /// assert_eq!(db.get("token")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn expire_at(mut self, time: SystemTime) -> Self {
+        self.expiry = Some(Expiry::At(time));
+        self
+    }
+
+    /// As [`WriteOptions::expire_at`], for the time that is `duration` after the write, by the
+    /// clock of the [`Env`](crate::env::Env). Zero makes it gone at once. A time beyond the range
+    /// never comes: `Duration::MAX` keeps what is put to a keyspace that expires.
+    pub const fn expire_after(mut self, duration: Duration) -> Self {
+        self.expiry = Some(Expiry::After(duration));
         self
     }
 }

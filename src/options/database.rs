@@ -19,6 +19,7 @@ use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::table::format::Compression;
 use crate::tree::targets::CompactionOptions;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to open a database. Every setter states its default, its unit, and what a larger value gains
 /// and costs.
@@ -159,6 +160,13 @@ impl Options {
     /// saves about 400 ns on each block that is read from a file.
     pub fn snappy(mut self, yes: bool) -> Self {
         self.data = self.data.snappy(yes);
+        self
+    }
+
+    /// What is put to the keyspace `default` is gone for reads that start `duration` or more after
+    /// the write. Default: never. See [`KeyspaceOptions::expire_after`].
+    pub fn expire_after(mut self, duration: Duration) -> Self {
+        self.data = self.data.expire_after(duration);
         self
     }
 
@@ -389,6 +397,11 @@ impl Options {
             // read for a long time.
             write_bytes: if level == 0 { 64 << 10 } else { 1 << 20 },
         }
+    }
+
+    /// Milliseconds after which puts expire; `u64::MAX` for never.
+    pub(crate) fn expire_after_millis(&self) -> u64 {
+        self.data.expire_after.unwrap_or(u64::MAX)
     }
 
     /// When and how far tables are compacted.

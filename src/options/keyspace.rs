@@ -5,11 +5,13 @@
 //! have the defaults and what the engine reads.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::duration_millis;
 use crate::base::levels::LEVELS;
 use crate::options::filter::{Filter, Unregistered};
 use crate::table::format::Compression;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// The bytes of a data block where none were chosen.
 pub(crate) const BLOCK_BYTES_DEFAULT: usize = 4096;
@@ -43,6 +45,8 @@ pub struct KeyspaceOptions {
     pub(crate) block_bytes: Option<usize>,
     pub(crate) block_hash_index: Option<bool>,
     pub(crate) compression: Option<Compression>,
+    /// Milliseconds after which puts expire; `u64::MAX` for never.
+    pub(crate) expire_after: Option<u64>,
 }
 
 impl KeyspaceOptions {
@@ -95,6 +99,19 @@ impl KeyspaceOptions {
         self
     }
 
+    /// What is put to the keyspace is gone for every read that starts `duration` or more after the
+    /// write, by the clock of the [`Env`](crate::env::Env). Default: never. Compactions remove
+    /// expired entries. The time is stored with each entry when it is written: a new setting
+    /// concerns later writes. [`WriteOptions`](crate::WriteOptions) override it for single calls.
+    /// It is counted in milliseconds, rounded up. Zero is refused, and `Duration::MAX` says never.
+    ///
+    /// Entries of a keyspace without it, and without those options, take no byte more. Each that
+    /// expires takes eight. The crate documentation has a chapter on expiry.
+    pub fn expire_after(mut self, duration: Duration) -> Self {
+        self.expire_after = Some(duration_millis(duration).unwrap_or(u64::MAX));
+        self
+    }
+
     /// The settings that are named, each as name and value. The value of a filter is the text that
     /// [`Filter`] prints; the filter of one level is called `filter_at_level.LEVEL`.
     pub fn settings(&self) -> Vec<(String, String)> {
@@ -106,12 +123,17 @@ impl KeyspaceOptions {
             .iter()
             .map(|(level, filter)| Some((format!("filter_at_level.{level}"), filter.to_string())));
         let snappy = self.compression.map(|compression| compression == Compression::Snappy);
+        let expire_after = self.expire_after.map(|millis| match millis {
+            u64::MAX => "never".to_string(),
+            millis => format!("{millis}ms"),
+        });
         let filter = [text("filter", self.filter.as_ref().map(|filter| filter as _))];
         let others = [
             text("filter_last_level", self.filter_last_level.as_ref().map(|yes| yes as _)),
             text("block_bytes", self.block_bytes.as_ref().map(|bytes| bytes as _)),
             text("block_hash_index", self.block_hash_index.as_ref().map(|yes| yes as _)),
             text("snappy", snappy.as_ref().map(|yes| yes as _)),
+            text("expire_after", expire_after.as_ref().map(|duration| duration as _)),
         ];
         filter.into_iter().chain(levels).chain(others).flatten().collect()
     }
@@ -124,6 +146,9 @@ impl KeyspaceOptions {
         let refuse = |what: String| Err(Error::InvalidOptions { what });
         if let Some(bytes) = self.block_bytes.filter(|bytes| !(64..=4 << 20).contains(bytes)) {
             return refuse(format!("block_bytes is {bytes}; it may be 64 to {}", 4 << 20));
+        }
+        if self.expire_after == Some(0) {
+            return refuse("expire_after is zero: entries would expire as they are written".into());
         }
         for filter in self.filters() {
             filter.validate().or_else(refuse)?;
@@ -161,6 +186,7 @@ impl KeyspaceOptions {
             block_bytes: self.block_bytes.or(saved.block_bytes),
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
             compression: self.compression.or(saved.compression),
+            expire_after: self.expire_after.or(saved.expire_after),
         }
     }
 
@@ -208,7 +234,8 @@ mod tests {
             .filter_at_level(1, Filter::none())
             .filter_at_level(3, Filter::ribbon(9.0))
             .block_bytes(512)
-            .snappy(false);
+            .snappy(false)
+            .expire_after(Duration::from_nanos(4_000_001));
         let named = KeyspaceOptions::new()
             .filter_at_level(3, Filter::bloom(5.0))
             .block_bytes(1024)
@@ -217,7 +244,7 @@ mod tests {
             named.over(&saved).to_string(),
             "filter=fast-local-bloom:12, filter_at_level.1=none, \
              filter_at_level.3=fast-local-bloom:5, filter_last_level=false, block_bytes=1024, \
-             snappy=false"
+             snappy=false, expire_after=5ms"
         );
         assert!(KeyspaceOptions::new().over(&saved) == saved, "nothing is named");
         assert!(named.over(&KeyspaceOptions::new()) == named, "nothing is saved");
@@ -229,6 +256,7 @@ mod tests {
         let new = KeyspaceOptions::new;
         let cases = [
             (new().block_bytes(63), "block_bytes is 63"),
+            (new().expire_after(Duration::ZERO), "expire_after is zero"),
             (new().filter(Filter::bloom(0.1)), "0.1 bits per key"),
             (new().filter_at_level(7, Filter::none()), "filter_at_level(7)"),
             (new().filter_at_level(2, Filter::monkey(9)), "monkey(9)"),

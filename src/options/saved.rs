@@ -33,6 +33,8 @@ const TAG_FILTER_LAST_LEVEL: u8 = 3;
 const TAG_BLOCK_BYTES: u8 = 4;
 const TAG_BLOCK_HASH_INDEX: u8 = 5;
 const TAG_COMPRESSION: u8 = 6;
+/// Milliseconds.
+const TAG_EXPIRE_AFTER: u8 = 7;
 
 /// Label and thousandths of a bit per key.
 const FILTER_ENCODING: u8 = 1;
@@ -78,6 +80,7 @@ impl KeyspaceOptions {
             (TAG_BLOCK_BYTES, self.block_bytes.map(|bytes| bytes as u64)),
             (TAG_BLOCK_HASH_INDEX, self.block_hash_index.map(u64::from)),
             (TAG_COMPRESSION, self.compression.map(|compression| compression as u64)),
+            (TAG_EXPIRE_AFTER, self.expire_after),
         ] {
             if let Some(value) = value {
                 put_varint_field(dst, tag, &[value], &mut scratch);
@@ -124,6 +127,10 @@ impl KeyspaceOptions {
                     let known = u8::try_from(code).ok().and_then(Compression::from_byte);
                     let unknown = || Undecodable::Unknown(format!("compression {code}"));
                     set(&mut options.compression, known.ok_or_else(unknown)?, "compression")?;
+                }
+                TAG_EXPIRE_AFTER => {
+                    let [millis] = varints(value, "expire_after")?;
+                    set(&mut options.expire_after, millis, "expire_after")?;
                 }
                 tag if tag & IGNORABLE != 0 => {}
                 tag => return Err(Undecodable::Unknown(format!("a setting with tag {tag}"))),
@@ -351,6 +358,7 @@ mod tests {
     use super::*;
     use crate::base::levels::LEVELS;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     /// A policy of the user's.
     fn own_policy() -> Arc<dyn FilterPolicy> {
@@ -433,8 +441,10 @@ mod tests {
         let flags = [any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>()];
         let bytes = prop::option::of(64usize..=4 << 20);
         let levels = prop::collection::btree_map(0..LEVELS, of_level, 0..4);
-        let parts = (prop::option::of(filters()), levels, bytes, flags);
-        parts.prop_map(|(filter, filter_at_level, block_bytes, [last, hash, snappy])| {
+        let expiry = prop::option::of(prop_oneof![1..=u64::MAX, Just(u64::MAX)]);
+        let parts = (prop::option::of(filters()), levels, bytes, flags, expiry);
+        parts.prop_map(|(filter, filter_at_level, block_bytes, flags, expire_after)| {
+            let [last, hash, snappy] = flags;
             let others = KeyspaceOptions {
                 filter,
                 filter_at_level,
@@ -442,6 +452,7 @@ mod tests {
                 block_bytes,
                 block_hash_index: hash,
                 compression: None,
+                expire_after,
             };
             match snappy {
                 Some(yes) => others.snappy(yes),
@@ -500,6 +511,7 @@ mod tests {
             .block_bytes(16 << 10)
             .block_hash_index(true)
             .snappy(false)
+            .expire_after(Duration::from_millis(300))
     }
 
     #[test]
@@ -508,7 +520,7 @@ mod tests {
             "011e0303e0a71207147369667464622e46697865645072656669782e33080102",
             "022500020b746573742e706f6c69637905020000060100070e746573742e7072656669782c3d3a",
             "020402080100021406010906726962626f6e8f4e0401030503018020",
-            "0301000403808001050101060100",
+            "03010004038080010501010601000702ac02",
         );
         let hex: String = encoded(&full()).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, golden);
@@ -518,7 +530,8 @@ mod tests {
              filter_at_level.0=custom:test.policy layout=full prefix=test.prefix,=: \
              whole_key=false, filter_at_level.2=none pinning=none, \
              filter_at_level.6=bloom-then-ribbon:9.999:3 layout=partitioned:4096, \
-             filter_last_level=false, block_bytes=16384, block_hash_index=true, snappy=false"
+             filter_last_level=false, block_bytes=16384, block_hash_index=true, snappy=false, \
+             expire_after=300ms"
         );
     }
 
@@ -572,7 +585,7 @@ mod tests {
             assert!(matches!(decoded(&twice), Err(Undecodable::Damaged(_))), "tag {tag}");
             count += 1;
         }
-        assert_eq!(count, 8);
+        assert_eq!(count, 9);
         let filter = Filter::ribbon(10.0).layout(FilterLayout::Full).prefix(Prefix::fixed(1));
         let filter = filter.pinning(FilterPinning::All);
         let inner = encoded_filter(&filter);
@@ -598,6 +611,8 @@ mod tests {
         };
         let impossible = [
             vec![TAG_BLOCK_BYTES, 1, 63],
+            vec![TAG_EXPIRE_AFTER, 1, 0],
+            vec![TAG_EXPIRE_AFTER, 0],
             vec![TAG_FILTER_LAST_LEVEL, 1, 2],
             vec![TAG_BLOCK_HASH_INDEX, 0],
             vec![TAG_FILTER_AT_LEVEL, 0],

@@ -9,9 +9,10 @@
 //! holds a copy of the key and a [`Value`], which shares the memory of all but the shortest values.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::value::{Key, Value};
-use crate::read::scan::{Backward, Forward, Iter, Scan, Source, Until, internal_bound};
+use crate::read::scan::{Backward, Forward, Found, Iter, Scan, Source, Until, internal_bound};
 use std::fmt;
 use std::ops::Bound;
 
@@ -68,6 +69,8 @@ enum Position {
     BeforeFirst,
     /// At the entry that the forward merge is at.
     Front,
+    /// As `Front`, at an expiring put.
+    FrontExpiring,
     /// At this entry, which the reverse merge has passed.
     Back(Key, Value),
     /// After the last entry of the range.
@@ -145,12 +148,14 @@ impl Cursor {
             Position::BeforeFirst => self.seek_to_first(),
             Position::AfterLast => self.leave(Position::AfterLast),
             Position::Failed(error) => Err(error.clone()),
-            Position::Front => {
+            Position::Front | Position::FrontExpiring => {
                 let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
-                let until = Until { range: &self.scan.bounds, key: None };
-                let found = front.next(self.scan.sequence, until);
+                let found = front.next(Until { scan: &self.scan, key: None });
                 self.scan.note_passed(front.passed);
-                if found { Ok(true) } else { self.leave_front() }
+                if found == Found::Put && matches!(self.position, Position::Front) {
+                    return Ok(true);
+                }
+                self.arrive(found)
             }
             Position::Back(key, _) => {
                 let key = key.clone();
@@ -168,7 +173,7 @@ impl Cursor {
             Position::BeforeFirst => self.leave(Position::BeforeFirst),
             Position::AfterLast => self.seek_to_last(),
             Position::Failed(error) => Err(error.clone()),
-            Position::Front => {
+            Position::Front | Position::FrontExpiring => {
                 let key = self.key().unwrap_or_default().to_vec();
                 self.seek_back(Bound::Excluded(&key))
             }
@@ -184,6 +189,10 @@ impl Cursor {
             Position::Front => {
                 let front = self.front.as_ref()?;
                 Some((front.key(), front.source()?.value()))
+            }
+            Position::FrontExpiring => {
+                let front = self.front.as_ref()?;
+                Some((front.key(), front.source()?.value().get(EXPIRY_BYTES..)?))
             }
             Position::Back(key, value) => Some((key, value)),
             Position::BeforeFirst | Position::AfterLast | Position::Failed(_) => None,
@@ -213,14 +222,9 @@ impl Cursor {
         let scan = &self.scan;
         let merge = || Forward::new(scan.merge(Direction::Forward));
         let front = self.front.get_or_insert_with(merge);
-        let until = Until { range: &scan.bounds, key: None };
-        let found = front.seek(from, scan.sequence, until);
+        let found = front.seek(from, Until { scan, key: None });
         scan.note_passed(front.passed);
-        if !found {
-            return self.leave_front();
-        }
-        self.position = Position::Front;
-        Ok(true)
+        self.arrive(found)
     }
 
     /// As `seek_forward`, backwards.
@@ -248,6 +252,16 @@ impl Cursor {
         Ok(true)
     }
 
+    /// To what the forward merge has found: an entry, the end, or the error that ended it.
+    fn arrive(&mut self, found: Found) -> Result<bool> {
+        self.position = match found {
+            Found::Put => Position::Front,
+            Found::ExpiringPut => Position::FrontExpiring,
+            Found::End => return self.leave_front(),
+        };
+        Ok(true)
+    }
+
     /// After the last entry, or at the error that ended the forward merge.
     #[cold]
     fn leave_front(&mut self) -> Result<bool> {
@@ -262,7 +276,7 @@ impl Cursor {
         let Some(back) = &mut self.back else { return self.leave(Position::BeforeFirst) };
         let bounds = &self.scan.bounds;
         let within = |key: &[u8]| bounds.is_after_start(key);
-        let found = back.next(self.scan.sequence, within, Source::value_owned);
+        let found = back.next(&self.scan, within, Source::value_from);
         self.scan.note_passed(back.passed);
         match found {
             Some(Ok((key, value))) => {

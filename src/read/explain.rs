@@ -133,6 +133,8 @@ pub enum ExplainOutcome {
     Deleted,
     /// A range delete covers the key, and there is no newer version: the key is deleted.
     RangeDeleted,
+    /// An expired entry, which hides older ones as a tombstone does.
+    Expired,
     /// Nothing.
     Absent,
     /// Nothing, although the filter said "maybe".
@@ -164,7 +166,7 @@ pub(crate) fn explain(
             MemtableStep::Covered { searched } => {
                 (if *searched { asked } else { FilterAnswer::No }, ExplainOutcome::RangeDeleted)
             }
-            MemtableStep::Searched(lookup) => (asked, outcome(lookup)),
+            MemtableStep::Searched(lookup) => (asked, outcome(lookup, value.is_some())),
         };
         ExplainStep {
             target: ExplainTarget::Memtable(age),
@@ -184,7 +186,7 @@ pub(crate) fn explain(
             target: ExplainTarget::Table { level: table.level, number: table.number },
             filter: filter_of(table.verdict, io),
             touched: touched_of(io),
-            outcome: match (table.verdict, outcome(&table.lookup)) {
+            outcome: match (table.verdict, outcome(&table.lookup, value.is_some())) {
                 (FilterVerdict::No, _) => ExplainOutcome::Skipped,
                 (FilterVerdict::Maybe, ExplainOutcome::Absent) => ExplainOutcome::FalsePositive,
                 (_, outcome) => outcome,
@@ -210,9 +212,11 @@ pub(crate) fn explain(
     })
 }
 
-fn outcome(lookup: &Lookup) -> ExplainOutcome {
+/// An expiring entry ends the search, so it has expired unless the lookup found a value.
+fn outcome(lookup: &Lookup, found: bool) -> ExplainOutcome {
     match lookup {
-        Lookup::Found(_) => ExplainOutcome::Found,
+        Lookup::Expiring(_) if !found => ExplainOutcome::Expired,
+        Lookup::Found(_) | Lookup::Expiring(_) => ExplainOutcome::Found,
         Lookup::Deleted => ExplainOutcome::Deleted,
         Lookup::Absent => ExplainOutcome::Absent,
     }
@@ -296,6 +300,7 @@ impl fmt::Display for ExplainOutcome {
             ExplainOutcome::Found => "FOUND",
             ExplainOutcome::Deleted => "tombstone",
             ExplainOutcome::RangeDeleted => "range delete",
+            ExplainOutcome::Expired => "expired",
             ExplainOutcome::Absent => "not there",
             ExplainOutcome::FalsePositive => "not there  <- false positive",
             ExplainOutcome::Skipped => "skipped",

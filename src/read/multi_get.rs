@@ -5,17 +5,19 @@
 //! keys meet tables, partitions and blocks in order, so each of these is fetched once. Filters are
 //! asked in windows whose cache misses overlap (`table/batch_key.rs`).
 //!
-//! One view and one sequence serve the whole batch, loaded in the order of I3. It takes some 200
+//! One view and one sequence serve the whole batch, loaded in the order of I3, and one `now` to
+//! compare expiring entries with. It takes some 200
 //! bytes of memory a key, and pins no more of the cache at a time than one lookup. A key counts as
 //! one lookup; the first error ends the call.
 
 use crate::base::error::Result;
+use crate::base::expiry::ReadClock;
 use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
-use crate::read::point::sequence_in;
+use crate::read::point::{sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
@@ -55,12 +57,16 @@ fn search(
     view.version.multi_get(&mut open, options.for_tables(), &keyspace.counters)?;
 
     let mut values = vec![None; batch.len()];
+    let clock = ReadClock::default();
     for key in batch {
-        if let Lookup::Found(value) = key.answer {
-            stripe.add(Counter::GetsFound, 1);
-            values[key.position] = Some(value);
-        }
+        values[key.position] = match key.answer {
+            Lookup::Found(value) => Some(value),
+            Lookup::Expiring(stored) => unexpired(shared, &clock, stored),
+            Lookup::Deleted | Lookup::Absent => continue,
+        };
     }
+    let found = values.iter().flatten().count();
+    stripe.add(Counter::GetsFound, found as u64);
     Ok(values)
 }
 

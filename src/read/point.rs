@@ -11,6 +11,7 @@
 //! newer view then lacks versions that the older sequence needs.
 
 use crate::base::error::Result;
+use crate::base::expiry::{EXPIRY_BYTES, ReadClock};
 use crate::base::key::{Lookup, LookupKey, SequenceNumber};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::sync::Arc;
@@ -83,13 +84,22 @@ pub(crate) fn get(
     } else {
         stripe.add(Counter::MemtableHits, 1);
     }
-    Ok(match found {
-        Lookup::Found(value) => {
-            stripe.add(Counter::GetsFound, 1);
-            Some(value)
-        }
+    let value = match found {
+        Lookup::Found(value) => Some(value),
+        Lookup::Expiring(stored) => unexpired(shared, &ReadClock::default(), stored),
         Lookup::Deleted | Lookup::Absent => None,
-    })
+    };
+    if value.is_some() {
+        stripe.add(Counter::GetsFound, 1);
+    }
+    Ok(value)
+}
+
+/// The value of an expiring put, unless it has expired for the read of that clock.
+#[cold]
+pub(crate) fn unexpired(shared: &Shared, clock: &ReadClock, stored: Value) -> Option<Value> {
+    let expired = clock.has_expired(&stored, || shared.env.now());
+    (!expired).then(|| stored.without_front(EXPIRY_BYTES))
 }
 
 /// The sequence that a read in `view` is made at: that of a snapshot, or the published one.
@@ -168,7 +178,7 @@ fn search_memtable(
         MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash), floor))
     };
     match found {
-        MemtableStep::Searched(Lookup::Found(_) | Lookup::Deleted) => found,
+        MemtableStep::Searched(Lookup::Found(_) | Lookup::Expiring(_) | Lookup::Deleted) => found,
         // The filter's "no" says nothing of range deletes.
         _ if floor > 0 => MemtableStep::Covered { searched: found != MemtableStep::Skipped },
         _ => found,
@@ -190,6 +200,7 @@ pub(crate) fn may_contain(shared: &Shared, keyspace: &KeyspaceState, key: &[u8])
     let options = ReadOptions::new();
     Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
         Lookup::Found(_) => true,
+        Lookup::Expiring(stored) => unexpired(shared, &ReadClock::default(), stored).is_some(),
         Lookup::Deleted => false,
         Lookup::Absent => view.version.may_contain(key, &hash),
     })

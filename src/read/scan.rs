@@ -9,13 +9,15 @@
 //! returned twice.
 //!
 //! A scan is `'static`: it owns the shared state and its view, and so every memtable and table in
-//! it. It reads at the sequence that was published when it was created. After an error an iterator
-//! ends, because continuing would silently skip keys.
+//! it. It reads at the sequence that was published when it was created, and compares all expiring
+//! entries with one time, fixed at the first of them. After an error an iterator ends, because
+//! continuing would silently skip keys.
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
 //! `tree::range_filter`.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::{EXPIRY_BYTES, ReadClock};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
@@ -46,6 +48,8 @@ pub(crate) struct Scan {
     view: Arc<ReadView>,
     /// What is read at.
     pub(crate) sequence: SequenceNumber,
+    /// What expiring entries are compared with.
+    clock: ReadClock,
     fill_cache: bool,
     use_filters: bool,
     /// The range of keys.
@@ -77,6 +81,7 @@ impl Scan {
             keyspace: Arc::clone(keyspace),
             view,
             sequence,
+            clock: ReadClock::default(),
             fill_cache: options.fill_cache,
             use_filters: options.use_filters,
             bounds,
@@ -86,6 +91,13 @@ impl Scan {
     /// The error of a scan that cannot read: `Closed` if the database was closed before.
     pub(crate) fn check(&self) -> Result<()> {
         self.lock.as_ref().map(|_| ()).map_err(Error::clone)
+    }
+
+    /// True if the expiring put that `source` is at counts as a tombstone.
+    // Apart from the walk: most entries do not expire.
+    #[cold]
+    fn has_expired(&self, source: &Source) -> bool {
+        self.clock.has_expired(source.value(), || self.shared.env.now())
     }
 
     /// Counts one scan of a user.
@@ -202,24 +214,22 @@ impl Iter {
 
     /// Moves the front end to its first entry, as [`Forward::next`].
     #[cold]
-    fn start_front(&mut self) -> Result<bool> {
+    fn start_front(&mut self) -> Result<Found> {
         let merge = self.start(Direction::Forward)?;
         let front = self.front.insert(Forward::new(merge));
-        let until = Until { range: &self.scan.bounds, key: self.returned.as_deref() };
-        Ok(front.seek(self.scan.entrance(Direction::Forward), self.scan.sequence, until))
+        let until = Until { scan: &self.scan, key: self.returned.as_deref() };
+        Ok(front.seek(self.scan.entrance(Direction::Forward), until))
     }
 
-    /// The next entry from the front: its key, and what `take` makes of its value.
+    /// The next entry from the front: its key, and what `take` makes of its value, which begins
+    /// after that many bytes of what is stored.
     #[inline]
-    fn next_front<V>(&mut self, take: impl Fn(&Source) -> V) -> Option<Result<(Key, V)>> {
+    fn next_front<V>(&mut self, take: impl Fn(&Source, usize) -> V) -> Option<Result<(Key, V)>> {
         if self.over {
             return None;
         }
         let found = match &mut self.front {
-            Some(front) => {
-                let until = Until { range: &self.scan.bounds, key: self.returned.as_deref() };
-                front.next(self.scan.sequence, until)
-            }
+            Some(front) => front.next(Until { scan: &self.scan, key: self.returned.as_deref() }),
             None => match self.start_front() {
                 Ok(found) => found,
                 Err(error) => return self.end_with(error),
@@ -227,15 +237,20 @@ impl Iter {
         };
         let front = self.front.as_ref()?;
         self.scan.note_passed(front.passed);
-        if !found {
-            self.over = true;
-            return front.status().err().map(Err);
+        match found {
+            Found::Put => Some(Ok((front.key.to_owned(), take(front.source()?, 0)))),
+            Found::ExpiringPut => {
+                Some(Ok((front.key.to_owned(), take(front.source()?, EXPIRY_BYTES))))
+            }
+            Found::End => {
+                self.over = true;
+                front.status().err().map(Err)
+            }
         }
-        Some(Ok((front.key.to_owned(), take(front.source()?))))
     }
 
     /// The next entry from the back, as [`Iter::next_front`].
-    fn next_last<V>(&mut self, take: impl Fn(&Source) -> V) -> Option<Result<(Key, V)>> {
+    fn next_last<V>(&mut self, take: impl Fn(&Source, usize) -> V) -> Option<Result<(Key, V)>> {
         if self.over {
             return None;
         }
@@ -255,7 +270,7 @@ impl Iter {
         let (bounds, back) = (&self.scan.bounds, self.back.as_mut()?);
         let within =
             |key: &[u8]| bounds.is_after_start(key) && front.is_none_or(|front| key > front);
-        let item = back.next(self.scan.sequence, within, take);
+        let item = back.next(&self.scan, within, take);
         self.scan.note_passed(back.passed);
         match &item {
             Some(Ok((key, _))) => self.returned = Some(key.clone()),
@@ -274,13 +289,13 @@ impl Iterator for Iter {
     type Item = Result<(Key, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_front(Source::value_owned)
+        self.next_front(Source::value_from)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.next_last(Source::value_owned)
+        self.next_last(Source::value_from)
     }
 }
 
@@ -319,13 +334,13 @@ impl Iterator for Keys {
     type Item = Result<Key>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.next_front(|_| ())?.map(|(key, ())| key))
+        Some(self.0.next_front(|_, _| ())?.map(|(key, ())| key))
     }
 }
 
 impl DoubleEndedIterator for Keys {
     fn next_back(&mut self) -> Option<Self::Item> {
-        Some(self.0.next_last(|_| ())?.map(|(key, ())| key))
+        Some(self.0.next_last(|_, _| ())?.map(|(key, ())| key))
     }
 }
 
@@ -348,6 +363,17 @@ macro_rules! each {
             Source::Tables($iter) => $call,
         }
     };
+}
+
+impl Source {
+    /// The value after the first `time_bytes` bytes of what is stored.
+    #[inline(always)]
+    pub(crate) fn value_from(&self, time_bytes: usize) -> Value {
+        match time_bytes {
+            0 => self.value_owned(),
+            _ => self.value_owned().without_front(time_bytes),
+        }
+    }
 }
 
 impl InternalIterator for Source {
@@ -388,8 +414,8 @@ impl InternalIterator for Source {
 /// Where an ascending walk ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Until<'a> {
-    /// At the end of this range.
-    pub range: &'a KeyBounds,
+    /// At the end of the range of this scan.
+    pub scan: &'a Scan,
     /// And before this key.
     pub key: Option<&'a [u8]>,
 }
@@ -397,8 +423,19 @@ pub(crate) struct Until<'a> {
 impl Until<'_> {
     #[inline]
     fn covers(&self, key: &[u8]) -> bool {
-        self.range.is_before_end(key) && self.key.is_none_or(|end| key < end)
+        self.scan.bounds.is_before_end(key) && self.key.is_none_or(|end| key < end)
     }
+}
+
+/// What an ascending walk has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A put.
+    Put,
+    /// An expiring put that has not expired: its stored value begins with the time.
+    ExpiringPut,
+    /// Nothing: the walk is at its end, or at an error of the merge.
+    End,
 }
 
 /// Ascending: the first visible version of a user key is its newest.
@@ -434,29 +471,24 @@ impl Forward {
     }
 
     /// Goes to the first entry from `from` on, as [`Forward::next`].
-    pub(crate) fn seek(
-        &mut self,
-        from: Bound<&[u8]>,
-        sequence: SequenceNumber,
-        until: Until<'_>,
-    ) -> bool {
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
         self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
         self.key.clear();
-        self.find(sequence, until)
+        self.find(until)
     }
 
-    /// Goes to the next entry that is visible and no tombstone. False if there is none, or after an
-    /// error of the merge.
+    /// Goes to the next entry that is visible, and neither a tombstone nor expired.
     // Not inlined: iterators and cursors share one copy with all steps below it inlined.
     #[inline(never)]
-    pub(crate) fn next(&mut self, sequence: SequenceNumber, until: Until<'_>) -> bool {
+    pub(crate) fn next(&mut self, until: Until<'_>) -> Found {
         self.merge.next();
-        self.find(sequence, until)
+        self.find(until)
     }
 
     /// Goes on, from where the merge is, to the first entry that counts.
     #[inline(always)]
-    fn find(&mut self, sequence: SequenceNumber, until: Until<'_>) -> bool {
+    fn find(&mut self, until: Until<'_>) -> Found {
+        let sequence = until.scan.sequence;
         self.passed = 0;
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
@@ -464,17 +496,20 @@ impl Forward {
                 && let Some(kind) = visible(trailer, sequence)
             {
                 if !until.covers(key) {
-                    return false;
+                    return Found::End;
                 }
                 self.key.set(key);
-                if kind == ValueKind::Put {
-                    return true;
+                match kind {
+                    ValueKind::Put => return Found::Put,
+                    ValueKind::ExpiringPut if !until.scan.has_expired(source) => {
+                        return Found::ExpiringPut;
+                    }
+                    ValueKind::ExpiringPut | ValueKind::Tombstone => self.passed += 1,
                 }
-                self.passed += 1;
             }
             self.merge.next();
         }
-        false
+        Found::End
     }
 }
 
@@ -564,15 +599,15 @@ impl Backward {
         Backward { merge, passed: 0 }
     }
 
-    /// The last entry from here on that is visible and no tombstone: its key, and what `take` makes
-    /// of its value.
+    /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
+    /// and what `take` makes of its value, which begins after that many bytes of what is stored.
     pub(crate) fn next<V>(
         &mut self,
-        sequence: SequenceNumber,
+        scan: &Scan,
         within: impl Fn(&[u8]) -> bool,
-        take: impl Fn(&Source) -> V,
+        take: impl Fn(&Source, usize) -> V,
     ) -> Option<Result<(Key, V)>> {
-        // The newest visible version so far of the current user key; a tombstone has no value.
+        // The newest visible version so far of the current user key; without a value, it is gone.
         let mut candidate: Option<(Key, Option<V>)> = None;
         self.passed = 0;
         while let Some(source) = self.merge.current() {
@@ -589,8 +624,14 @@ impl Backward {
             if !within(key) {
                 break;
             }
-            if let Some(kind) = visible(trailer, sequence) {
-                let value = (kind == ValueKind::Put).then(|| take(source));
+            if let Some(kind) = visible(trailer, scan.sequence) {
+                let value = match kind {
+                    ValueKind::Put => Some(take(source, 0)),
+                    ValueKind::ExpiringPut if !scan.has_expired(source) => {
+                        Some(take(source, EXPIRY_BYTES))
+                    }
+                    ValueKind::ExpiringPut | ValueKind::Tombstone => None,
+                };
                 match &mut candidate {
                     Some((_, newest)) => *newest = value,
                     None => candidate = Some((Key::from(key), value)),

@@ -8,10 +8,11 @@
 //! closed view. They go once the last of these snapshots is released.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counters;
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex};
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::state::filter_workload::FilterWorkload;
@@ -19,6 +20,7 @@ use crate::state::read_view::ReadView;
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// The state of one keyspace.
 pub(crate) struct KeyspaceState {
@@ -28,6 +30,9 @@ pub(crate) struct KeyspaceState {
     pub name: String,
     /// The options of the database with the settings of this keyspace.
     pub options: ArcSwap<Options>,
+    /// Milliseconds after which puts expire, of `options`; `u64::MAX` for never. Every write group
+    /// loads it.
+    pub expire_after: AtomicU64,
     /// Where reads look.
     pub view: ArcSwap<ReadView>,
     /// Serializes replacements of `view`.
@@ -58,6 +63,7 @@ impl KeyspaceState {
         KeyspaceState {
             id,
             name,
+            expire_after: AtomicU64::new(options.expire_after_millis()),
             options: ArcSwap::new(options),
             view: ArcSwap::from_pointee(view),
             view_update: Mutex::default(),
@@ -66,6 +72,21 @@ impl KeyspaceState {
             scans_pass_tombstones: AtomicBool::new(false),
             dropped_as: AtomicU64::new(0),
             is_open: AtomicBool::new(id == DEFAULT_KEYSPACE),
+        }
+    }
+
+    /// Gives it other settings.
+    pub(crate) fn set_options(&self, options: Options) {
+        self.expire_after.store(options.expire_after_millis(), Ordering::Relaxed);
+        self.options.store(Arc::new(options));
+    }
+
+    /// When its puts expire if the write itself does not say it; `None` for never.
+    #[inline]
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        match self.expire_after.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            millis => Some(Expiry::After(Duration::from_millis(millis))),
         }
     }
 

@@ -13,6 +13,7 @@
 //! The queue knows neither logs nor memtables.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::Expiry;
 use crate::base::key::KeyspaceId;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
 use crate::base::write_batch::WriteBatch;
@@ -32,6 +33,8 @@ pub(crate) struct Request {
     pub batch: WriteBatch,
     /// Sync the log before answering.
     pub sync: bool,
+    /// When its puts expire, if not as their keyspaces have it.
+    pub expiry: Option<Expiry>,
     /// The keyspaces whose memtables are to be switched, so that they are flushed.
     pub switch: Switch,
 }
@@ -234,7 +237,7 @@ mod tests {
     fn request(key: usize) -> Request {
         let mut batch = WriteBatch::new();
         batch.put(key.to_string(), "v");
-        Request { batch, sync: false, switch: Switch::No }
+        Request { batch, sync: false, expiry: None, switch: Switch::No }
     }
 
     #[test]

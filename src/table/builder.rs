@@ -10,9 +10,10 @@
 //! id, entries and options determine the bytes.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, compare_internal, filter_key,
-    split_internal_key, unpack_trailer,
+    KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal,
+    filter_key, split_internal_key, unpack_trailer,
 };
 use crate::env::api::WritableFile;
 use crate::filter::builder::Construction;
@@ -191,10 +192,14 @@ impl TableBuilder {
         let Some((user_key, trailer)) = split_internal_key(internal_key) else {
             return refuse("a table key shorter than its trailer".into());
         };
-        if unpack_trailer(trailer).is_none() {
+        let Some((_, kind)) = unpack_trailer(trailer) else {
             return refuse(format!("a table entry of kind {}", trailer as u8));
+        };
+        let time_bytes = if kind == ValueKind::ExpiringPut { EXPIRY_BYTES } else { 0 };
+        if value.len() < time_bytes {
+            return refuse("an expiring table entry without its time".into());
         }
-        if user_key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+        if user_key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX + time_bytes {
             let (key, value) = (user_key.len(), value.len());
             return refuse(format!("a table entry of {key} bytes of key and {value} of value"));
         }
@@ -280,7 +285,7 @@ fn compress<'b>(
 mod tests {
     use super::*;
     use crate::base::checksum::masked;
-    use crate::base::key::{ValueKind, put_internal_key, put_key_with_trailer};
+    use crate::base::key::{put_internal_key, put_key_with_trailer};
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
     use crate::filter::encoding::Encoding;

@@ -488,6 +488,9 @@ fn lookup_of(
     match unpack_trailer(found.trailer)? {
         (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
         (_, ValueKind::Put) => value(found.value_start, found.value_len).map(Lookup::Found),
+        (_, ValueKind::ExpiringPut) => {
+            value(found.value_start, found.value_len).map(Lookup::Expiring)
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! index, compression, every filter layout and encoding, pinned or cached filters and indexes.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
     KeyspaceLabel, Lookup, LookupKey, SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key,
@@ -102,11 +103,16 @@ fn any_entries() -> impl Strategy<Value = Entries> {
     (prefix, keys, 0usize..80).prop_map(|(prefix, keys, value_bytes)| {
         let mut entries: Entries = Vec::new();
         for (tail, sequence) in keys {
-            let kind = if sequence % 4 == 3 { ValueKind::Tombstone } else { ValueKind::Put };
+            let kind = match sequence % 4 {
+                3 => ValueKind::Tombstone,
+                2 => ValueKind::ExpiringPut,
+                _ => ValueKind::Put,
+            };
             let mut key = Vec::new();
             put_internal_key(&mut key, &[prefix, &tail].concat(), sequence, kind);
             let value = match kind {
                 ValueKind::Put => vec![sequence as u8; value_bytes * (tail.len() + 1)],
+                ValueKind::ExpiringPut => vec![sequence as u8; value_bytes + EXPIRY_BYTES],
                 ValueKind::Tombstone => Vec::new(),
             };
             entries.push((key, value));
@@ -189,6 +195,7 @@ fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
     };
     match split_internal_key(found).and_then(|(_, trailer)| unpack_trailer(trailer)) {
         Some((_, ValueKind::Put)) => Lookup::Found(Value::from(&value[..])),
+        Some((_, ValueKind::ExpiringPut)) => Lookup::Expiring(Value::from(&value[..])),
         _ => Lookup::Deleted,
     }
 }
@@ -286,9 +293,12 @@ pub(crate) fn small_entries() -> Entries {
         let user = format!("key{:03}", 3 * i);
         for sequence in (0..=(i % 3)).rev() {
             let mut key = Vec::new();
-            let kind = if i % 7 == 6 { ValueKind::Tombstone } else { ValueKind::Put };
+            let (kind, value) = match i % 7 {
+                6 => (ValueKind::Tombstone, String::new()),
+                5 => (ValueKind::ExpiringPut, format!("expires value {i}")),
+                _ => (ValueKind::Put, format!("value {i}")),
+            };
             put_internal_key(&mut key, user.as_bytes(), 10 * i + sequence, kind);
-            let value = if kind == ValueKind::Put { format!("value {i}") } else { String::new() };
             entries.push((key, value.into_bytes()));
         }
     }

@@ -226,7 +226,9 @@ pub(crate) fn count_verdict(
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
         // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
-        (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Deleted) => LevelCounter::TruePositives,
+        (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Expiring(_) | Lookup::Deleted) => {
+            LevelCounter::TruePositives
+        }
         // The filter may have seen a version that is newer than the read.
         (FilterVerdict::Maybe, Lookup::Absent)
             if probe.handle.meta.largest_sequence > key.sequence() =>

@@ -12,6 +12,7 @@
 //! with its reason and duration.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::clock_millis;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
@@ -43,13 +44,17 @@ pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) 
         let what = "a batch with a keyspace of another database, or of an earlier opening";
         return Err(Error::InvalidArgument { what: what.into() });
     }
+    if let Some(expiry) = options.expiry {
+        expiry.check()?;
+    }
     if batch.is_empty() && !options.sync {
         return Ok(());
     }
     if batch.iter().any(|write| matches!(write, Write::DeleteRange { .. })) {
         return Err(Error::InvalidArgument { what: "range deletes are being built".into() });
     }
-    submit(shared, Request { batch, sync: options.sync, switch: Switch::No })
+    let (sync, expiry) = (options.sync, options.expiry);
+    submit(shared, Request { batch, sync, expiry, switch: Switch::No })
 }
 
 /// Makes every write acknowledged so far durable.
@@ -66,7 +71,7 @@ pub(crate) fn sync(shared: &Shared) -> Result<()> {
 /// As for [`write`].
 pub(crate) fn switch(shared: &Shared, switch: Switch) -> Result<()> {
     shared.check_writable()?;
-    submit(shared, Request { batch: WriteBatch::new(), sync: false, switch })
+    submit(shared, Request { batch: WriteBatch::new(), sync: false, expiry: None, switch })
 }
 
 fn submit(shared: &Shared, request: Request) -> Result<()> {
@@ -145,9 +150,15 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
             .map_err(|error| shared.set_background_error(error))?;
     }
     let named = accept(shared, group, refused);
+    let expiring = expiring_batches(shared, group, &named, refused);
     let accepted = group.iter().enumerate();
     let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
-    let batches = accepted.map(|(_, request)| &request.batch);
+    let batches = accepted.map(|(place, request)| {
+        match expiring.binary_search_by_key(&place, |(expiring, _)| *expiring) {
+            Ok(at) => &expiring[at].1,
+            Err(_) => &request.batch,
+        }
+    });
     let count: usize = batches.clone().map(WriteBatch::len).sum();
     if count > 0 {
         append(shared, &mut log, batches.clone(), count)
@@ -188,6 +199,45 @@ fn accept(
     keyspaces.sort_by_key(|keyspace| keyspace.id);
     keyspaces.dedup_by_key(|keyspace| keyspace.id);
     keyspaces
+}
+
+/// The batches of the group whose puts expire, with the time of each, by their place in the group.
+/// This is the one place that computes such a time. A batch that grows beyond the limit is refused.
+fn expiring_batches(
+    shared: &Shared,
+    group: &[Request],
+    named: &[Arc<KeyspaceState>],
+    refused: &mut Vec<(usize, Error)>,
+) -> Vec<(usize, WriteBatch)> {
+    let default = shared.default.expiry();
+    // Groups without expiry, which most are, pay these loads and never ask the clock.
+    if default.is_none()
+        && named.iter().all(|keyspace| keyspace.expiry().is_none())
+        && group.iter().all(|request| request.expiry.is_none())
+    {
+        return Vec::new();
+    }
+    let now = clock_millis(shared.env.now());
+    let of_keyspace = |id: KeyspaceId| match id {
+        DEFAULT_KEYSPACE => default,
+        id => {
+            let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
+            place.ok().and_then(|place| named[place].expiry())
+        }
+    };
+    let mut batches = Vec::new();
+    for (place, request) in group.iter().enumerate() {
+        if refused.iter().any(|(left, _)| *left == place) {
+            continue;
+        }
+        let expiry = |id| request.expiry.or_else(|| of_keyspace(id));
+        let batch = request.batch.with_expiry(|id| expiry(id)?.expires_at(now));
+        match batch.check() {
+            Ok(()) => batches.push((place, batch)),
+            Err(error) => refused.push((place, error)),
+        }
+    }
+    batches
 }
 
 /// Appends the batches to the log as one record and numbers their entries.
@@ -400,7 +450,7 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
 /// Commits these batches as one group; the answer to each.
 #[cfg(test)]
 pub(crate) fn commit_together(shared: &Shared, batches: Vec<WriteBatch>) -> Vec<Result<()>> {
-    let request = |batch| Request { batch, sync: true, switch: Switch::No };
+    let request = |batch| Request { batch, sync: true, expiry: None, switch: Switch::No };
     let group: Vec<Request> = batches.into_iter().map(request).collect();
     let outcome = commit(shared, &group);
     (0..group.len()).map(|place| outcome.answer(place)).collect()

@@ -1087,6 +1087,7 @@ fn impossible_log_records_are_refused() {
         ("a sequence that goes back", vec![good.clone(), good.clone()]),
         ("a sequence that leaves one out", vec![good.clone(), batch(3, 1, one)]),
         ("an unknown kind of entry", vec![batch(1, 1, b"\x0f\x01a\x01b")]),
+        ("an expiring entry without its time", vec![batch(1, 1, b"\x03\x01a\x01b")]),
         ("a key beyond the record", vec![batch(1, 1, b"\x01\x7fa\x01b")]),
         ("a length without an end", vec![batch(1, 1, &[[1].as_slice(), &[0xff; 12]].concat())]),
         ("a key longer than any", {

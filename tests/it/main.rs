@@ -68,6 +68,7 @@ mod demo;
 #[cfg(feature = "cli")]
 mod demo_cli;
 mod encodings;
+mod expiry;
 mod faults;
 #[cfg(feature = "cli")]
 mod filter_cli;

@@ -211,6 +211,7 @@ fn print_batch(
         let (keyspace, key) = (entry.keyspace, entry.key);
         let kind = match entry.kind {
             WriteKind::Put => ValueKind::Put,
+            WriteKind::PutExpiring => ValueKind::ExpiringPut,
             WriteKind::Delete => ValueKind::Tombstone,
             WriteKind::DeleteRange => {
                 printer.range_delete(Some(keyspace), key, entry.range_end(), sequence)?;

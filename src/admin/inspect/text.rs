@@ -5,6 +5,7 @@
 //! in ASCII, so that no key can break a line or a terminal.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::split_expiring;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use std::fmt;
 use std::io::{self, Write};
@@ -163,6 +164,18 @@ impl Printer<'_> {
         // A table names its keyspace once.
         let fields = if keyspace.is_some() { &fields[..] } else { &fields[1..] };
         match kind {
+            ValueKind::ExpiringPut => {
+                let (expires_at, bytes) = split_expiring(value).unwrap_or((0, value));
+                let value = Quoted { bytes, bytes_max: options.value_bytes_max };
+                let mut fields = fields.to_vec();
+                fields.pop();
+                fields.extend([
+                    ("value", DumpValue::Bytes(bytes)),
+                    ("expires_at", expires_at.into()),
+                ]);
+                let line = format_args!("  {name} @{sequence}{of} until {expires_at} ms = {value}");
+                self.record("entry", &fields, line)
+            }
             ValueKind::Put => {
                 let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
                 self.record("entry", fields, format_args!("  {name} @{sequence}{of} = {value}"))

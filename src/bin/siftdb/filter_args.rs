@@ -12,6 +12,7 @@ use siftdb::filter::Encoding;
 use siftdb::{
     Filter, FilterAdvice, FilterLayout, FilterPinning, KeyspaceOptions, LevelAdvice, Prefix,
 };
+use std::time::Duration;
 
 /// The encoding that is the library's default.
 pub const ENCODING_DEFAULT: &str = "fast-local-bloom";
@@ -138,6 +139,7 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
         "block_bytes" => settings.block_bytes(size(value).map_err(refuse)? as usize),
         "block_hash_index" => settings.block_hash_index(flag()?),
         "snappy" => settings.snappy(flag()?),
+        "expire_after" => settings.expire_after(duration(value).map_err(refuse)?),
         name => match level_of(name) {
             Some(level) => settings.filter_at_level(level, parse_filter(value)?),
             None => return Err(refuse(format!("no setting {name:?}; there are {SETTINGS}"))),
@@ -146,7 +148,27 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
 }
 
 const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_last_level, block_bytes, \
-                        block_hash_index and snappy";
+                        block_hash_index, snappy and expire_after";
+
+/// A duration: `never`, or a number with a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("{text:?} is no duration: a number with ms, s, m, h or d, or never");
+    if text == "never" {
+        return Ok(Duration::MAX);
+    }
+    let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
+    let (number, unit) = text.split_at(unit);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(refuse()),
+    };
+    let number: u64 = number.parse().map_err(|_| refuse())?;
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(refuse)
+}
 
 /// The filter that prints as `text`. `bloom` is short for the default encoding; without bits it
 /// has 10.
@@ -237,11 +259,14 @@ mod tests {
             "block_bytes=16384",
             "block_hash_index=true",
             "snappy=false",
+            "expire_after=1500ms",
+            "expire_after=never",
         ];
         let parsed = |text: &str| with_setting(KeyspaceOptions::new(), text);
         for text in all {
             assert_eq!(parsed(text).unwrap().to_string(), text);
         }
+        assert_eq!(parsed("expire_after=7d").unwrap().to_string(), "expire_after=604800000ms");
         assert_eq!(parsed("filter=bloom:12").unwrap().to_string(), all[0]);
         let wrong = [
             "",
@@ -258,6 +283,10 @@ mod tests {
             "filter_at_level.x=none",
             "block_bytes=-1",
             "snappy=1",
+            "expire_after=7",
+            "expire_after=s",
+            "expire_after=1.5s",
+            "expire_after=99999999999999999999d",
             "write_buffer_bytes=100000",
         ];
         for text in wrong {

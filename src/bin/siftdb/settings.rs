@@ -30,6 +30,7 @@ Settings:
   block_bytes=SIZE                bytes of a data block before compression
   block_hash_index=true|false     whether data blocks have a hash index
   snappy=true|false               whether data blocks are compressed
+  expire_after=DURATION|never     how long after its write an entry expires: 500ms, 60s, 7d
 A FILTER is none, bloom:BITS, ENCODING:BITS, bloom-then-ribbon:BITS:LEVEL or monkey:SIZE, and after
 a space each of layout=full|partitioned[:BYTES]|block-based[:BYTES], prefix=ID, whole_key=false and
 pinning=none|all. `siftdb filter sim` lists the encodings.

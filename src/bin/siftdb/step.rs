@@ -82,7 +82,12 @@ fn lines(
         (LookupPart::Index, _) => "the index knows the last key of each block",
         (
             _,
-            Some(ExplainOutcome::Found | ExplainOutcome::Deleted | ExplainOutcome::RangeDeleted),
+            Some(
+                ExplainOutcome::Found
+                | ExplainOutcome::Deleted
+                | ExplainOutcome::RangeDeleted
+                | ExplainOutcome::Expired,
+            ),
         ) => "newer data comes first, so the search ends here",
         _ => "the search goes on with older data",
     };

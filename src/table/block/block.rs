@@ -14,9 +14,10 @@
 
 use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, common_prefix, split_internal_key,
-    unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, ValueKind, common_prefix,
+    split_internal_key, unpack_trailer,
 };
 use crate::filter::hash::xxph3_64;
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
@@ -698,8 +699,12 @@ impl<'b> KeyCheck<'b> for InternalKeys<'b> {
         let Some(trailer) = block.trailer(entry) else {
             return Err("entry with a sequence beyond all");
         };
-        if unpack_trailer(trailer).is_none() {
-            return Err("entry of an unknown kind");
+        match unpack_trailer(trailer) {
+            None => return Err("entry of an unknown kind"),
+            Some((_, ValueKind::ExpiringPut)) if entry.end - entry.value_start < EXPIRY_BYTES => {
+                return Err("expiring entry without its time");
+            }
+            Some(_) => {}
         }
         // `head[..shared]` is common to both keys. What the last key has after that is `rest`, then
         // its `own`; the new key has its own bytes there. An entry that shares more than the last
@@ -746,7 +751,7 @@ fn compare(a: &[u8], b: &[u8]) -> Ordering {
 pub(crate) mod tests {
     use super::*;
     use crate::base::key::{
-        SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer, user_key,
+        SEQUENCE_MAX, compare_internal, put_internal_key, put_key_with_trailer, user_key,
     };
     use crate::table::block::builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
@@ -765,11 +770,14 @@ pub(crate) mod tests {
                 .into_iter()
                 .map(|(user, sequence)| {
                     let user = [&vec![b'p'; prefix], &user[..]].concat();
-                    let kind =
-                        if sequence % 3 == 0 { ValueKind::Tombstone } else { ValueKind::Put };
+                    let value = format!("{sequence}").repeat(user.len() * 13 % 40);
+                    let kind = match sequence % 3 {
+                        0 => ValueKind::Tombstone,
+                        1 if value.len() >= EXPIRY_BYTES => ValueKind::ExpiringPut,
+                        _ => ValueKind::Put,
+                    };
                     let mut key = Vec::new();
                     put_internal_key(&mut key, &user, sequence, kind);
-                    let value = format!("{sequence}").repeat(user.len() * 13 % 40);
                     (key, value.into_bytes())
                 })
                 .collect();
@@ -833,6 +841,18 @@ pub(crate) mod tests {
         fn random_bytes_never_panic(bytes: Vec<u8>) {
             let _ = Block::new(&bytes, BlockKeys::Bytes);
             let _ = Block::new(&bytes, BlockKeys::Internal);
+        }
+    }
+
+    #[test]
+    fn expiring_entries_without_time_are_refused() {
+        for bytes in 0..=EXPIRY_BYTES {
+            let mut builder = BlockBuilder::data(16, true);
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, b"key", 1, ValueKind::ExpiringPut);
+            builder.add(&internal, &vec![b'v'; bytes]);
+            let block = Block::new(builder.finish(), BlockKeys::Internal);
+            assert_eq!(block.is_ok(), bytes == EXPIRY_BYTES, "{bytes}");
         }
     }
 

@@ -16,6 +16,7 @@ pub mod base {
     pub mod cache_line;
     pub mod coding;
     pub mod error;
+    pub mod expiry;
     #[path = "iterator"]
     pub mod iterator {
         pub mod api;
