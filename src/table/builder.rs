@@ -131,7 +131,7 @@ impl TableBuilder {
             filter.add_key(filter_key(internal_key));
         }
         self.data.add(internal_key, value);
-        self.properties.count(internal_key, value.len());
+        self.properties.count(internal_key, value);
         if self.data.estimated_bytes() >= self.options.block_bytes {
             self.write_data_block()?;
         }

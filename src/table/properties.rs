@@ -6,6 +6,7 @@
 //! the data means (`range_deletes`) makes this version refuse the table.
 
 use crate::base::coding::{get_varint, put_varint};
+use crate::base::expiry::split_expiring;
 use crate::base::key::{
     KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind, check_keyspace_name,
     split_internal_key, unpack_trailer,
@@ -26,6 +27,10 @@ pub(crate) struct Properties {
     pub entries: u64,
     /// Entries that delete their key.
     pub tombstones: u64,
+    /// Entries with a value that expires. Not written for 0, as the next one.
+    pub expiring: u64,
+    /// The last time at which one of them expires.
+    pub expires_by: u64,
     /// Range tombstones: none in this version.
     pub range_deletes: u64,
     /// Data blocks.
@@ -86,7 +91,7 @@ impl Properties {
     }
 
     /// Counts the next entry of the table. Its internal key is above all earlier ones.
-    pub(crate) fn count(&mut self, internal_key: &[u8], value_bytes: usize) {
+    pub(crate) fn count(&mut self, internal_key: &[u8], value: &[u8]) {
         if self.entries == 0 {
             self.smallest_key = internal_key.to_vec();
         }
@@ -95,10 +100,15 @@ impl Properties {
             self.smallest_sequence = self.smallest_sequence.min(sequence);
             self.largest_sequence = self.largest_sequence.max(sequence);
             self.tombstones += u64::from(kind == ValueKind::Tombstone);
+            if kind == ValueKind::ExpiringPut {
+                let expires_at = split_expiring(value).map_or(0, |(expires_at, _)| expires_at);
+                self.expiring += 1;
+                self.expires_by = self.expires_by.max(expires_at);
+            }
         }
         self.entries += 1;
         self.raw_key_bytes += internal_key.len() as u64;
-        self.raw_value_bytes += value_bytes as u64;
+        self.raw_value_bytes += value.len() as u64;
         self.largest_key.clear();
         self.largest_key.extend_from_slice(internal_key);
     }
@@ -110,6 +120,8 @@ const ENCODING: &str = "filter_encoding";
 /// A reference to a property: one list of them serves reading and writing.
 enum Field<'p> {
     Number(&'p mut u64),
+    /// Not written when 0, and may be missing.
+    OptionalNumber(&'p mut u64),
     Keyspace(&'p mut KeyspaceId),
     Flag(&'p mut bool),
     Text(&'p mut String),
@@ -122,7 +134,7 @@ enum Field<'p> {
 impl Field<'_> {
     /// Whether a block without it is refused.
     fn is_required(&self, name: &str) -> bool {
-        name != ENCODING && !matches!(self, Field::OptionalText(_))
+        name != ENCODING && !matches!(self, Field::OptionalText(_) | Field::OptionalNumber(_))
     }
 }
 
@@ -154,13 +166,15 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 26] {
-        use Field::{Bytes, Flag, Number, OptionalText, Text};
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 28] {
+        use Field::{Bytes, Flag, Number, OptionalNumber, OptionalText, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
             ("data_bytes", Number(&mut self.data_bytes)),
             ("entries", Number(&mut self.entries)),
+            ("expires_by", OptionalNumber(&mut self.expires_by)),
+            ("expiring", OptionalNumber(&mut self.expiring)),
             ("filter_bytes", Number(&mut self.filter_bytes)),
             (ENCODING, Text(&mut self.filter_encoding)),
             ("filter_entries", Number(&mut self.filter_entries)),
@@ -198,7 +212,10 @@ impl Properties {
         for (name, field) in copy.fields() {
             let mut value = Vec::new();
             match field {
-                Field::Number(number) => put_varint(&mut value, *number),
+                Field::OptionalNumber(0) => continue,
+                Field::Number(number) | Field::OptionalNumber(number) => {
+                    put_varint(&mut value, *number);
+                }
                 Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
                 Field::Flag(flag) => value.push(u8::from(*flag)),
                 Field::OptionalText(text) if text.is_empty() => continue,
@@ -263,7 +280,7 @@ fn read_number(value: &[u8]) -> Option<u64> {
 
 fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
     match field {
-        Field::Number(number) => *number = read_number(value)?,
+        Field::Number(number) | Field::OptionalNumber(number) => *number = read_number(value)?,
         Field::Keyspace(id) => *id = KeyspaceId::try_from(read_number(value)?).ok()?,
         Field::Flag(flag) => {
             *flag = match value {

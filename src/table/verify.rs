@@ -199,7 +199,7 @@ struct DataCheck<'t> {
 impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
         let block = self.table.file().read_data(handle, &mut self.io)?;
-        for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value.len()))?;
+        for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value))?;
         self.found.data_blocks += 1;
         self.found.data_bytes += handle.stored_bytes();
         Ok(())
@@ -212,7 +212,7 @@ impl DataCheck<'_> {
         i: usize,
         handle: BlockHandle,
         internal_key: &[u8],
-        value_bytes: usize,
+        value: &[u8],
     ) -> Result<()> {
         let file = self.table.file();
         let wrong = |what: &str| Err(file.corruption(handle.offset, what));
@@ -223,7 +223,7 @@ impl DataCheck<'_> {
         if self.index.seek(internal_key) != i {
             return wrong("a key outside what the index says of its block");
         }
-        self.found.count(internal_key, value_bytes);
+        self.found.count(internal_key, value);
         let key = split_internal_key(internal_key)
             .and_then(|(user_key, trailer)| Some((user_key, trailer, unpack_trailer(trailer)?)));
         let Some((user_key, trailer, (sequence, _))) = key else {
@@ -255,6 +255,8 @@ impl DataCheck<'_> {
         for (name, says, has) in [
             ("entries", says.entries, has.entries),
             ("tombstones", says.tombstones, has.tombstones),
+            ("expiring", says.expiring, has.expiring),
+            ("expires_by", says.expires_by, has.expires_by),
             ("data_blocks", says.data_blocks, has.data_blocks),
             ("data_bytes", says.data_bytes, has.data_bytes),
             ("raw_key_bytes", says.raw_key_bytes, has.raw_key_bytes),

@@ -53,6 +53,7 @@ const TAG_KEYSPACE_CREATED: u8 = 13;
 const TAG_KEYSPACE_DROPPED: u8 = 14;
 const TAG_KEYSPACE_SETTINGS: u8 = 15;
 const TAG_FLUSHED_THROUGH: u8 = 16;
+const TAG_EXPIRED_THROUGH: u8 = 17;
 
 const FILE_TABLE_ID: u8 = 1;
 const FILE_BYTES: u8 = 2;
@@ -67,6 +68,8 @@ const FILE_GLOBAL_SEQUENCE: u8 = 8;
 const FILE_KEYSPACE: u8 = 9;
 /// Absent for 0.
 const FILE_RANGE_DELETES: u8 = 10;
+/// How many, and the last time. Absent for 0.
+const FILE_EXPIRING: u8 = 11;
 /// Absent for 0.
 const FILE_GARBAGE: u8 = IGNORABLE | 1;
 
@@ -95,6 +98,10 @@ pub(crate) struct FileMeta {
     /// Tombstones, and versions that a newer one in the same table covers: entries that a
     /// compaction may drop once no snapshot needs them. Only a hint.
     pub garbage: u64,
+    /// Entries with a value that expires.
+    pub expiring: u64,
+    /// The last time at which one of them expires, in milliseconds since the epoch.
+    pub expires_by: u64,
     /// How many sequences its range deletes have.
     pub range_deletes: u64,
     /// The smallest sequence of an entry or a range delete.
@@ -170,6 +177,9 @@ pub(crate) struct VersionEdit {
     pub database: Option<DatabaseIdentity>,
     /// Above the number of every keyspace that was ever created; in a snapshot always.
     pub next_keyspace: Option<u64>,
+    /// The largest time by which a job took entries for expired; in a snapshot always, unless none
+    /// did. The time of later jobs is never before it.
+    pub expired_through: Option<u64>,
     /// Created keyspaces; in a snapshot all that there are, `default` included.
     pub created: Vec<KeyspaceMeta>,
     /// Dropped keyspaces, with all their tables.
@@ -206,6 +216,7 @@ impl VersionEdit {
             (TAG_SYNCED_THROUGH, self.synced_through),
             (TAG_SESSION_LOG, self.session_log),
             (TAG_NEXT_KEYSPACE, self.next_keyspace),
+            (TAG_EXPIRED_THROUGH, self.expired_through),
         ] {
             if let Some(value) = value {
                 put_varint_field(dst, tag, &[value], &mut field);
@@ -289,6 +300,9 @@ impl VersionEdit {
                 TAG_NEXT_KEYSPACE => {
                     set_number(&mut edit.next_keyspace, value, "next keyspace")?;
                 }
+                TAG_EXPIRED_THROUGH => {
+                    set_number(&mut edit.expired_through, value, "expired-through time")?;
+                }
                 TAG_KEYSPACE_CREATED => edit.created.push(decode_keyspace(value)?),
                 TAG_KEYSPACE_SETTINGS => {
                     let mut decoder = Decoder::new(value);
@@ -342,6 +356,8 @@ impl FileMeta {
             end: Bound::Included(user_key(&properties.largest_key).to_vec()),
             entries: properties.entries,
             garbage: properties.tombstones,
+            expiring: properties.expiring,
+            expires_by: properties.expires_by,
             range_deletes: properties.range_deletes,
             smallest_sequence: properties.smallest_sequence,
             largest_sequence: properties.largest_sequence,
@@ -398,6 +414,10 @@ impl FileMeta {
         if self.range_deletes > 0 {
             put_varint_field(dst, FILE_RANGE_DELETES, &[self.range_deletes], &mut field);
         }
+        if self.expiring > 0 {
+            let values = [self.expiring, self.expires_by];
+            put_varint_field(dst, FILE_EXPIRING, &values, &mut field);
+        }
         if self.garbage > 0 {
             put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
         }
@@ -420,7 +440,10 @@ impl FileMeta {
             return Err(damaged(&format!("file {number} does not end with a key")));
         }
         let holds_any = self.entries > 0 || self.range_deletes > 0;
-        let counts_are_sound = holds_any && self.garbage <= self.entries && self.bytes > 0;
+        let counts_are_sound = holds_any
+            && self.garbage <= self.entries
+            && self.expiring <= self.entries
+            && self.bytes > 0;
         let sequences_are_sound = self.smallest_sequence <= self.largest_sequence;
         if self.largest_sequence > SEQUENCE_MAX || !sequences_are_sound || !counts_are_sound {
             return Err(damaged(&format!("the counts of file {number} are impossible")));
@@ -437,7 +460,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     let level = check_level(level)?;
     let (mut table_id, mut start, mut end, mut range_deletes) = (None, None, None, None);
     let (mut file_bytes, mut entries, mut garbage, mut keyspace) = (None, None, None, None);
-    let (mut smallest_sequence, mut largest_sequence) = (None, None);
+    let (mut smallest_sequence, mut largest_sequence, mut expiring) = (None, None, None);
     while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
         match tag {
             FILE_TABLE_ID => {
@@ -455,6 +478,13 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
             FILE_LARGEST_SEQUENCE => set_number(&mut largest_sequence, value, "largest sequence")?,
             FILE_KEYSPACE => set_number(&mut keyspace, value, "keyspace")?,
             FILE_RANGE_DELETES => set_number(&mut range_deletes, value, "range deletes")?,
+            FILE_EXPIRING => {
+                let counted: [u64; 2] = varints(value, "expiring entries")?;
+                if counted[0] == 0 {
+                    return Err(damaged("a malformed number of expiring entries"));
+                }
+                set(&mut expiring, counted, "expiring entries")?;
+            }
             FILE_GLOBAL_SEQUENCE => {
                 return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
             }
@@ -463,6 +493,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         }
     }
     let missing = || damaged(&format!("the description of file {number} is incomplete"));
+    let [expiring, expires_by] = expiring.unwrap_or_default();
     let file = FileMeta {
         keyspace: keyspace_id(Some(keyspace.unwrap_or(0)))?,
         number,
@@ -472,6 +503,8 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         end: end.ok_or_else(missing)?,
         entries: entries.ok_or_else(missing)?,
         garbage: garbage.unwrap_or(0),
+        expiring,
+        expires_by,
         range_deletes: range_deletes.unwrap_or(0),
         smallest_sequence: smallest_sequence.ok_or_else(missing)?,
         largest_sequence: largest_sequence.ok_or_else(missing)?,
@@ -589,6 +622,8 @@ mod tests {
             end: Bound::Included(b"b".to_vec()),
             entries: 3,
             garbage: 1,
+            expiring: 2,
+            expires_by: 300,
             range_deletes: 2,
             smallest_sequence: 7,
             largest_sequence: 9,
@@ -613,6 +648,7 @@ mod tests {
             clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
             database: Some(DatabaseIdentity { id: 0x0102 << 64, epoch: 3 }),
             next_keyspace: Some(7),
+            expired_through: Some(200),
             created: vec![KeyspaceMeta {
                 id: 5,
                 name: "ab".into(),
@@ -644,6 +680,7 @@ mod tests {
             "060108",       // synced through
             "0a010c",       // session log
             "0c0107",       // next keyspace
+            "1102c801",     // expired through
             "0b040df4030a", // clean close
             "0d06050402",
             "6162",
@@ -653,7 +690,7 @@ mod tests {
             "0e0106",               // dropped
             "0703000005",           // deleted
             "0703050606",           // deleted
-            "0829020c",             // added: level, number
+            "082e020c",             // added: level, number
             "01088877665544332211", //   table id
             "0202e807",             //   bytes
             "030161",               //   start
@@ -663,6 +700,7 @@ mod tests {
             "070109",               //   largest sequence
             "090105",               //   keyspace
             "0a0102",               //   range deletes
+            "0b0302ac02",           //   expiring entries
             "810101",               //   garbage
             "090101",               // ordinal
         ];
@@ -678,8 +716,8 @@ mod tests {
             bytes.extend_from_slice(&encoded(&full()));
             VersionEdit::decode(&bytes)
         };
-        assert_eq!(with(&[0x91, 2, 1, 2]).unwrap(), full());
-        assert!(matches!(with(&[0x11, 2, 1, 2]), Err(Undecodable::Unknown(_))));
+        assert_eq!(with(&[0x92, 2, 1, 2]).unwrap(), full());
+        assert!(matches!(with(&[0x12, 2, 1, 2]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[TAG_NEXT_KEYSPACE, 1, 0]), Err(Undecodable::Damaged(_))), "twice");
     }
 
@@ -695,9 +733,19 @@ mod tests {
         };
         assert_eq!(with(&[]).unwrap(), full());
         assert_eq!(with(&[0xff, 0]).unwrap(), full());
-        assert!(matches!(with(&[0x0b, 0]), Err(Undecodable::Unknown(_))));
+        assert!(matches!(with(&[0x0c, 0]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[FILE_GLOBAL_SEQUENCE, 1, 5]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
+    }
+
+    /// An edit with a file that says how many of its entries expire, also if none does.
+    fn with_expiring(count: u8) -> Vec<u8> {
+        let mut description = vec![2, 12];
+        FileMeta { expiring: 0, ..file() }.encode(&mut description);
+        put_field(&mut description, FILE_EXPIRING, &[count, 5]);
+        let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
+        put_field(&mut bytes, TAG_ADDED_FILE, &description);
+        bytes
     }
 
     #[test]
@@ -725,8 +773,14 @@ mod tests {
         assert!(without(Bound::Unbounded) && without(ends_before(b"c")));
         assert!(!without(Bound::Included(b"c".to_vec())));
         assert!(refused(&|file| file.smallest_sequence = 10));
-        assert!(!refused(&|file| (file.entries, file.garbage) = (0, 0)));
-        assert!(refused(&|file| (file.entries, file.garbage, file.range_deletes) = (0, 0, 0)));
+        assert!(!refused(&|file| (file.entries, file.garbage, file.expiring) = (0, 0, 0)));
+        assert!(refused(&|file| file.expiring = 4));
+        assert!(VersionEdit::decode(&with_expiring(1)).is_ok());
+        let none = VersionEdit::decode(&with_expiring(0));
+        assert!(matches!(none, Err(Undecodable::Damaged(_))));
+        assert!(refused(&|file| {
+            (file.entries, file.garbage, file.expiring, file.range_deletes) = (0, 0, 0, 0);
+        }));
         assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
         assert!(refused(&|file| file.entries = 0));
         assert!(refused(&|file| file.garbage = 4));

@@ -55,6 +55,8 @@ pub(crate) struct ManifestState {
     pub next_keyspace: u64,
     /// Above every file number in use.
     pub next_file_number: u64,
+    /// The largest time by which entries were taken for expired.
+    pub expired_through: u64,
 }
 
 /// What a manifest says of one keyspace.
@@ -264,6 +266,8 @@ pub(crate) struct ManifestRemains {
     pub named: Vec<FileMeta>,
     /// The identity that the last edit with one gives.
     pub database: DatabaseIdentity,
+    /// The largest expired-through time in its edits.
+    pub expired_through: u64,
     /// The highest next keyspace number that an edit speaks of.
     pub next_keyspace: u64,
     /// The keyspaces that edits create and none of those that can be read drops.
@@ -296,6 +300,7 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
         found.last_sequence = found.last_sequence.max(last.unwrap_or(0).min(SEQUENCE_MAX));
         found.database = edit.database.unwrap_or(found.database);
         found.next_keyspace = found.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
+        found.expired_through = found.expired_through.max(edit.expired_through.unwrap_or(0));
         for file in &edit.deleted {
             named.remove(&file.number);
         }
@@ -406,6 +411,7 @@ impl Replay {
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
         raise(&mut state.next_keyspace, edit.next_keyspace);
+        raise(&mut state.expired_through, edit.expired_through);
         raise(&mut state.facts.last_sequence, edit.last_sequence);
         raise(&mut state.facts.synced_through, edit.synced_through);
         raise(&mut state.facts.session_log, edit.session_log);
@@ -605,6 +611,7 @@ mod tests {
                 clean_close: self.facts.clean_close,
                 database: Some(self.facts.database),
                 next_keyspace: Some(self.next_keyspace),
+                expired_through: Some(self.expired_through),
                 created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
                 added: self.tables().map(|(level, file)| (level, file.clone())).collect(),
                 ..VersionEdit::default()
@@ -631,6 +638,8 @@ mod tests {
             end: Bound::Included(last.into()),
             entries: 2,
             garbage: number % 2,
+            expiring: 0,
+            expires_by: 0,
             range_deletes: 0,
             smallest_sequence: sequence,
             largest_sequence: sequence,
@@ -702,10 +711,16 @@ mod tests {
             VersionEdit {
                 added: vec![(1, file(15, "n", "z", 42)), (1, file(14, "a", "m", 41))],
                 next_file_number: Some(120),
+                expired_through: Some(9_000),
                 ..deleting(&[(0, 10), (0, 11)])
             },
             // The same file one level down.
-            VersionEdit { added: vec![(2, file(15, "n", "z", 42))], ..deleting(&[(1, 15)]) },
+            VersionEdit {
+                added: vec![(2, file(15, "n", "z", 42))],
+                // The time of a later job is never before that of an earlier one.
+                expired_through: Some(8_000),
+                ..deleting(&[(1, 15)])
+            },
             VersionEdit {
                 clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
                 ..VersionEdit::default()
@@ -739,6 +754,7 @@ mod tests {
             keyspaces: BTreeMap::from([(0, default)]),
             next_keyspace: 1,
             next_file_number: 120,
+            expired_through: 9_000,
         };
         assert_eq!(state, expected);
         let (bytes, ends) = written(&[state.snapshot()]);

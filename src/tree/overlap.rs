@@ -314,6 +314,8 @@ mod tests {
             end: keys.1,
             entries: 2,
             garbage: 0,
+            expiring: 0,
+            expires_by: 0,
             range_deletes: 1,
             smallest_sequence: ages.0,
             largest_sequence: ages.1,

@@ -33,6 +33,8 @@ pub(crate) struct ManifestPosition {
 pub(crate) struct SharedNumbers {
     /// The next file number; taking one is `fetch_add(1)`.
     pub next_file: AtomicU64,
+    /// The largest time by which a job took entries for expired, in milliseconds since the epoch.
+    pub expired_through: AtomicU64,
     /// The manifest in force.
     pub position: Mutex<ManifestPosition>,
 }
@@ -73,6 +75,7 @@ impl SessionManifest {
         bytes_max: u64,
     ) -> Self {
         let facts = &state.facts;
+        numbers.expired_through.fetch_max(state.expired_through, Ordering::Relaxed);
         SessionManifest {
             env,
             directory: directory.to_path_buf(),
@@ -122,10 +125,12 @@ impl SessionManifest {
         self.session_log = log;
     }
 
-    /// Takes note of what `edit` says of logs, and of the last sequence given to a write.
+    /// Takes note of what `edit` says of logs and expiry, and of the last sequence given to a write.
     pub(crate) fn advance(&mut self, edit: &VersionEdit, last_sequence: SequenceNumber) {
         self.last_sequence = self.last_sequence.max(last_sequence);
         self.synced_through = self.synced_through.max(edit.synced_through.unwrap_or(0));
+        let expired_through = edit.expired_through.unwrap_or(0);
+        self.numbers.expired_through.fetch_max(expired_through, Ordering::Relaxed);
         if let Some(first_log) = edit.first_log {
             self.first_log = first_log;
             // Everything in tables is durable.
@@ -191,7 +196,9 @@ impl SessionManifest {
     /// files then, the manifest is not in force.
     pub(crate) fn start(&mut self, number: u64, snapshot: VersionEdit) -> Result<()> {
         let temporary = self.numbers.take_file_number();
+        let expired_through = self.numbers.expired_through.load(Ordering::Relaxed);
         let snapshot = self.stamped(VersionEdit {
+            expired_through: Some(expired_through).filter(|through| *through > 0),
             comparator: Some(COMPARATOR.into()),
             database: Some(self.database),
             first_log: Some(self.first_log),

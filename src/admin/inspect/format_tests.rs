@@ -189,6 +189,8 @@ fn edit() -> Vec<u8> {
         end: Bound::Included(b"bob".to_vec()),
         entries: 3,
         garbage: 1,
+        expiring: 0,
+        expires_by: 0,
         range_deletes: 0,
         smallest_sequence: 1,
         largest_sequence: 3,

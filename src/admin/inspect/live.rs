@@ -230,6 +230,8 @@ mod tests {
             end: Bound::Included(b"k".to_vec()),
             entries: 1,
             garbage: 0,
+            expiring: 0,
+            expires_by: 0,
             range_deletes: 0,
             smallest_sequence: 5,
             largest_sequence: 5,

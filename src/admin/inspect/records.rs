@@ -269,6 +269,7 @@ fn print_state(state: &ManifestState, printer: &mut Printer<'_>) -> Result<()> {
         ("tables", count.into()),
         ("keyspaces", (state.keyspaces.len() as u64).into()),
         ("next_keyspace", state.next_keyspace.into()),
+        ("expired_through", state.expired_through.into()),
         ("first_log", facts.log_number.into()),
         ("next_file", state.next_file_number.into()),
         ("last_sequence", facts.last_sequence.into()),
@@ -337,6 +338,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("synced through", edit.synced_through),
         ("session log", edit.session_log),
         ("next keyspace", edit.next_keyspace),
+        ("expired through", edit.expired_through),
     ] {
         if let Some(value) = value {
             parts.push(format!("{name} {value}"));
@@ -357,6 +359,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("synced_through", DumpValue::Number(edit.synced_through)),
         ("session_log", DumpValue::Number(edit.session_log)),
         ("next_keyspace", DumpValue::Number(edit.next_keyspace)),
+        ("expired_through", DumpValue::Number(edit.expired_through)),
         ("database_id", id.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("epoch", DumpValue::Number(edit.database.map(|database| database.epoch))),
         ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
@@ -437,6 +440,8 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("smallest_sequence", file.smallest_sequence.into()),
             ("largest_sequence", file.largest_sequence.into()),
             ("range_deletes", file.range_deletes.into()),
+            ("expiring", file.expiring.into()),
+            ("expires_by", file.expires_by.into()),
             ("first_key", DumpValue::Bytes(&file.start)),
             ("end_key", end_key),
             ("end", DumpValue::Text(end)),

@@ -29,6 +29,8 @@ pub(crate) struct Keyspaces {
     pub there: BTreeMap<KeyspaceId, KeyspaceMeta>,
     /// Above the number of every keyspace that was ever created, as far as files say.
     pub next: u64,
+    /// The largest time by which entries were taken for expired, as far as manifests say.
+    pub expired_through: u64,
     /// The keyspaces whose names are made up.
     pub renamed: Vec<RenamedKeyspace>,
     /// By id: the keyspaces of tables, as manifests say.
@@ -60,6 +62,7 @@ impl Keyspaces {
         for manifest in &manifests {
             keyspaces.of_tables.extend(&manifest.mentioned);
             keyspaces.next = keyspaces.next.max(manifest.next_keyspace);
+            keyspaces.expired_through = keyspaces.expired_through.max(manifest.expired_through);
         }
         let is_dropped: Box<dyn Fn(KeyspaceId) -> bool> = match &history.manifest {
             Some(state) => {

@@ -163,6 +163,7 @@ fn put_in_force(trees: &Trees, from: &Sources<'_>, next: u64) -> Result<()> {
         clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
         database: Some(start.database),
         next_keyspace: Some(from.keyspaces.next),
+        expired_through: Some(from.keyspaces.expired_through).filter(|through| *through > 0),
         created: trees.keyspaces.values().map(|keyspace| flushed(&keyspace.meta)).collect(),
         added: added.map(|(level, meta)| (level, meta.clone())).collect(),
         ..VersionEdit::default()
