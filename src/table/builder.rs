@@ -1,7 +1,7 @@
 //! Writes a table: sorted entries in, one synced file out.
 //!
-//! Legal calls: `add+ finish`. Keys are internal keys, strictly ascending; anything else is an
-//! error, as is an empty table. After an error the builder is dropped and its file removed by the
+//! Legal calls: `add* add_range_deletes? finish`. Keys are internal keys, strictly ascending;
+//! anything else is an error, as is a table without entries and range deletes. After an error the builder is dropped and its file removed by the
 //! caller. Flush and compaction call it; the sync of the directory is theirs.
 //!
 //! Memory is one block, the index and the filter's keys, besides a write buffer. The filter gets
@@ -15,6 +15,7 @@ use crate::base::key::{
     KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal,
     filter_key, split_internal_key, unpack_trailer,
 };
+use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::WritableFile;
 use crate::filter::builder::Construction;
 use crate::table::block::builder::BlockBuilder;
@@ -22,7 +23,7 @@ use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
-    HEADER_BYTES, Header, PROPERTIES_NAME,
+    HEADER_BYTES, Header, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
@@ -61,6 +62,8 @@ pub(crate) struct TableSummary {
     pub table_id: u64,
     /// What it says of itself.
     pub properties: Properties,
+    /// Its range deletes.
+    pub range_deletes: RangeDeletes,
 }
 
 /// A table being written.
@@ -76,6 +79,7 @@ pub(crate) struct TableBuilder {
     unseparated: Option<BlockHandle>,
     /// Counts of the entries added so far; `largest_key` is the last key.
     properties: Properties,
+    range_deletes: RangeDeletes,
 }
 
 impl TableBuilder {
@@ -107,6 +111,7 @@ impl TableBuilder {
             index: IndexBuilder::default(),
             unseparated: None,
             properties,
+            range_deletes: RangeDeletes::default(),
         }
     }
 
@@ -138,6 +143,18 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Sets the range deletes of the table, which hide entries of other tables and of this one.
+    #[allow(dead_code)] // Until jobs write range deletes.
+    pub(crate) fn add_range_deletes(&mut self, deletes: RangeDeletes) {
+        if let Some((smallest, largest)) = deletes.sequences() {
+            let properties = &mut self.properties;
+            properties.smallest_sequence = properties.smallest_sequence.min(smallest);
+            properties.largest_sequence = properties.largest_sequence.max(largest);
+        }
+        self.properties.range_deletes = deletes.count();
+        self.range_deletes = deletes;
+    }
+
     /// Size of the file so far with the unfinished block; index and filter come on top.
     pub(crate) fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
@@ -155,9 +172,10 @@ impl TableBuilder {
         self.index.estimated_bytes() as u64
     }
 
-    /// Writes the rest (filter, properties, metaindex, index, footer) and syncs the file.
+    /// Writes the rest (filter, range deletes, properties, metaindex, index, footer) and syncs the
+    /// file.
     pub(crate) fn finish(mut self) -> Result<TableSummary> {
-        if self.properties.entries == 0 {
+        if self.properties.entries == 0 && self.range_deletes.is_empty() {
             return Err(Error::InvalidArgument { what: "a table without entries".into() });
         }
         if self.data.entries() > 0 {
@@ -166,6 +184,7 @@ impl TableBuilder {
         self.push_separator(None);
         self.properties.data_bytes = self.data_bytes();
         let mut metaindex = Vec::from_iter(self.write_filter()?);
+        metaindex.extend(self.write_range_deletes()?);
         let index = self.index.build();
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
         self.properties.index_bytes =
@@ -177,7 +196,12 @@ impl TableBuilder {
         let table_id = self.out.table_id();
         self.out.put(&Footer { table_id, metaindex, index }.encode())?;
         self.out.finish()?;
-        Ok(TableSummary { bytes: self.out.position(), table_id, properties: self.properties })
+        Ok(TableSummary {
+            bytes: self.out.position(),
+            table_id,
+            properties: self.properties,
+            range_deletes: self.range_deletes,
+        })
     }
 
     /// Adds the last block to the index, if it is not there yet. The next one begins with `next`.
@@ -248,6 +272,17 @@ impl TableBuilder {
         properties.filter_entries = summary.entries;
         properties.filter_partitions = summary.partitions;
         Ok(Some((filter.metaindex_name(), summary.handle)))
+    }
+
+    /// Writes the range deletes; their metaindex entry, if there are any.
+    fn write_range_deletes(&mut self) -> Result<Option<(String, BlockHandle)>> {
+        if self.range_deletes.is_empty() {
+            return Ok(None);
+        }
+        let mut block = Vec::new();
+        self.range_deletes.encode(&mut block);
+        let handle = self.out.write_raw(&block, BlockKind::RangeDeletes)?;
+        Ok(Some((RANGE_DELETES_NAME.to_string(), handle)))
     }
 
     fn write_metaindex(&mut self, mut entries: Vec<(String, BlockHandle)>) -> Result<BlockHandle> {

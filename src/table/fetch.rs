@@ -16,7 +16,8 @@
 use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
-use crate::base::key::{Lookup, LookupKey, ValueKind, unpack_trailer};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{CacheKey, Fetched, Priority, Request};
@@ -66,7 +67,8 @@ impl TableIo {
                 self.data_read += 1;
                 self.data_bytes += bytes;
             }
-            (BlockKind::Index, false) | (BlockKind::Properties | BlockKind::Metaindex, _) => {}
+            (BlockKind::Index, false)
+            | (BlockKind::Properties | BlockKind::Metaindex | BlockKind::RangeDeletes, _) => {}
             (BlockKind::Index, true) => {
                 self.index_read += 1;
                 self.index_bytes += bytes;
@@ -293,6 +295,12 @@ impl TableFile {
         self.decode_block(&read, BlockKeys::Bytes, handle)
     }
 
+    /// The range deletes at `handle`, which all of the table's answers depend on.
+    pub(crate) fn read_range_deletes(&self, handle: BlockHandle) -> Result<RangeDeletes> {
+        let contents = self.read(handle, BlockKind::RangeDeletes)?;
+        RangeDeletes::decode(&contents).map_err(|what| self.corruption(handle.offset, what))
+    }
+
     /// Compares the header with the id in the footer, and with the keyspace in the properties. For
     /// `verify` and `inspect`; lookups do not read the header.
     pub(crate) fn check_header(&self, keyspace: KeyspaceId) -> Result<()> {
@@ -361,10 +369,11 @@ impl TableFile {
             BlockKind::Index | BlockKind::FilterIndex => {
                 CachedBlock::Index(Box::new(self.decode_index(read.to_vec(), handle)?))
             }
-            // Properties and metaindex do not go through the cache.
-            BlockKind::Filter | BlockKind::Properties | BlockKind::Metaindex => {
-                CachedBlock::Filter(AlignedBytes::from(read))
-            }
+            // The last three do not go through the cache.
+            BlockKind::Filter
+            | BlockKind::Properties
+            | BlockKind::Metaindex
+            | BlockKind::RangeDeletes => CachedBlock::Filter(AlignedBytes::from(read)),
         };
         let bytes = block.memory_bytes();
         Ok((block, bytes))
@@ -460,18 +469,24 @@ impl BlockRef {
         }
     }
 
-    /// What the block knows of a key; `None` if it is no data block.
+    /// What the block knows of a key; `None` if it is no data block. Versions with sequences below
+    /// `floor` do not count.
     // Not inlined, so that single and batched lookups share one copy with everything below it
     // inlined. With two copies nothing below is inlined, and a hit takes 4 % more instructions.
     #[inline(never)]
-    pub(crate) fn search(&self, key: &LookupKey, hash: &KeyHash<'_>) -> Option<Lookup> {
+    pub(crate) fn search(
+        &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        floor: SequenceNumber,
+    ) -> Option<Lookup> {
         let Some(cached) = self.cached() else {
             let Fetched::Uncached(block) = self else { return None };
             let found = block.get(key, hash.xxph3());
-            return lookup_of(found, |start, len| copied(block.contents(), start, len));
+            return lookup_of(found, floor, |start, len| copied(block.contents(), start, len));
         };
         let block = cached.data()?;
-        lookup_of(block.get(key, hash.xxph3()), |start, len| match len <= COPY_BYTES {
+        lookup_of(block.get(key, hash.xxph3()), floor, |start, len| match len <= COPY_BYTES {
             true => copied(block.contents(), start, len),
             // A larger value shares the block.
             false => Value::from_shared(cached, start, len),
@@ -482,10 +497,13 @@ impl BlockRef {
 #[inline]
 fn lookup_of(
     found: Option<Found>,
+    floor: SequenceNumber,
     value: impl FnOnce(usize, usize) -> Option<Value>,
 ) -> Option<Lookup> {
     let Some(found) = found else { return Some(Lookup::Absent) };
     match unpack_trailer(found.trailer)? {
+        // All other versions are older.
+        (sequence, _) if sequence < floor => Some(Lookup::Absent),
         (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
         (_, ValueKind::Put) => value(found.value_start, found.value_len).map(Lookup::Found),
         (_, ValueKind::ExpiringPut) => {
@@ -579,7 +597,7 @@ mod tests {
             let fetched = file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io);
             match fetched {
                 Ok(block) => {
-                    let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"));
+                    let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"), 0);
                     let value = Value::from(&[b'v'; 400][..]);
                     assert!(is_sound && found == Some(Lookup::Found(value)));
                 }

@@ -49,7 +49,7 @@ pub(crate) const TABLE_VERSION: u32 = 1;
 /// Metaindex name of the properties block.
 pub(crate) const PROPERTIES_NAME: &str = "siftdb.properties";
 
-/// Metaindex name reserved for a block of range tombstones. A table that has one is refused.
+/// Metaindex name of the block of range deletes; a table without any has none.
 pub(crate) const RANGE_DELETES_NAME: &str = "siftdb.rangedel";
 
 /// The role of a block in its table.
@@ -68,13 +68,17 @@ pub(crate) enum BlockKind {
     Metaindex = 5,
     /// The data index, the last block of every table.
     Index = 6,
+    /// The range deletes of the table, as [`RangeDeletes`] encodes them. Never compressed.
+    ///
+    /// [`RangeDeletes`]: crate::base::range_deletes::RangeDeletes
+    RangeDeletes = 7,
 }
 
 impl BlockKind {
     /// The kind of a stored byte. Zero is no kind, so that a run of zeros is no prefix.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties};
-        let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index];
+        use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties, RangeDeletes};
+        let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index, RangeDeletes];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }

@@ -49,6 +49,8 @@ mod walk_tests;
 #[cfg(test)]
 mod salvage_tests;
 #[cfg(test)]
+mod range_deletes_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod verify;
 pub(crate) mod salvage;

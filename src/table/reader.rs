@@ -6,12 +6,18 @@
 //! before its first use. The data index is read at its first use, or by [`Table::load_index`]: for
 //! tables that were just written, and to look for damage.
 //!
+//! Range deletes are read when the table is opened and stay in memory. They hide entries of this
+//! table and of older ones, so one that cannot be read is an error of opening. Their memory is taken
+//! off the cache's budget as far as that has room: they are needed in any case.
+//!
 //! [`Table::get`] is a lookup: ask the filter, search the index, ask a block-based filter, fetch
-//! the block, search it. The failure of a filter is `NotConsulted`; any other failure is an error,
+//! the block, search it. A key that a range delete covers is deleted unless the table has a newer
+//! version. The failure of a filter is `NotConsulted`; any other failure is an error,
 //! never "absent". `iter` iterates over a table, `verify` checks all of it.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Lookup, LookupKey};
+use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber};
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
@@ -76,9 +82,18 @@ pub(crate) struct Table {
     properties: Properties,
     index: DataIndex,
     filter: OpenFilter,
+    /// Boxed, since few tables have any.
+    range_deletes: Option<Box<ResidentDeletes>>,
     /// Handle of the filter, for errors of `verify`.
     filter_offset: u64,
     expected_fpr: OnceLock<Option<f64>>,
+}
+
+/// Range deletes in memory.
+struct ResidentDeletes {
+    deletes: RangeDeletes,
+    /// What they take off the budget, if it had room.
+    _memory: Option<Reservation<CachedBlock>>,
 }
 
 impl Table {
@@ -108,7 +123,9 @@ impl Table {
         let file = file.with_index_keys(properties.index_key_is_user_key);
 
         let mut io = TableIo::default();
-        let filter_entry = metaindex.iter().find(|(name, _)| name != PROPERTIES_NAME);
+        let range_deletes = read_range_deletes(&file, &metaindex, &properties)?;
+        let is_filter = |name: &str| name != PROPERTIES_NAME && name != RANGE_DELETES_NAME;
+        let filter_entry = metaindex.iter().find(|(name, _)| is_filter(name));
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
         let members = FilterMembers::of_table(&properties, &context.custom_prefixes);
         let mut filter = OpenFilter::new(&metaindex, &context.custom_policies, members);
@@ -124,6 +141,7 @@ impl Table {
             properties,
             index,
             filter,
+            range_deletes,
             filter_offset,
             expected_fpr: OnceLock::new(),
         })
@@ -133,6 +151,26 @@ impl Table {
     /// positive, unless the key has versions here that the lookup's sequence cannot see.
     pub(crate) fn get(
         &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        options: TableReadOptions,
+        io: &mut TableIo,
+    ) -> Result<(Lookup, FilterVerdict)> {
+        if self.range_deletes.is_none() {
+            return self.get_above(0, key, hash, options, io);
+        }
+        let covering = self.covering(key);
+        match self.get_above(covering, key, hash, options, io)? {
+            (Lookup::Absent, verdict) if covering > 0 => Ok((Lookup::Deleted, verdict)),
+            found => Ok(found),
+        }
+    }
+
+    /// What the table has of a key with a sequence of at least `floor`.
+    #[inline(always)]
+    fn get_above(
+        &self,
+        floor: SequenceNumber,
         key: &LookupKey,
         hash: &KeyHash<'_>,
         options: TableReadOptions,
@@ -161,7 +199,7 @@ impl Table {
         }
 
         let block = self.fetch_data(index, entry, options.fill_cache, io)?;
-        match block.search(key, hash) {
+        match block.search(key, hash, floor) {
             Some(lookup) => Ok((lookup, verdict)),
             None => Err(self.not_data(index.handle_of(entry))),
         }
@@ -178,6 +216,23 @@ impl Table {
     /// # Errors
     /// The first failure; keys without an answer then stay open.
     pub(crate) fn multi_get(
+        &self,
+        keys: &mut [&mut BatchKey<'_>],
+        options: TableReadOptions,
+        io: &mut TableIo,
+    ) -> Result<()> {
+        self.search_entries(keys, options, io)?;
+        if self.range_deletes.is_some() {
+            for key in keys.iter_mut().filter(|key| key.is_open()) {
+                if self.covering(&key.lookup) > 0 {
+                    key.answer = Lookup::Deleted;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn search_entries(
         &self,
         keys: &mut [&mut BatchKey<'_>],
         options: TableReadOptions,
@@ -205,6 +260,17 @@ impl Table {
         self.search_blocks(index, keys, options.fill_cache, io)
     }
 
+    /// The newest range delete that covers the key and that its sequence can see; 0 without one.
+    fn covering(&self, key: &LookupKey) -> SequenceNumber {
+        let deletes = self.range_deletes();
+        deletes.map_or(0, |deletes| deletes.covering(key.user_key(), key.sequence()))
+    }
+
+    /// Its range deletes, if it has any.
+    pub(crate) fn range_deletes(&self) -> Option<&RangeDeletes> {
+        self.range_deletes.as_ref().map(|resident| &resident.deletes)
+    }
+
     /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
     fn search_blocks(
         &self,
@@ -222,7 +288,7 @@ impl Table {
                 Some((_, block)) => block,
                 None => self.fetch_data(index, entry, fill_cache, io)?,
             };
-            let found = block.search(&key.lookup, &key.hash);
+            let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
             key.answer = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;
             held = Some((entry, block));
         }
@@ -458,22 +524,37 @@ fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, 
 }
 
 fn read_properties(file: &TableFile, metaindex: &[(String, BlockHandle)]) -> Result<Properties> {
-    let unsupported = |what: &str| Error::UnsupportedFormat {
-        path: file.path().to_path_buf(),
-        what: what.to_string(),
-    };
-    if metaindex.iter().any(|(name, _)| name == RANGE_DELETES_NAME) {
-        return Err(unsupported("a table with range tombstones, which this siftdb cannot read"));
-    }
     let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == PROPERTIES_NAME) else {
         return Err(file.corruption(file.blocks_end(), "a table without properties"));
     };
-    let properties = Properties::decode(&file.read_meta(handle, BlockKind::Properties)?)
-        .map_err(|what| file.corruption(handle.offset, what))?;
-    if properties.range_deletes > 0 {
-        return Err(unsupported("a table with range tombstones, which this siftdb cannot read"));
+    Properties::decode(&file.read_meta(handle, BlockKind::Properties)?)
+        .map_err(|what| file.corruption(handle.offset, what))
+}
+
+/// The range deletes, which must be those that the properties count.
+fn read_range_deletes(
+    file: &TableFile,
+    metaindex: &[(String, BlockHandle)],
+    properties: &Properties,
+) -> Result<Option<Box<ResidentDeletes>>> {
+    let expected = properties.range_deletes;
+    let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == RANGE_DELETES_NAME) else {
+        let what = || format!("a table without its {expected} range deletes");
+        return if expected == 0 { Ok(None) } else { Err(file.corruption(0, what())) };
+    };
+    let deletes = file.read_range_deletes(handle)?;
+    let (found, sequences) = (deletes.count(), deletes.sequences());
+    if found != expected || found == 0 {
+        let what = format!("{found} range deletes, the properties say {expected}");
+        return Err(file.corruption(handle.offset, what));
     }
-    Ok(properties)
+    let recorded = properties.smallest_sequence..=properties.largest_sequence;
+    if sequences.is_some_and(|(a, b)| !recorded.contains(&a) || !recorded.contains(&b)) {
+        let what = format!("range deletes outside of the table's sequences {recorded:?}");
+        return Err(file.corruption(handle.offset, what));
+    }
+    let memory = file.cache().try_reserve(deletes.memory_bytes());
+    Ok(Some(Box::new(ResidentDeletes { deletes, _memory: memory })))
 }
 
 impl std::fmt::Debug for Table {

@@ -219,7 +219,10 @@ impl Rescue<'_> {
                 BlockKind::Properties => self.properties(handle)?,
                 // The last block of a table; the footer follows.
                 BlockKind::Index => return Ok(()),
-                BlockKind::Filter | BlockKind::FilterIndex | BlockKind::Metaindex => {}
+                BlockKind::Filter
+                | BlockKind::FilterIndex
+                | BlockKind::RangeDeletes
+                | BlockKind::Metaindex => {}
             }
             match handle.end().filter(|end| *end <= self.bytes) {
                 Some(end) => position = end,

@@ -37,7 +37,7 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) const PATH: &str = "/db/000001.sst";
 pub(crate) const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
-const READ: TableReadOptions =
+pub(crate) const READ: TableReadOptions =
     TableReadOptions { use_filters: true, fill_cache: true, filter_said_maybe: false };
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
@@ -78,7 +78,7 @@ pub(crate) fn filters() -> Vec<Option<TableFilter>> {
     filters
 }
 
-fn any_options() -> impl Strategy<Value = TableOptions> {
+pub(crate) fn any_options() -> impl Strategy<Value = TableOptions> {
     let sizes = prop_oneof![Just(1usize), Just(60), Just(300), Just(4096)];
     let all = filters();
     (sizes, 1usize..18, any::<bool>(), any::<bool>(), 0..all.len()).prop_map(
@@ -96,7 +96,7 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
 }
 
 /// Few letters and sequences, which give shared prefixes and several versions of a key.
-fn any_entries() -> impl Strategy<Value = Entries> {
+pub(crate) fn any_entries() -> impl Strategy<Value = Entries> {
     let letter = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(0xff)];
     let prefix = prop_oneof![Just(&b""[..]), Just(&b"user/with/a/long/prefix/"[..])];
     let keys = btree_set((vec(letter, 0..7), 0u64..12), 1..150);
@@ -168,14 +168,21 @@ fn open_uncached(bytes: &[u8]) -> Arc<Table> {
     open_in(env, Expect::default(), Cache::new(0, 0.0)).unwrap()
 }
 
-fn get(table: &Table, user: &[u8], sequence: u64, read: TableReadOptions) -> Result<Lookup> {
+pub(crate) fn get(
+    table: &Table,
+    user: &[u8],
+    sequence: u64,
+    read: TableReadOptions,
+) -> Result<Lookup> {
     let (key, hash) = (LookupKey::new(user, sequence), KeyHash::new(user));
     let (lookup, verdict) = table.get(&key, &hash, read, &mut TableIo::default())?;
-    assert!(verdict != FilterVerdict::No || lookup == Lookup::Absent);
+    let unseen = [Lookup::Absent, Lookup::Deleted];
+    let unseen = &unseen[..1 + usize::from(table.range_deletes().is_some())];
+    assert!(verdict != FilterVerdict::No || unseen.contains(&lookup));
     Ok(lookup)
 }
 
-fn multi_get<'k>(
+pub(crate) fn multi_get<'k>(
     table: &Table,
     keys: &[&'k [u8]],
     sequence: u64,
@@ -187,7 +194,7 @@ fn multi_get<'k>(
     Ok(batch)
 }
 
-fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
+pub(crate) fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup {
     let key = LookupKey::new(user, sequence);
     let found = entries.iter().find(|(k, _)| compare_internal(k, key.internal_key()).is_ge());
     let Some((found, value)) = found.filter(|(k, _)| user_key(k) == user) else {

@@ -23,7 +23,9 @@ use crate::table::block::block::Block;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
-use crate::table::format::{BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME};
+use crate::table::format::{
+    BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
+};
 use crate::table::index::Index;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table, TableContext};
@@ -155,10 +157,12 @@ impl Table {
     /// Every other block, in the order of writing.
     fn blocks_after_data(&self) -> Result<Vec<(BlockHandle, BlockKind)>> {
         let mut blocks = Vec::new();
-        let mut properties = None;
+        let (mut properties, mut range_deletes) = (None, None);
         for (name, handle) in self.metaindex()? {
             if name == PROPERTIES_NAME {
                 properties = Some((handle, BlockKind::Properties));
+            } else if name == RANGE_DELETES_NAME {
+                range_deletes = Some((handle, BlockKind::RangeDeletes));
             } else if name.starts_with(PARTITIONED_PREFIX) {
                 let io = &mut TableIo::default();
                 let partitions = self.file().read_index(handle, BlockKind::FilterIndex, io);
@@ -169,7 +173,7 @@ impl Table {
                 blocks.push((handle, BlockKind::Filter));
             }
         }
-        blocks.extend(properties);
+        blocks.extend(range_deletes.into_iter().chain(properties));
         blocks.push((self.footer().metaindex, BlockKind::Metaindex));
         blocks.push((self.footer().index, BlockKind::Index));
         Ok(blocks)

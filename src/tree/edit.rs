@@ -22,10 +22,11 @@ use crate::base::key::{
     SequenceNumber, check_keyspace_name, user_key,
 };
 use crate::base::levels::LEVELS;
-use crate::base::range_deletes::RANGE_BOUND_BYTES_MAX;
+use crate::base::range_deletes::{RANGE_BOUND_BYTES_MAX, RangeDeletes};
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::table::builder::TableSummary;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table};
 use std::ops::Bound;
@@ -341,19 +342,32 @@ impl FileMeta {
     pub(crate) fn of_table(number: u64, table: &Table) -> Self {
         let properties = table.properties();
         let (table_id, bytes) = (table.table_id(), table.file().bytes());
-        FileMeta::new(number, table_id, bytes, properties)
+        FileMeta::new(number, table_id, bytes, properties, table.range_deletes())
     }
 
-    /// The description of a table with these properties. It counts its tombstones as garbage.
+    /// The description of a table that was just written to file `number`.
     #[must_use]
-    pub(crate) fn new(number: u64, table_id: u64, bytes: u64, properties: &Properties) -> Self {
+    pub(crate) fn of_summary(number: u64, summary: &TableSummary) -> Self {
+        let TableSummary { bytes, table_id, properties, range_deletes } = summary;
+        FileMeta::new(number, *table_id, *bytes, properties, Some(range_deletes))
+    }
+
+    /// It counts its tombstones as garbage.
+    fn new(
+        number: u64,
+        table_id: u64,
+        bytes: u64,
+        properties: &Properties,
+        range_deletes: Option<&RangeDeletes>,
+    ) -> Self {
+        let (start, end) = span_of(properties, range_deletes);
         FileMeta {
             keyspace: properties.keyspace.id,
             number,
             table_id,
             bytes,
-            start: user_key(&properties.smallest_key).to_vec(),
-            end: Bound::Included(user_key(&properties.largest_key).to_vec()),
+            start,
+            end,
             entries: properties.entries,
             garbage: properties.tombstones,
             expiring: properties.expiring,
@@ -450,6 +464,31 @@ impl FileMeta {
         }
         Ok(())
     }
+}
+
+/// The first user key, and the end, of the entries and range deletes of a table.
+fn span_of(
+    properties: &Properties,
+    range_deletes: Option<&RangeDeletes>,
+) -> (Vec<u8>, Bound<Vec<u8>>) {
+    let of_entries =
+        || [&properties.smallest_key, &properties.largest_key].map(|key| user_key(key).to_vec());
+    let fragments = range_deletes.map_or(&[][..], RangeDeletes::fragments);
+    let (Some(first), Some(last)) = (fragments.first(), fragments.last()) else {
+        let [start, end] = of_entries();
+        return (start, Bound::Included(end));
+    };
+    let end = last.end.clone();
+    if properties.entries == 0 {
+        return (first.start.clone(), end.map_or(Bound::Unbounded, Bound::Excluded));
+    }
+    let [smallest, largest] = of_entries();
+    let end = match end {
+        None => Bound::Unbounded,
+        Some(end) if end <= largest => Bound::Included(largest),
+        Some(end) => Bound::Excluded(end),
+    };
+    (first.start.clone().min(smallest), end)
 }
 
 fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
@@ -610,6 +649,9 @@ fn check_level(level: u64) -> Result<usize, Undecodable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::range::KeyRange;
+    use crate::base::range_deletes::RangeDelete;
     use proptest::prelude::*;
 
     fn file() -> FileMeta {
@@ -663,6 +705,43 @@ mod tests {
                 DeletedFile { keyspace: 5, level: 6, number: 6 },
             ],
             added: vec![(2, file())],
+        }
+    }
+
+    proptest! {
+        /// A table's span begins and ends where its entries or range deletes do.
+        #[test]
+        fn spans_have_entries_and_range_deletes(
+            keys in proptest::collection::btree_set(0u8..9, 0..3),
+            deletes in proptest::collection::vec((0u8..9, proptest::option::of(0u8..9)), 0..3),
+        ) {
+            let delete = |(start, end): &(u8, Option<u8>)| RangeDelete {
+                start: vec![*start],
+                end: end.map(|end| vec![end]),
+                sequence: 4,
+            };
+            let deletes: Vec<_> = deletes.iter().map(delete).collect();
+            let deletes = RangeDeletes::fragmented(&deletes, &[]);
+            prop_assume!(!keys.is_empty() || !deletes.is_empty());
+            let mut properties = Properties::new();
+            for key in &keys {
+                let mut internal = Vec::new();
+                put_internal_key(&mut internal, &[*key], 3, ValueKind::Put);
+                properties.count(&internal, b"");
+            }
+            let meta = FileMeta::new(7, 8, 9, &properties, Some(&deletes));
+            // Each letter, and a key before the next one.
+            let probes: Vec<_> = (0u8..11).flat_map(|key| [vec![key], vec![key, 7]]).collect();
+            let has = |key: &Vec<u8>| {
+                (key.len() == 1 && keys.contains(&key[0])) || deletes.covering(key, 4) > 0
+            };
+            let within = |key: &Vec<u8>| {
+                let end = (Bound::Unbounded, meta.end.clone()).into_bounds();
+                meta.start <= *key && end.is_before_end(key)
+            };
+            let first = probes.iter().position(has);
+            prop_assert_eq!(first, probes.iter().position(within));
+            prop_assert_eq!(probes.iter().rposition(has), probes.iter().rposition(within));
         }
     }
 

@@ -18,7 +18,8 @@ use std::ops::{Bound, Range};
 /// What a probe of one table needs.
 #[derive(Debug)]
 pub(crate) struct TableProbe {
-    /// The filter of the whole table, if it is pinned.
+    /// The filter of the whole table, if it is pinned. None if the table has range deletes: these
+    /// may cover a key that the filter has never seen.
     pub filter: Option<PreparedFilter>,
     /// The filter holds prefixes only: it answers for the prefix of a key.
     pub by_prefix: bool,
@@ -31,7 +32,10 @@ pub(crate) struct TableProbe {
 impl TableProbe {
     fn new(handle: &Arc<TableHandle>) -> Self {
         TableProbe {
-            filter: handle.table.pinned_filter().cloned(),
+            filter: match handle.table.range_deletes() {
+                None => handle.table.pinned_filter().cloned(),
+                Some(_) => None,
+            },
             by_prefix: !handle.table.filter().holds_whole_keys(),
             mean_block_bytes: handle.table.mean_block_bytes(),
             handle: Arc::clone(handle),

@@ -366,8 +366,7 @@ mod tests {
                 path,
                 Expect { table_id: Some(table_id), ..Expect::default() },
             );
-            let mut meta =
-                FileMeta::new(number as u64, table_id, summary.bytes, &summary.properties);
+            let mut meta = FileMeta::of_summary(number as u64, &summary);
             meta.entries += extra;
             TableHandle::new(Arc::new(meta), Arc::new(table.unwrap()), &Arc::default())
         };

@@ -16,7 +16,7 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
 use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
-use crate::filter::encoding::FilterVerdict;
+use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::fetch::TableIo;
 use crate::table::reader::TableReadOptions;
@@ -64,6 +64,20 @@ pub(crate) struct Version {
     /// Levels down to the last that has a table.
     depth: usize,
     holds_prefixes: bool,
+    range_deletes: Vec<DeletingTables>,
+}
+
+/// The tables of one source that have range deletes. A source is a table of level 0, or a deeper
+/// level: everything in it is newer than what the next sources have of the same keys.
+#[derive(Clone, Debug)]
+#[allow(dead_code)] // Until scans ask for it.
+pub(crate) struct DeletingTables {
+    /// The level.
+    pub level: usize,
+    /// At level 0 the place of the table in the search order; 0 in other levels.
+    pub place: usize,
+    /// One table at level 0; in other levels in the order of keys.
+    pub tables: Vec<Arc<TableHandle>>,
 }
 
 impl Version {
@@ -83,13 +97,21 @@ impl Version {
         let mut handles = levels.iter().flat_map(|level| &level.handles);
         let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
         let depth = levels.iter().rposition(|level| !level.probes.is_empty()).map_or(0, |i| i + 1);
-        Version { levels, depth, holds_prefixes }
+        let range_deletes = deleting_tables(&levels);
+        Version { levels, depth, holds_prefixes, range_deletes }
     }
 
     /// True if a filter of these tables can be asked for prefixes.
     #[must_use]
     pub(crate) fn holds_prefixes(&self) -> bool {
         self.holds_prefixes
+    }
+
+    /// The tables with range deletes, by source, newest source first; empty if there are none.
+    #[must_use]
+    #[allow(dead_code)] // Until scans ask for it.
+    pub(crate) fn range_deletes(&self) -> &[DeletingTables] {
+        &self.range_deletes
     }
 
     /// The tables of `level`: level 0 newest first, others by key.
@@ -158,10 +180,32 @@ impl Version {
         self.levels.iter().any(|level| {
             level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
                 !fence.excludes(head, user_key)
-                    && probe.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+                    && pinned_filter(probe).is_none_or(|filter| filter.may_contain(hash))
             })
         })
     }
+}
+
+fn deleting_tables(levels: &[Level; LEVELS]) -> Vec<DeletingTables> {
+    let has_any = |handle: &&Arc<TableHandle>| handle.table.range_deletes().is_some();
+    let [newest_first, sorted @ ..] = levels;
+    let singles = newest_first.handles.iter().enumerate().filter(|(_, handle)| has_any(handle));
+    let singles = singles.map(|(place, handle)| DeletingTables {
+        level: 0,
+        place,
+        tables: vec![Arc::clone(handle)],
+    });
+    let deeper = (1..).zip(sorted).map(|(level, own)| DeletingTables {
+        level,
+        place: 0,
+        tables: own.handles.iter().filter(has_any).cloned().collect(),
+    });
+    singles.chain(deeper.filter(|own| !own.tables.is_empty())).collect()
+}
+
+/// The pinned filter, also of a table with range deletes: it knows which entries there are.
+fn pinned_filter(probe: &TableProbe) -> Option<&PreparedFilter> {
+    probe.filter.as_ref().or_else(|| probe.handle.table.pinned_filter())
 }
 
 /// The state of one lookup in the tables.
@@ -226,6 +270,10 @@ pub(crate) fn count_verdict(
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
         // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
+        // If a range delete may have ended the search, whether there is an entry below it, is not known.
+        (FilterVerdict::Maybe, Lookup::Deleted) if probe.handle.table.range_deletes().is_some() => {
+            LevelCounter::Unresolved
+        }
         (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Expiring(_) | Lookup::Deleted) => {
             LevelCounter::TruePositives
         }

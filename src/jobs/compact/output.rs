@@ -26,7 +26,7 @@ use crate::env::api::Env;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
-use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
+use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
 use crate::tree::edit::FileMeta;
@@ -257,10 +257,10 @@ impl<'a> OutputTables<'a> {
     /// The file cannot be written or synced.
     pub(crate) fn cut(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let TableSummary { bytes, table_id, properties } = open.builder.finish()?;
+        let summary = open.builder.finish()?;
         self.finished.push(FileMeta {
             garbage: open.garbage,
-            ..FileMeta::new(open.number, table_id, bytes, &properties)
+            ..FileMeta::of_summary(open.number, &summary)
         });
         Ok(())
     }
