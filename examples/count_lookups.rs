@@ -13,7 +13,7 @@
 //! `count_lookups DIRECTORY KIND` then warms the cache and calls `counted_…` for each operation.
 //! Kinds: `miss`, `hit`, `cold` (a hit whose block is in no cache of siftdb), `first` (one hit, the
 //! first call after opening; `.ci/cold_get` traces it), `scan10`, `scan100`, `scan` (all entries),
-//! `put` (new keys). It prints how many operations were counted; a full scan counts by the entry.
+//! `cursor10`, `cursor100`, `cursor` (the same by a cursor), `put` (new keys). It prints how many operations were counted; a full scan counts by the entry.
 //! Without arguments every kind runs on a thousand keys.
 
 use siftdb::{Db, Filter, FilterLayout, Keyspace, Options, ReadOptions};
@@ -54,6 +54,24 @@ fn counted_scans(db: &Keyspace, keys: &[Key], entries: usize) -> u64 {
         }
     }
     found
+}
+
+/// The same by a cursor, which lends its entries.
+#[inline(never)]
+fn counted_cursors(db: &Keyspace, keys: &[Key], entries: usize) -> Result<u64, siftdb::Error> {
+    let mut found = 0;
+    for key in keys {
+        let mut cursor = db.cursor();
+        cursor.seek(black_box(key))?;
+        for step in 1..=entries {
+            let Some((_, value)) = cursor.entry() else { break };
+            found += u64::from(value.last() == Some(&b'v'));
+            if step < entries {
+                cursor.next()?;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Puts that are counted.
@@ -131,7 +149,8 @@ fn main() -> Result<(), Error> {
         [] => {
             let directory = std::env::temp_dir().join(format!("siftdb-{}", std::process::id()));
             let mut done = make(&directory, &[], "full", 1_000);
-            for kind in ["miss", "hit", "cold", "first", "scan10", "scan100", "scan", "put"] {
+            let kinds = "miss hit cold first scan10 scan100 scan cursor10 cursor100 cursor put";
+            for kind in kinds.split(' ') {
                 print!("{kind}: ");
                 done = done.and_then(|()| count(&directory, kind, 1_000));
             }
@@ -160,8 +179,8 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
     let options = ReadOptions::new().fill_cache(!cold);
     let mut operations = 0;
     let operations_wanted = match kind {
-        "scan" => 1,
-        "scan100" => OPERATIONS / 20,
+        "scan" | "cursor" => 1,
+        "scan100" | "cursor100" => OPERATIONS / 20,
         _ => OPERATIONS,
     };
     // A chunk of keys stays in the processor's first cache, so they cost no misses.
@@ -177,6 +196,11 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
             "scan" => counted_scans(&db, &[Key::default()], usize::MAX),
             "scan10" | "scan100" => {
                 counted_scans(&db, &chunk, kind[4..].parse()?);
+                chunk.len() as u64
+            }
+            "cursor" => counted_cursors(&db, &[Key::default()], usize::MAX)?,
+            "cursor10" | "cursor100" => {
+                counted_cursors(&db, &chunk, kind[6..].parse()?)?;
                 chunk.len() as u64
             }
             "put" => counted_puts(&db, &chunk),

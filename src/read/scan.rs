@@ -125,9 +125,11 @@ impl Scan {
     /// A merge of all sources that may hold keys of the range, without a position.
     pub(crate) fn merge(&self, direction: Direction) -> MergingIter<Source> {
         let range = self.range_filter();
+        // Most often there is one source.
+        let mut sources = Vec::with_capacity(1);
         let memtables = self.view.memtables().filter(|memtable| !memtable.is_empty());
         let iterators = memtables.flat_map(|memtable| memtable.iterators(direction));
-        let mut sources: Vec<_> = iterators.map(Source::Memtable).collect();
+        sources.extend(iterators.map(Source::Memtable));
         let version = &self.view.version;
         let mut add_tables = |level, tables| {
             let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
@@ -141,7 +143,7 @@ impl Scan {
         for place in newest_first.overlapping(&self.bounds) {
             add_tables(0, place..place + 1);
         }
-        for (number, level) in (1..).zip(sorted) {
+        for (number, level) in (1..).zip(sorted).filter(|(_, level)| !level.handles.is_empty()) {
             let tables = level.neighbours(&self.bounds);
             if !tables.is_empty() {
                 add_tables(number, tables);

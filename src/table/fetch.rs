@@ -433,7 +433,7 @@ pub(crate) type BlockRef = Fetched<CachedBlock, Block<BlockBuffer>>;
 impl BlockRef {
     /// The block in the type of the cache; `None` for an uncached one.
     #[inline]
-    fn cached(&self) -> Option<&Arc<Cached<CachedBlock>>> {
+    pub(crate) fn cached(&self) -> Option<&Arc<Cached<CachedBlock>>> {
         match self {
             Fetched::Slotted(slotted) => Some(slotted.cached()),
             Fetched::Shared(cached) => Some(cached),
@@ -456,6 +456,15 @@ impl BlockRef {
         match &***self.cached()? {
             CachedBlock::Filter(bytes) => Some(bytes),
             _ => None,
+        }
+    }
+
+    /// The same block out of the thread's buffer, which is for the next block that it reads.
+    #[inline]
+    pub(crate) fn for_long(self) -> Self {
+        match self {
+            Fetched::Uncached(_) => Fetched::Shared(self.into_shared()),
+            cached => cached,
         }
     }
 

@@ -6,7 +6,7 @@
 //! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
 //! table is skipped.
 
-use crate::base::cache_line::LINE_BYTES;
+use crate::base::cache_line::{LINE_BYTES, prefetch_line_before};
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::sync::Arc;
@@ -136,8 +136,12 @@ impl TableIter {
             self.end();
             return Ok(());
         };
-        let cached = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.into_shared();
-        let block = cached.data().ok_or_else(|| table.not_data(index.handle_of(entry)))?;
+        let fetched = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.for_long();
+        let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
+        let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;
+        // Writing the counts waits for their line, and later reads wait for that. So the line is
+        // asked for now, and the block is searched before it is shared.
+        prefetch_line_before(&**cached);
         let sought = bound.filter(|_| self.direction == Direction::Forward);
         match sought.and_then(|bound| Some((bound, block.version_from(bound)?))) {
             Some((bound, place)) => {
@@ -150,7 +154,7 @@ impl TableIter {
                 self.prefetcher = Prefetcher::starting(block);
             }
         }
-        self.block = Some(cached);
+        self.block = Some(fetched.into_shared());
         Ok(())
     }
 

@@ -167,9 +167,10 @@ impl LevelIter {
             return;
         };
         let inside = bound.filter(|bound| self.is_inside(index, handle, bound));
-        let mut iter = handle.table.iter(self.direction, self.fill_cache);
-        iter.seek(inside);
-        self.current = Some(Current { index, iter, whole: inside.is_none(), passed: 0 });
+        let iter = handle.table.iter(self.direction, self.fill_cache);
+        let current = Current { index, iter, whole: inside.is_none(), passed: 0 };
+        // Sought where it stays, because it is large.
+        self.current.insert(current).iter.seek(inside);
         if let Some((counters, level)) = &self.counters {
             counters.stripe().add_level(*level, LevelCounter::ScanTables, 1);
         }
@@ -197,7 +198,10 @@ impl LevelIter {
         let head = key_head(key);
         match self.direction {
             Direction::Forward if !fences.is_empty() => {
-                Some(fences.partition_point(|fence| fence.ends_before(head, key)))
+                let ends_before = |fence: &Fence| fence.ends_before(head, key);
+                // A scan begins where its range does.
+                let begins = !fences.first().is_some_and(ends_before);
+                Some(if begins { 0 } else { fences.partition_point(ends_before) })
             }
             Direction::Forward => {
                 Some(tables.partition_point(|handle| handle.meta.ends_before(key)))

@@ -20,18 +20,20 @@ use std::cmp::Ordering;
 pub(crate) struct MergingIter<I> {
     direction: Direction,
     children: Vec<I>,
-    /// The child positioned at the current entry.
-    winner: Option<usize>,
+    /// The child positioned at the current entry; [`NONE`] without one.
+    winner: usize,
     /// The other valid children, the next one at the root.
     heap: Vec<usize>,
     error: Option<Error>,
 }
 
+/// No child's place.
+const NONE: usize = usize::MAX;
+
 impl<I: InternalIterator> MergingIter<I> {
     /// Merges `children`, which all have `direction`. Not positioned until the first seek.
     pub(crate) fn new(direction: Direction, children: Vec<I>) -> Self {
-        let heap = Vec::with_capacity(children.len());
-        MergingIter { direction, children, winner: None, heap, error: None }
+        MergingIter { direction, children, winner: NONE, heap: Vec::new(), error: None }
     }
 
     /// True if child `a` comes before child `b`. Both are valid.
@@ -61,13 +63,13 @@ impl<I: InternalIterator> MergingIter<I> {
         }
     }
 
-    fn pop_runner_up(&mut self) -> Option<usize> {
+    fn pop_runner_up(&mut self) -> usize {
         if self.heap.is_empty() {
-            return None;
+            return NONE;
         }
         let runner_up = self.heap.swap_remove(0);
         self.sift_down(0);
-        Some(runner_up)
+        runner_up
     }
 
     /// Handles a `child` that is not valid: true if it has no more entries; false after an error,
@@ -77,7 +79,7 @@ impl<I: InternalIterator> MergingIter<I> {
             Ok(()) => true,
             Err(error) => {
                 self.error = Some(error);
-                self.winner = None;
+                self.winner = NONE;
                 self.heap.clear();
                 false
             }
@@ -87,8 +89,9 @@ impl<I: InternalIterator> MergingIter<I> {
     /// Finds the child with the next entry, after a step of the winner; returns `valid`.
     #[inline(never)]
     fn settle(&mut self) -> bool {
-        let Some(winner) = self.winner else { return false };
-        if !self.children[winner].valid() {
+        let winner = self.winner;
+        let Some(child) = self.children.get(winner) else { return false };
+        if !child.valid() {
             if self.exhausted(winner) {
                 self.winner = self.pop_runner_up();
             }
@@ -96,28 +99,32 @@ impl<I: InternalIterator> MergingIter<I> {
             && self.precedes(runner_up, winner)
         {
             self.heap[0] = winner;
-            self.winner = Some(runner_up);
+            self.winner = runner_up;
             self.sift_down(0);
         }
-        self.winner.is_some()
+        self.valid()
     }
 
     /// The child at the current entry; `None` unless valid.
     #[inline]
     pub(crate) fn current(&self) -> Option<&I> {
-        self.winner.and_then(|winner| self.children.get(winner))
+        self.children.get(self.winner)
     }
 }
 
 impl<I: InternalIterator> InternalIterator for MergingIter<I> {
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.error = None;
-        self.winner = None;
+        self.winner = NONE;
         self.heap.clear();
         for i in 0..self.children.len() {
             self.children[i].seek(bound);
             if self.children[i].valid() {
-                self.heap.push(i);
+                // The first one is the winner until it is compared: one child needs no heap.
+                match self.winner {
+                    NONE => self.winner = i,
+                    _ => self.heap.push(i),
+                }
             } else if !self.exhausted(i) {
                 return;
             }
@@ -125,20 +132,19 @@ impl<I: InternalIterator> InternalIterator for MergingIter<I> {
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
-        self.winner = self.pop_runner_up();
+        self.settle();
     }
 
     #[inline(always)]
     fn next(&mut self) -> bool {
-        let winner = self.winner.and_then(|winner| self.children.get_mut(winner));
-        let Some(child) = winner else { return false };
+        let Some(child) = self.children.get_mut(self.winner) else { return false };
         // With one child left this is all.
         (child.next() && self.heap.is_empty()) || self.settle()
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        self.winner.is_some()
+        self.winner != NONE
     }
 
     #[inline]

@@ -61,9 +61,9 @@ pub(crate) struct Block<B = Box<[u8]>> {
     ///
     /// [`CachedBlock`]: crate::table::index::CachedBlock
     keys: BlockKeys,
-    /// How many bytes of `anchor` count.
-    anchor_len: u8,
-    /// What all restart entries begin with: what an entry shares, if it shares no more.
+    /// How many bytes all restart entries begin with.
+    anchor_len: u16,
+    /// The first of those bytes: what an entry shares, if it shares no more.
     anchor: [u8; ANCHOR_BYTES],
 }
 
@@ -336,6 +336,10 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// and its trailer.
     #[inline]
     fn find(&self, user_key: &[u8], trailer: u64, xxph3: u64) -> Option<(usize, Entry, u64)> {
+        if self.anchor_len as usize > ANCHOR_BYTES {
+            // The rest of what entries share is compared with the first entry.
+            prefetch(&self.bytes, 0);
+        }
         let (wanted, slots) = (fingerprint_of(xxph3), usize::from(self.directory));
         let start = self.len();
         let mut slot = first_slot(wanted, slots);
@@ -373,13 +377,21 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         // What the entry shares are bytes of its restart entry's key (see the builder).
         let has_shared = match self.anchor.get(..shared.len()) {
             Some(anchor) if shared.len() <= usize::from(self.anchor_len) => anchor == shared,
-            _ => self.own_key(&self.entry_at(self.restart_before(at)?)?).starts_with(shared),
+            _ => self.restart_begins_with(shared, at)?,
         };
         has_shared.then_some((entry, trailer))
     }
 
-    /// Where the restart interval of the entry at `at` begins.
+    /// Whether the restart entry of the entry at `at` begins with `shared`.
     #[inline(never)]
+    fn restart_begins_with(&self, shared: &[u8], at: usize) -> Option<bool> {
+        // What all restart entries begin with, the first one does, whose line is at hand.
+        let all = shared.len() <= usize::from(self.anchor_len);
+        let restart = if all { 0 } else { self.restart_before(at)? };
+        Some(self.own_key(&self.entry_at(restart)?).starts_with(shared))
+    }
+
+    /// Where the restart interval of the entry at `at` begins.
     fn restart_before(&self, at: usize) -> Option<usize> {
         let (mut low, mut high) = (0, self.restarts());
         while high - low > 1 {
@@ -389,16 +401,16 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         self.restart(low)
     }
 
-    /// What all restart entries begin with, or the front of it, and its length. They are in order,
-    /// so it is what the first and the last of them have in common.
-    fn find_anchor(&self) -> ([u8; ANCHOR_BYTES], u8) {
+    /// The front of what all restart entries begin with, and the length of the whole. They are in
+    /// order, so it is what the first and the last of them have in common.
+    fn find_anchor(&self) -> ([u8; ANCHOR_BYTES], u16) {
         let entry = |number| self.restart(number).and_then(|at| self.entry_at(at));
         let key = |entry: Option<Entry>| entry.map_or(&[][..], |entry| self.own_key(&entry));
         let (first, last) = (key(entry(0)), key(entry(self.restarts().saturating_sub(1))));
-        let len = common_prefix(first, last).min(ANCHOR_BYTES);
+        let common = &first[..common_prefix(first, last).min(KEY_BYTES_MAX)];
         let mut anchor = [0; ANCHOR_BYTES];
-        anchor.iter_mut().zip(&first[..len]).for_each(|(to, &from)| *to = from);
-        (anchor, len as u8)
+        anchor.iter_mut().zip(common).for_each(|(to, &from)| *to = from);
+        (anchor, common.len() as u16)
     }
 
     /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
@@ -882,10 +894,10 @@ pub(crate) mod tests {
         let long = [
             "a long common prefix 0",
             "a long common prefix 1",
-            "a long common prefix 2",
-            "a long common prefix 3",
+            "a long common prefix 20",
+            "a long common prefix 21",
         ];
-        assert_eq!((shared(400, long), shared(10, long)), (ANCHOR_BYTES, 21));
+        assert_eq!(shared(400, long), 21, "more than a reader has at hand");
     }
 
     #[test]

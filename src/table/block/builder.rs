@@ -30,7 +30,7 @@ pub(crate) const FINGERPRINTS_MAX: usize = 1024;
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
-/// Bytes of what all restart entries of a block begin with that a reader has at hand.
+/// Bytes of the anchor, what all restart entries of a block begin with, that a reader has at hand.
 pub(crate) const ANCHOR_BYTES: usize = 16;
 
 /// Entries share less than they could, for the sake of the anchor, if the block grows by at most
@@ -223,14 +223,14 @@ impl BlockBuilder {
         std::mem::swap(&mut self.buffer, &mut self.finished);
     }
 
-    /// How many bytes an entry may share: what all restart entries begin with, if that costs
-    /// little, else any number.
+    /// How many bytes an entry may share: those of the anchor, if that costs little, else any
+    /// number.
     fn anchor(&self) -> usize {
         let heads = || self.parts.iter().step_by(self.restart_interval);
         let key = |parts: Option<&EntryParts>| {
             parts.map_or(&[][..], |parts| &self.buffer[parts.key_start..parts.key_end])
         };
-        let anchor = common_prefix(key(heads().next()), key(heads().next_back())).min(ANCHOR_BYTES);
+        let anchor = common_prefix(key(heads().next()), key(heads().next_back()));
         let cost: usize = self.parts.iter().map(|parts| parts.shared.saturating_sub(anchor)).sum();
         if cost <= self.buffer.len() / ANCHOR_COST { anchor } else { usize::MAX }
     }

@@ -115,8 +115,10 @@ impl BlockCursor {
     pub(crate) fn enter(&mut self, block: &Block, bound: &[u8], place: (usize, usize)) {
         let (at, shared) = place;
         let shared = bound.get(..shared).unwrap_or_default();
-        // Room for most entries, at once.
-        self.keys.resize(self.keys.len().max(shared.len() + SHORT_ENTRY_BYTES), 0);
+        let needed = shared.len() + SHORT_ENTRY_BYTES;
+        if self.keys.len() < needed {
+            self.keys.resize(2 * needed, 0);
+        }
         self.keys[..shared.len()].copy_from_slice(shared);
         self.next = at;
         self.decode_next(block);

@@ -103,9 +103,15 @@ impl Reader for SiftdbReader<'_> {
     }
 
     fn scan(&mut self, from: &[u8], count: usize, each: &mut Each<'_>) -> Result<()> {
-        for entry in self.0.range(from..).take(count) {
-            let (key, value) = entry?;
-            each(&key, &value);
+        // A cursor lends its entries, as those of most others do; an iterator returns shares.
+        let mut entries = self.0.cursor();
+        entries.seek(from)?;
+        for number in 0..count {
+            if number > 0 {
+                entries.next()?;
+            }
+            let Some((key, value)) = entries.entry() else { break };
+            each(key, value);
         }
         Ok(())
     }
