@@ -9,7 +9,6 @@ use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
 use crate::jobs::compact::run::{run_compaction, run_filter_rebuild};
-use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::workers::{CompactionToken, compact_most_urgent, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;
@@ -18,6 +17,7 @@ use crate::state::session;
 use crate::state::shared::Shared;
 use crate::state::write_queue::Switch;
 use crate::tree::edit::FileMeta;
+use crate::tree::version::LevelFiles;
 use crate::write::commit;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,11 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    run_job(shared, &mut || next_step(shared, keyspace, &mut compaction, is_due, run_compaction));
+    run_job(shared, &mut || {
+        let options = keyspace.options.load().compaction_options();
+        let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
+        Ok(run_compaction(shared, keyspace, next)?.is_some())
+    });
     // What it moved down may be more than a level should have.
     shared.want_compactions([keyspace.id]);
     check(keyspace)?;
@@ -93,22 +97,6 @@ pub(crate) fn compact_range(
 /// `KeyspaceDropped` for a keyspace that was dropped.
 fn check(keyspace: &KeyspaceState) -> Result<()> {
     if keyspace.view.load().dropped { Err(keyspace.dropped()) } else { Ok(()) }
-}
-
-/// Runs the next compaction of a call; false if there is none.
-fn next_step(
-    shared: &Shared,
-    keyspace: &KeyspaceState,
-    compaction: &mut ManualCompaction,
-    is_due: impl Fn(&FileMeta) -> bool,
-    run: impl Fn(&Shared, &KeyspaceState, &CompactionTask) -> Result<()>,
-) -> Result<bool> {
-    let levels = keyspace.view.load().version.files();
-    let options = keyspace.options.load().compaction_options();
-    match compaction.next_task(&levels, &options, is_due) {
-        Some(task) => run(shared, keyspace, &task).map(|()| true),
-        None => Ok(false),
-    }
 }
 
 /// Rewrites the tables of `keyspace` whose filter has to change; returns how many there were.
@@ -159,7 +147,9 @@ pub(crate) fn rebuild_filters(
         }
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
-        next_step(shared, keyspace, &mut compaction, is_due, run_filter_rebuild)
+        let options = keyspace.options.load().compaction_options();
+        let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
+        Ok(run_filter_rebuild(shared, keyspace, next)?.is_some())
     });
     check(keyspace)?;
     shared.check_writable()?;

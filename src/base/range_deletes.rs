@@ -73,8 +73,17 @@ impl Fragment {
         self.sequences.get(newer).copied().unwrap_or(0)
     }
 
+    /// Bytes of its encoding, at most.
+    #[must_use]
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        let bounds = self.start.len() + self.end.as_ref().map_or(0, Vec::len);
+        // The lengths of the bounds take three bytes each, and a sequence eight.
+        (bounds + 2 * 3 + 8 + 8 * self.sequences.len()) as u64
+    }
+
     /// True if the range ends at `key` or before it.
-    fn ends_before(&self, key: &[u8]) -> bool {
+    #[must_use]
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         self.end.as_deref().is_some_and(|end| end <= key)
     }
 }
@@ -436,6 +445,8 @@ mod tests {
             prop_assert_eq!(back.len() as u64, fragments.count());
             let mut bytes = Vec::new();
             fragments.encode(&mut bytes);
+            let sum: u64 = fragments.fragments().iter().map(Fragment::encoded_bytes).sum();
+            prop_assert!(bytes.len() as u64 <= 10 + sum);
             prop_assert_eq!(RangeDeletes::decode(&bytes), Ok(fragments));
         }
 

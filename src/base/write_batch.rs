@@ -87,6 +87,7 @@ pub struct WriteBatch {
     entries: Vec<u8>,
     count: u32,
     payload_bytes: usize,
+    deletes_ranges: bool,
     refused: Option<String>,
     /// The open database whose keyspaces it names, `default` included.
     database: Option<u64>,
@@ -107,6 +108,7 @@ impl WriteBatch {
             entries: Vec::new(),
             count: 0,
             payload_bytes: 0,
+            deletes_ranges: false,
             refused: None,
             database: None,
             keyspaces: Vec::new(),
@@ -240,6 +242,7 @@ impl WriteBatch {
         self.entries.clear();
         self.count = 0;
         self.payload_bytes = 0;
+        self.deletes_ranges = false;
         self.refused = None;
         self.database = None;
         self.keyspaces.clear();
@@ -256,6 +259,11 @@ impl WriteBatch {
     /// Bytes of user keys and values.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload_bytes
+    }
+
+    /// True if an entry deletes a range.
+    pub(crate) fn deletes_ranges(&self) -> bool {
+        self.deletes_ranges
     }
 
     /// The encoded entries without the header, to join the batches of a write group.
@@ -333,6 +341,7 @@ impl WriteBatch {
         if self.refused.is_some() {
             return;
         }
+        self.deletes_ranges |= kind == WriteKind::DeleteRange;
         self.entries.reserve(entry_bytes);
         if keyspace == DEFAULT_KEYSPACE {
             self.entries.push(kind as u8);

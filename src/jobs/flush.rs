@@ -10,10 +10,11 @@
 //! newer write of one keyspace gets into a table, the logs with older writes of others are synced.
 //!
 //! The memtables take no more writes and are all that wait, the oldest included. So everything
-//! older than their entries is in tables, and a tombstone may be dropped if no table can hold its
-//! key. Versions that a newer one hides from every snapshot are dropped too: writing one key over
-//! and over costs one entry a flush. If nothing stays, there is no table. If the index of one table
-//! would get too large there are several, disjoint by user key.
+//! older than their entries is in tables, and a tombstone or range delete may be dropped if no
+//! table can hold its keys. Entries that a newer one or a range delete hides from every snapshot
+//! are dropped too: writing one key over and over costs one entry a flush. If nothing stays, there
+//! is no table. If the index or the range deletes of one table would get too large there are
+//! several, disjoint by user key.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -152,11 +153,18 @@ pub(crate) fn write_tables(
     levels: &LevelFiles,
 ) -> Result<JobOutcome> {
     let newest_first = memtables.iter().rev();
+    let range_deletes: Vec<_> =
+        memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
+    let below = KeysBelow::new(&levels[1..], &levels[0]);
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.iterators(Direction::Forward)).collect(),
         entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
+        range_deletes: memtables
+            .iter()
+            .map(|memtable| memtable.range_deletes().count())
+            .sum::<usize>() as u64,
         bytes: memtables.iter().map(|memtable| memtable.bytes() as u64).sum(),
-        stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&levels[1..], &levels[0])),
+        stripes: SnapshotStripes::new(snapshots, below, &range_deletes),
         sequences: None,
         context,
     };
@@ -264,7 +272,11 @@ fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Resul
         };
         removed.into_iter().for_each(|number| remove(shared, FileName::Wal(number)));
     }
-    flushed.iter().for_each(|flushed| shared.flush_pile(&flushed.keyspace));
+    for Flushed { keyspace, .. } in flushed {
+        shared.flush_pile(keyspace);
+        // Range deletes of newer memtables may hide the new tables whole.
+        shared.want_hidden_tables_removed(keyspace);
+    }
     Ok(())
 }
 
@@ -387,6 +399,50 @@ pub(crate) mod tests {
         tree.write("c", None);
         tree.write("d", None);
         assert_eq!(tree.flush().entries_out, 1);
+        tree.check();
+    }
+
+    #[test]
+    fn range_deletes_hide_older_memtables() {
+        let mut tree = Tree::new();
+        let key = |n: u8| vec![b'k', n];
+        (0..9).for_each(|n| tree.write(key(n), Some(vec![n])));
+        tree.flush();
+        (0..9).for_each(|n| tree.write(key(n), Some(vec![n])));
+        tree.seal();
+        tree.delete_range(key(2), Some(key(8)));
+        tree.write(key(5), Some(vec![50]));
+        let counts = tree.flush();
+        tree.check();
+        assert_eq!((counts.entries_in, counts.entries_out, counts.entries_dropped), (10, 4, 6));
+        let meta = &tree.version.level(0)[0].meta;
+        assert_eq!((meta.range_deletes, meta.entries), (1, 4));
+        assert_eq!((meta.smallest_sequence, meta.largest_sequence), (10, 20));
+        // A table of range deletes alone; its range is theirs.
+        tree.delete_range(key(3), None);
+        tree.flush();
+        tree.check();
+        let meta = &tree.version.level(0)[0].meta;
+        assert_eq!((meta.range_deletes, meta.entries), (1, 0));
+        assert_eq!((&meta.start, &meta.end), (&key(3), &std::ops::Bound::Unbounded));
+    }
+
+    #[test]
+    fn unneeded_range_deletes_make_no_table() {
+        let mut tree = Tree::new();
+        tree.write("a", Some(b"1".to_vec()));
+        tree.delete_range(b"a".to_vec(), None);
+        assert_eq!(tree.flush().entries_dropped, 1);
+        assert_eq!(tree.files().0.len(), 0);
+        // One that may hide something stays.
+        tree.write("c", Some(b"1".to_vec()));
+        tree.flush();
+        tree.delete_range(b"a".to_vec(), Some(b"c".to_vec()));
+        tree.flush();
+        assert_eq!(tree.files().0.len(), 1);
+        tree.delete_range(b"a".to_vec(), Some(b"d".to_vec()));
+        tree.flush();
+        assert_eq!(tree.files().0.len(), 2);
         tree.check();
     }
 }

@@ -1,11 +1,13 @@
 //! What runs in the background: flushes, compactions, and the removal of obsolete files.
 //!
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`
-//! rewrites tables, each from its input to the installed edit; `obsolete` frees memtables and
-//! removes files. At most one flush and one compaction run at a time.
+//! rewrites tables, each from its input to the installed edit; `hidden_tables` removes tables that
+//! range deletes hide; `obsolete` frees memtables and removes files. At most one flush and one
+//! compaction run at a time.
 
 pub(crate) mod workers;
 pub(crate) mod flush;
+pub(crate) mod hidden_tables;
 pub(crate) mod compact;
 pub(crate) mod obsolete;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::base::key::{
     KeyspaceLabel, SequenceNumber, ValueKind, compare_internal, split_internal_key, unpack_trailer,
 };
 use crate::base::levels::LEVELS;
+use crate::base::range_deletes::{RangeDelete, RangeDeletes};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::cache::cache::Cache;
@@ -21,7 +22,7 @@ use crate::table::builder::TableOptions;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
 use crate::table::reader::{Table, TableContext};
-use crate::tree::edit::{DeletedFile, VersionEdit};
+use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::version::Version;
@@ -58,6 +59,7 @@ pub(crate) struct Tree {
     pub snapshots: BTreeSet<SequenceNumber>,
     pub index_bytes_max: u64,
     model: BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>,
+    deleted_ranges: Vec<RangeDelete>,
 }
 
 impl Tree {
@@ -87,6 +89,7 @@ impl Tree {
             snapshots: BTreeSet::new(),
             index_bytes_max: INDEX_BYTES_MAX,
             model: BTreeMap::new(),
+            deleted_ranges: Vec::new(),
         }
     }
 
@@ -97,10 +100,26 @@ impl Tree {
             Some(value) => batch.put(&key, value),
             None => batch.delete(&key),
         };
+        self.apply(&batch);
+        self.model.entry(key).or_default().insert(self.sequence, value);
+    }
+
+    /// Deletes the keys from `start` on and below `end`, if there is one.
+    pub(crate) fn delete_range(&mut self, start: Vec<u8>, end: Option<Vec<u8>>) {
+        let mut batch = WriteBatch::new();
+        match &end {
+            Some(end) if *end <= start => return,
+            Some(end) => batch.delete_range(&start..end),
+            None => batch.delete_range(&start..),
+        };
+        self.apply(&batch);
+        self.deleted_ranges.push(RangeDelete { start, end, sequence: self.sequence });
+    }
+
+    fn apply(&mut self, batch: &WriteBatch) {
         self.sequence += 1;
         let batch = DecodedBatch::trusted(self.sequence, 1, batch.entries());
         self.memtables.last().unwrap().apply(&batch);
-        self.model.entry(key).or_default().insert(self.sequence, value);
     }
 
     pub(crate) fn seal(&mut self) {
@@ -134,7 +153,9 @@ impl Tree {
     pub(crate) fn flush(&mut self) -> JobCounts {
         self.seal();
         let output = self.run_flush().unwrap();
-        assert!(output.tables.len() <= 1 || self.index_bytes_max < INDEX_BYTES_MAX);
+        let is_small = |meta: &FileMeta| meta.range_deletes < 100;
+        let one = output.tables.len() <= 1 || !output.tables.iter().all(is_small);
+        assert!(one || self.index_bytes_max < INDEX_BYTES_MAX);
         self.memtables.drain(..self.memtables.len() - 1);
         let added = output.tables.into_iter().map(|meta| (0, meta)).collect();
         self.install(VersionEdit { added, ..VersionEdit::default() });
@@ -212,21 +233,40 @@ impl Tree {
         parts.collect()
     }
 
+    /// All range deletes that there are.
+    fn range_deletes(&self) -> RangeDeletes {
+        let mut all: Vec<_> =
+            self.memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
+        for handle in (0..LEVELS).flat_map(|level| self.version.level(level)) {
+            let own: Vec<_> =
+                handle.table.range_deletes().iter().flat_map(|own| own.deletes()).collect();
+            assert_eq!(own.len() as u64, handle.meta.range_deletes);
+            all.extend(own);
+        }
+        RangeDeletes::fragmented(&all, &[])
+    }
+
     /// Every needed sequence reads what the model says, and both directions agree.
     pub(crate) fn check(&self) {
         let entries = self.entries(Direction::Forward);
         assert_eq!(entries, self.entries(Direction::Reverse));
+        let deletes = self.range_deletes();
+        let deleted = RangeDeletes::fragmented(&self.deleted_ranges, &[]);
         for at in self.needed() {
             let mut found: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
             for (key, sequence, kind, value) in &entries {
                 if *sequence <= at {
-                    let value = (*kind == ValueKind::Put).then_some(&value[..]);
+                    let is_there = *kind == ValueKind::Put && deletes.covering(key, at) < *sequence;
+                    let value = is_there.then_some(&value[..]);
                     found.entry(key).or_insert(value);
                 }
             }
             let found: Vec<_> = found.into_iter().filter(|(_, value)| value.is_some()).collect();
             let newest = self.model.iter().filter_map(|(key, versions)| {
-                let (_, value) = versions.range(..=at).next_back()?;
+                let (sequence, value) = versions.range(..=at).next_back()?;
+                if deleted.covering(key, at) > *sequence {
+                    return None;
+                }
                 Some((&key[..], Some(value.as_deref()?)))
             });
             assert_eq!(found, newest.collect::<Vec<_>>(), "at sequence {at}");

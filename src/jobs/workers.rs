@@ -1,4 +1,5 @@
-//! The two background threads: one flushes memtables, one compacts.
+//! The two background threads: one flushes memtables and removes tables that range deletes hide,
+//! one compacts.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
 //! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
@@ -14,11 +15,13 @@ use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::{compact_once, urgency};
 use crate::jobs::flush::flush_pending;
+use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
-use std::collections::BTreeMap;
+use crate::state::shared::{Jobs, Shared};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 /// Starts the workers of a database that was just opened.
 ///
@@ -113,17 +116,23 @@ fn flush_worker(shared: &Shared) {
         // Read before the check for work. A request after the check rings again, so the wait below
         // returns at once and no request is lost.
         let rings = shared.work.rings();
-        let (mut flush_wanted, piles) = {
+        let (mut flush_wanted, piles, hidden_tables) = {
             let mut jobs = shared.jobs.lock();
             if jobs.stopping {
                 return;
             }
-            (std::mem::take(&mut jobs.flush_wanted), std::mem::take(&mut jobs.piles))
+            let Jobs { flush_wanted, piles, hidden_tables, .. } = &mut *jobs;
+            (take(flush_wanted), take(piles), take(hidden_tables))
         };
-        let piles: Vec<_> = {
+        let named = |ids: BTreeSet<KeyspaceId>| -> Vec<_> {
             let keyspaces = shared.keyspaces.lock();
-            piles.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()
+            ids.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()
         };
+        // Before the flush: it takes a moment and gives space back.
+        for keyspace in named(hidden_tables) {
+            run_job(shared, &mut || remove_hidden_tables(shared, &keyspace).map(|()| false));
+        }
+        let piles = named(piles);
         // A failure is already the background error; here it means that nothing is to be flushed.
         flush_wanted |= session::switch_for_tombstones(shared, &piles).unwrap_or(false);
         if flush_wanted {

@@ -5,6 +5,7 @@
 //! only.
 
 use crate::base::key::SequenceNumber;
+use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::Memtable;
@@ -46,6 +47,14 @@ impl ReadView {
     pub(crate) fn first_logs(&self) -> impl Iterator<Item = u64> {
         let immutables = self.immutables.iter().map(|immutable| immutable.first_log);
         std::iter::once(self.active_log).chain(immutables)
+    }
+
+    /// True if there are range deletes and tables: they may hide some of these whole.
+    pub(crate) fn may_hide_tables(&self) -> bool {
+        let mut tables = (0..LEVELS).flat_map(|level| self.version.level(level)).peekable();
+        tables.peek().is_some()
+            && (self.memtables().any(|memtable| memtable.range_deletes().count() > 0)
+                || tables.any(|handle| handle.meta.range_deletes > 0))
     }
 
     /// All memtables, newest first.

@@ -86,8 +86,12 @@ pub(crate) struct Jobs {
     pub compactions_wanted: BTreeSet<KeyspaceId>,
     /// Keyspaces whose active memtable may have to be switched for its tombstones.
     pub piles: BTreeSet<KeyspaceId>,
+    /// Keyspaces in which range deletes may hide whole tables.
+    pub hidden_tables: BTreeSet<KeyspaceId>,
     /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
+    /// The numbers of the tables that the compaction replaces.
+    pub compacted_tables: Vec<u64>,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }
@@ -217,6 +221,10 @@ impl Shared {
     pub(crate) fn release_snapshot(&self, sequence: SequenceNumber) {
         self.snapshots.release(sequence);
         self.clear_dropped();
+        if self.snapshots.keep_hidden_tables.swap(false, Ordering::Relaxed) {
+            let all = self.all_keyspaces();
+            all.iter().for_each(|keyspace| self.want_hidden_tables_removed(keyspace));
+        }
     }
 
     /// Lets go of the tables of dropped keyspaces that no snapshot reads.
@@ -274,6 +282,16 @@ impl Shared {
     pub(crate) fn want_compactions(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
         self.jobs.lock().compactions_wanted.extend(keyspaces);
         self.work.ring();
+    }
+
+    /// Asks the workers to remove the tables of `keyspace` that range deletes hide whole, if it has
+    /// range deletes and tables. Called after range deletes were published, and after each job that
+    /// changed the tables.
+    pub(crate) fn want_hidden_tables_removed(&self, keyspace: &KeyspaceState) {
+        if keyspace.view.load().may_hide_tables() {
+            self.jobs.lock().hidden_tables.insert(keyspace.id);
+            self.work.ring();
+        }
     }
 
     /// Called by a scan that passed many tombstones on its way to one entry. The worker checks

@@ -144,7 +144,6 @@ impl TableBuilder {
     }
 
     /// Sets the range deletes of the table, which hide entries of other tables and of this one.
-    #[allow(dead_code)] // Until jobs write range deletes.
     pub(crate) fn add_range_deletes(&mut self, deletes: RangeDeletes) {
         if let Some((smallest, largest)) = deletes.sequences() {
             let properties = &mut self.properties;

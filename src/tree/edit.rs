@@ -394,10 +394,16 @@ impl FileMeta {
         FileMeta { garbage: other.garbage, ..self.clone() } == *other
     }
 
-    /// True if half of the table are tombstones and covered versions.
+    /// What a compaction may drop once no snapshot needs it.
+    #[must_use]
+    pub(crate) fn droppable(&self) -> u64 {
+        self.garbage + self.range_deletes
+    }
+
+    /// True if half of the table are tombstones, covered versions and range deletes.
     #[must_use]
     pub(crate) fn is_mostly_garbage(&self) -> bool {
-        self.garbage >= self.entries.div_ceil(2).max(1)
+        self.droppable() >= (self.entries + self.range_deletes).div_ceil(2).max(1)
     }
 
     fn encode(&self, dst: &mut Vec<u8>) {

@@ -160,6 +160,7 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
         }
     });
     let count: usize = batches.clone().map(WriteBatch::len).sum();
+    let deletes_ranges = batches.clone().any(WriteBatch::deletes_ranges);
     if count > 0 {
         append(shared, &mut log, batches.clone(), count)
             .map_err(|error| shared.set_background_error(error))?;
@@ -170,6 +171,10 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
     if count > 0 {
         let default_may_pile_up = apply(shared, &log, batches, &named, count);
         drop(log);
+        if deletes_ranges {
+            let all = named.iter().chain([&shared.default]);
+            all.for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
+        }
         let named = named.iter().filter(|keyspace| may_pile_up(&keyspace.view.load().active));
         let default = default_may_pile_up.then_some(&shared.default);
         named.chain(default).for_each(|keyspace| shared.flush_pile(keyspace));

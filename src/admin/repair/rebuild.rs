@@ -12,6 +12,7 @@ use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, user_key};
 use crate::base::levels::LEVELS;
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
@@ -147,13 +148,13 @@ impl<'a> Rebuild<'a> {
         let context = self.context(target, level);
         // At level 0 the range is the age of the table, so it must not shrink with the entries.
         let recorded = (level == 0).then(|| expected.sequences.clone());
-        let mut outputs = OutputTables::new(&context, recorded);
+        let mut outputs = OutputTables::new(&context, recorded, RangeDeletes::default());
         let mut last_key = Vec::new();
         let path = FileName::Table(number).path(self.directory);
         let salvaged = salvage_table(&self.options.env, &path, expected, &mut |key, value| {
             // A cut between two versions of a key would make the tables overlap.
             if outputs.index_is_full() && user_key(key) != &last_key[..] {
-                outputs.cut()?;
+                outputs.cut(user_key(key))?;
             }
             last_key.clear();
             last_key.extend_from_slice(user_key(key));
@@ -210,11 +211,13 @@ impl<'a> Rebuild<'a> {
 
     fn table_of(&self, target: &Target, memtable: &Arc<Memtable>) -> Result<Vec<FileMeta>> {
         let context = self.context(target, target.level);
+        let range_deletes = memtable.range_deletes().all();
         let rewrite = Rewrite {
             sources: memtable.iterators(Direction::Forward).collect(),
             entries: memtable.entries() as u64,
+            range_deletes: memtable.range_deletes().count() as u64,
             bytes: memtable.bytes() as u64,
-            stripes: SnapshotStripes::new(&[], KeysBelow::default()),
+            stripes: SnapshotStripes::new(&[], KeysBelow::default(), &range_deletes),
             sequences: None,
             context: &context,
         };
@@ -271,12 +274,15 @@ impl<'a> Rebuild<'a> {
         let context = self.context(target, target.level);
         let obsolete = Arc::new(ObsoleteFiles::default());
         let entries = group.iter().map(|meta| meta.entries).sum();
+        let range_delete_count = group.iter().map(|meta| meta.range_deletes).sum();
+        let mut range_deletes = Vec::new();
         let bytes = group.iter().map(|meta| meta.bytes).sum();
         // A run is a list of tables that share no keys: one iterator for each run is cheaper to
         // merge than one for each table.
         let mut runs: Vec<Vec<Arc<TableHandle>>> = Vec::new();
         for meta in group {
             let table = Arc::new(self.open(&meta)?);
+            range_deletes.extend(table.range_deletes().iter().flat_map(|own| own.deletes()));
             let follows = |run: &Vec<Arc<TableHandle>>| {
                 run.last().is_none_or(|last| last.meta.ends_before(&meta.start))
             };
@@ -291,8 +297,9 @@ impl<'a> Rebuild<'a> {
         let rewrite = Rewrite {
             sources: walks.collect(),
             entries,
+            range_deletes: range_delete_count,
             bytes,
-            stripes: SnapshotStripes::new(&[last_sequence], KeysBelow::default()),
+            stripes: SnapshotStripes::new(&[last_sequence], KeysBelow::default(), &range_deletes),
             sequences: None,
             context: &context,
         };

@@ -2,9 +2,9 @@
 //!
 //! To compact a range, its tables go down level by level to the deepest level that had any when the
 //! call began, at least to level 1. That bottom level is then cleaned in place: tables that hold
-//! garbage (tombstones, covered versions) and were not written by this call are rewritten, and
-//! neighbours that fit one table become one. With `force` no table is moved unread, and every table
-//! of the range is rewritten.
+//! garbage (tombstones, covered versions, range deletes) and were not written by this call are
+//! rewritten, and neighbours that fit one table become one. With `force` no table is moved unread,
+//! and every table of the range is rewritten.
 //!
 //! To rebuild filters, the tables of level 0 go down, each with all tables of the level that it
 //! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
@@ -138,7 +138,7 @@ impl ManualCompaction {
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
         let is_due = |index: &usize| {
             self.level < self.bottom
-                || (self.is_old(tables[*index]) && (force || tables[*index].garbage > 0))
+                || (self.is_old(tables[*index]) && (force || tables[*index].droppable() > 0))
                 || joins_before(*index)
                 || joins_before(index + 1)
         };
@@ -235,6 +235,7 @@ mod tests {
         // Moved, then cleaned; merged tables are clean already.
         assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1, a move", "L1 1 -> L1"]);
         assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", ALL), ["L0 2 1 -> L1"]);
+        assert_eq!(walked("L2: 1[a..c]r1 2[d..)", ALL), ["L2 1 2 -> L2"]);
     }
 
     #[test]

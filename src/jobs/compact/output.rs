@@ -2,15 +2,18 @@
 //! at the end, or gone.
 //!
 //! [`Rewrite`] is the loop of a flush and of a compaction: it reads the merged inputs, asks
-//! [`SnapshotStripes`] which entries stay, and counts. Every entry of the inputs must be read, and
-//! each one either written or dropped on purpose. A mismatch is an error and nothing of the job
-//! remains, because an entry lost here would be lost for good.
+//! [`SnapshotStripes`] which entries and range deletes stay, and counts. Every entry and range
+//! delete of the inputs must be read, and each one either written or dropped on purpose. Only an
+//! input that is hidden whole is not read. A mismatch is an error and nothing of the job remains,
+//! because an entry lost here would be lost for good, and a range delete would bring back the
+//! entries that it hides (I17).
 //!
-//! Legal calls of [`OutputTables`]: `(add | cut)* finish`. The keys of all tables together must
-//! ascend. After [`OutputTables::finish`] the files and their names are durable, so an edit may
-//! name them (I5). If a power cut could remove a file that an edit names, the database would become
-//! unreadable. Dropped without it, by an error, a stop or a panic, the files of the job are removed
-//! again. What cannot be removed, the next opening removes.
+//! Legal calls of [`OutputTables`]: `(begin_key? add | cut)* finish`. The keys of all tables
+//! together must ascend. Each table gets its part of the range deletes (`range_deletes.rs`); one
+//! may have nothing else. After [`OutputTables::finish`] the files and their names are durable, so
+//! an edit may name them (I5). If a power cut could remove a file that an edit names, the database
+//! would become unreadable. Dropped without it, by an error, a stop or a panic, the files of the
+//! job are removed again. What cannot be removed, the next opening removes.
 //!
 //! Numbers come from the counter that all files share, and are never used twice.
 
@@ -21,8 +24,10 @@ use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
     KeyspaceLabel, SequenceNumber, ValueKind, split_internal_key, unpack_trailer,
 };
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
+use crate::jobs::compact::range_deletes::OutputDeletes;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
@@ -119,6 +124,8 @@ pub(crate) struct Rewrite<'a, I> {
     pub sources: Vec<I>,
     /// Entries that the sources must yield.
     pub entries: u64,
+    /// Range deletes that the inputs have. `stripes` must have got as many.
+    pub range_deletes: u64,
     /// Bytes of the inputs, for the statistics.
     pub bytes: u64,
     /// What stays.
@@ -141,7 +148,13 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         mut cut_before: impl FnMut(&[u8], u64) -> bool,
     ) -> Result<JobOutcome> {
         let mut merged = MergingIter::new(Direction::Forward, std::mem::take(&mut self.sources));
-        let mut outputs = OutputTables::new(self.context, self.sequences.take());
+        // I17: without one of them, the entries that it hides would come back.
+        if self.stripes.range_deletes_read() != self.range_deletes {
+            let (read, expected) = (self.stripes.range_deletes_read(), self.range_deletes);
+            return Err(self.damaged(format!("{read} range deletes instead of {expected}")));
+        }
+        let kept = self.stripes.kept_deletes();
+        let mut outputs = OutputTables::new(self.context, self.sequences.take(), kept);
         let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
         merged.seek(None);
         while merged.valid() {
@@ -159,10 +172,11 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let decision = self.stripes.decide(user_key, sequence, kind);
             // A cut between two versions of one key would put the key into two tables of a sorted
             // level (I4).
-            if decision.first_of_key
-                && (cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full())
-            {
-                outputs.cut()?;
+            if decision.first_of_key {
+                if cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full() {
+                    outputs.cut(user_key)?;
+                }
+                outputs.begin_key(user_key)?;
             }
             if decision.keep {
                 // Tables are cut between user keys, so all versions of a key are in one table.
@@ -195,6 +209,8 @@ impl<I: InternalIterator> Rewrite<'_, I> {
 pub(crate) struct OutputTables<'a> {
     context: &'a JobContext<'a>,
     sequences: Option<RangeInclusive<SequenceNumber>>,
+    /// The range deletes that are not in a finished table.
+    deletes: OutputDeletes,
     open: Option<OpenTable>,
     finished: Vec<FileMeta>,
     /// Files to remove unless `finish` succeeds.
@@ -208,15 +224,29 @@ struct OpenTable {
 }
 
 impl<'a> OutputTables<'a> {
-    /// An output without tables; the first entry creates one. Each table records the range of its
-    /// entries' sequences, or `sequences` if given.
+    /// An output without tables, for entries and the range deletes `kept`. Each table records the
+    /// range of the sequences in it, or `sequences` if given.
     #[must_use]
     pub(crate) fn new(
         context: &'a JobContext<'a>,
         sequences: Option<RangeInclusive<SequenceNumber>>,
+        kept: RangeDeletes,
     ) -> Self {
+        let deletes = OutputDeletes::new(kept, context.table_options.block_bytes);
         let (finished, provisional) = (Vec::new(), Vec::new());
-        OutputTables { context, sequences, open: None, finished, provisional }
+        OutputTables { context, sequences, deletes, open: None, finished, provisional }
+    }
+
+    /// Called before the first entry of a user key is added: ends tables whose range deletes up to
+    /// there are as many as one may have.
+    ///
+    /// # Errors
+    /// A file cannot be created, written or synced.
+    pub(crate) fn begin_key(&mut self, user_key: &[u8]) -> Result<()> {
+        while let Some(border) = self.deletes.extend(Some(user_key)) {
+            self.end_table(Some(&border))?;
+        }
+        Ok(())
     }
 
     /// Adds an entry to the open table; `garbage` as [`FileMeta::garbage`] counts it.
@@ -224,18 +254,22 @@ impl<'a> OutputTables<'a> {
     /// # Errors
     /// The file cannot be created or written, or the keys do not ascend.
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
-        let open = match &mut self.open {
-            Some(open) => open,
+        let open = self.open_table()?;
+        open.garbage += u64::from(garbage);
+        open.builder.add(internal_key, value)
+    }
+
+    fn open_table(&mut self) -> Result<&mut OpenTable> {
+        match &mut self.open {
+            Some(open) => Ok(open),
             none => {
                 let mut open = OpenTable::create(self.context, &mut self.provisional)?;
                 if let Some(sequences) = &self.sequences {
                     open.builder.record_sequences(sequences);
                 }
-                none.insert(open)
+                Ok(none.insert(open))
             }
-        };
-        open.garbage += u64::from(garbage);
-        open.builder.add(internal_key, value)
+        }
     }
 
     /// Bytes of the open table so far; 0 without one.
@@ -251,11 +285,20 @@ impl<'a> OutputTables<'a> {
         self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
     }
 
-    /// Ends the open table, if there is one; the next entry starts another.
+    /// Ends the open table before `border`, the key of the next entry.
     ///
     /// # Errors
-    /// The file cannot be written or synced.
-    pub(crate) fn cut(&mut self) -> Result<()> {
+    /// The file cannot be created, written or synced.
+    pub(crate) fn cut(&mut self, border: &[u8]) -> Result<()> {
+        self.end_table(Some(border))
+    }
+
+    /// Ends the table that has the keys before `border`, if it has anything.
+    fn end_table(&mut self, border: Option<&[u8]>) -> Result<()> {
+        let part = self.deletes.take_part(border);
+        if !part.is_empty() {
+            self.open_table()?.builder.add_range_deletes(part);
+        }
         let Some(open) = self.open.take() else { return Ok(()) };
         let summary = open.builder.finish()?;
         self.finished.push(FileMeta {
@@ -272,7 +315,10 @@ impl<'a> OutputTables<'a> {
     /// The last file cannot be written or synced, the directory cannot be synced, or the tables
     /// hold another number of entries.
     pub(crate) fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
-        self.cut()?;
+        while let Some(border) = self.deletes.extend(None) {
+            self.end_table(Some(&border))?;
+        }
+        self.end_table(None)?;
         let written: u64 = self.finished.iter().map(|meta| meta.entries).sum();
         if written != entries {
             let what = format!("new tables hold {written} entries instead of {entries}");

@@ -7,10 +7,12 @@
 //!    level gives the next table after its cursor, so compactions rotate through the key space.
 //!    Small tables are taken together with the next ones of their level. If little data of level 0
 //!    would rewrite much of level 1, tables of consecutive age are merged within level 0 instead.
-//! 3. If no level is due, a table that is half garbage (tombstones, covered versions) goes down, or
-//!    is rewritten in place if no deeper table overlaps it. This frees the space of deleted data
-//!    and spares scans. It waits while a snapshot may need the garbage, because the same table
-//!    could be picked for ever. At level 0 the garbage must be worth the bytes it rewrites.
+//! 3. If no level is due, a table that is half garbage (tombstones, covered versions, range
+//!    deletes) goes down, or is rewritten in place if no deeper table overlaps it. This frees the
+//!    space of deleted data and spares scans. A table with any range delete is rewritten as soon as
+//!    no deeper table overlaps it: lookups cannot rely on its filter alone. All this waits while a
+//!    snapshot may need the garbage, because the same table could be picked for ever. At level 0
+//!    the garbage must be worth the bytes it rewrites.
 //!
 //! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
 //! `manual.rs` names the compactions that a user asks for.
@@ -188,14 +190,17 @@ fn pick_garbage(
     oldest_sequence_needed: SequenceNumber,
 ) -> Option<CompactionTask> {
     for level in 0..LEVELS {
-        let mostly_garbage = levels[level].iter().find(|meta| {
-            meta.is_mostly_garbage() && meta.largest_sequence <= oldest_sequence_needed
-        });
-        let Some(meta) = mostly_garbage else { continue };
+        let unneeded = |meta: &&Arc<FileMeta>| meta.largest_sequence <= oldest_sequence_needed;
+        let mut tables = levels[level].iter().filter(unneeded);
+        let Some(meta) = tables.find(|meta| {
+            meta.is_mostly_garbage() || (meta.range_deletes > 0 && is_last(levels, level, meta))
+        }) else {
+            continue;
+        };
         let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
         if level == 0 {
             let down = CompactionTask::down(levels, level, inputs, options);
-            let garbage: u64 = down.inputs.iter().map(|meta| meta.garbage).sum();
+            let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable()).sum();
             let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
             match rewritten <= GARBAGE_WORTH.saturating_mul(garbage) {
                 // A trivial move would keep the garbage, and the next level would pick it again.
@@ -210,6 +215,12 @@ fn pick_garbage(
         });
     }
     None
+}
+
+/// True if no deeper table overlaps the table `meta` of a sorted level.
+fn is_last(levels: &LevelFiles, level: usize, meta: &FileMeta) -> bool {
+    let mut deeper = levels[level + 1..].iter().flatten();
+    level > 0 && !deeper.any(|other| other.span().overlaps(&meta.span()))
 }
 
 #[cfg(test)]
@@ -292,6 +303,16 @@ mod tests {
             ("L0: 1[a..c]g50@11\nL1: 2[a..c]", "nothing"),
             ("L0: 1[a..c]g1e1\nL1: 2[a..c]e257", "nothing"),
             ("L0: 1[a..c]g1e1\nL1: 2[a..c]e256", "L0 1 + L1 2 -> L1"),
+            // Range deletes count as garbage, and one alone is due if nothing lies below.
+            ("L1: 1[a..c]r1\nL3: 2[c..d]", "nothing"),
+            ("L1: 1[a..c]r99e99\nL2: 2[c..d]", "L1 1 + L2 2 -> L2"),
+            ("L1: 1[a..c]r1\nL3: 2[d..e]", "L1 1 -> L1"),
+            ("L1: 1[a..c)r1\nL3: 2[c..e]", "L1 1 -> L1"),
+            ("L1: 1[a..)r1\nL3: 2[x..z]", "nothing"),
+            ("L6: 1[a..c] 2[d..f]r1", "L6 2 -> L6"),
+            ("L6: 1[a..c] 2[d..f]r1@11", "nothing"),
+            ("L0: 1[a..c)e0r1\nL1: 2[a..c]e257", "nothing"),
+            ("L0: 1[a..c)e0r1\nL1: 2[a..c]e256", "L0 1 + L1 2 -> L1"),
         ];
         for (drawing, expected) in golden {
             assert_eq!(picked(drawing, &CompactionCursors::default()), expected, "{drawing}");

@@ -8,7 +8,7 @@
 //!
 //! [`merge`] reads the inputs with every checksum verified and without filling the cache; otherwise
 //! a damaged block would be rewritten with a good checksum. Every table must yield the number of
-//! entries that the manifest says.
+//! entries that the manifest says. A table that range deletes of the inputs hide whole is not read.
 //!
 //! An output ends when it is full or overlaps too much of the level after the next, but never
 //! between two versions of one user key. So sorted levels are disjoint by user key. At level 0 an
@@ -35,7 +35,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::overlap::sequence_span;
 use crate::tree::targets::CompactionOptions;
-use crate::tree::version::Version;
+use crate::tree::version::{LevelFiles, Version};
 
 /// Runs the most urgent compaction of `keyspace`. False if none is due.
 ///
@@ -50,12 +50,11 @@ pub(crate) fn compact_once(
         return Ok(false);
     }
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
-    let shape = keyspace.view.load().version.files();
     let options = keyspace.options.load().compaction_options();
-    let Some(task) = pick(&shape, &options, cursors, oldest) else {
+    let task = run_compaction(shared, keyspace, |shape| pick(shape, &options, cursors, oldest))?;
+    let Some(task) = task else {
         return rewrite_filter(shared, keyspace, true);
     };
-    run_compaction(shared, keyspace, &task)?;
     cursors.advance(&task);
     if !task.trivial_move {
         rewrite_filter(shared, keyspace, false)?;
@@ -72,54 +71,97 @@ pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
 
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
 fn rewrite_filter(shared: &Shared, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
-    let version = Arc::clone(&keyspace.view.load().version);
-    let next = filter_budget::next_rewrite(keyspace, &version, is_idle);
-    let Some((task, filter)) = next else { return Ok(false) };
-    run_with_filter(shared, keyspace, &version, &task, filter)?;
+    let mut filter = None;
+    let claim = Claim::pick(shared, keyspace, |version| {
+        let (task, table_filter) = filter_budget::next_rewrite(keyspace, version, is_idle)?;
+        filter = table_filter;
+        Some(task)
+    });
+    let Some(claim) = claim else { return Ok(false) };
+    run_with_filter(&claim, &claim.task, filter)?;
     Ok(true)
 }
 
-/// Runs `task` and installs its result.
+/// Runs the task that `pick` answers and installs its result. Returns the task; `None` without one.
 ///
 /// # Errors
 /// As for [`compact_once`].
 pub(crate) fn run_compaction(
     shared: &Shared,
     keyspace: &KeyspaceState,
-    task: &CompactionTask,
-) -> Result<()> {
-    let version = Arc::clone(&keyspace.view.load().version);
+    pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
+) -> Result<Option<CompactionTask>> {
+    let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
+    let Some(claim) = claim else { return Ok(None) };
     let rewriting;
-    let mut task = task;
-    if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, task) {
+    let mut task = &claim.task;
+    if task.trivial_move && filter_budget::rewrites_move(keyspace, &claim.version, task) {
         rewriting = CompactionTask { trivial_move: false, ..task.clone() };
         task = &rewriting;
     }
-    let filter = filter_budget::compaction_filter(keyspace, &version, task);
-    run_with_filter(shared, keyspace, &version, task, filter)
+    let filter = filter_budget::compaction_filter(keyspace, &claim.version, task);
+    run_with_filter(&claim, task, filter)?;
+    Ok(Some(claim.task.clone()))
 }
 
-/// Runs `task` to rebuild filters: its tables get what the options ask for at their level.
+/// Runs the task that `pick` answers, to rebuild filters: its tables get what the options ask for
+/// at their level. Returns the task; `None` without one.
 ///
 /// # Errors
 /// As for [`compact_once`].
 pub(crate) fn run_filter_rebuild(
     shared: &Shared,
     keyspace: &KeyspaceState,
-    task: &CompactionTask,
-) -> Result<()> {
-    let version = Arc::clone(&keyspace.view.load().version);
-    let filter = filter_budget::rebuild_filter(keyspace, &version, task);
-    run_with_filter(shared, keyspace, &version, task, filter)
+    pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
+) -> Result<Option<CompactionTask>> {
+    let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
+    let Some(claim) = claim else { return Ok(None) };
+    let filter = filter_budget::rebuild_filter(keyspace, &claim.version, &claim.task);
+    run_with_filter(&claim, &claim.task, filter)?;
+    Ok(Some(claim.task.clone()))
+}
+
+/// A task that runs: no other job removes its tables (`jobs/hidden_tables.rs`).
+struct Claim<'a> {
+    shared: &'a Shared,
+    keyspace: &'a KeyspaceState,
+    task: CompactionTask,
+    /// The version that the task was picked from.
+    version: Arc<Version>,
+}
+
+impl<'a> Claim<'a> {
+    /// Claims the tables of the task that `pick` answers. At most one compaction runs, so there is
+    /// at most one claim.
+    fn pick(
+        shared: &'a Shared,
+        keyspace: &'a KeyspaceState,
+        pick: impl FnOnce(&Version) -> Option<CompactionTask>,
+    ) -> Option<Self> {
+        // Under the lock that an edit takes: the tables are there when they are claimed.
+        let _versions = shared.versions.lock();
+        let version = Arc::clone(&keyspace.view.load().version);
+        let task = pick(&version)?;
+        let tables = task.replaced().map(|(_, meta)| meta.number).collect();
+        shared.jobs.lock().compacted_tables = tables;
+        Some(Claim { shared, keyspace, task, version })
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.shared.jobs.lock().compacted_tables.clear();
+        // Those that range deletes hid in the meantime, or what they became.
+        self.shared.want_hidden_tables_removed(self.keyspace);
+    }
 }
 
 fn run_with_filter(
-    shared: &Shared,
-    keyspace: &KeyspaceState,
-    version: &Version,
+    claim: &Claim<'_>,
     task: &CompactionTask,
     filter: Option<TableFilter>,
 ) -> Result<()> {
+    let Claim { shared, keyspace, version, .. } = claim;
     let stripe = shared.counters.stripe();
     let mut added = Vec::new();
     if !task.trivial_move {
@@ -184,8 +226,19 @@ pub(crate) fn merge(
     options: &CompactionOptions,
 ) -> Result<JobOutcome> {
     let find = |level, metas| find_tables(version, level, metas, context);
-    let upper = find(task.input_level, &task.inputs)?;
-    let lower = find(task.output_level, &task.overlapping)?;
+    let mut upper = find(task.input_level, &task.inputs)?;
+    let mut lower = find(task.output_level, &task.overlapping)?;
+    let deletes = upper.iter().chain(&lower).filter_map(|handle| handle.table.range_deletes());
+    let deletes: Vec<_> = deletes.flat_map(|deletes| deletes.deletes()).collect();
+    let below = KeysBelow::new(&task.below, &task.older);
+    let stripes = SnapshotStripes::new(snapshots, below, &deletes);
+    let unread = leave_hidden_out([&mut upper, &mut lower], &stripes);
+    let (mut entries, mut bytes, mut range_deletes) = (0, 0, 0);
+    for (_, meta) in task.replaced() {
+        entries += meta.entries;
+        bytes += meta.bytes;
+        range_deletes += meta.range_deletes;
+    }
     let mut runs = match task.input_level {
         // Newest first, each with an iterator of its own.
         0 => upper.into_iter().map(|table| vec![table]).collect(),
@@ -199,9 +252,10 @@ pub(crate) fn merge(
             .into_iter()
             .map(|tables| LevelIter::new(Direction::Forward, tables, false))
             .collect(),
-        entries: task.replaced().map(|(_, meta)| meta.entries).sum(),
-        bytes: task.replaced().map(|(_, meta)| meta.bytes).sum(),
-        stripes: SnapshotStripes::new(snapshots, KeysBelow::new(&task.below, &task.older)),
+        entries: entries - unread.entries,
+        range_deletes,
+        bytes: bytes - unread.bytes,
+        stripes,
         // At level 0 the range of all inputs is the age of the output, even if entries are dropped.
         sequences: (task.output_level == 0).then(|| sequence_span(&task.inputs)).flatten(),
         context,
@@ -209,7 +263,7 @@ pub(crate) fn merge(
     // Tables of the level below the output that end before the current key: their bytes since the
     // open table began are what the output would overlap.
     let (mut grandparents, mut passed_bytes) = (task.grandparents(), 0);
-    rewrite.run(|key, open_bytes| {
+    let mut outcome = rewrite.run(|key, open_bytes| {
         if task.output_level == 0 {
             // Every lookup asks each table of level 0, so the output stays one table.
             return false;
@@ -226,7 +280,29 @@ pub(crate) fn merge(
             passed_bytes = 0;
         }
         full
-    })
+    })?;
+    outcome.counts.entries_dropped += unread.entries;
+    Ok(outcome)
+}
+
+/// What a job does not read.
+#[derive(Default)]
+struct Unread {
+    entries: u64,
+    bytes: u64,
+}
+
+/// Takes out the tables that no read can see: they are replaced unread. What their own range
+/// deletes hide is hidden by the newer ones that hide the table.
+fn leave_hidden_out(inputs: [&mut Vec<Arc<TableHandle>>; 2], stripes: &SnapshotStripes) -> Unread {
+    let mut unread = Unread::default();
+    for tables in inputs {
+        for hidden in tables.extract_if(.., |handle| stripes.hides_table(&handle.meta)) {
+            unread.entries += hidden.meta.entries;
+            unread.bytes += hidden.meta.bytes;
+        }
+    }
+    unread
 }
 
 fn find_tables(
@@ -255,7 +331,7 @@ mod tests {
     use crate::jobs::compact::manual::{ManualCompaction, ManualGoal};
     use crate::jobs::compact::picker::{CompactionCursors, pick, score};
     use crate::jobs::testing::{Tree, path_of};
-    use crate::tree::overlap::order_conflicts;
+    use crate::tree::overlap::{KeySpan, order_conflicts};
     use proptest::prelude::*;
     use std::ops::Bound;
 
@@ -344,6 +420,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Write { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
+        DeleteRange(u16, Option<u16>),
         Flush,
         Seal,
         TakeSnapshot,
@@ -357,8 +434,11 @@ mod tests {
         let write = (0u16..200, 1u16..9, 1u16..40, value_bytes).prop_map(
             |(first, step, count, value_bytes)| Step::Write { first, step, count, value_bytes },
         );
+        let delete = (0u16..250, proptest::option::weighted(0.9, 1u16..120))
+            .prop_map(|(first, width)| Step::DeleteRange(first, width.map(|width| first + width)));
         let step = prop_oneof![
             12 => write,
+            4 => delete,
             5 => Just(Step::Flush),
             1 => Just(Step::Seal),
             2 => Just(Step::TakeSnapshot),
@@ -375,7 +455,10 @@ mod tests {
         /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did;
         /// and once all is deleted and no snapshot is left, nothing remains.
         #[test]
-        fn compacted_histories_read_like_the_model(steps in steps(), wide in any::<bool>()) {
+        fn compacted_histories_read_like_the_model(
+            steps in steps(),
+            (wide, by_range) in any::<(bool, bool)>(),
+        ) {
             let options = if wide { &WIDE } else { &OPTIONS };
             let mut tree = Tree::new();
             let mut cursors = CompactionCursors::default();
@@ -387,6 +470,10 @@ mod tests {
                             let value = value_bytes.map(|bytes| vec![stamp; usize::from(bytes)]);
                             tree.write(key(first + i * step), value);
                         }
+                        continue;
+                    }
+                    Step::DeleteRange(first, end) => {
+                        tree.delete_range(key(first), end.map(key));
                         continue;
                     }
                     Step::Flush => { tree.flush(); }
@@ -403,8 +490,9 @@ mod tests {
                 tree.check();
             }
             tree.snapshots.clear();
-            for number in 0..600 {
-                tree.write(key(number), None);
+            match by_range {
+                true => tree.delete_range(Vec::new(), None),
+                false => (0..600).for_each(|number| tree.write(key(number), None)),
             }
             tree.flush();
             compact_range(&mut tree, (..).into_bounds(), options);
@@ -547,6 +635,100 @@ mod tests {
             }
             tree.disk.write_file(&path, &bytes);
         }
+    }
+
+    /// A tree with 200 keys in tables of level 1, and a range delete over most of them in level 0.
+    fn tree_with_range_delete() -> (Tree, CompactionTask) {
+        let mut tree = Tree::new();
+        for number in 0..200 {
+            tree.write(key(number), Some(vec![1; 100]));
+        }
+        tree.flush();
+        compact_range(&mut tree, (..).into_bounds(), &OPTIONS);
+        tree.delete_range(key(10), Some(key(190)));
+        tree.write(key(100), Some(vec![2]));
+        tree.flush();
+        let shape = tree.version.files();
+        let task = CompactionTask::down(&shape, 0, shape[0].clone(), &OPTIONS);
+        (tree, task)
+    }
+
+    #[test]
+    fn hidden_inputs_are_not_read() {
+        let (mut tree, task) = tree_with_range_delete();
+        let hidden = |meta: &&Arc<FileMeta>| {
+            meta.start >= key(10) && meta.ends_before(&key(190)) && meta.entries > 1
+        };
+        let hidden: Vec<_> = task.overlapping.iter().filter(hidden).cloned().collect();
+        assert!(hidden.len() > 5, "{task:?}");
+        let unread: u64 = hidden.iter().map(|meta| meta.entries).sum();
+        for meta in &hidden {
+            let path = path_of(meta.number);
+            let mut bytes = tree.disk.read_file(&path).unwrap();
+            bytes[40..400].fill(0xff);
+            tree.disk.write_file(&path, &bytes);
+        }
+        let outcome = run(&tree, &task).unwrap();
+        assert_eq!(outcome.counts.entries_in, 201 - unread);
+        assert_eq!((outcome.counts.entries_out, outcome.counts.entries_dropped), (21, 180));
+        // With nothing below, the range delete goes.
+        assert!(outcome.tables.iter().all(|meta| meta.range_deletes == 0));
+        tree.install(task.edit(0, outcome.tables));
+        tree.check();
+        // A snapshot that sees them needs them read.
+        let (mut tree, task) = tree_with_range_delete();
+        tree.snapshots.insert(200);
+        assert_eq!(run(&tree, &task).unwrap().counts.entries_in, 201);
+    }
+
+    #[test]
+    fn range_deletes_are_cut_at_table_borders() {
+        let (mut tree, task) = tree_with_range_delete();
+        tree.snapshots.insert(200);
+        apply(&mut tree, &task, &OPTIONS);
+        tree.check();
+        let tables = tree.version.level(1);
+        let covered: Vec<_> = tables.iter().filter(|table| table.meta.range_deletes > 0).collect();
+        assert!(tables.len() > 5 && covered.len() > 5);
+        for handle in covered {
+            let deletes = handle.table.range_deletes().unwrap();
+            for fragment in deletes.fragments() {
+                let end = Bound::Excluded(fragment.end.as_deref().unwrap());
+                let part = KeySpan { start: &fragment.start, end };
+                assert!(handle.meta.span().covers(&part), "{:?} {fragment:?}", handle.meta);
+            }
+        }
+    }
+
+    #[test]
+    fn outputs_are_cut_at_large_range_delete_blocks() {
+        let mut tree = Tree::new();
+        tree.write(key(1), Some(vec![1]));
+        tree.flush();
+        // 64 blocks of 256 bytes are 16 KiB; each delete takes 30 bytes or more.
+        for number in 0..2000u32 {
+            let bound = |more: u8| format!("000\0{number:06}{more}").into_bytes();
+            tree.delete_range(bound(1), Some(bound(2)));
+        }
+        tree.snapshots.insert(1);
+        tree.flush();
+        tree.check();
+        let tables: Vec<_> = tree.version.level(0).iter().map(|handle| &handle.meta).collect();
+        let with_deletes = tables.iter().filter(|meta| meta.range_deletes > 0).count();
+        assert!(with_deletes > 3 && with_deletes < 12, "{with_deletes} tables");
+        assert_eq!(tables.iter().map(|meta| meta.range_deletes).sum::<u64>(), 2000);
+        assert!(tables.iter().all(|meta| meta.range_deletes <= 600));
+    }
+
+    #[test]
+    fn a_missing_range_delete_fails_the_job() {
+        let (tree, task) = tree_with_range_delete();
+        let mut wrong = task.clone();
+        let mut meta = (*wrong.inputs[0]).clone();
+        meta.range_deletes += 1;
+        wrong.inputs[0] = Arc::new(meta);
+        assert!(run(&tree, &wrong).unwrap_err().is_corruption());
+        check_shape(&tree, &OPTIONS);
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! Removes tables that range deletes hide whole, without reading them.
+//!
+//! [`remove_hidden_tables`] is the whole job, run by the flush worker. It is asked for when a range
+//! delete becomes visible, after each flush and compaction of a keyspace with range deletes, and
+//! when a snapshot goes that was in the way. A table goes if newer range deletes, of memtables or
+//! of tables, cover all its keys, and each snapshot that sees an entry of it sees such a delete.
+//!
+//! A range delete in a memtable is only as durable as the logs. So the logs are synced before the
+//! edit that removes a table: otherwise a power loss could take the data and lose the delete (I21).
+//!
+//! The tables that a running compaction reads stay: it would write their entries again. All other
+//! jobs may run at the same time. A job drops a range delete only if no older table of its list
+//! overlaps it, and the tables that are removed here are in the lists of all jobs that run.
+
+use crate::base::error::Result;
+use crate::base::key::SequenceNumber;
+use crate::base::levels::LEVELS;
+use crate::base::sync::{Arc, Ordering};
+use crate::jobs::compact::stripes::{covered_until, is_hidden};
+use crate::state::keyspace::KeyspaceState;
+use crate::state::read_view::ReadView;
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
+use crate::tree::version::Version;
+
+/// Removes the tables of `keyspace` that range deletes hide whole.
+///
+/// # Errors
+/// The failure of a sync or of the manifest; `KeyspaceDropped`. Nothing was removed then.
+pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) -> Result<()> {
+    if !shared.options.auto_compaction {
+        return Ok(());
+    }
+    // Set before the snapshots are read: a release that this look misses asks again.
+    let waited = shared.snapshots.keep_hidden_tables.swap(true, Ordering::Relaxed);
+    // Before the view: a snapshot that registers later sees every delete that counts here.
+    let snapshots = shared.snapshots.needed(&shared.published);
+    let view = keyspace.view.load_full();
+    let hidden = hidden_tables(&view, &snapshots);
+    // All that would go without snapshots.
+    let unread = match snapshots.split_last() {
+        Some((published, [_, ..])) => hidden_tables(&view, &[*published]).len(),
+        _ => hidden.len(),
+    };
+    if unread == hidden.len() {
+        shared.snapshots.keep_hidden_tables.store(waited, Ordering::Relaxed);
+    }
+    if hidden.is_empty() {
+        return Ok(());
+    }
+    let synced_through = sync_range_deletes(shared, &view)?;
+    shared.check_lock()?;
+    let mut versions = shared.versions.lock();
+    let compacted = shared.jobs.lock().compacted_tables.clone();
+    let current = Arc::clone(&keyspace.view.load().version);
+    // A compaction may have begun or ended since. What it moved is still hidden.
+    let removable = |number: &u64| !compacted.contains(number);
+    let removable: Vec<u64> = hidden.into_iter().filter(removable).collect();
+    let deleted: Vec<_> = files(&current)
+        .filter(|(_, meta)| removable.contains(&meta.number))
+        .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
+        .collect();
+    if deleted.is_empty() {
+        return Ok(());
+    }
+    let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
+    let changed = versions.apply(edit, shared.published.visible())?;
+    shared.show(changed);
+    Ok(())
+}
+
+fn files(version: &Version) -> impl Iterator<Item = (usize, &FileMeta)> {
+    let level = |level| version.level(level).iter().map(move |handle| (level, &*handle.meta));
+    (0..LEVELS).flat_map(level)
+}
+
+/// The numbers of the tables that range deletes of the same view hide.
+fn hidden_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
+    let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
+    let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
+    let tables: Vec<_> = tables.filter_map(|handle| handle.table.range_deletes()).collect();
+    let furthest = |key: &[u8], at, above| {
+        let of_memtables = memtables.iter().map(|deletes| deletes.covered_until(key, at, above));
+        let of_tables = tables.iter().map(|deletes| covered_until(deletes, key, at, above));
+        of_memtables.chain(of_tables).flatten().max_by(|a, b| match (a, b) {
+            // No end is the furthest.
+            (Some(a), Some(b)) => a.cmp(b),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        })
+    };
+    let is_hidden = |meta: &FileMeta| is_hidden(meta, snapshots, furthest);
+    let hidden = files(&view.version).filter(|(_, meta)| is_hidden(meta));
+    hidden.map(|(_, meta)| meta.number).collect()
+}
+
+/// I21: makes the range deletes of the memtables of `view` durable, if there are any.
+fn sync_range_deletes(shared: &Shared, view: &ReadView) -> Result<Option<SequenceNumber>> {
+    if view.memtables().all(|memtable| memtable.range_deletes().count() == 0) {
+        // All deletes are in tables, which the manifest names.
+        return Ok(None);
+    }
+    let mut log = shared.log.lock();
+    if log.synced_through < log.last_sequence {
+        session::sync_logs(shared, &mut log)?;
+    }
+    Ok(Some(log.synced_through))
+}
