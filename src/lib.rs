@@ -239,7 +239,8 @@ pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use options::{
-    CompactRangeOptions, Filter, KeyspaceOptions, Options, ReadOptions, WriteOptions,
+    CompactRangeOptions, CompactionDecision, CompactionFilter, Filter, KeyspaceOptions, Options,
+    ReadOptions, WriteOptions,
 };
 pub use read::cursor::Cursor;
 pub use read::estimate::RangeEstimate;

@@ -111,6 +111,14 @@ pub enum Error {
         /// The process that opened the database.
         process: u32,
     },
+    /// A [`CompactionFilter`](crate::CompactionFilter) panicked or gave a value that no entry may
+    /// have. The compaction changed nothing.
+    CompactionFilter {
+        /// Its name.
+        name: String,
+        /// What it did.
+        what: String,
+    },
     /// A file has a format, version or kind that this siftdb does not know. It was not changed.
     UnsupportedFormat {
         /// The file.
@@ -265,6 +273,7 @@ impl Error {
             Error::KeyspaceNotFound { .. } => "keyspace_not_found",
             Error::KeyspaceDropped { .. } => "keyspace_dropped",
             Error::Forked { .. } => "forked",
+            Error::CompactionFilter { .. } => "compaction_filter",
             Error::UnsupportedFormat { .. } => "unsupported_format",
         }
     }
@@ -298,6 +307,9 @@ impl Error {
             }
             Error::KeyspaceDropped { .. } => "create it again, or take a new handle",
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
+            Error::CompactionFilter { .. } => {
+                "correct the filter, then reopen the database with it"
+            }
             Error::UnsupportedFormat { .. } => {
                 "a newer siftdb or another program may have written it"
             }
@@ -353,6 +365,9 @@ impl Error {
                 f,
                 "the database was opened by process {process}, and this process was forked from it"
             ),
+            Error::CompactionFilter { name, what } => {
+                write!(f, "the compaction filter {name:?} failed: {what}")
+            }
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }

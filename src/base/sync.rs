@@ -18,6 +18,9 @@ pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 pub(crate) use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+#[cfg(not(feature = "interleavings"))]
+use std::time::Instant;
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::{thread, thread_local};
 
@@ -60,6 +63,26 @@ impl Bell {
         while *count <= rings {
             self.rung.wait(&mut count);
         }
+    }
+
+    /// As `wait_beyond`, but at most this long: false if that was too short. A scheduler has no
+    /// time, so under one there is no limit.
+    #[cfg(not(feature = "interleavings"))]
+    pub(crate) fn wait_beyond_for(&self, rings: u64, longest: Duration) -> bool {
+        let deadline = Instant::now() + longest;
+        let mut count = self.rings.lock();
+        while *count <= rings {
+            if self.rung.wait_until(&mut count, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[cfg(feature = "interleavings")]
+    pub(crate) fn wait_beyond_for(&self, rings: u64, _longest: Duration) -> bool {
+        self.wait_beyond(rings);
+        true
     }
 }
 

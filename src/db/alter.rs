@@ -90,7 +90,11 @@ pub(super) fn change(
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
     // Without the lock, which is held during writes: most callers change nothing.
-    if named.over(keyspace.options.load().named()) == *keyspace.options.load().named() {
+    let has_all = |current: &KeyspaceOptions, wanted: &KeyspaceOptions| {
+        *wanted == *current && wanted.has_compaction_filter_of(current)
+    };
+    let current = keyspace.options.load_full();
+    if has_all(current.named(), &named.over(current.named())) {
         keyspace.is_open.store(true, Ordering::SeqCst);
         return Ok(keyspace);
     }
@@ -101,11 +105,21 @@ pub(super) fn change(
     let wanted = named.over(current.named());
     if keyspace.is_open.load(Ordering::SeqCst) {
         let (name, current) = (&keyspace.name, current.named());
-        let what = format!("the keyspace {name:?} is open in this process with {current}");
+        let filter = match wanted.has_compaction_filter_of(current) {
+            true => "",
+            false => " and another compaction filter, or none",
+        };
+        let what = format!("the keyspace {name:?} is open in this process with {current}{filter}");
         return Err(Error::InvalidOptions { what });
     }
     let options = shared.options.for_keyspace(&wanted);
     options.validate()?;
+    if wanted == *current.named() {
+        // Only the compaction filter is another one, and that is not saved.
+        keyspace.set_options(options);
+        keyspace.is_open.store(true, Ordering::SeqCst);
+        return Ok(keyspace);
+    }
     if log.current.is_some() {
         sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
     }

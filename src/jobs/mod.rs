@@ -2,12 +2,13 @@
 //!
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`
 //! rewrites tables, each from its input to the installed edit; `hidden_tables` removes tables that
-//! range deletes hide; `obsolete` frees memtables and removes files. At most one flush and one
-//! compaction run at a time.
+//! range deletes hide, and `expired_tables` those in which everything has expired; `obsolete` frees
+//! memtables and removes files. At most one flush and one compaction run at a time.
 
 pub(crate) mod workers;
 pub(crate) mod flush;
 pub(crate) mod hidden_tables;
+pub(crate) mod expired_tables;
 pub(crate) mod compact;
 pub(crate) mod obsolete;
 #[cfg(test)]

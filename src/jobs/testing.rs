@@ -15,6 +15,7 @@ use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
 use crate::filter::builder::Construction;
+use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome};
 use crate::jobs::flush::write_tables;
 use crate::memtable::memtable::Memtable;
@@ -134,6 +135,7 @@ impl Tree {
     pub(crate) fn context(&self) -> JobContext<'_> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         JobContext {
+            rules: EntryRules::default(),
             syncs_names: true,
             stop: &NEVER,
             env: &self.env,

@@ -14,6 +14,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::{compact_once, urgency};
+use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
@@ -154,6 +155,7 @@ fn flush_worker(shared: &Shared) {
 
 fn compaction_worker(shared: &Shared) {
     let mut cursors: BTreeMap<KeyspaceId, CompactionCursors> = BTreeMap::new();
+    let mut watch = ExpiryWatch::default();
     loop {
         let rings = shared.work.rings();
         let begins = {
@@ -169,8 +171,25 @@ fn compaction_worker(shared: &Shared) {
             let _token = CompactionToken(shared);
             run_job(shared, &mut || compact_most_urgent(shared, &mut cursors));
         } else {
-            shared.work.wait_beyond(rings);
+            wait_for_compaction(shared, &mut watch, rings);
         }
+    }
+}
+
+/// Waits for a ring after the first `rings`, or until a table has expired.
+fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
+    let watched = match shared.options.auto_compaction && !shared.read_only {
+        true => watch.look(shared),
+        false => Watched::Never,
+    };
+    match watched {
+        Watched::Expired(keyspaces) => shared.want_compactions(keyspaces),
+        Watched::Later(wait) => {
+            if !shared.work.wait_beyond_for(rings, wait) && wait == WAIT_MAX {
+                watch.forget();
+            }
+        }
+        Watched::Never => shared.work.wait_beyond(rings),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::filter::encoding::Encoding;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::log::recovery::Recovery;
+use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::Filter;
 use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, KeyspaceOptions};
 use crate::table::builder::TableOptions;
@@ -160,6 +161,13 @@ impl Options {
     /// saves about 400 ns on each block that is read from a file.
     pub fn snappy(mut self, yes: bool) -> Self {
         self.data = self.data.snappy(yes);
+        self
+    }
+
+    /// Ask `filter` in compactions of the keyspace `default` which entries to keep. Default: none.
+    /// See [`KeyspaceOptions::compaction_filter`].
+    pub fn compaction_filter(mut self, filter: Arc<dyn CompactionFilter>) -> Self {
+        self.data = self.data.compaction_filter(filter);
         self
     }
 

@@ -7,10 +7,12 @@
 use crate::base::error::{Error, Result};
 use crate::base::expiry::duration_millis;
 use crate::base::levels::LEVELS;
+use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::{Filter, Unregistered};
 use crate::table::format::Compression;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The bytes of a data block where none were chosen.
@@ -47,6 +49,8 @@ pub struct KeyspaceOptions {
     pub(crate) compression: Option<Compression>,
     /// Milliseconds after which puts expire; `u64::MAX` for never.
     pub(crate) expire_after: Option<u64>,
+    /// Not saved.
+    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
 }
 
 impl KeyspaceOptions {
@@ -112,8 +116,23 @@ impl KeyspaceOptions {
         self
     }
 
-    /// The settings that are named, each as name and value. The value of a filter is the text that
-    /// [`Filter`] prints; the filter of one level is called `filter_at_level.LEVEL`.
+    /// Ask `filter` in compactions which entries to keep. Default: none. It is not saved with the
+    /// keyspace, so each opening names it again.
+    pub fn compaction_filter(mut self, filter: Arc<dyn CompactionFilter>) -> Self {
+        self.compaction_filter = Some(filter);
+        self
+    }
+
+    /// True if both name the same compaction filter, the same object, or none.
+    pub(crate) fn has_compaction_filter_of(&self, other: &KeyspaceOptions) -> bool {
+        match (&self.compaction_filter, &other.compaction_filter) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
+    /// The saved settings that are named, each as name and value. The value of a filter is the text
+    /// that [`Filter`] prints; the filter of one level is called `filter_at_level.LEVEL`.
     pub fn settings(&self) -> Vec<(String, String)> {
         let text = |name: &str, value: Option<&dyn fmt::Display>| {
             value.map(|value| (name.to_string(), value.to_string()))
@@ -187,6 +206,10 @@ impl KeyspaceOptions {
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
             compression: self.compression.or(saved.compression),
             expire_after: self.expire_after.or(saved.expire_after),
+            compaction_filter: self
+                .compaction_filter
+                .clone()
+                .or_else(|| saved.compaction_filter.clone()),
         }
     }
 

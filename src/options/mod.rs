@@ -13,9 +13,11 @@ pub(crate) mod database;
 pub(crate) mod access;
 mod saved;
 pub(crate) mod keyspace;
+pub(crate) mod compaction_filter;
 pub(crate) mod filter;
 
 pub use access::{CompactRangeOptions, ReadOptions, WriteOptions};
+pub use compaction_filter::{CompactionDecision, CompactionFilter};
 pub use database::Options;
 pub use filter::Filter;
 pub use keyspace::KeyspaceOptions;

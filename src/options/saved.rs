@@ -453,6 +453,7 @@ mod tests {
                 block_hash_index: hash,
                 compression: None,
                 expire_after,
+                compaction_filter: None,
             };
             match snappy {
                 Some(yes) => others.snappy(yes),

@@ -328,7 +328,7 @@ impl Shared {
         let many = many || view.active.wants_segments();
         many && self.options.auto_compaction
             && view.immutables.is_empty()
-            && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage())
+            && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage(0))
     }
 
     /// Bytes of the memtables that wait for their flush.

@@ -58,6 +58,11 @@ impl SnapshotList {
         self.live.lock().keys().next().copied()
     }
 
+    /// The sequence of the newest snapshot.
+    pub(crate) fn newest(&self) -> Option<SequenceNumber> {
+        self.live.lock().keys().next_back().copied()
+    }
+
     /// Number of snapshots.
     pub(crate) fn len(&self) -> usize {
         self.live.lock().values().sum()

@@ -394,16 +394,33 @@ impl FileMeta {
         FileMeta { garbage: other.garbage, ..self.clone() } == *other
     }
 
-    /// What a compaction may drop once no snapshot needs it.
+    /// What a compaction at `now` may drop once no snapshot needs it: garbage, range deletes, and
+    /// entries if all that expire have. Only a hint.
     #[must_use]
-    pub(crate) fn droppable(&self) -> u64 {
-        self.garbage + self.range_deletes
+    pub(crate) fn droppable(&self, now: u64) -> u64 {
+        let expired = if self.expires_by <= now { self.expiring } else { 0 };
+        (self.garbage + expired).min(self.entries) + self.range_deletes
     }
 
-    /// True if half of the table are tombstones, covered versions and range deletes.
+    /// True if that is half of the table.
     #[must_use]
-    pub(crate) fn is_mostly_garbage(&self) -> bool {
-        self.droppable() >= (self.entries + self.range_deletes).div_ceil(2).max(1)
+    pub(crate) fn is_mostly_garbage(&self, now: u64) -> bool {
+        self.droppable(now) >= (self.entries + self.range_deletes).div_ceil(2).max(1)
+    }
+
+    /// True if half of the entries expire: once they have, a compaction is due.
+    #[must_use]
+    pub(crate) fn is_mostly_expiring(&self) -> bool {
+        self.expiring >= self.entries.div_ceil(2).max(1)
+    }
+
+    /// True if there is nothing in the table but entries that have expired at `now`.
+    #[must_use]
+    pub(crate) fn is_expired(&self, now: u64) -> bool {
+        self.expiring > 0
+            && self.expiring == self.entries
+            && self.range_deletes == 0
+            && self.expires_by <= now
     }
 
     fn encode(&self, dst: &mut Vec<u8>) {

@@ -7,9 +7,9 @@ use std::ops::Bound;
 
 /// A table as it is drawn: `7[a..c]` with the key `c`, `7[a..c)` without it, `7[a..)` without an
 /// end. Then what differs from 100 bytes, 100 entries, no garbage, no range deletes and sequences
-/// from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `r2` range deletes, `x9t50` entries that
-/// expire by a time, `^40@50` sequences.
-/// A table that does not end with a key has one range delete.
+/// from 1 to 10: `:300` bytes, `e9` entries, `g60` garbage, `r2` range deletes, `x9t50` entries
+/// that expire by a time, `^40@50` sequences. A table that does not end with a key has one range
+/// delete.
 fn drawn_table(text: &str) -> Arc<FileMeta> {
     let (number, rest) = text.split_once('[').unwrap();
     let (range, extras) = rest.split_once([']', ')']).unwrap();

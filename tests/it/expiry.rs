@@ -1,12 +1,15 @@
 //! Expiry: entries are gone from their time on, for every read, and what they hide stays hidden.
 
-use crate::support::stores::{HOME, as_env, open, small_options};
+use crate::support::rng::{Rng, seeds, setting};
+use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{
-    Db, Error, ExplainOutcome, Key, KeyspaceOptions, Options, Snapshot, Value, WriteBatch,
-    WriteOptions,
+    CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, ExplainOutcome, Key,
+    KeyspaceOptions, Options, Snapshot, Value, WriteBatch, WriteOptions,
 };
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time that is `seconds` after the start of a test.
 fn at(seconds: u64) -> SystemTime {
@@ -268,4 +271,379 @@ fn repair_keeps_the_times_of_entries() {
     assert!(db.verify(|_| {}).unwrap().is_sound());
     env.set_now(at(10));
     assert_eq!((read(&db, "key"), read(&db, "logged")), (None, None));
+}
+
+/// All tables of the default keyspace, as level and entries.
+fn tables(db: &Db) -> Vec<(usize, u64)> {
+    db.tables().iter().map(|table| (table.level, table.entries)).collect()
+}
+
+fn rewrite(db: &Db) {
+    db.compact_range_with(.., &CompactRangeOptions::new().force(true)).unwrap();
+}
+
+/// Waits until `done` holds; workers look for expired tables twice a second.
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn compactions_turn_expired_entries_into_tombstones() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    for key in ["a", "b", "c"] {
+        db.put(key, "old").unwrap();
+    }
+    db.flush().unwrap();
+    rewrite(&db);
+    let before = db.snapshot();
+    db.put_with("b", "new", &seconds(5)).unwrap();
+    db.put_with("d", "new", &seconds(5)).unwrap();
+    env.set_now(at(5));
+    db.flush().unwrap();
+    assert_eq!(tables(&db), [(0, 2), (1, 3)], "a flush writes entries as they are");
+    rewrite(&db);
+    // The tombstone of `b` hides what the snapshot sees; that of `d` hides nothing for anybody.
+    assert_eq!((read(&db, "b"), read(&db, "d")), (None, None));
+    assert_eq!(snapshot_read(&before, "b").unwrap(), b"old");
+    assert_eq!(db.stats().entries_expired, 2);
+    drop(before);
+    rewrite(&db);
+    assert_eq!((read(&db, "b"), tables(&db)), (None, vec![(1, 2)]));
+    // The clock goes back, and nothing comes back.
+    env.set_now(at(0));
+    assert_eq!((read(&db, "b"), read(&db, "d")), (None, None));
+    assert_eq!(read(&db, "a").as_deref(), Some("old"));
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn the_time_of_removals_never_goes_back() {
+    for repaired in [false, true] {
+        let env = disk(100);
+        let db = open(&env, &quiet()).unwrap();
+        db.put_with("first", "1", &seconds(0)).unwrap();
+        db.put("stays", "1").unwrap();
+        db.flush().unwrap();
+        rewrite(&db);
+        assert_eq!(db.stats().entries_expired, 1);
+        db.close().unwrap();
+        drop(db);
+        // A day earlier: reads go by the clock, removals by the latest time of a removal.
+        env.set_now(at(0));
+        if repaired {
+            quiet().env(as_env(&env)).repair(HOME).unwrap();
+        }
+        let db = open(&env, &quiet()).unwrap();
+        db.put_with("second", "2", &seconds(50)).unwrap();
+        db.put_with("third", "3", &seconds(101)).unwrap();
+        db.flush().unwrap();
+        assert_eq!(read(&db, "second").as_deref(), Some("2"));
+        rewrite(&db);
+        assert_eq!(read(&db, "second"), None, "{repaired}");
+        assert_eq!(read(&db, "third").as_deref(), Some("3"));
+    }
+}
+
+#[test]
+fn expired_tables_go_unread() {
+    let env = disk(0);
+    let db = open(&env, &small_options()).unwrap();
+    for n in 0..50 {
+        db.put_with(format!("key {n}"), "value", &seconds(10)).unwrap();
+    }
+    db.flush().unwrap();
+    wait_until("the table is there", || tables(&db).iter().map(|table| table.1).sum::<u64>() == 50);
+    // Its data cannot be read.
+    for path in files_ending(&env, ".sst") {
+        let mut bytes = env.read_file(&path).unwrap();
+        bytes[20..200].fill(0xff);
+        env.write_file(&path, &bytes);
+    }
+    env.set_now(at(10));
+    wait_until("the table goes", || tables(&db).is_empty());
+    wait_until("its file goes", || files_ending(&env, ".sst").is_empty());
+    assert_eq!(db.stats().entries_expired, 50);
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    db.put("more", "1").unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn expired_tables_over_older_versions_are_rewritten() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    for n in 0..50 {
+        db.put(format!("key {n}"), "old").unwrap();
+    }
+    db.flush().unwrap();
+    rewrite(&db);
+    db.close().unwrap();
+    drop(db);
+    let db = open(&env, &small_options()).unwrap();
+    for n in 0..50 {
+        db.put_with(format!("key {n}"), "new", &seconds(10)).unwrap();
+    }
+    db.flush().unwrap();
+    env.set_now(at(10));
+    wait_until("all tables go", || tables(&db).is_empty());
+    assert_eq!(read(&db, "key 7"), None);
+}
+
+#[test]
+fn damaged_expiring_entries_never_uncover_older_ones() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    db.put("key", "old").unwrap();
+    db.flush().unwrap();
+    rewrite(&db);
+    db.put_with("key", "new", &seconds(10)).unwrap();
+    db.flush().unwrap();
+    db.put_with("logged", "1", &seconds(10)).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let good = files(&env);
+    let damaged = ["sst", "wal"].map(|end| files_ending(&env, end).pop().unwrap());
+    for path in damaged {
+        for place in 0..good[&path].len() {
+            let env = copy_of(&good);
+            let mut bytes = good[&path].clone();
+            bytes[place] ^= 0x11;
+            env.write_file(&path, &bytes);
+            env.set_now(at(20));
+            let Ok(db) = open(&env, &quiet()) else { continue };
+            // Gone or an error, but never the old value, nor a value that has expired.
+            for key in ["key", "logged"] {
+                let found = db.get(key);
+                assert!(!matches!(found, Ok(Some(_))), "{path:?} byte {place}: {found:?}");
+                let scanned = db.iter().any(|item| item.is_ok_and(|(found, _)| found == *key));
+                assert!(!scanned, "{path:?} byte {place}");
+            }
+        }
+    }
+}
+
+/// Removes values that begin with `remove`, replaces those that begin with `change`.
+#[derive(Debug)]
+struct ByValue;
+
+impl CompactionFilter for ByValue {
+    fn name(&self) -> &str {
+        "test.ByValue"
+    }
+
+    fn filter(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match value {
+            b"panic" => panic!("at key {}", key.escape_ascii()),
+            b"nonsense" => CompactionDecision::Replace(vec![0; (1 << 30) + 1]),
+            b"remove" => CompactionDecision::Remove,
+            b"change" => CompactionDecision::Replace(key.repeat(2)),
+            _ => CompactionDecision::Keep,
+        }
+    }
+}
+
+fn filtered() -> Options {
+    quiet().compaction_filter(Arc::new(ByValue))
+}
+
+#[test]
+fn compaction_filters_decide_about_newest_entries() {
+    let env = disk(0);
+    let db = open(&env, &filtered()).unwrap();
+    for key in ["a", "b", "c"] {
+        db.put(key, "old").unwrap();
+    }
+    db.flush().unwrap();
+    rewrite(&db);
+    db.put("a", "remove").unwrap();
+    db.put_with("b", "change", &seconds(10)).unwrap();
+    db.put("d", "remove").unwrap();
+    db.put_with("e", "panic", &seconds(0)).unwrap();
+    db.put("f", "panic").unwrap();
+    db.delete("f").unwrap();
+    db.flush().unwrap();
+    assert_eq!(read(&db, "a").as_deref(), Some("remove"), "a flush asks no filter");
+    rewrite(&db);
+    assert_eq!((read(&db, "a"), read(&db, "d")), (None, None));
+    assert_eq!(read(&db, "b").as_deref(), Some("bb"));
+    assert_eq!(read(&db, "c").as_deref(), Some("old"));
+    assert_eq!((db.stats().entries_filtered, tables(&db)), (3, vec![(1, 2)]));
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    env.set_now(at(10));
+    assert_eq!(read(&db, "b"), None, "a replacement keeps its time");
+}
+
+#[test]
+fn compaction_filters_leave_snapshots_alone() {
+    let env = disk(0);
+    let db = open(&env, &filtered()).unwrap();
+    db.put("a", "remove").unwrap();
+    let first = db.snapshot();
+    db.put("a", "change").unwrap();
+    db.put("b", "remove").unwrap();
+    let second = db.snapshot();
+    db.put("c", "change").unwrap();
+    db.flush().unwrap();
+    rewrite(&db);
+    assert_eq!(snapshot_read(&first, "a").unwrap(), b"remove");
+    assert_eq!(snapshot_read(&second, "a").unwrap(), b"change");
+    assert_eq!(snapshot_read(&second, "b").unwrap(), b"remove");
+    assert_eq!(read(&db, "c").as_deref(), Some("cc"), "no snapshot sees it");
+    drop((first, second));
+    rewrite(&db);
+    assert_eq!(read(&db, "a").as_deref(), Some("aa"));
+    assert_eq!(read(&db, "b"), None);
+    // A removal in a keyspace with older versions below leaves a tombstone.
+    db.put("c", "remove").unwrap();
+    db.flush().unwrap();
+    rewrite(&db);
+    assert_eq!(read(&db, "c"), None);
+}
+
+#[test]
+fn failing_compaction_filters_change_nothing() {
+    for (value, what) in [("panic", "panicked: at key k"), ("nonsense", "1073741825 bytes")] {
+        let env = disk(0);
+        let db = open(&env, &filtered()).unwrap();
+        db.put("k", value).unwrap();
+        db.put("other", "remove").unwrap();
+        db.flush().unwrap();
+        let before = tables(&db);
+        let all = CompactRangeOptions::new().force(true);
+        let error = db.compact_range_with(.., &all).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("test.ByValue") && text.contains(what), "{text}");
+        let Err(Error::ReadOnly { cause }) = db.put("more", "1") else { panic!("it goes on") };
+        assert!(matches!(*cause, Error::CompactionFilter { .. }), "{cause}");
+        assert_eq!(read(&db, "k").as_deref(), Some(value));
+        assert_eq!((read(&db, "other").as_deref(), tables(&db)), (Some("remove"), before));
+        drop(db);
+        let db = open(&env, &quiet()).unwrap();
+        rewrite(&db);
+        assert_eq!(read(&db, "k").as_deref(), Some(value), "without the filter");
+    }
+}
+
+#[test]
+fn another_compaction_filter_of_an_open_keyspace_is_refused() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    let with = |filter| KeyspaceOptions::new().compaction_filter(filter);
+    let own: Arc<dyn CompactionFilter> = Arc::new(ByValue);
+    let keyspace = db.keyspace_with("k", &with(Arc::clone(&own))).unwrap();
+    db.keyspace_with("k", &with(own)).unwrap();
+    let other = db.keyspace_with("k", &with(Arc::new(ByValue)));
+    assert!(matches!(other, Err(Error::InvalidOptions { .. })), "{other:?}");
+    keyspace.put("a", "remove").unwrap();
+    drop((keyspace, db));
+    // Not saved: a later opening names it again.
+    let db = open(&env, &quiet()).unwrap();
+    let keyspace = db.keyspace_with("k", &with(Arc::new(ByValue))).unwrap();
+    keyspace.flush().unwrap();
+    keyspace.compact_range_with(.., &CompactRangeOptions::new().force(true)).unwrap();
+    assert_eq!(keyspace.get("a").unwrap(), None);
+}
+
+/// A version of a key: its value and when it expires; `None` for a deletion.
+type Written = Option<(String, Option<u64>)>;
+
+/// The versions of a key as they were written.
+type Versions = BTreeMap<String, Vec<Written>>;
+
+/// Checks every key. What the clock has passed is gone; what it passed at some time may be.
+fn check(db: &Db, versions: &Versions, now: u64, latest: u64, what: &str) {
+    for (key, versions) in versions {
+        let found = read(db, key);
+        agrees(found, versions.last(), now, latest, &format!("{what}, key {key}"));
+    }
+}
+
+fn agrees(found: Option<String>, newest: Option<&Written>, now: u64, latest: u64, what: &str) {
+    match newest.cloned().flatten() {
+        Some((value, expires_at)) => {
+            let expires_at = expires_at.unwrap_or(u64::MAX);
+            let may_be_there = expires_at > now && found.as_ref() == Some(&value);
+            let may_be_gone = expires_at <= latest && found.is_none();
+            assert!(may_be_there || may_be_gone, "{what}: {found:?}, {value} to {expires_at}");
+        }
+        None => assert_eq!(found, None, "{what}"),
+    }
+}
+
+fn run(seed: u64, steps: usize) {
+    let (env, mut rng) = (disk(0), Rng::new(seed));
+    let (options, default) = match rng.below(3) {
+        0 => (quiet(), None),
+        1 => (small_options(), None),
+        _ => (small_options().expire_after(Duration::from_secs(7)), Some(7)),
+    };
+    let mut db = open(&env, &options).unwrap();
+    let (mut now, mut latest) = (0, 0);
+    let mut versions = Versions::new();
+    let mut snapshots: Vec<(Snapshot, Versions)> = Vec::new();
+    for step in 0..steps {
+        let what = format!("SIFTDB_SEED={seed} step {step} at {now}");
+        let key = format!("key {:02}", rng.below(12));
+        let value = format!("{step}").repeat(1 + rng.below(20));
+        match rng.below(20) {
+            0..8 => {
+                let (options, expires_at) = match rng.below(4) {
+                    0 => (WriteOptions::new(), default.map(|after| now + after)),
+                    1 => (WriteOptions::new().expire_after(Duration::MAX), None),
+                    2 => {
+                        let after = rng.below(20) as u64;
+                        (seconds(after), Some(now + after))
+                    }
+                    _ => {
+                        let time = rng.below(60) as u64;
+                        (WriteOptions::new().expire_at(at(time)), Some(time))
+                    }
+                };
+                db.put_with(&key, &value, &options).unwrap();
+                versions.entry(key).or_default().push(Some((value, expires_at)));
+            }
+            8 => {
+                db.delete(&key).unwrap();
+                versions.entry(key).or_default().push(None);
+            }
+            9..12 => now += rng.below(6) as u64,
+            12 => now = now.saturating_sub(rng.below(10) as u64),
+            13 => snapshots.push((db.snapshot(), versions.clone())),
+            14 if !snapshots.is_empty() => drop(snapshots.swap_remove(rng.below(snapshots.len()))),
+            15 | 16 => db.flush().unwrap(),
+            17 => rewrite(&db),
+            18 => db.compact_range(..).unwrap(),
+            19 if snapshots.is_empty() => {
+                drop(db);
+                db = open(&env, &options).unwrap();
+            }
+            _ => check(&db, &versions, now, latest, &what),
+        }
+        latest = latest.max(now);
+        env.set_now(at(now));
+        if step % 16 == 0 {
+            check(&db, &versions, now, latest, &what);
+            for (snapshot, versions) in &snapshots {
+                for (key, versions) in versions {
+                    let found = snapshot_read(snapshot, key);
+                    let found = found.map(|value| String::from_utf8(value).unwrap());
+                    agrees(found, versions.last(), now, latest, &format!("{what}, snapshot {key}"));
+                }
+            }
+        }
+    }
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+}
+
+/// `SIFTDB_EXPIRY_SEEDS` sets the number of runs.
+#[test]
+fn expired_versions_hide_older_ones_whatever_the_clock_does() {
+    for seed in seeds(setting("SIFTDB_EXPIRY_SEEDS", 12) as u64) {
+        run(seed, 300);
+    }
 }

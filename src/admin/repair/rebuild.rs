@@ -16,6 +16,7 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
+use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::log::wal::replay::Apply;
@@ -122,6 +123,8 @@ impl<'a> Rebuild<'a> {
             next_file_number: &self.next_file_number,
             table_options: target.options.table_options(target.keyspace.clone(), level, filter),
             index_bytes_max: INDEX_BYTES_MAX,
+            // A repair keeps entries as they are.
+            rules: EntryRules::default(),
             syncs_names: true,
             stop: &self.never,
         }

@@ -82,6 +82,10 @@ report! {
         CompactionBytesWritten: compaction_bytes_written,
         /// Entries they dropped.
         CompactionEntriesDropped: compaction_entries_dropped,
+        /// Expired entries that compactions made tombstones of, or dropped.
+        EntriesExpired: entries_expired,
+        /// Entries that compaction filters removed or replaced.
+        EntriesFiltered: entries_filtered,
         /// Tables moved down without rewriting.
         TrivialMoves: trivial_moves,
         /// Writes delayed because level 0 grows.

@@ -59,6 +59,8 @@ pub(crate) struct ManualCompaction {
     done: Option<Bound<Vec<u8>>>,
     /// Files from this number on were written since the call began.
     first_new_number: u64,
+    /// What has expired by this time is garbage.
+    now: u64,
 }
 
 impl ManualCompaction {
@@ -75,7 +77,13 @@ impl ManualCompaction {
             ManualGoal::Compact { .. } => (1..LEVELS).rev().find(has_due).unwrap_or(1),
             ManualGoal::RebuildFilters => LEVELS - 1,
         };
-        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number: next_file_number }
+        let first_new_number = next_file_number;
+        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number, now: 0 }
+    }
+
+    /// With the time by which entries expire.
+    pub(crate) fn at(self, now: u64) -> Self {
+        ManualCompaction { now, ..self }
     }
 
     /// The next step, or `None` when all are done.
@@ -138,7 +146,8 @@ impl ManualCompaction {
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
         let is_due = |index: &usize| {
             self.level < self.bottom
-                || (self.is_old(tables[*index]) && (force || tables[*index].droppable() > 0))
+                || (self.is_old(tables[*index])
+                    && (force || tables[*index].droppable(self.now) > 0))
                 || joins_before(*index)
                 || joins_before(index + 1)
         };

@@ -18,17 +18,21 @@
 //! Numbers come from the counter that all files share, and are never used twice.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
-    KeyspaceLabel, SequenceNumber, ValueKind, split_internal_key, unpack_trailer,
+    KeyspaceLabel, SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key,
+    unpack_trailer,
 };
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
+use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::range_deletes::OutputDeletes;
 use crate::jobs::compact::stripes::SnapshotStripes;
+use crate::options::compaction_filter::CompactionDecision;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions};
@@ -59,6 +63,10 @@ pub(crate) struct JobCounts {
     pub entries_out: u64,
     /// Entries that no read can see any more, left out.
     pub entries_dropped: u64,
+    /// Expired entries, which are tombstones now or were left out.
+    pub entries_expired: u64,
+    /// Entries that the compaction filter removed or replaced.
+    pub entries_filtered: u64,
 }
 
 /// Where a job works, and how its tables are made.
@@ -74,6 +82,8 @@ pub(crate) struct JobContext<'a> {
     pub table_options: TableOptions,
     /// Size of a table's data index at which another table is started.
     pub index_bytes_max: u64,
+    /// What becomes of entries.
+    pub rules: EntryRules,
     /// Whether the job makes the names of its tables durable. A flush of several keyspaces does
     /// that once for all of them.
     pub syncs_names: bool,
@@ -100,6 +110,7 @@ impl<'a> JobContext<'a> {
             next_file_number: &shared.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
+            rules: EntryRules::default(),
             syncs_names: true,
             stop: &shared.closed,
         }
@@ -169,6 +180,10 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let Some((user_key, (sequence, kind))) = parts else {
                 return Err(self.damaged("a key without a known kind".to_string()));
             };
+            let expired = self.context.rules.has_expired(kind, merged.value());
+            counts.entries_expired += u64::from(expired);
+            // It hides what a tombstone hides.
+            let kind = if expired { ValueKind::Tombstone } else { kind };
             let decision = self.stripes.decide(user_key, sequence, kind);
             // A cut between two versions of one key would put the key into two tables of a sorted
             // level (I4).
@@ -178,10 +193,10 @@ impl<I: InternalIterator> Rewrite<'_, I> {
                 }
                 outputs.begin_key(user_key)?;
             }
-            if decision.keep {
-                // Tables are cut between user keys, so all versions of a key are in one table.
-                let garbage = kind == ValueKind::Tombstone || !decision.first_of_key;
-                outputs.add(key, merged.value(), garbage)?;
+            let kept = Kept { key, value: merged.value(), kind, expired };
+            if decision.keep
+                && self.write(&mut outputs, kept, decision.first_of_key, &mut counts)?
+            {
                 counts.entries_out += 1;
             } else {
                 counts.entries_dropped += 1;
@@ -200,9 +215,74 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         Ok(JobOutcome { tables, counts })
     }
 
+    /// Writes an entry that the stripes keep, as the rules want it. False if they drop it.
+    #[inline]
+    fn write(
+        &mut self,
+        outputs: &mut OutputTables<'_>,
+        kept: Kept<'_>,
+        first_of_key: bool,
+        counts: &mut JobCounts,
+    ) -> Result<bool> {
+        let Kept { key, value, kind, expired } = kept;
+        if expired {
+            return outputs.add_tombstone(key).map(|()| true);
+        }
+        if first_of_key && kind != ValueKind::Tombstone && self.context.rules.filter.is_some() {
+            return self.write_filtered(outputs, kept, counts);
+        }
+        // Tables are cut between user keys, so all versions of a key are in one table.
+        let garbage = kind == ValueKind::Tombstone || !first_of_key;
+        outputs.add(key, value, garbage)?;
+        Ok(true)
+    }
+
+    /// Writes the newest version of a key as the compaction filter wants it. False if that drops
+    /// it.
+    fn write_filtered(
+        &mut self,
+        outputs: &mut OutputTables<'_>,
+        kept: Kept<'_>,
+        counts: &mut JobCounts,
+    ) -> Result<bool> {
+        let Kept { key, value, kind, .. } = kept;
+        let (user_key, trailer) = split_internal_key(key).unwrap_or((key, 0));
+        let time_bytes = if kind == ValueKind::ExpiringPut { EXPIRY_BYTES } else { 0 };
+        let (time, own) = value.split_at_checked(time_bytes).unwrap_or((&[], value));
+        let sequence = trailer >> 8;
+        match self.context.rules.decide(user_key, sequence, own)? {
+            CompactionDecision::Keep => outputs.add(key, value, false)?,
+            CompactionDecision::Replace(new) => {
+                counts.entries_filtered += 1;
+                outputs.add(key, &[time, &new].concat(), false)?;
+            }
+            CompactionDecision::Remove => {
+                counts.entries_filtered += 1;
+                if self.stripes.tombstone_hides_nothing(user_key, sequence) {
+                    return Ok(false);
+                }
+                outputs.add_tombstone(key)?;
+            }
+        }
+        Ok(true)
+    }
+
     fn damaged(&self, what: String) -> Error {
         Error::corruption(self.context.directory, 0, what)
     }
+}
+
+/// An entry that a job keeps.
+#[derive(Clone, Copy)]
+struct Kept<'e> {
+    /// Its internal key.
+    key: &'e [u8],
+    /// Its value as it is stored.
+    value: &'e [u8],
+    /// What it counts as.
+    kind: ValueKind,
+    /// It was an expiring put and counts as a tombstone.
+    expired: bool,
 }
 
 /// The tables of one job.
@@ -270,6 +350,19 @@ impl<'a> OutputTables<'a> {
                 Ok(none.insert(open))
             }
         }
+    }
+
+    /// Adds a tombstone in place of the entry with that key.
+    ///
+    /// # Errors
+    /// As for [`OutputTables::add`].
+    fn add_tombstone(&mut self, internal_key: &[u8]) -> Result<()> {
+        let (user_key, trailer) = split_internal_key(internal_key).unwrap_or((internal_key, 0));
+        let mut tombstone = Vec::with_capacity(internal_key.len());
+        // The sequence stays, so the order does, too.
+        let trailer = trailer >> 8 << 8 | ValueKind::Tombstone as u64;
+        put_key_with_trailer(&mut tombstone, user_key, trailer);
+        self.add(&tombstone, &[], true)
     }
 
     /// Bytes of the open table so far; 0 without one.

@@ -8,11 +8,11 @@
 //!    Small tables are taken together with the next ones of their level. If little data of level 0
 //!    would rewrite much of level 1, tables of consecutive age are merged within level 0 instead.
 //! 3. If no level is due, a table that is half garbage (tombstones, covered versions, range
-//!    deletes) goes down, or is rewritten in place if no deeper table overlaps it. This frees the
-//!    space of deleted data and spares scans. A table with any range delete is rewritten as soon as
-//!    no deeper table overlaps it: lookups cannot rely on its filter alone. All this waits while a
-//!    snapshot may need the garbage, because the same table could be picked for ever. At level 0
-//!    the garbage must be worth the bytes it rewrites.
+//!    deletes, entries that have all expired) goes down, or is rewritten in place if no deeper
+//!    table overlaps it. This frees the space of deleted data and spares scans. A table with any
+//!    range delete is rewritten as soon as no deeper table overlaps it: lookups cannot rely on its
+//!    filter alone. All this waits while a snapshot may need the garbage, because the same table
+//!    could be picked for ever. At level 0 the garbage must be worth the bytes it rewrites.
 //!
 //! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
 //! `manual.rs` names the compactions that a user asks for.
@@ -56,13 +56,14 @@ impl CompactionCursors {
 }
 
 /// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
-/// the published sequence without one.
+/// the published sequence without one; `now` is the time by which entries expire.
 #[must_use]
 pub(crate) fn pick(
     levels: &LevelFiles,
     options: &CompactionOptions,
     cursors: &CompactionCursors,
     oldest_sequence_needed: SequenceNumber,
+    now: u64,
 ) -> Option<CompactionTask> {
     let mut due = None;
     let mut highest = 1.0;
@@ -74,7 +75,7 @@ pub(crate) fn pick(
         }
     }
     let Some(level) = due else {
-        return pick_garbage(levels, options, oldest_sequence_needed);
+        return pick_garbage(levels, options, oldest_sequence_needed, now);
     };
     let tables = &levels[level];
     let chosen = match level {
@@ -188,19 +189,20 @@ fn pick_garbage(
     levels: &LevelFiles,
     options: &CompactionOptions,
     oldest_sequence_needed: SequenceNumber,
+    now: u64,
 ) -> Option<CompactionTask> {
     for level in 0..LEVELS {
         let unneeded = |meta: &&Arc<FileMeta>| meta.largest_sequence <= oldest_sequence_needed;
         let mut tables = levels[level].iter().filter(unneeded);
         let Some(meta) = tables.find(|meta| {
-            meta.is_mostly_garbage() || (meta.range_deletes > 0 && is_last(levels, level, meta))
+            meta.is_mostly_garbage(now) || (meta.range_deletes > 0 && is_last(levels, level, meta))
         }) else {
             continue;
         };
         let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
         if level == 0 {
             let down = CompactionTask::down(levels, level, inputs, options);
-            let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable()).sum();
+            let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable(now)).sum();
             let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
             match rewritten <= GARBAGE_WORTH.saturating_mul(garbage) {
                 // A trivial move would keep the garbage, and the next level would pick it again.
@@ -232,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn picked(drawing: &str, cursors: &CompactionCursors) -> String {
-        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10).as_ref())
+        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10, 1_000).as_ref())
     }
 
     #[test]
@@ -276,7 +278,7 @@ mod tests {
         let mut cursors = CompactionCursors::default();
         let mut inputs = Vec::new();
         for _ in 0..4 {
-            let task = pick(&levels, &OPTIONS, &cursors, 10).unwrap();
+            let task = pick(&levels, &OPTIONS, &cursors, 10, 0).unwrap();
             inputs.push(task.inputs[0].number);
             cursors.advance(&task);
         }
@@ -297,6 +299,12 @@ mod tests {
             ("L6: 1[a..c] 2[d..e]g70@11", "nothing"),
             ("L6: 1[a..c]g70@11 2[d..e]g70", "L6 2 -> L6"),
             ("L1: 1[a..c]g70@11\nL2: 2[a..c]", "nothing"),
+            // What expires counts once all of it has.
+            ("L1: 1[a..c]x50t1000\nL2: 2[a..c]", "L1 1 + L2 2 -> L2"),
+            ("L1: 1[a..c]g9x41t900\nL4: 2[d..e]", "L1 1 -> L1"),
+            ("L1: 1[a..c]x49t1000", "nothing"),
+            ("L1: 1[a..c]x100t1001", "nothing"),
+            ("L1: 1[a..c]x100t1000@11", "nothing"),
             // A scan would pass it at level 0, too; unless that rewrites much for little.
             ("L0: 1[a..c]g90\nL2: 2[a..c]", "L0 1 -> L1"),
             ("L0: 2[a..c] 1[a..c]g50\nL1: 3[a..c]", "L0 2 1 + L1 3 -> L1"),
@@ -420,7 +428,7 @@ mod tests {
             prop_assert!((0..LEVELS).all(|l| order_conflicts(l, levels[l].iter().map(|m| &**m)).is_empty()));
             let mut cursors = CompactionCursors::default();
             let mut steps = 0;
-            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000) {
+            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000, 0) {
                 let text = described(Some(&task));
                 steps += 1;
                 prop_assert!(steps < 200, "{}", text);
@@ -455,7 +463,7 @@ mod tests {
             let table =
                 format!("L0: {}[{flush:05}..{flush:05}]^{flush}@{flush}:1000", 2 * flush + 1);
             levels[0].insert(0, Arc::clone(&drawn_levels(&table)[0][0]));
-            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX) {
+            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0) {
                 cursors.advance(&task);
                 if !task.trivial_move {
                     written += task.replaced().map(|(_, meta)| meta.bytes).sum::<u64>();
@@ -479,7 +487,7 @@ mod tests {
         );
         let mut cursors = CompactionCursors::default();
         let mut steps = 0;
-        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10) {
+        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0) {
             cursors.advance(&task);
             steps += 1;
             assert!(steps < 100, "{}", described(Some(&task)));

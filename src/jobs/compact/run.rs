@@ -21,16 +21,18 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
+use crate::jobs::compact::entry_rules::{EntryRules, job_time};
 use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
+use crate::jobs::expired_tables::remove_expired_tables;
 use crate::jobs::obsolete::remove_files;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
-use crate::tree::edit::FileMeta;
+use crate::tree::edit::{FileMeta, VersionEdit};
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::overlap::sequence_span;
@@ -51,8 +53,12 @@ pub(crate) fn compact_once(
     }
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
-    let task = run_compaction(shared, keyspace, |shape| pick(shape, &options, cursors, oldest))?;
-    let Some(task) = task else {
+    if remove_expired_tables(shared, keyspace)? {
+        return Ok(true);
+    }
+    let now = job_time(shared);
+    let pick = |shape: &LevelFiles| pick(shape, &options, cursors, oldest, now);
+    let Some(task) = run_compaction(shared, keyspace, pick)? else {
         return rewrite_filter(shared, keyspace, true);
     };
     cursors.advance(&task);
@@ -163,26 +169,31 @@ fn run_with_filter(
 ) -> Result<()> {
     let Claim { shared, keyspace, version, .. } = claim;
     let stripe = shared.counters.stripe();
-    let mut added = Vec::new();
+    let (mut added, mut expired_through) = (Vec::new(), None);
     if !task.trivial_move {
         let snapshots = shared.snapshots.needed(&shared.published);
         let options = keyspace.options.load().compaction_options();
-        let outcome = merge(
-            &JobContext::new(shared, keyspace, task.output_level, filter),
-            task,
-            version,
-            &snapshots,
-            &options,
-        )
-        .map_err(|error| match keyspace.view.load().dropped {
-            // A drop that came between may have emptied the version.
-            true => keyspace.dropped(),
-            false => error,
-        })?;
+        let context = JobContext {
+            rules: EntryRules::of_compaction(shared, keyspace, &snapshots),
+            ..JobContext::new(shared, keyspace, task.output_level, filter)
+        };
+        let outcome =
+            merge(&context, task, version, &snapshots, &options).map_err(|error| match keyspace
+                .view
+                .load()
+                .dropped
+            {
+                // A drop that came between may have emptied the version.
+                true => keyspace.dropped(),
+                false => error,
+            })?;
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
         stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
+        stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
+        stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);
+        expired_through = Some(context.rules.now).filter(|_| outcome.counts.entries_expired > 0);
         added = outcome.tables;
     }
     {
@@ -191,7 +202,8 @@ fn run_with_filter(
         let mut versions = shared.versions.lock();
         let published = shared.published.visible();
         let numbers = added.iter().map(|meta| FileName::Table(meta.number)).collect::<Vec<_>>();
-        match versions.apply(task.edit(keyspace.id, added), published) {
+        let edit = VersionEdit { expired_through, ..task.edit(keyspace.id, added) };
+        match versions.apply(edit, published) {
             Ok(changed) => shared.show(changed),
             Err(error) => {
                 if matches!(error, Error::KeyspaceDropped { .. }) {
@@ -390,7 +402,7 @@ mod tests {
 
     fn settle(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
         let oldest = |tree: &Tree| tree.needed()[0];
-        while let Some(task) = pick(&tree.version.files(), options, cursors, oldest(tree)) {
+        while let Some(task) = pick(&tree.version.files(), options, cursors, oldest(tree), 0) {
             cursors.advance(&task);
             apply(tree, &task, options);
         }
@@ -549,7 +561,7 @@ mod tests {
             tree.flush();
         }
         let shape = tree.version.files();
-        let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence).unwrap();
+        let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0).unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
         let ages = sequence_span(&shape[0]).unwrap();
         apply(&mut tree, &task, options);

@@ -136,6 +136,13 @@ impl SnapshotStripes {
         Decision { keep: !shadowed && !deleted && !hides_nothing, first_of_key }
     }
 
+    /// True if a tombstone in place of the entry that was kept last, the newest of its key, would
+    /// hide nothing.
+    pub(crate) fn tombstone_hides_nothing(&mut self, key: &[u8], sequence: SequenceNumber) -> bool {
+        self.snapshots.first().is_some_and(|oldest| sequence <= *oldest)
+            && !self.below.may_hold(key)
+    }
+
     fn begin_key(&mut self, key: &[u8]) {
         let current = self.current_key.get_or_insert_default();
         current.clear();
