@@ -127,6 +127,9 @@ pub(crate) struct RangeDeletes {
 }
 
 impl RangeDeletes {
+    /// Without fragments.
+    pub(crate) const NONE: RangeDeletes = RangeDeletes { fragments: Vec::new() };
+
     /// The fragments of `deletes`, which may overlap and come in any order. `snapshots` ascend and
     /// end with the published sequence, as for a job: of the deletes that the same snapshots see,
     /// the newest stays. Without snapshots all sequences stay.
@@ -190,6 +193,18 @@ impl RangeDeletes {
         &self.fragments
     }
 
+    /// True if all fragments end at `key` or before it.
+    #[must_use]
+    pub(crate) fn end_before(&self, key: &[u8]) -> bool {
+        self.fragments.last().is_none_or(|last| last.ends_before(key))
+    }
+
+    /// True if a fragment begins before `bound`.
+    #[must_use]
+    pub(crate) fn begin_before(&self, bound: &[u8]) -> bool {
+        self.fragments.first().is_some_and(|first| &first.start[..] < bound)
+    }
+
     /// True without fragments.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -240,14 +255,15 @@ impl RangeDeletes {
         Some(last.end.as_deref())
     }
 
-    /// The first of the keys up to `key` that all have a covering sequence for a read at `at`;
-    /// `None` if `key` itself has none.
+    /// The first of the keys before `bound` that all have a covering sequence for a read at `at`;
+    /// `None` if the keys just before it have none.
     #[must_use]
-    pub(crate) fn covered_from(&self, key: &[u8], at: SequenceNumber) -> Option<&[u8]> {
-        let place = self.place(key);
+    pub(crate) fn covered_before(&self, bound: &[u8], at: SequenceNumber) -> Option<&[u8]> {
+        let starts_before = |fragment: &Fragment| &fragment.start[..] < bound;
+        let place = self.fragments.partition_point(starts_before).checked_sub(1)?;
         let covers = |fragment: &&Fragment| fragment.covering(at) > 0;
         let mut first = self.fragments.get(place).filter(covers)?;
-        if &first.start[..] > key {
+        if first.end.as_deref().is_some_and(|end| end < bound) {
             return None;
         }
         for before in self.fragments[..place].iter().rev() {
@@ -457,9 +473,15 @@ mod tests {
             let is_covered = |key: &Vec<u8>| covering(&deletes, key, at) > 0;
             for (place, key) in keys.iter().enumerate() {
                 let until = fragments.covered_until(key, at);
-                let from = fragments.covered_from(key, at);
+                let from = fragments.covered_before(&[key, &[0][..]].concat(), at);
                 prop_assert_eq!(until.is_some(), is_covered(key));
                 prop_assert_eq!(from.is_some(), is_covered(key));
+                let before = fragments.covered_before(key, at);
+                prop_assert!(before.is_none_or(|before| before < &key[..]));
+                let within = |other: &&Vec<u8>| {
+                    *other < key && before.is_some_and(|before| before <= &other[..])
+                };
+                prop_assert!(keys[..place].iter().filter(within).all(is_covered));
                 let (Some(until), Some(from)) = (until, from) else { continue };
                 let first_bare = keys[place..].iter().find(|key| !is_covered(key));
                 prop_assert_eq!(until, first_bare.map(|key| &key[..]));

@@ -335,7 +335,6 @@ impl Memtable {
     }
 
     /// The range deletes.
-    #[allow(dead_code)]
     #[inline]
     pub(crate) fn range_deletes(&self) -> &MemtableRangeDeletes {
         &self.range_deletes
@@ -389,6 +388,15 @@ pub(crate) struct MemtableIter {
 }
 
 impl MemtableIter {
+    /// A sequence above those of all its entries.
+    pub(crate) fn sequence_end(&self) -> SequenceNumber {
+        match self.segment + 1 < self.memtable.used.load(Ordering::Relaxed) {
+            true => self.memtable.segment(self.segment + 1).begins(),
+            // More may come.
+            false => SequenceNumber::MAX,
+        }
+    }
+
     fn fill(&mut self, bound: Bound<&[u8]>) {
         self.position = 0;
         let segment = self.memtable.segment(self.segment);

@@ -5,7 +5,5 @@
 
 pub(crate) mod memtable;
 pub(crate) mod segment;
-// Flushes and scans ask what lookups do not.
-#[allow(dead_code)]
 pub(crate) mod range_deletes;
 pub(crate) mod bloom;

@@ -9,14 +9,13 @@
 //! The skyline also answers an older read, unless the newest delete of the key is newer than the
 //! read. Then the read looks through the history of deletes, back from its own sequence. The
 //! history is in chunks of [`CHUNK_DELETES`]. The chunk at the read's sequence is searched one by
-//! one. The chunks before it are read as *blocks*: runs of 1, 2, 4 … chunks, cut into fragments when
-//! they are first needed and kept. A number of chunks has one block for each bit of it, so a read
-//! asks few blocks, and no block is cut twice.
+//! one. The chunks before it are read as *blocks*: 1, 2, 4 or more chunks that follow each other,
+//! cut into fragments when they are first needed and kept. A number of chunks has one block for each
+//! bit of it, so a read asks few blocks, and no block is cut twice.
 //!
 //! *Runs* are the ranges that the deletes cover together, without regard to which delete covers
 //! which part. With them a scan passes ten thousand adjacent deletes in one step.
 
-use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
 use crate::base::range_deletes::{RangeDelete, RangeDeletes, Window};
 use crate::base::sync::plain::{Mutex, RwLock};
@@ -72,6 +71,8 @@ impl MemtableRangeDeletes {
     }
 
     /// The sequence up to which entries of `key` are deleted for a read at `at`; 0 if none is.
+    // Apart from the lookup: most memtables have no range deletes.
+    #[inline(never)]
     pub(crate) fn covering(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {
         let newest = self.ranges.read().part(key).map_or(0, |(_, part)| part.newest);
         if newest <= at { newest } else { self.in_history(key, at).covering }
@@ -83,51 +84,45 @@ impl MemtableRangeDeletes {
         if window.covering <= at { window } else { self.in_history(key, at) }
     }
 
-    /// The end of some keys from `key` on that all have a covering sequence above `above` for a
-    /// read at `at`: `Some(None)` if there is no end, `None` if `key` itself has none. Of a read
-    /// that is older than some delete there may be more such keys.
+    /// The end of the keys from `key` on that all have a covering sequence above `above` for a read
+    /// at `at`: `Some(None)` if there is no end, `None` if `key` itself has none. Of a read that is
+    /// older than some delete there may be more such keys.
     pub(crate) fn covered_until(
         &self,
         key: &[u8],
         at: SequenceNumber,
         above: SequenceNumber,
     ) -> Option<Option<Vec<u8>>> {
-        let (_, until) = self.covered(key, at, above, Direction::Forward)?;
-        Some(until)
-    }
-
-    /// The first of some keys up to `key` that all have a covering sequence above `above` for a
-    /// read at `at`; `None` if `key` itself has none. See [`covered_until`](Self::covered_until).
-    pub(crate) fn covered_from(
-        &self,
-        key: &[u8],
-        at: SequenceNumber,
-        above: SequenceNumber,
-    ) -> Option<Vec<u8>> {
-        let (from, _) = self.covered(key, at, above, Direction::Reverse)?;
-        Some(from)
-    }
-
-    /// Keys around `key`, as many as can be told quickly in `direction`.
-    fn covered(
-        &self,
-        key: &[u8],
-        at: SequenceNumber,
-        above: SequenceNumber,
-        direction: Direction,
-    ) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let ranges = self.ranges.read();
-        let (start, run) = ranges.run(key)?;
+        let (_, run) = ranges.run(key)?;
         if run.is_between(above, at) {
-            return Some((start.clone(), run.end.clone()));
+            return Some(run.end.clone());
         }
         let part = ranges.part(key)?;
         if part.1.newest <= at {
-            return ranges.touching(part, at, above, direction);
+            return ranges.covered_until(part, above, at);
         }
         drop(ranges);
         let window = self.in_history(key, at);
-        (window.covering > above).then_some((window.from, window.until))
+        (window.covering > above).then_some(window.until)
+    }
+
+    /// The first of the keys up to `bound`, without it, that all have a covering sequence above
+    /// `above` for a read at `at`; `None` if the keys just before `bound` have none. Of a read that
+    /// is older than some delete there may be such keys nevertheless.
+    pub(crate) fn covered_before(
+        &self,
+        bound: &[u8],
+        at: SequenceNumber,
+        above: SequenceNumber,
+    ) -> Option<Vec<u8>> {
+        let ranges = self.ranges.read();
+        let (start, run) = before(&ranges.runs, bound)?;
+        if reaches(&run.end, bound) && run.is_between(above, at) {
+            return Some(start.clone());
+        }
+        let part = before(&ranges.skyline, bound).filter(|(_, part)| reaches(&part.end, bound))?;
+        ranges.covered_from(part, above, at)
     }
 
     /// What the deletes up to `at` cover around `key`, from the history.
@@ -215,6 +210,16 @@ impl Run {
 /// True if a range with this end lies below `key`.
 fn ends_before(end: &Option<Vec<u8>>, key: &[u8]) -> bool {
     end.as_deref().is_some_and(|end| end <= key)
+}
+
+/// True if a range with this end has the keys just before `bound`, or begins later.
+fn reaches(end: &Option<Vec<u8>>, bound: &[u8]) -> bool {
+    end.as_deref().is_none_or(|end| bound <= end)
+}
+
+/// The last entry of `map` before `key`.
+fn before<'m, T>(map: &'m BTreeMap<Vec<u8>, T>, key: &[u8]) -> Option<(&'m Vec<u8>, &'m T)> {
+    map.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()
 }
 
 /// The last entry of `map` at or before `key`.
@@ -305,40 +310,42 @@ impl Ranges {
         }
     }
 
-    /// The keys of `part` and of those that touch it in `direction`, while their newest deletes are
-    /// above `above` and not after `at`.
-    fn touching(
+    /// The end of `part` and of those that follow it, while their newest deletes are above `above`
+    /// and not after `at`.
+    fn covered_until(
         &self,
         (start, part): (&Vec<u8>, &Part),
-        at: SequenceNumber,
         above: SequenceNumber,
-        direction: Direction,
-    ) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let fits = |part: &Part| part.newest > above && part.newest <= at;
-        let (mut from, mut until) = (start, &part.end);
-        if !fits(part) {
-            return None;
-        }
-        match direction {
-            Direction::Forward => {
-                let later = (Bound::Excluded(start), Bound::Unbounded);
-                for (next, part) in self.skyline.range::<Vec<u8>, _>(later) {
-                    if until.as_ref() != Some(next) || !fits(part) {
-                        break;
-                    }
-                    until = &part.end;
-                }
+        at: SequenceNumber,
+    ) -> Option<Option<Vec<u8>>> {
+        let fits = |part: &&Part| part.newest > above && part.newest <= at;
+        let mut last = Some(part).filter(fits)?;
+        let later = self.skyline.range::<Vec<u8>, _>((Bound::Excluded(start), Bound::Unbounded));
+        for (next, part) in later {
+            if last.end.as_ref() != Some(next) || !fits(&part) {
+                break;
             }
-            Direction::Reverse => {
-                for (before, part) in self.skyline.range::<Vec<u8>, _>(..start).rev() {
-                    if part.end.as_ref() != Some(from) || !fits(part) {
-                        break;
-                    }
-                    from = before;
-                }
-            }
+            last = part;
         }
-        Some((from.clone(), until.clone()))
+        Some(last.end.clone())
+    }
+
+    /// The start of `part` and of those before it, as [`covered_until`](Self::covered_until).
+    fn covered_from(
+        &self,
+        (start, part): (&Vec<u8>, &Part),
+        above: SequenceNumber,
+        at: SequenceNumber,
+    ) -> Option<Vec<u8>> {
+        let fits = |part: &&Part| part.newest > above && part.newest <= at;
+        let mut from = Some(part).filter(fits).map(|_| start)?;
+        for (before, part) in self.skyline.range::<Vec<u8>, _>(..start).rev() {
+            if part.end.as_ref() != Some(from) || !fits(&part) {
+                break;
+            }
+            from = before;
+        }
+        Some(from.clone())
     }
 
     /// The run that has `key`, and its first key.
@@ -425,11 +432,13 @@ mod tests {
                 let is_covered = |key: &Vec<u8>| covering(&deletes, key, at) > above;
                 for (place, key) in keys.iter().enumerate() {
                     let until = ranges.covered_until(key, at, above);
-                    let from = ranges.covered_from(key, at, above);
+                    let from = ranges.covered_before(&[key, &[0][..]].concat(), at, above);
                     prop_assert_eq!(until.is_some(), is_covered(key));
-                    prop_assert_eq!(from.is_some(), is_covered(key));
+                    prop_assert!(from.is_none() || is_covered(key));
+                    prop_assert!(from.is_some() || at < last || !is_covered(key));
                     let (Some(until), Some(from)) = (until, from) else { continue };
-                    let below = |other: &&Vec<u8>| until.as_ref().is_none_or(|until| *other < until);
+                    let below =
+                        |other: &&Vec<u8>| until.as_ref().is_none_or(|until| *other < until);
                     prop_assert!(keys[place..].iter().take_while(below).all(is_covered));
                     let above = |other: &&Vec<u8>| **other >= from;
                     prop_assert!(keys[..=place].iter().filter(above).all(is_covered));

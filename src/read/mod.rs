@@ -1,5 +1,6 @@
-//! Reads: `point` looks up one key, `multi_get` many keys, `scan` iterates over a range, `cursor`
-//! moves in a range both ways, and `explain` says what one lookup did.
+//! Reads: `point` looks up one key, `multi_get` many keys, `scan` iterates over a range, `mask` passes
+//! what range deletes hide from it, `cursor` moves in a range both ways, and `explain` says what one
+//! lookup did.
 //!
 //! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
 //! first, then the tree.
@@ -8,5 +9,6 @@ pub(crate) mod explain;
 pub(crate) mod estimate;
 pub(crate) mod cursor;
 pub(crate) mod scan;
+pub(crate) mod mask;
 pub(crate) mod multi_get;
 pub(crate) mod point;

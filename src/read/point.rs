@@ -40,6 +40,19 @@ pub(crate) enum MemtableStep {
     Searched(Lookup),
 }
 
+impl MemtableStep {
+    /// The step that found this; nothing if the filter said "no".
+    fn of(found: &Option<Lookup>, floor: SequenceNumber) -> Self {
+        match found {
+            None | Some(Lookup::Absent) if floor > 0 => {
+                MemtableStep::Covered { searched: found.is_some() }
+            }
+            None => MemtableStep::Skipped,
+            Some(found) => MemtableStep::Searched(found.clone()),
+        }
+    }
+}
+
 /// What one lookup did, step by step: filled for `explain`.
 #[derive(Debug, Default)]
 pub(crate) struct LookupTrace {
@@ -51,6 +64,13 @@ pub(crate) struct LookupTrace {
     pub tables: Vec<TableStep>,
     /// The view that was read, to say which tables were out of range.
     pub view: Option<Arc<ReadView>>,
+}
+
+impl LookupTrace {
+    #[cold]
+    fn push_empty(&mut self) {
+        self.memtables.push(MemtableStep::Empty);
+    }
 }
 
 /// The newest version of `key` at or below `sequence`, or at or below the published one.
@@ -142,46 +162,46 @@ fn search_memtables(
 ) -> Lookup {
     for memtable in view.memtables() {
         // Asking the filter of an empty memtable would only load a cold cache line.
-        let step = if memtable.is_empty() {
-            MemtableStep::Empty
-        } else {
-            search_memtable(memtable, key, hash, options, stripe)
-        };
-        if let Some(trace) = trace.as_deref_mut() {
-            trace.memtables.push(step.clone());
+        if memtable.is_empty() {
+            if let Some(trace) = trace {
+                trace.push_empty();
+            }
+            continue;
         }
-        match step {
-            MemtableStep::Searched(Lookup::Absent)
-            | MemtableStep::Empty
-            | MemtableStep::Skipped => {}
-            MemtableStep::Searched(found) => return found,
-            // Everything in older memtables and in tables is older than the range delete.
-            MemtableStep::Covered { .. } => return Lookup::Deleted,
+        let found = search_memtable(memtable, key, hash, options, stripe, trace);
+        if found != Lookup::Absent {
+            return found;
         }
     }
     Lookup::Absent
 }
 
-#[inline]
+/// What a memtable says of the key. A range delete that covers it ends the search: everything in
+/// older memtables and in tables is older.
+// Not inlined: most lookups of a database that is only read find empty memtables.
+#[inline(never)]
 fn search_memtable(
     memtable: &Memtable,
     key: &LookupKey,
     hash: &KeyHash<'_>,
     options: &ReadOptions,
     stripe: &Stripe<'_>,
-) -> MemtableStep {
+    trace: &mut Option<&mut LookupTrace>,
+) -> Lookup {
     let floor = memtable.covering(key);
     let found = if options.use_filters && !memtable.may_contain(hash) {
         stripe.add(Counter::MemtableNegatives, 1);
-        MemtableStep::Skipped
+        None
     } else {
-        MemtableStep::Searched(memtable.get(key, options.use_filters.then_some(hash), floor))
+        Some(memtable.get(key, options.use_filters.then_some(hash), floor))
     };
+    if let Some(trace) = trace.as_deref_mut() {
+        trace.memtables.push(MemtableStep::of(&found, floor));
+    }
     match found {
-        MemtableStep::Searched(Lookup::Found(_) | Lookup::Expiring(_) | Lookup::Deleted) => found,
         // The filter's "no" says nothing of range deletes.
-        _ if floor > 0 => MemtableStep::Covered { searched: found != MemtableStep::Skipped },
-        _ => found,
+        None | Some(Lookup::Absent) if floor > 0 => Lookup::Deleted,
+        found => found.unwrap_or(Lookup::Absent),
     }
 }
 

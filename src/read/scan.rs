@@ -14,7 +14,7 @@
 //! continuing would silently skip keys.
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
-//! `tree::range_filter`.
+//! `tree::range_filter`. What range deletes hide is passed: see `mask`.
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::{EXPIRY_BYTES, ReadClock};
@@ -31,6 +31,7 @@ use crate::base::value::{INLINE_BYTES, Key, Value};
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::MemtableIter;
 use crate::options::access::ReadOptions;
+use crate::read::mask::Mask;
 use crate::read::point::published;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
@@ -38,7 +39,7 @@ use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
 use std::fmt;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// What an iterator or a cursor reads: the entries of a range of keys, in one view, at one
 /// sequence.
@@ -122,16 +123,29 @@ impl Scan {
         Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.keyspace.counters)))
     }
 
-    /// A merge of all sources that may hold keys of the range, without a position.
-    pub(crate) fn merge(&self, direction: Direction) -> MergingIter<Source> {
+    /// A merge of all sources that may hold keys of the range, without a position, and the range
+    /// deletes that hide some of them.
+    pub(crate) fn merge(&self, direction: Direction) -> Masked {
+        let mut mask = Mask::of(&self.view, self.sequence);
         let range = self.range_filter();
         // Most often there is one source.
         let mut sources = Vec::with_capacity(1);
-        let memtables = self.view.memtables().filter(|memtable| !memtable.is_empty());
-        let iterators = memtables.flat_map(|memtable| memtable.iterators(direction));
-        sources.extend(iterators.map(Source::Memtable));
+        for (age, memtable) in self.view.memtables().enumerate() {
+            if memtable.is_empty() {
+                continue;
+            }
+            for iter in memtable.iterators(direction) {
+                if let Some(mask) = &mut mask {
+                    mask.add_memtable(age, iter.sequence_end());
+                }
+                sources.push(Source::Memtable(iter));
+            }
+        }
         let version = &self.view.version;
-        let mut add_tables = |level, tables| {
+        let mut add_tables = |level, tables: Range<usize>| {
+            if let Some(mask) = &mut mask {
+                mask.add_tables(level, tables.start);
+            }
             let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
             let walk = walk.counted(&self.keyspace.counters, level);
             sources.push(Source::Tables(match &range {
@@ -149,7 +163,7 @@ impl Scan {
                 add_tables(number, tables);
             }
         }
-        MergingIter::new(direction, sources)
+        (MergingIter::new(direction, sources), mask)
     }
 
     /// The bound of the range at which a merge of that direction enters it.
@@ -206,7 +220,7 @@ impl Iter {
 
     /// A merge without a position, or the error that refused this iterator.
     #[cold]
-    fn start(&mut self, direction: Direction) -> Result<MergingIter<Source>> {
+    fn start(&mut self, direction: Direction) -> Result<Masked> {
         self.scan.check()?;
         if self.front.is_none() && self.back.is_none() {
             self.scan.count();
@@ -258,11 +272,11 @@ impl Iter {
         }
         if self.back.is_none() {
             match self.start(Direction::Reverse) {
-                Ok(mut merge) => {
+                Ok((mut merge, mask)) => {
                     let direction = Direction::Reverse;
                     let bound = internal_bound(self.scan.entrance(direction), direction);
                     merge.seek(bound.as_deref());
-                    self.back = Some(Backward::new(merge));
+                    self.back = Some(Backward::new((merge, mask)));
                 }
                 Err(error) => return self.end_with(error),
             }
@@ -413,6 +427,9 @@ impl InternalIterator for Source {
     }
 }
 
+/// A merge, and the range deletes of its sources, if there are any.
+pub(crate) type Masked = (MergingIter<Source>, Option<Box<Mask>>);
+
 /// Where an ascending walk ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Until<'a> {
@@ -444,6 +461,8 @@ pub(crate) enum Found {
 pub(crate) struct Forward {
     /// At the entry that was found last.
     merge: MergingIter<Source>,
+    /// The range deletes of the sources, if there are any.
+    mask: Option<Box<Mask>>,
     /// Its user key: the other versions of it are older.
     key: FoundKey,
     /// Tombstones that the last call passed.
@@ -451,8 +470,8 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn new(merge: MergingIter<Source>) -> Self {
-        Forward { merge, key: FoundKey::default(), passed: 0 }
+    pub(crate) fn new((merge, mask): Masked) -> Self {
+        Forward { merge, mask, key: FoundKey::default(), passed: 0 }
     }
 
     /// The user key of the entry that was found.
@@ -490,6 +509,21 @@ impl Forward {
     /// Goes on, from where the merge is, to the first entry that counts.
     #[inline(always)]
     fn find(&mut self, until: Until<'_>) -> Found {
+        match self.mask {
+            None => self.find_first::<false>(until),
+            Some(_) => self.find_unhidden(until),
+        }
+    }
+
+    /// As `find`, past the entries that range deletes hide.
+    // Apart from the walk: most scans meet no range delete.
+    #[cold]
+    fn find_unhidden(&mut self, until: Until<'_>) -> Found {
+        self.find_first::<true>(until)
+    }
+
+    #[inline(always)]
+    fn find_first<const MASKED: bool>(&mut self, until: Until<'_>) -> Found {
         let sequence = until.scan.sequence;
         self.passed = 0;
         while let Some(source) = self.merge.current() {
@@ -499,6 +533,14 @@ impl Forward {
             {
                 if !until.covers(key) {
                     return Found::End;
+                }
+                if MASKED
+                    && let Some(mask) = &mut self.mask
+                    && mask.hides(key, trailer >> 8)
+                {
+                    // The older versions of the key are hidden, too.
+                    mask.pass_up(&mut self.merge, |key| until.covers(key));
+                    continue;
                 }
                 self.key.set(key);
                 match kind {
@@ -592,13 +634,15 @@ impl FoundKey {
 pub(crate) struct Backward {
     /// Before each call it is at the last version of a user key.
     pub(crate) merge: MergingIter<Source>,
+    /// The range deletes of the sources, if there are any.
+    mask: Option<Box<Mask>>,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
 }
 
 impl Backward {
-    pub(crate) fn new(merge: MergingIter<Source>) -> Self {
-        Backward { merge, passed: 0 }
+    pub(crate) fn new((merge, mask): Masked) -> Self {
+        Backward { merge, mask, passed: 0 }
     }
 
     /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
@@ -627,6 +671,13 @@ impl Backward {
                 break;
             }
             if let Some(kind) = visible(trailer, scan.sequence) {
+                if let Some(mask) = &mut self.mask
+                    && mask.hides(key, trailer >> 8)
+                {
+                    // A newer version of the key may follow in another child.
+                    mask.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
+                    continue;
+                }
                 let value = match kind {
                     ValueKind::Put => Some(take(source, 0)),
                     ValueKind::ExpiringPut if !scan.has_expired(source) => {

@@ -70,7 +70,6 @@ pub(crate) struct Version {
 /// The tables of one source that have range deletes. A source is a table of level 0, or a deeper
 /// level: everything in it is newer than what the next sources have of the same keys.
 #[derive(Clone, Debug)]
-#[allow(dead_code)] // Until scans ask for it.
 pub(crate) struct DeletingTables {
     /// The level.
     pub level: usize,
@@ -109,7 +108,6 @@ impl Version {
 
     /// The tables with range deletes, by source, newest source first; empty if there are none.
     #[must_use]
-    #[allow(dead_code)] // Until scans ask for it.
     pub(crate) fn range_deletes(&self) -> &[DeletingTables] {
         &self.range_deletes
     }

@@ -16,7 +16,7 @@ use crate::base::expiry::clock_millis;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
-use crate::base::write_batch::{DecodedBatch, Write, WriteBatch};
+use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
@@ -49,9 +49,6 @@ pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) 
     }
     if batch.is_empty() && !options.sync {
         return Ok(());
-    }
-    if batch.iter().any(|write| matches!(write, Write::DeleteRange { .. })) {
-        return Err(Error::InvalidArgument { what: "range deletes are being built".into() });
     }
     let (sync, expiry) = (options.sync, options.expiry);
     submit(shared, Request { batch, sync, expiry, switch: Switch::No })

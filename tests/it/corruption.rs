@@ -10,7 +10,7 @@
 use crate::support::cursors::roam;
 use crate::support::data::bytes;
 use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout, prefix_filters};
-use crate::support::model::{Entries, Map, apply, batch_of};
+use crate::support::model::{Change, Changes, Map, apply, batch_of};
 use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
@@ -101,12 +101,16 @@ struct Writer {
 impl Writer {
     fn write(&mut self, db: &Db, count: usize, sync: bool) {
         let number = self.states.len() as u64;
-        let mut entries: Entries = vec![(NUMBER_KEY.to_vec(), Some(number.to_le_bytes().to_vec()))];
+        let number = number.to_le_bytes().to_vec();
+        let mut entries: Changes = vec![Change::Put(NUMBER_KEY.to_vec(), number)];
         for _ in 0..count {
             let unique = self.rng.next();
             let key = format!("key{:02}", unique % 30).into_bytes();
             let size = 10 + self.rng.below(40);
-            entries.push((key, self.rng.chance(85).then(|| bytes(unique, size))));
+            entries.push(match self.rng.chance(85) {
+                true => Change::Put(key, bytes(unique, size)),
+                false => Change::Delete(key),
+            });
         }
         let mut state = self.states[self.states.len() - 1].clone();
         apply(&mut state, &entries);
@@ -223,7 +227,7 @@ fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
     seen
 }
 
-/// Entries are right and complete, up to the first error.
+/// Changes are right and complete, up to the first error.
 fn walk(mut iter: Iter, backwards: bool, state: &Map, seen: &mut Seen, place: &str) {
     let mut expected = state.iter();
     loop {

@@ -16,6 +16,7 @@
 //! | `multi_get` | batches answer and count like single lookups, and read less |
 //! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
+//! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -98,6 +99,7 @@ mod packaging;
 #[cfg(feature = "cli")]
 mod page_cli;
 mod prefixes;
+mod range_deletes;
 mod read_only;
 mod recovery;
 mod regressions;

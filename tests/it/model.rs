@@ -7,7 +7,7 @@
 use crate::support::cursors::roam;
 use crate::support::data::{odd_keys, value};
 use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_filters};
-use crate::support::model::{Entries, Map, Model, apply, batch_of, first_difference};
+use crate::support::model::{Change, Changes, Map, Model, apply, batch_of, first_difference};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
@@ -124,7 +124,8 @@ impl World {
     fn operate(&mut self) {
         let (name, operation): (&'static str, fn(&mut Self)) = match self.rng.below(1000) {
             0..280 => ("put", Self::put),
-            280..360 => ("delete", Self::delete),
+            280..350 => ("delete", Self::delete),
+            350..360 => ("delete range", Self::delete_range),
             360..460 => ("batch", Self::batch),
             460..700 => ("get", Self::get),
             700..800 => ("range", Self::range),
@@ -189,21 +190,53 @@ impl World {
     fn put(&mut self) {
         let (key, value) = (self.key(), self.value());
         self.ok(self.db.put(&key, &value));
-        self.model.write(vec![(key, Some(value))]);
+        self.model.write(vec![Change::Put(key, value)]);
     }
 
     fn delete(&mut self) {
         let key = self.key();
         self.ok(self.db.delete(&key));
-        self.model.write(vec![(key, None)]);
+        self.model.write(vec![Change::Delete(key)]);
+    }
+
+    fn delete_range(&mut self) {
+        if self.rng.chance(20) {
+            let mut prefix = self.key();
+            prefix.truncate(self.rng.below(6));
+            self.ok(self.db.delete_prefix(&prefix));
+            let keys = self.model.map.keys().filter(|key| key.starts_with(&prefix));
+            let deleted = keys.cloned().map(Change::Delete).collect();
+            self.model.write(deleted);
+            return;
+        }
+        let range = self.short_range();
+        self.ok(self.db.delete_range(range.clone()));
+        self.model.write(vec![Change::DeleteRange(range)]);
+    }
+
+    /// Mostly from a key to one of the next, so that most keys stay.
+    fn short_range(&mut self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        if self.rng.chance(5) {
+            return (self.bound(), self.bound());
+        }
+        let start = self.key();
+        let skipped = self.rng.below(8);
+        let end = self.model.map.range(start.clone()..).nth(skipped).map(|(key, _)| key.clone());
+        let start =
+            if self.rng.chance(50) { Bound::Included(start) } else { Bound::Excluded(start) };
+        (start, end.map_or(Bound::Unbounded, Bound::Excluded))
     }
 
     fn batch(&mut self) {
         let count = self.rng.below(30);
-        let mut entries = Entries::new();
+        let mut entries = Changes::new();
         for _ in 0..count {
-            let value = if self.rng.chance(75) { Some(self.value()) } else { None };
-            entries.push((self.key(), value));
+            let key = self.key();
+            entries.push(match self.rng.below(100) {
+                0..73 => Change::Put(key, self.value()),
+                73..98 => Change::Delete(key),
+                _ => Change::DeleteRange(self.short_range()),
+            });
         }
         let sync = self.rng.chance(20);
         let batch = batch_of(&entries);
@@ -480,7 +513,7 @@ fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> VecDeque<(Vec
 
 #[test]
 fn the_model_distinguishes_prefixes_from_holes() {
-    let write = |key: &str, value: &str| vec![(key.as_bytes().to_vec(), Some(value.into()))];
+    let write = |key: &str, value: &str| vec![Change::Put(key.into(), value.into())];
     let mut model = Model::new();
     model.write(write("a", "1"));
     model.synced();

@@ -105,6 +105,24 @@ impl<I: InternalIterator> MergingIter<I> {
         self.valid()
     }
 
+    /// Moves the child at the current entry to `bound`, which is further on; past all of its
+    /// entries without a bound. The others stay.
+    pub(crate) fn skip_to(&mut self, bound: Option<&[u8]>) {
+        match (bound, self.children.get_mut(self.winner)) {
+            (Some(bound), Some(child)) => {
+                child.seek(Some(bound));
+                self.settle();
+            }
+            // Left out of the heap until the next seek.
+            _ => self.winner = self.pop_runner_up(),
+        }
+    }
+
+    /// The place of the child at the current entry; that of no child unless valid.
+    pub(crate) fn winner(&self) -> usize {
+        self.winner
+    }
+
     /// The child at the current entry; `None` unless valid.
     #[inline]
     pub(crate) fn current(&self) -> Option<&I> {

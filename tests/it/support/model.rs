@@ -2,11 +2,32 @@
 
 use siftdb::WriteBatch;
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 
 /// The expected keys and values.
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The entries of one batch; `None` is a deletion.
+/// What an entry of a batch does.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeleteRange((Bound<Vec<u8>>, Bound<Vec<u8>>)),
+}
+
+impl From<(Vec<u8>, Option<Vec<u8>>)> for Change {
+    fn from((key, value): (Vec<u8>, Option<Vec<u8>>)) -> Self {
+        match value {
+            Some(value) => Change::Put(key, value),
+            None => Change::Delete(key),
+        }
+    }
+}
+
+/// The changes of one batch.
+pub type Changes = Vec<Change>;
+
+/// Entries of one batch; `None` is a deletion.
 pub type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// The expected contents, and every state that a power cut may leave.
@@ -17,7 +38,7 @@ pub struct Model {
     /// The least that survives a power cut.
     durable: Map,
     /// The later batches, in order.
-    unsynced: Vec<Entries>,
+    unsynced: Vec<Changes>,
 }
 
 impl Model {
@@ -26,7 +47,7 @@ impl Model {
     }
 
     /// Notes an acknowledged batch.
-    pub fn write(&mut self, entries: Entries) {
+    pub fn write(&mut self, entries: Changes) {
         apply(&mut self.map, &entries);
         self.unsynced.push(entries);
     }
@@ -69,22 +90,24 @@ impl Model {
 }
 
 /// Puts the entries of a batch into a map.
-pub fn apply(map: &mut Map, entries: &Entries) {
-    for (key, value) in entries {
-        match value {
-            Some(value) => map.insert(key.clone(), value.clone()),
-            None => map.remove(key),
-        };
+pub fn apply(map: &mut Map, entries: &Changes) {
+    for entry in entries {
+        match entry {
+            Change::Put(key, value) => drop(map.insert(key.clone(), value.clone())),
+            Change::Delete(key) => drop(map.remove(key)),
+            Change::DeleteRange(range) => map.retain(|key, _| !range.contains(key)),
+        }
     }
 }
 
 /// The batch with these entries.
-pub fn batch_of(entries: &Entries) -> WriteBatch {
+pub fn batch_of<C: Clone + Into<Change>>(entries: &[C]) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    for (key, value) in entries {
-        match value {
-            Some(value) => batch.put(key, value),
-            None => batch.delete(key),
+    for entry in entries {
+        match entry.clone().into() {
+            Change::Put(key, value) => batch.put(key, value),
+            Change::Delete(key) => batch.delete(key),
+            Change::DeleteRange(range) => batch.delete_range(range),
         };
     }
     batch

@@ -1,0 +1,196 @@
+//! Range deletes against a sorted map: lookups and scans of every kind, in memtables and tables, now
+//! and in snapshots between deletes.
+
+use crate::support::cursors::{Sorted, entries_within, roam};
+use crate::support::data::{odd_keys, value};
+use crate::support::filters::{NamedFilter, prefix_filters};
+use crate::support::model::{Change, Map, apply, batch_of};
+use crate::support::rng::{Rng, seeds, setting};
+use crate::support::stores::{as_env, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Iter, Options, ReadOptions, Result, Snapshot};
+use std::ops::Bound;
+
+/// Where a range begins and ends.
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// A database with range deletes in several memtable segments and tables, and what it holds.
+struct World {
+    db: Db,
+    map: Map,
+    snapshots: Vec<(Snapshot, Map)>,
+    keys: Vec<Vec<u8>>,
+}
+
+fn bound(keys: &[Vec<u8>], rng: &mut Rng) -> Bound<Vec<u8>> {
+    let key = rng.pick(keys).clone();
+    match rng.below(8) {
+        0 => Bound::Unbounded,
+        1..4 => Bound::Included(key),
+        _ => Bound::Excluded(key),
+    }
+}
+
+/// A range, mostly a short one; some are empty, inverted or without an end.
+fn range(keys: &[Vec<u8>], rng: &mut Rng) -> Bounds {
+    if rng.chance(10) {
+        return (bound(keys, rng), bound(keys, rng));
+    }
+    let start = rng.below(keys.len());
+    let end = (start + rng.below(12)).min(keys.len() - 1);
+    (Bound::Included(keys[start].clone()), Bound::Excluded(keys[end].clone()))
+}
+
+impl World {
+    /// `steps` writes, with flushes and compactions among them.
+    fn new(options: Options, steps: usize, rng: &mut Rng) -> Self {
+        let db = options.env(as_env(&MemEnv::new())).open("/db").unwrap();
+        let mut keys = odd_keys(150, rng);
+        keys.sort_unstable();
+        let mut world = World { db, map: Map::new(), snapshots: Vec::new(), keys };
+        for step in 0..steps {
+            world.step(step as u64, rng);
+        }
+        world
+    }
+
+    fn step(&mut self, step: u64, rng: &mut Rng) {
+        match rng.below(200) {
+            0..3 => self.bulk(step, rng),
+            3..7 => self.db.flush().unwrap(),
+            7 => self.db.compact_range(range(&self.keys, rng)).unwrap(),
+            8..12 if self.snapshots.len() < 6 => {
+                self.snapshots.push((self.db.snapshot(), self.map.clone()));
+            }
+            12 => drop(self.snapshots.pop()),
+            _ => {
+                let count = if rng.chance(20) { rng.below(20) } else { 1 };
+                let changes: Vec<_> = (0..count).map(|_| self.change(step, rng)).collect();
+                self.db.write(batch_of(&changes)).unwrap();
+                apply(&mut self.map, &changes);
+            }
+        }
+    }
+
+    fn change(&self, step: u64, rng: &mut Rng) -> Change {
+        let key = rng.pick(&self.keys).clone();
+        match rng.below(10) {
+            0 => Change::Delete(key),
+            1 => Change::DeleteRange(range(&self.keys, rng)),
+            _ => Change::Put(key, value(step, rng)),
+        }
+    }
+
+    /// So many entries that the next range delete begins a segment.
+    fn bulk(&mut self, step: u64, rng: &mut Rng) {
+        let first = rng.pick(&self.keys).clone();
+        let key = |n: u64| [&first[..], format!("/{n:04}").as_bytes()].concat();
+        let changes: Vec<_> = (0..1_000).map(|n| Change::Put(key(n), vec![step as u8])).collect();
+        self.db.write(batch_of(&changes)).unwrap();
+        apply(&mut self.map, &changes);
+    }
+
+    /// Reads ranges of one moment, as `of` makes iterators, in every way.
+    fn check(
+        &self,
+        of: &dyn Fn(Bounds, &ReadOptions) -> Iter,
+        map: &Map,
+        rounds: usize,
+        rng: &mut Rng,
+        place: &str,
+    ) {
+        for round in 0..rounds {
+            let bounds = match round {
+                0 => (Bound::Unbounded, Bound::Unbounded),
+                1 => (bound(&self.keys, rng), bound(&self.keys, rng)),
+                _ => range(&self.keys, rng),
+            };
+            let options = ReadOptions::new().use_filters(rng.chance(50));
+            let expected = entries_within(map, &bounds);
+            let place = format!("{place}, {bounds:?}");
+            let iter = || of(bounds.clone(), &options);
+            assert_eq!(collected(iter()).unwrap(), expected, "{place}");
+            let mut back = collected(iter().rev()).unwrap();
+            back.reverse();
+            assert_eq!(back, expected, "{place}, back");
+            assert_eq!(from_both_ends(iter(), rng), expected, "{place}, from both ends");
+            let keys: Vec<_> = iter().keys().map(|key| key.unwrap().into_vec()).collect();
+            assert!(keys.iter().eq(expected.iter().map(|(key, _)| key)), "{place}, keys");
+            roam(&mut iter().cursor(), &expected, &self.keys, 60, rng, &place).unwrap();
+        }
+    }
+
+    fn check_all(&self, rng: &mut Rng, place: &str) {
+        let db = &self.db;
+        self.check(&|bounds, options| db.range_with(bounds, options), &self.map, 12, rng, place);
+        for (number, (snapshot, map)) in self.snapshots.iter().enumerate() {
+            let place = format!("{place}, snapshot {number}");
+            let of = |bounds, options: &_| snapshot.range_with(bounds, options);
+            self.check(&of, map, 4, rng, &place);
+            let found = snapshot.multi_get(&self.keys).unwrap();
+            check_values(&self.keys, found, map, &place);
+        }
+        for use_filters in [false, true] {
+            let options = ReadOptions::new().use_filters(use_filters);
+            let found = db.multi_get_with(&self.keys, &options).unwrap();
+            check_values(&self.keys, found, &self.map, place);
+            for key in &self.keys {
+                let expected = self.map.get(key).map(|value| &value[..]);
+                assert_eq!(db.get_with(key, &options).unwrap().as_deref(), expected, "{place}");
+                let explained = db.explain_with(key, &options).unwrap();
+                assert_eq!(explained.value.as_deref(), expected, "{place}: {explained}");
+                assert!(expected.is_none() || db.may_contain(key).unwrap(), "{place}");
+            }
+        }
+        for prefix in self.keys.iter().map(|key| &key[..key.len().min(2)]) {
+            let found = collected(db.prefix(prefix)).unwrap();
+            let expected = self.map.iter().filter(|(key, _)| key.starts_with(prefix));
+            assert!(found.iter().map(|(key, value)| (key, value)).eq(expected), "{place}");
+        }
+        let first = db.first().unwrap().map(|(key, _)| key.into_vec());
+        assert_eq!(first.as_ref(), self.map.keys().next(), "{place}");
+        let last = db.last().unwrap().map(|(key, _)| key.into_vec());
+        assert_eq!(last.as_ref(), self.map.keys().next_back(), "{place}");
+    }
+}
+
+fn check_values(keys: &[Vec<u8>], found: Vec<Option<siftdb::Value>>, map: &Map, place: &str) {
+    for (key, found) in keys.iter().zip(found) {
+        let expected = map.get(key).map(|value| &value[..]);
+        assert_eq!(found.as_deref(), expected, "{place}: {}", key.escape_ascii());
+    }
+}
+
+fn collected(iter: impl Iterator<Item = Result<(siftdb::Key, siftdb::Value)>>) -> Result<Sorted> {
+    iter.map(|entry| entry.map(|(key, value)| (key.into_vec(), value.into_vec()))).collect()
+}
+
+fn from_both_ends(mut iter: Iter, rng: &mut Rng) -> Sorted {
+    let (mut front, mut back) = (Sorted::new(), Sorted::new());
+    loop {
+        let forward = rng.chance(50);
+        let Some(entry) = (if forward { iter.next() } else { iter.next_back() }) else { break };
+        let (key, value) = entry.unwrap();
+        if forward { &mut front } else { &mut back }.push((key.into_vec(), value.into_vec()));
+    }
+    assert!(iter.next().is_none() && iter.next_back().is_none());
+    front.extend(back.into_iter().rev());
+    front
+}
+
+fn filters() -> Vec<NamedFilter> {
+    prefix_filters()
+}
+
+#[test]
+fn scans_pass_what_range_deletes_hide() {
+    for seed in seeds(setting("SIFTDB_RANGE_DELETE_SEEDS", 4) as u64) {
+        let rng = &mut Rng::new(seed);
+        for filter in filters() {
+            for options in [Options::new(), small_options()] {
+                let world = World::new(options.filter(filter.filter.clone()), 400, rng);
+                world.check_all(rng, &format!("filter {}, SIFTDB_SEED={seed}", filter.name));
+            }
+        }
+    }
+}
