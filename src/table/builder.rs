@@ -1,8 +1,9 @@
 //! Writes a table: sorted entries in, one synced file out.
 //!
 //! Legal calls: `add* add_range_deletes? finish`. Keys are internal keys, strictly ascending;
-//! anything else is an error, as is a table without entries and range deletes. After an error the builder is dropped and its file removed by the
-//! caller. Flush and compaction call it; the sync of the directory is theirs.
+//! anything else is an error, as is a table without entries and range deletes. After an error the
+//! builder is dropped and its file removed by the caller. Flush and compaction call it; the sync of
+//! the directory is theirs.
 //!
 //! Memory is one block, the index and the filter's keys, besides a write buffer. The filter gets
 //! every key through `key::filter_key`, and the end of each data block. The separator of a block

@@ -7,8 +7,8 @@
 //! tables that were just written, and to look for damage.
 //!
 //! Range deletes are read when the table is opened and stay in memory. They hide entries of this
-//! table and of older ones, so one that cannot be read is an error of opening. Their memory is taken
-//! off the cache's budget as far as that has room: they are needed in any case.
+//! table and of older ones, so one that cannot be read is an error of opening. Their memory is
+//! taken off the cache's budget as far as that has room: they are needed in any case.
 //!
 //! [`Table::get`] is a lookup: ask the filter, search the index, ask a block-based filter, fetch
 //! the block, search it. A key that a range delete covers is deleted unless the table has a newer

@@ -268,7 +268,7 @@ pub(crate) fn count_verdict(
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
         // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
-        // If a range delete may have ended the search, whether there is an entry below it, is not known.
+        // A range delete may have ended the search: then nothing says whether it hides an entry.
         (FilterVerdict::Maybe, Lookup::Deleted) if probe.handle.table.range_deletes().is_some() => {
             LevelCounter::Unresolved
         }
