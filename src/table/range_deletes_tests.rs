@@ -6,9 +6,11 @@ use crate::base::key::{
     Lookup, LookupKey, SEQUENCE_MAX, compare_internal, split_internal_key, user_key,
 };
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
+use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::reader::{Expect, TableReadOptions};
+use crate::table::salvage::{Expected, salvage};
 use crate::table::tests::{
     Entries, PATH, READ, TABLE_ID, any_entries, any_options, filters, get, model_get, multi_get,
     new_env, open, options, small_entries, walk,
@@ -174,4 +176,49 @@ fn damaged_range_deletes_never_change_answers() {
         }
     }
     assert!(refused > bytes.len() / 2);
+}
+
+/// Whatever byte is damaged: a rescue saves all range deletes, or says that they are lost.
+#[test]
+fn rescued_tables_name_lost_range_deletes() {
+    for (entries, filter) in [(small_entries(), 2), (Entries::new(), 2), (small_entries(), 0)] {
+        let deletes = [delete("key000", "key030", 7), delete("key021", "key060", 300)];
+        let filter = filters().swap_remove(filter);
+        let (bytes, summary) = written(&options(filter), &entries, &deletes);
+        let salvaged = |bytes: &[u8], range_deletes| {
+            let env = new_env();
+            env.write_file(Path::new(PATH), bytes);
+            let expected = Expected {
+                table_id: Some(TABLE_ID),
+                sequences: 0..=SEQUENCE_MAX,
+                entries: Some(entries.len() as u64),
+                range_deletes,
+            };
+            let env: Arc<dyn Env> = Arc::new(env);
+            salvage(&env, Path::new(PATH), &expected, &mut |_, _| Ok(())).unwrap()
+        };
+        let counted = summary.properties.range_deletes;
+        let mut lost = 0;
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            // With and without a manifest that knows them; and a file that ends here.
+            for (bytes, known) in [
+                (&damaged[..], Some(counted)),
+                (&damaged, None),
+                (&bytes[..at], Some(counted)),
+                (&bytes[..at], None),
+            ] {
+                let found = salvaged(bytes, known);
+                if found.range_deletes == summary.range_deletes {
+                    continue;
+                }
+                lost += 1;
+                assert!(found.range_deletes.is_empty(), "byte {at}");
+                assert!(!found.lost.is_empty(), "byte {at}");
+            }
+        }
+        assert!(lost > 0);
+        assert!(salvaged(&bytes, None).lost.is_empty());
+    }
 }

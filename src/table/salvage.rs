@@ -10,12 +10,16 @@
 //! block before, and its sequences are in the range that the caller expects. So the entries come in
 //! order and have the age of their table. The checksum refuses a block of another offset. Filter,
 //! index and properties are not salvaged: the repair writes new ones.
+//!
+//! Range deletes are saved whole or not at all. If they are lost, or may be, the report says so,
+//! because deleted entries come back then.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
     KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
     unpack_trailer, user_key,
 };
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
 use crate::env::api::Env;
@@ -47,6 +51,8 @@ pub(crate) struct Expected {
     /// How many entries it has, by the manifest. If `None`, sound properties say it. If all entries
     /// are found, damage elsewhere is no loss.
     pub entries: Option<u64>,
+    /// How many sequences its range deletes have, known as the number of entries is.
+    pub range_deletes: Option<u64>,
 }
 
 /// What was found in a damaged table.
@@ -60,9 +66,11 @@ pub(crate) struct Salvaged {
     pub keyspace_name: Option<String>,
     /// Entries that were kept.
     pub entries: u64,
+    /// Its range deletes; empty if they cannot be read.
+    pub range_deletes: RangeDeletes,
     /// How many it should have, if that is known.
     pub expected_entries: Option<u64>,
-    /// Where entries were lost, or may have been. Empty if every entry was kept.
+    /// Where entries or range deletes were lost, or may have been. Empty if all were kept.
     pub lost: Vec<LostBlock>,
 }
 
@@ -108,6 +116,9 @@ pub(crate) fn salvage(
         in_header,
         in_properties: None,
         data_ended: false,
+        saw_properties: false,
+        range_deletes: RangeDeletes::default(),
+        after_data: None,
         losses: Vec::new(),
     };
     rescue.run()?;
@@ -119,7 +130,12 @@ pub(crate) fn salvage(
 /// # Errors
 /// `UnsupportedFormat`; `Io` if the file cannot be opened.
 pub(crate) fn remains_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<Salvaged>> {
-    let any = Expected { table_id: None, sequences: 0..=SEQUENCE_MAX, entries: None };
+    let any = Expected {
+        table_id: None,
+        sequences: 0..=SEQUENCE_MAX,
+        entries: None,
+        range_deletes: None,
+    };
     match salvage(env, path, &any, &mut |_, _| Ok(())) {
         Ok(found) => Ok(Some(found)),
         Err(Error::Corruption { .. }) => Ok(None),
@@ -195,6 +211,11 @@ struct Rescue<'a> {
     in_properties: Option<KeyspaceLabel>,
     /// True after the first block that is no data block: all data blocks come before.
     data_ended: bool,
+    /// True after the block of properties: that of range deletes comes before.
+    saw_properties: bool,
+    range_deletes: RangeDeletes,
+    /// The first damage between the data and the properties, where range deletes may have been.
+    after_data: Option<Error>,
     losses: Vec<Loss>,
 }
 
@@ -219,10 +240,8 @@ impl Rescue<'_> {
                 BlockKind::Properties => self.properties(handle)?,
                 // The last block of a table; the footer follows.
                 BlockKind::Index => return Ok(()),
-                BlockKind::Filter
-                | BlockKind::FilterIndex
-                | BlockKind::RangeDeletes
-                | BlockKind::Metaindex => {}
+                BlockKind::RangeDeletes => self.range_deletes(handle)?,
+                BlockKind::Filter | BlockKind::FilterIndex | BlockKind::Metaindex => {}
             }
             match handle.end().filter(|end| *end <= self.bytes) {
                 Some(end) => position = end,
@@ -316,8 +335,31 @@ impl Rescue<'_> {
         Ok(block)
     }
 
-    /// Takes the expected number of entries and the keyspace from sound properties.
+    /// Keeps the range deletes, if all of them are sound.
+    fn range_deletes(&mut self, handle: BlockHandle) -> Result<()> {
+        let is_expected = |sequence| self.expected.sequences.contains(&sequence);
+        match self.file.read_range_deletes(handle) {
+            Ok(deletes)
+                if deletes.sequences().is_some_and(|(a, b)| is_expected(a) && is_expected(b)) =>
+            {
+                self.range_deletes = deletes;
+            }
+            Ok(_) => {
+                let what = "a range delete older or newer than its table";
+                self.lose_deletes(self.file.corruption(handle.offset, what));
+            }
+            Err(error) => self.lose_deletes(unreadable(error)?),
+        }
+        Ok(())
+    }
+
+    fn lose_deletes(&mut self, error: Error) {
+        self.after_data.get_or_insert(error);
+    }
+
+    /// Takes the expected counts and the keyspace from sound properties.
     fn properties(&mut self, handle: BlockHandle) -> Result<()> {
+        self.saw_properties = true;
         let read = self.file.read_meta(handle, BlockKind::Properties);
         let properties = match read {
             Ok(block) => Properties::decode(&block).ok(),
@@ -325,6 +367,7 @@ impl Rescue<'_> {
         };
         if let Some(properties) = properties {
             self.expected.entries.get_or_insert(properties.entries);
+            self.expected.range_deletes.get_or_insert(properties.range_deletes);
             self.in_properties = Some(properties.keyspace);
         }
         Ok(())
@@ -333,6 +376,9 @@ impl Rescue<'_> {
     fn lose(&mut self, error: Error, is_certain: bool) {
         // After the data blocks there are no entries to lose.
         if self.data_ended {
+            if !self.saw_properties {
+                self.lose_deletes(error);
+            }
             return;
         }
         let from = (self.entries > 0).then(|| user_key(&self.last_key).to_vec());
@@ -347,6 +393,24 @@ impl Rescue<'_> {
             // Data blocks are contiguous, so a data block was between these two.
             loss.is_certain = true;
         }
+    }
+
+    /// The loss of range deletes, if they are missing or may be.
+    fn lost_deletes(&self) -> Option<LostBlock> {
+        let found = self.range_deletes.count();
+        let are_missing = match self.expected.range_deletes {
+            Some(expected) => found < expected,
+            // Without damage before the properties, every block before them was seen.
+            None => found == 0 && (self.after_data.is_some() || !self.saw_properties),
+        };
+        let why = match &self.after_data {
+            Some(Error::Corruption { offset, what, .. }) => format!("{what} at byte {offset}"),
+            Some(error) => error.to_string(),
+            None => "their block is missing".into(),
+        };
+        let what = format!("range deletes are lost, so deleted entries may come back: {why}");
+        let error = self.file.corruption(self.bytes, what);
+        are_missing.then_some(LostBlock { from: None, to: None, error })
     }
 
     fn finish(mut self) -> Salvaged {
@@ -367,13 +431,15 @@ impl Rescue<'_> {
             self.data_ended = false;
             self.lose(self.file.corruption(self.bytes, what), true);
         }
-        let lost = self.losses.into_iter().map(|loss| loss.block).collect();
+        let lost_deletes = self.lost_deletes();
+        let lost = self.losses.into_iter().map(|loss| loss.block).chain(lost_deletes).collect();
         let in_properties = self.in_properties;
         Salvaged {
             table_id: self.file.table_id(),
             keyspace: in_properties.as_ref().map(|label| label.id).or(self.in_header),
             keyspace_name: in_properties.map(|label| label.name),
             entries: self.entries,
+            range_deletes: self.range_deletes,
             expected_entries,
             lost,
         }

@@ -65,7 +65,9 @@ fn entries_of(contents: &[u8]) -> Entries {
 }
 
 fn expected(table_id: Option<u64>, entries: Option<usize>) -> Expected {
-    Expected { table_id, sequences: 0..=SEQUENCE_MAX, entries: entries.map(|n| n as u64) }
+    let range_deletes = table_id.map(|_| 0);
+    let entries = entries.map(|n| n as u64);
+    Expected { table_id, sequences: 0..=SEQUENCE_MAX, entries, range_deletes }
 }
 
 fn salvaged(bytes: &[u8], expected: &Expected) -> Result<(Entries, Salvaged)> {

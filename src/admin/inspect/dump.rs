@@ -156,6 +156,7 @@ mod tests {
     use super::*;
     use crate::admin::inspect::tables::{layout, verify_table};
     use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
+    use crate::base::range_deletes::{RangeDelete, RangeDeletes};
     use crate::env::mem::MemEnv;
     use crate::filter::builder::Construction;
     use crate::filter::encoding::Encoding;
@@ -203,6 +204,13 @@ mod tests {
             let value: &[u8] = if i == 3 { b"" } else { b"some value\xff" };
             builder.add(&key, value).unwrap();
         }
+        let delete = |start: &str, end: Option<&str>, sequence| RangeDelete {
+            start: start.into(),
+            end: end.map(Into::into),
+            sequence,
+        };
+        let deletes = [delete("key10", Some("key12"), 30), delete("x", None, 40)];
+        builder.add_range_deletes(RangeDeletes::fragmented(&deletes, &[]));
         builder.finish().unwrap();
         path
     }
@@ -257,6 +265,9 @@ mod tests {
             assert!(text.contains("entries     40 (1 tombstones), sequences 1..=40"), "{text}");
             assert!(text.contains("  \"key02\" @3 = \"some value\\xff\"\n"), "{text}");
             assert!(text.contains("  \"key03\" @4 deleted\n"), "{text}");
+            assert!(text.contains(" 2 range deletes\n"), "{text}");
+            assert!(text.contains("  \"key10\"..\"key12\" @30 deleted\n"), "{text}");
+            assert!(text.contains("  \"x\".. @40 deleted\n"), "{text}");
             let shared: Arc<dyn Env> = Arc::new(env.clone());
             let mut out = Vec::new();
             layout(&shared, path, &mut out).unwrap();

@@ -9,6 +9,7 @@ use crate::admin::inspect::dump::dump;
 use crate::admin::inspect::text::DumpOptions;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
+use crate::base::range_deletes::{RangeDelete, RangeDeletes};
 use crate::base::write_batch::{WriteBatch, WriteKind};
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
@@ -147,6 +148,7 @@ fn table_examples() -> Vec<(&'static str, Example)> {
         ("metaindex", bytes(metaindex, METAINDEX_BYTES)),
         ("footer", bytes(footer, FOOTER_BYTES)),
         ("properties", bytes(properties, metaindex - AROUND_BYTES - properties)),
+        ("range deletes", Example::Bytes(range_deletes())),
         ("filter block, full", bytes(filter, FULL_FILTER_BYTES)),
         (
             "filter block, block-based",
@@ -154,6 +156,18 @@ fn table_examples() -> Vec<(&'static str, Example)> {
         ),
         ("filter block, partitioned", Example::Bytes(top_level)),
     ]
+}
+
+fn range_deletes() -> Vec<u8> {
+    let delete = |start: &str, end: Option<&str>, sequence| RangeDelete {
+        start: start.into(),
+        end: end.map(Into::into),
+        sequence,
+    };
+    let deletes = [delete("a", Some("c"), 5), delete("b", None, 7)];
+    let mut bytes = Vec::new();
+    RangeDeletes::fragmented(&deletes, &[]).encode(&mut bytes);
+    bytes
 }
 
 fn log_examples() -> [(&'static str, Example); 3] {

@@ -12,13 +12,15 @@ use crate::base::coding::get_u32;
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{split_internal_key, unpack_trailer, user_key};
+use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::PARTITIONED_PREFIX;
 use crate::table::format::{
-    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, TABLE_MAGIC, TABLE_VERSION,
+    BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
+    TABLE_MAGIC, TABLE_VERSION,
 };
 use crate::table::index::Index;
 use crate::table::reader::{Expect, Table};
@@ -98,6 +100,7 @@ fn facts_of(table: &Table) -> TableFacts {
         keyspace_name: properties.keyspace.name.clone(),
         entries: properties.entries,
         tombstones: properties.tombstones,
+        range_deletes: properties.range_deletes,
         data_blocks: properties.data_blocks,
         data_bytes: properties.data_bytes,
         index_bytes: properties.index_bytes,
@@ -132,6 +135,9 @@ pub(crate) fn dump_table(
     let table = open(env, path)?;
     if options.block.is_none() {
         print_layout(&table, printer)?;
+    }
+    if options.block.is_none() {
+        print_range_deletes(&table, printer)?;
     }
     let index = data_index(&table)?;
     if let Some(wanted) = options.block.filter(|wanted| *wanted >= index.len()) {
@@ -184,11 +190,13 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         properties.smallest_sequence,
         properties.largest_sequence
     ))?;
-    printer.line(format_args!(
-        "  keys        {} ..= {}",
-        quoted(user_key(&properties.smallest_key)),
-        quoted(user_key(&properties.largest_key))
-    ))?;
+    if properties.entries > 0 {
+        printer.line(format_args!(
+            "  keys        {} ..= {}",
+            quoted(user_key(&properties.smallest_key)),
+            quoted(user_key(&properties.largest_key))
+        ))?;
+    }
     let header = match table.file().check_header(properties.keyspace.id) {
         Ok(()) => "checksum ok".to_string(),
         Err(Error::Corruption { what, .. }) => what,
@@ -212,6 +220,12 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
             let bytes = handle.stored_bytes();
             let place = place(table, handle, BlockKind::Properties)?;
             printer.line(format_args!("  properties  {place}  {bytes} B"))?;
+        } else if name == RANGE_DELETES_NAME {
+            let bytes = handle.stored_bytes();
+            let place = place(table, handle, BlockKind::RangeDeletes)?;
+            let count = properties.range_deletes;
+            printer
+                .line(format_args!("  ranges      {place}  {bytes} B, {count} range deletes"))?;
         } else {
             print_filter(table, &name, handle, printer)?;
         }
@@ -231,6 +245,17 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     let end = table.file().bytes();
     let start = table.file().blocks_end();
     printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
+}
+
+/// Prints the range deletes, cut into fragments, each with its sequences.
+fn print_range_deletes(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
+    let fragments = table.range_deletes().map_or(&[][..], RangeDeletes::fragments);
+    for fragment in fragments {
+        for &sequence in &fragment.sequences {
+            printer.range_delete(None, &fragment.start, fragment.end.as_deref(), sequence)?;
+        }
+    }
+    Ok(())
 }
 
 fn print_filter(

@@ -46,6 +46,8 @@ pub struct TableFacts {
     pub entries: u64,
     /// Entries that delete their key.
     pub tombstones: u64,
+    /// Sequences of its range deletes.
+    pub range_deletes: u64,
     /// Data blocks.
     pub data_blocks: u64,
     /// Bytes of data blocks.

@@ -334,6 +334,7 @@ impl Trees {
             table_id: meta.map(|meta| meta.table_id),
             sequences: sequences.clone(),
             entries: meta.map(|meta| meta.entries),
+            range_deletes: meta.map(|meta| meta.range_deletes),
         };
         let name = FileName::Table(file.number);
         let (tables, salvaged) = match from.rebuild.rescue(target, file.number, &expected, level) {

@@ -29,12 +29,13 @@ macro_rules! facts_help {
   table_id          the number that ties its blocks together, in hexadecimal
   keyspace, keyspace_name   number and name of the keyspace it was written for
   entries, tombstones   all entries, and those that delete their key
+  range_deletes     range deletes, each counted in every part that others cut it into
   data_blocks, data_bytes   data blocks and their bytes
   index_bytes       bytes of the index
   filter_bytes      bytes of the filter
   filter_partitions partitions of the filter; 0 in the other layouts
   filter_policy, filter_encoding, filter_layout   empty without a filter
-  smallest_sequence, largest_sequence   the sequence numbers of the entries"
+  smallest_sequence, largest_sequence   the sequence numbers of entries and range deletes"
     };
 }
 
@@ -265,8 +266,8 @@ fn facts_json(facts: &TableFacts) -> Value {
     joined([
         json!({ "table_id": format!("{:016x}", facts.table_id) }),
         fields!(facts;
-            bytes, keyspace, keyspace_name, entries, tombstones, data_blocks, data_bytes,
-            index_bytes, filter_bytes, filter_partitions, filter_policy, filter_encoding,
+            bytes, keyspace, keyspace_name, entries, tombstones, range_deletes, data_blocks,
+            data_bytes, index_bytes, filter_bytes, filter_partitions, filter_policy, filter_encoding,
             filter_layout, smallest_sequence, largest_sequence),
     ])
 }
