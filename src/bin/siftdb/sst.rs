@@ -68,6 +68,7 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   block             of a table: number, offset, stored_bytes, bytes, separator
   entry, deletion   key and sequence, and of an entry its value, whole; keys and values that are
                     not UTF-8 are under the names with _base64; in a log also keyspace
+  range_deletion    start, end (absent without an end) and sequence; in a log also keyspace
   log, manifest     number, bytes, header: its state in words
   start             of a log: offset, synced_through, previous_log, previous_last_sequence,
                     first_sequence, manifest, manifest_bytes, database_id in hexadecimal, epoch
