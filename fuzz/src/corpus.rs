@@ -86,6 +86,7 @@ fn stores() -> siftdb::Result<(Files, Files)> {
     fill(&users, 0..10, 0)?;
     db.compact_range(..)?;
     fill(&db, (0..20).step_by(2), 1)?;
+    db.delete_range(key(11)..key(15))?;
     db.flush()?;
     db.drop_keyspace("dropped")?;
     db.flush()?;
@@ -95,7 +96,7 @@ fn stores() -> siftdb::Result<(Files, Files)> {
     }
     fill(&db, 30..36, 2)?;
     let mut batch = WriteBatch::new();
-    batch.delete("k007").put("both", "1");
+    batch.delete("k007").put("both", "1").delete_range(key(33)..);
     batch.in_keyspace(&users).put("both", "2").delete("k003");
     db.write(batch)?;
     let killed = files(&env);
@@ -105,11 +106,19 @@ fn stores() -> siftdb::Result<(Files, Files)> {
 
 /// A table with two versions of some keys.
 fn table(options: Options) -> siftdb::Result<Vec<u8>> {
+    table_of(options, &[])
+}
+
+/// The same with the range deletes from one number to another.
+fn table_of(options: Options, ranges: &[(usize, usize)]) -> siftdb::Result<Vec<u8>> {
     let env = MemEnv::new();
     let db = open(&env, options)?;
     fill(&db, 0..30, 0)?;
     let snapshot = db.snapshot();
     fill(&db, (0..30).step_by(3), 1)?;
+    for (from, to) in ranges {
+        db.delete_range(key(*from)..key(*to))?;
+    }
     db.flush()?;
     drop(snapshot);
     db.close()?;
@@ -134,6 +143,8 @@ fn tables() -> siftdb::Result<Vec<(&'static str, Vec<u8>)>> {
         ("windows-legacy", Filter::legacy_bloom(10.0).layout(windows)),
     ];
     let mut tables = vec![("snappy", table(options().filter(Filter::none()).block_bytes(2048))?)];
+    let bloom = options().snappy(false).filter(Filter::bloom(10.0));
+    tables.push(("range-deletes", table_of(bloom, &[(5, 9), (7, 40), (50, 60)])?));
     for (name, filter) in filters {
         tables.push((name, table(options().snappy(false).filter(filter))?));
     }

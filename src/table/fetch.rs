@@ -478,8 +478,8 @@ impl BlockRef {
         }
     }
 
-    /// What the block knows of a key; `None` if it is no data block. Versions with sequences below
-    /// `floor` do not count.
+    /// What the block knows of a key; `None` if it is no data block. A range delete with the
+    /// sequence `floor` covers the key, unless it is 0.
     // Not inlined, so that single and batched lookups share one copy with everything below it
     // inlined. With two copies nothing below is inlined, and a hit takes 4 % more instructions.
     #[inline(never)]
@@ -503,16 +503,23 @@ impl BlockRef {
     }
 }
 
+/// The answer if a table has no version of a key: the range delete `floor` deletes older ones,
+/// unless it is 0.
+#[inline]
+pub(crate) fn not_found(floor: SequenceNumber) -> Lookup {
+    if floor == 0 { Lookup::Absent } else { Lookup::Deleted }
+}
+
 #[inline]
 fn lookup_of(
     found: Option<Found>,
     floor: SequenceNumber,
     value: impl FnOnce(usize, usize) -> Option<Value>,
 ) -> Option<Lookup> {
-    let Some(found) = found else { return Some(Lookup::Absent) };
+    let Some(found) = found else { return Some(not_found(floor)) };
     match unpack_trailer(found.trailer)? {
         // All other versions are older.
-        (sequence, _) if sequence < floor => Some(Lookup::Absent),
+        (sequence, _) if sequence < floor => Some(Lookup::Deleted),
         (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
         (_, ValueKind::Put) => value(found.value_start, found.value_len).map(Lookup::Found),
         (_, ValueKind::ExpiringPut) => {

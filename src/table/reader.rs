@@ -27,8 +27,7 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::block::cursor::for_each_entry;
-use crate::table::fetch::BlockRef;
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::fetch::{BlockRef, TableFile, TableIo, not_found};
 use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{FilterMembers, FilterPinning};
 use crate::table::format::{
@@ -96,6 +95,14 @@ struct ResidentDeletes {
     _memory: Option<Reservation<CachedBlock>>,
 }
 
+impl ResidentDeletes {
+    /// Not inlined: lookups in tables without range deletes should not carry this code.
+    #[inline(never)]
+    fn covering(&self, key: &LookupKey) -> SequenceNumber {
+        self.deletes.covering(key.user_key(), key.sequence())
+    }
+}
+
 impl Table {
     /// Opens the table at `path`, without its data index.
     pub(crate) fn open(context: &TableContext, path: &Path, expect: Expect) -> Result<Self> {
@@ -156,45 +163,26 @@ impl Table {
         options: TableReadOptions,
         io: &mut TableIo,
     ) -> Result<(Lookup, FilterVerdict)> {
-        if self.range_deletes.is_none() {
-            return self.get_above(0, key, hash, options, io);
-        }
-        let covering = self.covering(key);
-        match self.get_above(covering, key, hash, options, io)? {
-            (Lookup::Absent, verdict) if covering > 0 => Ok((Lookup::Deleted, verdict)),
-            found => Ok(found),
-        }
-    }
-
-    /// What the table has of a key with a sequence of at least `floor`.
-    #[inline(always)]
-    fn get_above(
-        &self,
-        floor: SequenceNumber,
-        key: &LookupKey,
-        hash: &KeyHash<'_>,
-        options: TableReadOptions,
-        io: &mut TableIo,
-    ) -> Result<(Lookup, FilterVerdict)> {
+        let floor = self.covering(key);
         let mut verdict = match options {
             TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
             TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
             _ => self.filter.table_may_contain(&self.file, key, hash, io),
         };
         if verdict == FilterVerdict::No {
-            return Ok((Lookup::Absent, verdict));
+            return Ok((not_found(floor), verdict));
         }
 
         let mut held = None;
         let index = self.index(&mut held, io)?;
         io.index_seeks += 1;
-        let Some(entry) = index.find(key) else { return Ok((Lookup::Absent, verdict)) };
+        let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
             let data_offset = index.handle_of(entry).data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
-                return Ok((Lookup::Absent, verdict));
+                return Ok((not_found(floor), verdict));
             }
         }
 
@@ -261,9 +249,12 @@ impl Table {
     }
 
     /// The newest range delete that covers the key and that its sequence can see; 0 without one.
+    #[inline]
     fn covering(&self, key: &LookupKey) -> SequenceNumber {
-        let deletes = self.range_deletes();
-        deletes.map_or(0, |deletes| deletes.covering(key.user_key(), key.sequence()))
+        match &self.range_deletes {
+            None => 0,
+            Some(resident) => resident.covering(key),
+        }
     }
 
     /// Its range deletes, if it has any.

@@ -67,7 +67,6 @@ pub(crate) struct Salvaged {
     /// Entries that were kept.
     pub entries: u64,
     /// Its range deletes; empty if they cannot be read.
-    #[allow(dead_code)] // Until outputs take them.
     pub range_deletes: RangeDeletes,
     /// How many it should have, if that is known.
     pub expected_entries: Option<u64>,

@@ -145,3 +145,38 @@ fn a_damaged_block_costs_only_its_entries() {
         }
     }
 }
+
+/// Any block may be the damaged one, and the footer is in any case.
+#[test]
+fn rescues_keep_range_deletes_or_name_the_loss() {
+    let options = small_options().auto_compaction(false);
+    let (env, _) = store(&options);
+    let db = open(&env, &options).unwrap();
+    db.delete_range(key(100)..key(300)).unwrap();
+    (280..KEYS).for_each(|number| db.put(key(number), "new").unwrap());
+    db.flush().unwrap();
+    db.close().unwrap();
+    let path = files_ending(&env, ".sst").into_iter().max().unwrap();
+    let table = env.read_file(&path).unwrap();
+    let range_deletes = 7;
+    assert!(blocks(&table).iter().any(|(kind, _)| *kind == range_deletes));
+    for (kind, place) in blocks(&table) {
+        for at in [place.start + 4, place.start + 8, place.end - 1] {
+            let what = format!("byte {at} of kind {kind}");
+            let env = copy_of(&files(&env));
+            let mut damaged = table.clone();
+            damaged[at] ^= 0x10;
+            *damaged.last_mut().unwrap() ^= 1;
+            env.write_file(&path, &damaged);
+            let report = options.clone().env(as_env(&env)).repair(HOME).unwrap();
+            let db = open(&env, &options.clone().recovery(Recovery::Strict)).unwrap();
+            assert!(db.verify(|_| {}).unwrap().is_sound(), "{what}");
+            let is_back = |number| db.get(key(number)).unwrap().is_some();
+            let back = (100..280).filter(|number| is_back(*number)).count();
+            assert_eq!(back, if kind == range_deletes { 180 } else { 0 }, "{what}");
+            let names_it =
+                |lost: &siftdb::LostEntries| lost.what.contains("range deletes are lost");
+            assert_eq!(report.lost.iter().any(names_it), back > 0, "{what}: {report}");
+        }
+    }
+}

@@ -12,7 +12,6 @@ use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, user_key};
 use crate::base::levels::LEVELS;
-use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
@@ -151,13 +150,19 @@ impl<'a> Rebuild<'a> {
         let context = self.context(target, level);
         // At level 0 the range is the age of the table, so it must not shrink with the entries.
         let recorded = (level == 0).then(|| expected.sequences.clone());
-        let mut outputs = OutputTables::new(&context, recorded, RangeDeletes::default());
         let mut last_key = Vec::new();
-        let path = FileName::Table(number).path(self.directory);
-        let salvaged = salvage_table(&self.options.env, &path, expected, &mut |key, value| {
+        let (env, path) = (&self.options.env, FileName::Table(number).path(self.directory));
+        // The file is read twice: an output takes range deletes before entries, and they come after
+        // them in a table.
+        let deletes = salvage_table(env, &path, expected, &mut |_, _| Ok(()))?.range_deletes;
+        let mut outputs = OutputTables::new(&context, recorded, deletes);
+        let salvaged = salvage_table(env, &path, expected, &mut |key, value| {
             // A cut between two versions of a key would make the tables overlap.
-            if outputs.index_is_full() && user_key(key) != &last_key[..] {
-                outputs.cut(user_key(key))?;
+            if user_key(key) != &last_key[..] {
+                if outputs.index_is_full() {
+                    outputs.cut(user_key(key))?;
+                }
+                outputs.begin_key(user_key(key))?;
             }
             last_key.clear();
             last_key.extend_from_slice(user_key(key));

@@ -181,12 +181,14 @@ pub enum Role {
     Properties = 4,
     Metaindex = 5,
     Index = 6,
+    RangeDeletes = 7,
 }
 
 /// The kind of block that the metaindex has under this name.
 pub fn role_of(name: &[u8]) -> Role {
     match name {
         b"siftdb.properties" => Role::Properties,
+        b"siftdb.rangedel" => Role::RangeDeletes,
         _ if name.starts_with(b"partitionedfilter.") => Role::FilterIndex,
         _ => Role::Filter,
     }
@@ -252,7 +254,10 @@ impl Table {
         let data: KeyValues =
             data.map(|(key, block)| (key.clone(), handle_bytes(put(block, Role::Data)))).collect();
         let mut names = KeyValues::new();
-        for Named { name, block, children } in &self.named {
+        // The properties are the last block that the metaindex names, by their place.
+        let (last, first): (Vec<_>, Vec<_>) =
+            self.named.iter().partition(|named| role_of(&named.name) == Role::Properties);
+        for Named { name, block, children } in first.into_iter().chain(last) {
             let listed: KeyValues = children
                 .iter()
                 .map(|(key, block)| (key.clone(), handle_bytes(put(block, Role::Filter))))
@@ -261,6 +266,7 @@ impl Table {
             let handle = put(if children.is_empty() { block } else { &rebuilt }, role_of(name));
             names.push((name.clone(), handle_bytes(handle)));
         }
+        names.sort();
         let metaindex = put(&Stored::raw(metaindex(names)), Role::Metaindex);
         let index = put(&Stored::raw(index(data)), Role::Index);
         put_footer(&mut file, metaindex, index, self.id);
