@@ -129,8 +129,10 @@ fn write_input(
 ) -> Result<Vec<FileMeta>> {
     let FlushInput { keyspace, memtables, levels } = input;
     let entries = memtables.iter().map(|memtable| memtable.entries() as u64).sum();
-    let version = Arc::clone(&keyspace.view.load().version);
-    let filter = filter_budget::flush_filter(keyspace, &version, levels, entries);
+    let filter = {
+        let version = Arc::clone(&keyspace.view.load().version);
+        filter_budget::flush_filter(keyspace, &version, levels, entries)
+    };
     let context = JobContext { syncs_names: false, ..JobContext::new(shared, keyspace, 0, filter) };
     let outcome = write_tables(&context, memtables, snapshots, levels)?;
     let stripe = shared.counters.stripe();

@@ -33,18 +33,13 @@ pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) ->
         return Ok(());
     }
     // Set before the snapshots are read: a release that this look misses asks again.
-    let waited = shared.snapshots.keep_hidden_tables.swap(true, Ordering::Relaxed);
+    let kept = shared.snapshots.keep_deleted.swap(true, Ordering::Relaxed);
     // Before the view: a snapshot that registers later sees every delete that counts here.
     let snapshots = shared.snapshots.needed(&shared.published);
     let view = keyspace.view.load_full();
     let hidden = hidden_tables(&view, &snapshots);
-    // All that would go without snapshots.
-    let unread = match snapshots.split_last() {
-        Some((published, [_, ..])) => hidden_tables(&view, &[*published]).len(),
-        _ => hidden.len(),
-    };
-    if unread == hidden.len() {
-        shared.snapshots.keep_hidden_tables.store(waited, Ordering::Relaxed);
+    if !keep_deleted(&view, &snapshots, &hidden) {
+        shared.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
     if hidden.is_empty() {
         return Ok(());
@@ -68,6 +63,18 @@ pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) ->
     let changed = versions.apply(edit, shared.published.visible())?;
     shared.show(changed);
     Ok(())
+}
+
+/// True if snapshots are in the way of a table that would be hidden without them, or of a range
+/// delete that a compaction would drop.
+fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &[u64]) -> bool {
+    let (published, oldest) = match snapshots {
+        [oldest, .., published] => (*published, *oldest),
+        _ => return false,
+    };
+    let is_kept = |meta: &FileMeta| meta.range_deletes > 0 && meta.largest_sequence > oldest;
+    files(&view.version).any(|(_, meta)| is_kept(meta))
+        || hidden_tables(view, &[published]).len() > hidden.len()
 }
 
 fn files(version: &Version) -> impl Iterator<Item = (usize, &FileMeta)> {

@@ -221,9 +221,11 @@ impl Shared {
     pub(crate) fn release_snapshot(&self, sequence: SequenceNumber) {
         self.snapshots.release(sequence);
         self.clear_dropped();
-        if self.snapshots.keep_hidden_tables.swap(false, Ordering::Relaxed) {
-            let all = self.all_keyspaces();
+        if self.snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
+            let mut all = self.all_keyspaces();
+            all.retain(|keyspace| keyspace.view.load().may_hide_tables());
             all.iter().for_each(|keyspace| self.want_hidden_tables_removed(keyspace));
+            self.want_compactions(all.iter().map(|keyspace| keyspace.id));
         }
     }
 

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<SequenceNumber, usize>>,
-    /// A snapshot may read tables that range deletes hide from all later reads: its release asks
-    /// for their removal.
-    pub keep_hidden_tables: AtomicBool,
+    /// A snapshot may read what range deletes hide from all later reads: its release asks the
+    /// workers to remove that.
+    pub keep_deleted: AtomicBool,
 }
 
 impl SnapshotList {

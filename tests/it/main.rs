@@ -34,6 +34,7 @@
 //! | `fork` | what a forked child may do with its parent's handles |
 //! | `resume` | a disk that fills up at any call, and writes after there is space again |
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
+//! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
@@ -78,6 +79,7 @@ mod filters;
 mod fork;
 mod foreign;
 mod golden;
+mod hidden_tables;
 mod histories;
 mod hostile;
 mod indexes;

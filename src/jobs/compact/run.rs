@@ -83,8 +83,8 @@ fn rewrite_filter(shared: &Shared, keyspace: &KeyspaceState, is_idle: bool) -> R
         filter = table_filter;
         Some(task)
     });
-    let Some(claim) = claim else { return Ok(false) };
-    run_with_filter(&claim, &claim.task, filter)?;
+    let Some((claim, version)) = claim else { return Ok(false) };
+    run_with_filter(&claim, version, filter)?;
     Ok(true)
 }
 
@@ -98,16 +98,14 @@ pub(crate) fn run_compaction(
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
     let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
-    let Some(claim) = claim else { return Ok(None) };
-    let rewriting;
-    let mut task = &claim.task;
-    if task.trivial_move && filter_budget::rewrites_move(keyspace, &claim.version, task) {
-        rewriting = CompactionTask { trivial_move: false, ..task.clone() };
-        task = &rewriting;
+    let Some((mut claim, version)) = claim else { return Ok(None) };
+    let task = claim.task.clone();
+    if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, &task) {
+        claim.task.trivial_move = false;
     }
-    let filter = filter_budget::compaction_filter(keyspace, &claim.version, task);
-    run_with_filter(&claim, task, filter)?;
-    Ok(Some(claim.task.clone()))
+    let filter = filter_budget::compaction_filter(keyspace, &version, &claim.task);
+    run_with_filter(&claim, version, filter)?;
+    Ok(Some(task))
 }
 
 /// Runs the task that `pick` answers, to rebuild filters: its tables get what the options ask for
@@ -121,9 +119,9 @@ pub(crate) fn run_filter_rebuild(
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
     let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
-    let Some(claim) = claim else { return Ok(None) };
-    let filter = filter_budget::rebuild_filter(keyspace, &claim.version, &claim.task);
-    run_with_filter(&claim, &claim.task, filter)?;
+    let Some((claim, version)) = claim else { return Ok(None) };
+    let filter = filter_budget::rebuild_filter(keyspace, &version, &claim.task);
+    run_with_filter(&claim, version, filter)?;
     Ok(Some(claim.task.clone()))
 }
 
@@ -132,25 +130,23 @@ struct Claim<'a> {
     shared: &'a Shared,
     keyspace: &'a KeyspaceState,
     task: CompactionTask,
-    /// The version that the task was picked from.
-    version: Arc<Version>,
 }
 
 impl<'a> Claim<'a> {
-    /// Claims the tables of the task that `pick` answers. At most one compaction runs, so there is
-    /// at most one claim.
+    /// Claims the tables of the task that `pick` answers; the version is the one it got. At most
+    /// one compaction runs, so there is at most one claim.
     fn pick(
         shared: &'a Shared,
         keyspace: &'a KeyspaceState,
         pick: impl FnOnce(&Version) -> Option<CompactionTask>,
-    ) -> Option<Self> {
+    ) -> Option<(Self, Arc<Version>)> {
         // Under the lock that an edit takes: the tables are there when they are claimed.
         let _versions = shared.versions.lock();
         let version = Arc::clone(&keyspace.view.load().version);
         let task = pick(&version)?;
         let tables = task.replaced().map(|(_, meta)| meta.number).collect();
         shared.jobs.lock().compacted_tables = tables;
-        Some(Claim { shared, keyspace, task, version })
+        Some((Claim { shared, keyspace, task }, version))
     }
 }
 
@@ -164,10 +160,10 @@ impl Drop for Claim<'_> {
 
 fn run_with_filter(
     claim: &Claim<'_>,
-    task: &CompactionTask,
+    version: Arc<Version>,
     filter: Option<TableFilter>,
 ) -> Result<()> {
-    let Claim { shared, keyspace, version, .. } = claim;
+    let Claim { shared, keyspace, task } = claim;
     let stripe = shared.counters.stripe();
     let (mut added, mut expired_through) = (Vec::new(), None);
     if !task.trivial_move {
@@ -233,13 +229,15 @@ fn run_with_filter(
 pub(crate) fn merge(
     context: &JobContext<'_>,
     task: &CompactionTask,
-    version: &Version,
+    version: Arc<Version>,
     snapshots: &[SequenceNumber],
     options: &CompactionOptions,
 ) -> Result<JobOutcome> {
-    let find = |level, metas| find_tables(version, level, metas, context);
+    let find = |level, metas| find_tables(&version, level, metas, context);
     let mut upper = find(task.input_level, &task.inputs)?;
     let mut lower = find(task.output_level, &task.overlapping)?;
+    // The files of other tables can be removed while this runs.
+    drop(version);
     let deletes = upper.iter().chain(&lower).filter_map(|handle| handle.table.range_deletes());
     let deletes: Vec<_> = deletes.flat_map(|deletes| deletes.deletes()).collect();
     let below = KeysBelow::new(&task.below, &task.older);
@@ -359,7 +357,7 @@ mod tests {
         task: &CompactionTask,
         options: CompactionOptions,
     ) -> Result<JobOutcome> {
-        merge(&tree.context(), task, &tree.version, &tree.needed(), &options)
+        merge(&tree.context(), task, Arc::clone(&tree.version), &tree.needed(), &options)
     }
 
     fn run(tree: &Tree, task: &CompactionTask) -> Result<JobOutcome> {
@@ -613,7 +611,7 @@ mod tests {
         let (tree, task) = tree_with_task();
         let stop = AtomicBool::new(true);
         let context = JobContext { stop: &stop, ..tree.context() };
-        let stopped = merge(&context, &task, &tree.version, &tree.needed(), &OPTIONS);
+        let stopped = merge(&context, &task, Arc::clone(&tree.version), &tree.needed(), &OPTIONS);
         assert!(matches!(stopped, Err(Error::Closed)));
         check_shape(&tree, &OPTIONS);
         // An input that yields another number of entries than the manifest says.
