@@ -10,7 +10,7 @@ use crate::support::rng::setting;
 use crate::support::stores::{HOME, as_env, files_ending, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
-use siftdb::{CompactRangeOptions, Db, Options, Readable, WriteBatch};
+use siftdb::{CompactRangeOptions, Db, Options, Readable, WriteBatch, keys};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -211,12 +211,13 @@ fn purged_logs_give_their_space_back() {
     let mut slowest = Duration::ZERO;
     for _ in 0..rounds {
         for index in end..end + appended {
-            db.put(index.to_be_bytes(), bytes(index, 100)).unwrap();
+            db.put(keys::encode(&index), bytes(index, 100)).unwrap();
         }
         end += appended;
-        db.delete_range(..(end - kept).to_be_bytes()).unwrap();
+        let first = keys::encode(&(end - kept));
+        db.delete_range(..&first).unwrap();
         let started = Instant::now();
-        assert_eq!(db.first().unwrap().unwrap().0, (end - kept).to_be_bytes().to_vec());
+        assert_eq!(db.first().unwrap().unwrap().0, first);
         slowest = slowest.max(started.elapsed());
         let bytes_max = 2 * appended * 130 + 4 * write_buffer_bytes;
         until("small", || disk_bytes(directory.path()) <= bytes_max);
