@@ -41,19 +41,18 @@ pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) ->
     if !keep_deleted(&view, &snapshots, &hidden) {
         shared.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
-    if hidden.is_empty() {
+    // A compaction asks again when it ends.
+    let is_compacted = |number: &u64| shared.jobs.lock().compacted_tables.contains(number);
+    if hidden.iter().all(is_compacted) {
         return Ok(());
     }
     let synced_through = sync_range_deletes(shared, &view)?;
     shared.check_lock()?;
     let mut versions = shared.versions.lock();
-    let compacted = shared.jobs.lock().compacted_tables.clone();
     let current = Arc::clone(&keyspace.view.load().version);
     // A compaction may have begun or ended since. What it moved is still hidden.
-    let removable = |number: &u64| !compacted.contains(number);
-    let removable: Vec<u64> = hidden.into_iter().filter(removable).collect();
     let deleted: Vec<_> = files(&current)
-        .filter(|(_, meta)| removable.contains(&meta.number))
+        .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
         .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
         .collect();
     if deleted.is_empty() {
