@@ -315,6 +315,11 @@ impl WriteBatch {
             return;
         }
         let (start, end) = bounds.half_open();
+        // No key lies before the empty one, or between a key and the same with a zero byte. And an
+        // empty end would stand for none.
+        if end.as_ref().is_some_and(|end| *end <= start) {
+            return;
+        }
         let end = end.unwrap_or_default();
         match to {
             Some(to) => self.push_in(to, WriteKind::DeleteRange, &start, &end),
@@ -525,6 +530,20 @@ mod tests {
         put_batch_header(&mut bytes, sequence, batch.len() as u32);
         bytes.extend_from_slice(batch.entries());
         bytes
+    }
+
+    /// The end of a range before the empty key once stood for no end: all keys were deleted. And a
+    /// range between two neighbours was logged and made the log unreadable.
+    #[test]
+    fn ranges_without_keys_add_nothing() {
+        let mut batch = WriteBatch::new();
+        let (key, above) = (b"a".as_slice(), b"a\0".as_slice());
+        batch.delete_range(.."");
+        batch.delete_range("b".."a").delete_range("b"..="a").delete_range("a".."a");
+        batch.delete_range((Bound::Excluded(key), Bound::Excluded(above)));
+        batch.delete_range((Bound::Excluded(key), Bound::Included(key)));
+        batch.delete_range((Bound::Unbounded, Bound::Excluded(b"".as_slice())));
+        assert!(batch.is_empty() && batch.check().is_ok());
     }
 
     #[test]

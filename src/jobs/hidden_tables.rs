@@ -46,6 +46,8 @@ pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) ->
     if hidden.iter().all(is_compacted) {
         return Ok(());
     }
+    // After an opening this may be the first edit of the session.
+    session::activate(shared)?;
     let synced_through = sync_range_deletes(shared, &view)?;
     shared.check_lock()?;
     let mut versions = shared.versions.lock();
