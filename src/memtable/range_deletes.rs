@@ -10,8 +10,8 @@
 //! read. Then the read looks through the history of deletes, back from its own sequence. The
 //! history is in chunks of [`CHUNK_DELETES`]. The chunk at the read's sequence is searched one by
 //! one. The chunks before it are read as *blocks*: 1, 2, 4 or more chunks that follow each other,
-//! cut into fragments when they are first needed and kept. A number of chunks has one block for each
-//! bit of it, so a read asks few blocks, and no block is cut twice.
+//! cut into fragments when they are first needed and kept. A number of chunks has one block for
+//! each bit of it, so a read asks few blocks, and no block is cut twice.
 //!
 //! *Runs* are the ranges that the deletes cover together, without regard to which delete covers
 //! which part. With them a scan passes ten thousand adjacent deletes in one step.

@@ -174,8 +174,8 @@ impl Mask {
         mask
     }
 
-    /// Adds the next child of the merge: entries of the memtable that has `age` newer ones, all with
-    /// smaller sequences than `below`.
+    /// Adds the next child of the merge: entries of the memtable that has `age` newer ones, all
+    /// with smaller sequences than `below`.
     pub(crate) fn add_memtable(&mut self, age: usize, below: SequenceNumber) {
         self.children.push(Child { rank: age, below });
     }
