@@ -25,7 +25,8 @@ const COUNTED_MAX: u64 = 1_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeEstimate {
-    /// Entries: old versions and tombstones count too, until a compaction drops them.
+    /// Entries: old versions, tombstones and entries that a range delete hides count too, until a
+    /// compaction drops them.
     pub entries: u64,
     /// Bytes in the files of tables, and in memtables.
     pub bytes: u64,

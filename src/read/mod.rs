@@ -1,6 +1,6 @@
 //! Reads: `point` looks up one key, `multi_get` many keys, `scan` iterates over a range, and
-//! `cursor` moves in a range both ways. `mask` passes what range deletes hide from these two. `explain` says
-//! what one lookup did.
+//! `cursor` moves in a range both ways. `mask` passes what range deletes hide from these two.
+//! `explain` says what one lookup did.
 //!
 //! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
 //! first, then the tree.

@@ -8,7 +8,10 @@ use crate::support::model::{Change, Map, apply, batch_of};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Iter, Options, ReadOptions, Result, Snapshot};
+use siftdb::{
+    Db, Error, ExplainOutcome, FilterAnswer, Iter, Options, ReadOptions, Result, Snapshot,
+    WriteBatch,
+};
 use std::ops::Bound;
 
 /// Where a range begins and ends.
@@ -192,5 +195,184 @@ fn scans_pass_what_range_deletes_hide() {
                 world.check_all(rng, &format!("filter {}, SIFTDB_SEED={seed}", filter.name));
             }
         }
+    }
+}
+
+/// What a database holds, as text.
+fn contents(db: &Db) -> String {
+    let entries = collected(db.iter()).unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let entries = entries.into_iter().map(|(key, value)| text(key) + &text(value));
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// A database with a1 to e5, in memory.
+fn letters(env: &MemEnv) -> Db {
+    let db = Options::new().env(as_env(env)).open("/db").unwrap();
+    for (key, value) in [("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"), ("e", "5")] {
+        db.put(key, value).unwrap();
+    }
+    db
+}
+
+#[test]
+fn bounds_decide_which_keys_go() {
+    use Bound::{Excluded, Included, Unbounded};
+    let cases: [(Bound<&str>, Bound<&str>, &str); 11] = [
+        (Included("b"), Excluded("d"), "a1 d4 e5"),
+        (Included("b"), Included("d"), "a1 e5"),
+        (Excluded("b"), Included("d"), "a1 b2 e5"),
+        (Excluded("b"), Excluded("d"), "a1 b2 d4 e5"),
+        (Unbounded, Excluded("c"), "c3 d4 e5"),
+        (Excluded("c"), Unbounded, "a1 b2 c3"),
+        (Unbounded, Unbounded, ""),
+        (Included("b"), Included("b"), "a1 c3 d4 e5"),
+        // Empty and inverted ranges delete nothing.
+        (Included("b"), Excluded("b"), "a1 b2 c3 d4 e5"),
+        (Excluded("b"), Excluded("b"), "a1 b2 c3 d4 e5"),
+        (Included("d"), Included("b"), "a1 b2 c3 d4 e5"),
+    ];
+    for (start, end, left) in cases {
+        for flushed in [false, true] {
+            let env = MemEnv::new();
+            let db = letters(&env);
+            if flushed {
+                db.flush().unwrap();
+            }
+            db.delete_range((start, end)).unwrap();
+            assert_eq!(contents(&db), left, "{start:?} to {end:?}");
+            db.compact_range(..).unwrap();
+            assert_eq!(contents(&db), left, "{start:?} to {end:?}, compacted");
+        }
+    }
+}
+
+#[test]
+fn prefixes_of_0xff_are_deleted_to_the_end() {
+    let db = Options::new().env(as_env(&MemEnv::new())).open("/db").unwrap();
+    let keys: [&[u8]; 5] = [b"\xfe", b"\xff", b"\xff\0", b"\xff\xff", b"\xff\xff\xff"];
+    keys.iter().for_each(|key| db.put(key, "v").unwrap());
+    db.delete_prefix(b"\xff\xff").unwrap();
+    assert_eq!(db.iter().count(), 3);
+    db.delete_prefix(b"\xff").unwrap();
+    assert_eq!(db.iter().count(), 1);
+    db.delete_prefix(b"").unwrap();
+    assert_eq!(db.iter().count(), 0);
+}
+
+#[test]
+fn entries_of_a_batch_act_in_order() {
+    let db = letters(&MemEnv::new());
+    let mut batch = WriteBatch::new();
+    batch.put("b", "old").delete_range("b".."d").put("c", "new").delete_range("d"..="d");
+    batch.put("e", "6").delete_prefix("e").put("f", "7");
+    db.write(batch).unwrap();
+    assert_eq!(contents(&db), "a1 cnew f7");
+    assert_eq!(db.snapshot().get("b").unwrap(), None);
+}
+
+#[test]
+fn snapshots_between_deletes_keep_their_entries() {
+    let db = letters(&MemEnv::new());
+    let all = db.snapshot();
+    db.delete_range("a".."c").unwrap();
+    let without_two = db.snapshot();
+    db.put("b", "8").unwrap();
+    db.delete_range("b"..).unwrap();
+    for flushed in [false, true] {
+        if flushed {
+            db.flush().unwrap();
+            db.compact_range(..).unwrap();
+        }
+        assert_eq!(contents(&db), "");
+        assert_eq!(all.iter().count(), 5);
+        assert_eq!(all.get("b").unwrap().as_deref(), Some(&b"2"[..]));
+        assert_eq!(without_two.iter().count(), 3);
+        assert_eq!(without_two.get("b").unwrap(), None);
+    }
+}
+
+#[test]
+fn logs_bring_range_deletes_back() {
+    let env = MemEnv::new();
+    let db = letters(&env);
+    db.delete_range("b".."d").unwrap();
+    db.put("c", "9").unwrap();
+    drop(db);
+    for read_only in [true, false] {
+        let options = Options::new().env(as_env(&env));
+        let db = if read_only { options.open_read_only("/db") } else { options.open("/db") };
+        let db = db.unwrap();
+        assert_eq!(contents(&db), "a1 c9 d4 e5");
+        assert_eq!(db.get("b").unwrap(), None);
+        let refused = read_only.then(|| db.delete_range("a".."b").unwrap_err());
+        assert!(refused.is_none_or(|error| matches!(error, Error::OpenedReadOnly)));
+    }
+}
+
+#[test]
+fn dropped_keyspaces_refuse_range_deletes() {
+    let db = letters(&MemEnv::new());
+    let (kept, dropped) = (db.keyspace("kept").unwrap(), db.keyspace("dropped").unwrap());
+    kept.put("a", "1").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.in_keyspace(&kept).delete_range(..);
+    batch.in_keyspace(&dropped).delete_range("a".."b");
+    db.drop_keyspace("dropped").unwrap();
+    assert!(matches!(db.write(batch).unwrap_err(), Error::KeyspaceDropped { .. }));
+    assert!(matches!(dropped.delete_range(..).unwrap_err(), Error::KeyspaceDropped { .. }));
+    assert!(matches!(dropped.delete_prefix("a").unwrap_err(), Error::KeyspaceDropped { .. }));
+    // The refused batch deleted nothing, and a delete in one keyspace leaves the others.
+    assert_eq!(kept.iter().count(), 1);
+    kept.delete_range(..).unwrap();
+    assert_eq!((kept.iter().count(), db.iter().count()), (0, 5));
+}
+
+#[test]
+fn too_long_bounds_are_refused() {
+    let db = letters(&MemEnv::new());
+    let long = vec![b'a'; 65_536];
+    for result in
+        [db.delete_range(&long[..]..), db.delete_range(..&long[..]), db.delete_prefix(&long)]
+    {
+        assert!(matches!(result.unwrap_err(), Error::InvalidArgument { .. }));
+    }
+    db.delete_range(&long[1..]..=&long[1..]).unwrap();
+    assert_eq!(db.iter().count(), 5);
+}
+
+#[test]
+fn explain_names_the_range_delete() {
+    let db = letters(&MemEnv::new());
+    db.delete_range("b".."d").unwrap();
+    let steps = db.explain("b").unwrap().steps;
+    assert_eq!(steps[0].outcome, ExplainOutcome::RangeDeleted);
+    // The filter has never seen this key.
+    let skipped = db.explain("bb").unwrap();
+    assert_eq!(skipped.steps[0].outcome, ExplainOutcome::RangeDeleted);
+    assert_eq!(skipped.steps[0].filter.answer, FilterAnswer::No);
+    assert!(skipped.to_string().contains("range delete"), "{skipped}");
+    assert_eq!(db.explain("e").unwrap().steps[0].outcome, ExplainOutcome::Found);
+}
+
+/// A log that is appended to and purged from the front, in one memtable and then in tables. Every
+/// scan from the start passes few entries.
+#[test]
+fn purged_logs_are_read_from_the_start_quickly() {
+    let db = Options::new().env(as_env(&MemEnv::new())).open("/db").unwrap();
+    let key = |n: u32| format!("{n:08}").into_bytes();
+    for round in 0..20 {
+        let first = round * 1_500;
+        let mut batch = WriteBatch::new();
+        (first..first + 1_500).for_each(|n| _ = batch.put(key(n), "entry"));
+        db.write(batch).unwrap();
+        db.delete_range(..key(first + 1_400)).unwrap();
+        if round % 7 == 6 {
+            db.flush().unwrap();
+        }
+        assert_eq!(&*db.first().unwrap().unwrap().0, &key(first + 1_400)[..]);
+        assert_eq!(&*db.last().unwrap().unwrap().0, &key(first + 1_499)[..]);
+        assert_eq!(db.iter().count(), 100);
+        assert_eq!(db.iter().rev().count(), 100);
     }
 }
