@@ -227,6 +227,9 @@ pub use admin::filter_report::{
 pub use admin::inspect;
 pub use admin::repair::{LostEntries, RenamedKeyspace, RepairReport, SetAside};
 pub use admin::table_list::TableInfo;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use admin::test_ingest::add_ingested_table;
 pub use admin::verify::{VerifiedKeyspace, VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
 pub use base::keys;

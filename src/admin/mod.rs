@@ -5,6 +5,8 @@
 //! files report on filters, find problems and divide memory budgets. `inspect` prints any file as
 //! text.
 
+#[cfg(feature = "testing")]
+pub(crate) mod test_ingest;
 pub(crate) mod repair;
 pub(crate) mod verify;
 pub(crate) mod manual;

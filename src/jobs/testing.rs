@@ -4,11 +4,12 @@ use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
-    KeyspaceLabel, SequenceNumber, ValueKind, compare_internal, split_internal_key, unpack_trailer,
+    KeyspaceLabel, SequenceNumber, ValueKind, compare_internal, put_internal_key,
+    split_internal_key, unpack_trailer,
 };
 use crate::base::levels::LEVELS;
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
-use crate::base::sync::{Arc, AtomicBool, AtomicU64};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::cache::cache::Cache;
 use crate::env::api::Env;
@@ -16,10 +17,12 @@ use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
 use crate::filter::builder::Construction;
 use crate::jobs::compact::entry_rules::EntryRules;
-use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome};
+use crate::jobs::compact::output::{
+    INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome, new_table_id,
+};
 use crate::jobs::flush::write_tables;
 use crate::memtable::memtable::Memtable;
-use crate::table::builder::TableOptions;
+use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
 use crate::table::reader::{Table, TableContext};
@@ -121,6 +124,28 @@ impl Tree {
         self.sequence += 1;
         let batch = DecodedBatch::trusted(self.sequence, 1, batch.entries());
         self.memtables.last().unwrap().apply(&batch);
+    }
+
+    /// Adds an ingested table to level 0, newer than all writes before; `None` deletes.
+    pub(crate) fn ingest(&mut self, entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        self.flush();
+        self.sequence += 1;
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let file = self.env.create_new(&path_of(number)).unwrap();
+        let id = new_table_id();
+        let mut builder = TableBuilder::new(file, path_of(number), id, table_options());
+        builder.mark_ingested();
+        for (key, value) in entries {
+            let kind = if value.is_some() { ValueKind::Put } else { ValueKind::Tombstone };
+            let mut internal_key = Vec::new();
+            put_internal_key(&mut internal_key, &key, 0, kind);
+            builder.add(&internal_key, value.as_deref().unwrap_or_default()).unwrap();
+            self.model.entry(key).or_default().insert(self.sequence, value);
+        }
+        let summary = builder.finish().unwrap();
+        let mut meta = FileMeta::of_summary(number, &summary);
+        meta.set_global_sequence(self.sequence);
+        self.install(VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() });
     }
 
     pub(crate) fn seal(&mut self) {

@@ -178,7 +178,9 @@ fn compaction_worker(shared: &Shared) {
 
 /// Waits for a ring after the first `rings`, or until a table has expired.
 fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
-    let watched = match shared.options.auto_compaction && !shared.read_only {
+    // A session writes nothing before its first write. Its begin rings.
+    let may_remove = || shared.options.auto_compaction && shared.versions.lock().is_active();
+    let watched = match !shared.read_only && may_remove() {
         true => watch.look(shared),
         false => Watched::Never,
     };

@@ -124,6 +124,12 @@ impl TableBuilder {
         self.properties.largest_sequence = *sequences.end();
     }
 
+    /// Makes the table an ingested one: all keys have sequence 0 and are different.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn mark_ingested(&mut self) {
+        self.properties.ingested = true;
+    }
+
     /// Adds an entry. Its key must be above all earlier ones.
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.check(internal_key, value)?;

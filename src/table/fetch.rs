@@ -15,8 +15,7 @@
 
 use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
-use crate::base::key::KeyspaceId;
-use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
+use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
@@ -32,6 +31,7 @@ use crate::table::format::{
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use std::cell::Cell;
+use std::ops::Deref;
 use std::path::Path;
 
 /// What one lookup or one iterator touched. "Read" means from the file.
@@ -89,6 +89,8 @@ pub(crate) struct TableFile {
     bytes: u64,
     cache: Arc<BlockCache>,
     index_key_is_user_key: bool,
+    /// The sequence of all entries of an ingested table, which are stored with 0.
+    global_sequence: Option<SequenceNumber>,
 }
 
 impl TableFile {
@@ -105,12 +107,20 @@ impl TableFile {
             bytes,
             cache: Arc::clone(cache),
             index_key_is_user_key: false,
+            global_sequence: None,
         }
     }
 
     /// Sets the kind of index keys, which the properties say. Needed before an index is fetched.
     pub(crate) fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
         self.index_key_is_user_key = index_key_is_user_key;
+        self
+    }
+
+    /// Sets the sequence of all entries, which the manifest gives an ingested table. Needed before a
+    /// data block is fetched.
+    pub(crate) fn with_global_sequence(mut self, sequence: Option<SequenceNumber>) -> Self {
+        self.global_sequence = sequence;
         self
     }
 
@@ -227,6 +237,7 @@ impl TableFile {
         let is_sound = checksum != 0 && slot.is_some_and(|slot| slot.note() == checksum);
         let block =
             Block::in_place(read, is_sound).map_err(|what| self.corruption(handle.offset, what))?;
+        let block = self.with_sequence(block, is_sound, handle)?;
         if let Some(slot) = slot.filter(|_| !is_sound) {
             slot.set_note(checksum);
         }
@@ -249,7 +260,7 @@ impl TableFile {
     /// The data block at `handle`, without the cache. One without entries is damage.
     pub(crate) fn read_data(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Block> {
         let contents = self.read_raw(handle, BlockKind::Data, io)?;
-        let block = self.decode_block(&contents, BlockKeys::Internal, handle)?;
+        let block = self.decode_data(&contents, handle)?;
         if block.entries_end() == 0 {
             return Err(self.corruption(handle.offset, "a data block without entries"));
         }
@@ -363,9 +374,7 @@ impl TableFile {
         kind: BlockKind,
     ) -> Result<(CachedBlock, usize)> {
         let block = match kind {
-            BlockKind::Data => {
-                CachedBlock::Data(self.decode_block(read, BlockKeys::Internal, handle)?)
-            }
+            BlockKind::Data => CachedBlock::Data(self.decode_data(read, handle)?),
             BlockKind::Index | BlockKind::FilterIndex => {
                 CachedBlock::Index(Box::new(self.decode_index(read.to_vec(), handle)?))
             }
@@ -381,6 +390,26 @@ impl TableFile {
 
     fn decode_block(&self, contents: &[u8], keys: BlockKeys, handle: BlockHandle) -> Result<Block> {
         Block::new(contents, keys).map_err(|what| self.corruption(handle.offset, what))
+    }
+
+    fn decode_data(&self, contents: &[u8], handle: BlockHandle) -> Result<Block> {
+        let block = self.decode_block(contents, BlockKeys::Internal, handle)?;
+        self.with_sequence(block, false, handle)
+    }
+
+    /// The data block with the sequence that the manifest gives the table, if it gives one.
+    fn with_sequence<B: Deref<Target = [u8]>>(
+        &self,
+        block: Block<B>,
+        is_sound: bool,
+        handle: BlockHandle,
+    ) -> Result<Block<B>> {
+        match self.global_sequence {
+            None => Ok(block),
+            Some(sequence) => block
+                .with_sequence(sequence, is_sound)
+                .map_err(|what| self.corruption(handle.offset, what)),
+        }
     }
 
     fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {

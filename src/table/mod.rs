@@ -45,6 +45,8 @@
 //! rest.
 
 #[cfg(test)]
+mod ingested_tests;
+#[cfg(test)]
 mod walk_tests;
 #[cfg(test)]
 mod salvage_tests;

@@ -8,8 +8,8 @@
 use crate::base::coding::{get_varint, put_varint};
 use crate::base::expiry::split_expiring;
 use crate::base::key::{
-    KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind, check_keyspace_name,
-    split_internal_key, unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind,
+    check_keyspace_name, split_internal_key, unpack_trailer,
 };
 use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
 use crate::filter::encoding::Encoding;
@@ -73,6 +73,9 @@ pub(crate) struct Properties {
     pub smallest_sequence: SequenceNumber,
     /// Largest sequence number; also kept when a table of level 0 is rewritten.
     pub largest_sequence: SequenceNumber,
+    /// Whether the table was ingested: its entries are written with sequence 0, and the manifest
+    /// gives all of them one sequence. Not written when false.
+    pub ingested: bool,
     /// First internal key.
     pub smallest_key: Vec<u8>,
     /// Last internal key.
@@ -114,6 +117,25 @@ impl Properties {
     }
 }
 
+impl Properties {
+    /// The sequence that an ingested table was given.
+    pub(crate) fn given_sequence(&self) -> Option<SequenceNumber> {
+        Some(self.largest_sequence).filter(|sequence| self.ingested && *sequence > 0)
+    }
+
+    /// Gives an ingested table its sequence.
+    pub(crate) fn set_sequence(&mut self, sequence: SequenceNumber) {
+        (self.smallest_sequence, self.largest_sequence) = (sequence, sequence);
+        for key in [&mut self.smallest_key, &mut self.largest_key] {
+            // The kind stays in the first byte of the trailer.
+            if let Some(trailer) = key.last_chunk_mut::<INTERNAL_KEY_TRAILER_BYTES>() {
+                let kind = u64::from_le_bytes(*trailer) & 0xff;
+                *trailer = (sequence << 8 | kind).to_le_bytes();
+            }
+        }
+    }
+}
+
 /// The only property that the oldest tables do not have.
 const ENCODING: &str = "filter_encoding";
 
@@ -124,6 +146,8 @@ enum Field<'p> {
     OptionalNumber(&'p mut u64),
     Keyspace(&'p mut KeyspaceId),
     Flag(&'p mut bool),
+    /// Not written when false, and may be missing.
+    OptionalFlag(&'p mut bool),
     Text(&'p mut String),
     /// Not written when empty, and may be missing.
     OptionalText(&'p mut String),
@@ -134,7 +158,9 @@ enum Field<'p> {
 impl Field<'_> {
     /// Whether a block without it is refused.
     fn is_required(&self, name: &str) -> bool {
-        name != ENCODING && !matches!(self, Field::OptionalText(_) | Field::OptionalNumber(_))
+        use Field::{OptionalFlag, OptionalNumber, OptionalText};
+        let is_optional = matches!(self, OptionalText(_) | OptionalNumber(_) | OptionalFlag(_));
+        name != ENCODING && !is_optional
     }
 }
 
@@ -166,8 +192,8 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 28] {
-        use Field::{Bytes, Flag, Number, OptionalNumber, OptionalText, Text};
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 29] {
+        use Field::{Bytes, Flag, Number, OptionalFlag, OptionalNumber, OptionalText, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
@@ -184,6 +210,7 @@ impl Properties {
             ("filter_policy", Text(&mut self.filter_policy)),
             ("index_bytes", Number(&mut self.index_bytes)),
             ("index_key_is_user_key", Flag(&mut self.index_key_is_user_key)),
+            ("ingested", OptionalFlag(&mut self.ingested)),
             ("keyspace", Field::Keyspace(&mut self.keyspace.id)),
             ("keyspace_name", Text(&mut self.keyspace.name)),
             ("largest_key", Bytes(&mut self.largest_key)),
@@ -217,8 +244,9 @@ impl Properties {
                     put_varint(&mut value, *number);
                 }
                 Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
-                Field::Flag(flag) => value.push(u8::from(*flag)),
+                Field::OptionalFlag(false) => continue,
                 Field::OptionalText(text) if text.is_empty() => continue,
+                Field::Flag(flag) | Field::OptionalFlag(flag) => value.push(u8::from(*flag)),
                 Field::Text(text) | Field::OptionalText(text) => {
                     value.extend_from_slice(text.as_bytes());
                 }
@@ -256,6 +284,11 @@ impl Properties {
         if let Err(why) = check_keyspace_name(&properties.keyspace.name) {
             return Err(format!("keyspace {}: {why}", properties.keyspace.id));
         }
+        // Each key is there once, or two versions of it would be equally old.
+        let has_versions = properties.largest_sequence > 0 || !properties.index_key_is_user_key;
+        if properties.ingested && (has_versions || properties.range_deletes > 0) {
+            return Err("an ingested table with sequences of its own, or with range deletes".into());
+        }
         let ends = [&properties.smallest_key, &properties.largest_key];
         // A table may have range deletes only.
         if properties.entries > 0 && ends.iter().any(|key| split_internal_key(key).is_none()) {
@@ -283,7 +316,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
     match field {
         Field::Number(number) | Field::OptionalNumber(number) => *number = read_number(value)?,
         Field::Keyspace(id) => *id = KeyspaceId::try_from(read_number(value)?).ok()?,
-        Field::Flag(flag) => {
+        Field::Flag(flag) | Field::OptionalFlag(flag) => {
             *flag = match value {
                 [0] => false,
                 [1] => true,

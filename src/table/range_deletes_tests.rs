@@ -191,6 +191,7 @@ fn rescued_tables_name_lost_range_deletes() {
             let expected = Expected {
                 table_id: Some(TABLE_ID),
                 sequences: 0..=SEQUENCE_MAX,
+                global_sequence: None,
                 entries: Some(entries.len() as u64),
                 range_deletes,
             };

@@ -61,6 +61,8 @@ pub(crate) struct Expect {
     pub bytes: Option<u64>,
     /// The keyspace that the table is of.
     pub keyspace: Option<KeyspaceId>,
+    /// The sequence that the manifest gives all entries, if it gives one.
+    pub global_sequence: Option<Option<SequenceNumber>>,
 }
 
 /// The settings of one lookup in a table.
@@ -120,14 +122,17 @@ impl Table {
         }
         let file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
         let metaindex = read_metaindex(&file, footer.metaindex)?;
-        let properties = read_properties(&file, &metaindex)?;
+        let mut properties = read_properties(&file, &metaindex)?;
         let found = &properties.keyspace;
         if let Some(expected) = expect.keyspace.filter(|&expected| expected != found.id) {
             let (id, name) = (found.id, &found.name);
             let what = format!("a table of keyspace {id} ({name:?}), the manifest says {expected}");
             return Err(file.corruption(0, what));
         }
-        let file = file.with_index_keys(properties.index_key_is_user_key);
+        let global_sequence = given_sequence(&file, &mut properties, expect)?;
+        let file = file
+            .with_index_keys(properties.index_key_is_user_key)
+            .with_global_sequence(global_sequence);
 
         let mut io = TableIo::default();
         let range_deletes = read_range_deletes(&file, &metaindex, &properties)?;
@@ -546,6 +551,25 @@ fn read_range_deletes(
     }
     let memory = file.cache().try_reserve(deletes.memory_bytes());
     Ok(Some(Box::new(ResidentDeletes { deletes, _memory: memory })))
+}
+
+/// The sequence that the manifest gives an ingested table. Its properties get it, too. Without a
+/// manifest, the table is read with the sequences that are in it.
+fn given_sequence(
+    file: &TableFile,
+    properties: &mut Properties,
+    expect: Expect,
+) -> Result<Option<SequenceNumber>> {
+    let what = match (properties.ingested, expect.global_sequence) {
+        (_, None) | (false, Some(None)) => return Ok(None),
+        (true, Some(Some(sequence))) => {
+            properties.set_sequence(sequence);
+            return Ok(Some(sequence));
+        }
+        (true, Some(None)) => "an ingested table whose sequence the manifest does not say",
+        (false, Some(Some(_))) => "no ingested table, but the manifest gives it a sequence",
+    };
+    Err(file.corruption(0, what))
 }
 
 impl std::fmt::Debug for Table {

@@ -48,6 +48,8 @@ pub(crate) struct Expected {
     pub table_id: Option<u64>,
     /// The sequences that its entries may have; a block with another is not sound.
     pub sequences: RangeInclusive<SequenceNumber>,
+    /// The sequence of all entries, by the manifest, if the table was ingested.
+    pub global_sequence: Option<SequenceNumber>,
     /// How many entries it has, by the manifest. If `None`, sound properties say it. If all entries
     /// are found, damage elsewhere is no loss.
     pub entries: Option<u64>,
@@ -105,7 +107,8 @@ pub(crate) fn salvage(
     let (table_id, in_header) = find_id(&handle, bytes, expected.table_id)?;
     // As if a footer followed the end of the file, which may have lost its own.
     let with_footer = bytes.saturating_add(FOOTER_BYTES as u64);
-    let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0));
+    let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0))
+        .with_global_sequence(expected.global_sequence);
     let mut rescue = Rescue {
         file,
         bytes,
@@ -133,6 +136,7 @@ pub(crate) fn remains_of(env: &Arc<dyn Env>, path: &Path) -> Result<Option<Salva
     let any = Expected {
         table_id: None,
         sequences: 0..=SEQUENCE_MAX,
+        global_sequence: None,
         entries: None,
         range_deletes: None,
     };
@@ -326,6 +330,9 @@ impl Rescue<'_> {
             before.extend_from_slice(key);
             match split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)) {
                 None => Err(wrong("an entry of an unknown kind")),
+                Some((0, _)) if *self.expected.sequences.start() > 0 => {
+                    Err(wrong("an entry without a sequence, as in an ingested table"))
+                }
                 Some((sequence, _)) if !self.expected.sequences.contains(&sequence) => {
                     Err(wrong("an entry older or newer than its table"))
                 }

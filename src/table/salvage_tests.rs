@@ -16,7 +16,7 @@ use crate::table::format::{
     BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES, HEADER_BYTES, Header,
 };
 use crate::table::reader::Expect;
-use crate::table::salvage::{Expected, Salvaged, salvage};
+use crate::table::salvage::{Expected, LostBlock, Salvaged, salvage};
 use crate::table::tests::{
     Entries, PATH, TABLE_ID, bytes_of, filters, new_env, open, options, small_entries,
 };
@@ -66,11 +66,11 @@ fn entries_of(contents: &[u8]) -> Entries {
 
 fn expected(table_id: Option<u64>, entries: Option<usize>) -> Expected {
     let range_deletes = table_id.map(|_| 0);
-    let entries = entries.map(|n| n as u64);
-    Expected { table_id, sequences: 0..=SEQUENCE_MAX, entries, range_deletes }
+    let (sequences, entries) = (0..=SEQUENCE_MAX, entries.map(|n| n as u64));
+    Expected { table_id, sequences, global_sequence: None, entries, range_deletes }
 }
 
-fn salvaged(bytes: &[u8], expected: &Expected) -> Result<(Entries, Salvaged)> {
+pub(super) fn salvaged(bytes: &[u8], expected: &Expected) -> Result<(Entries, Salvaged)> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
     salvaged_from(Arc::new(env), expected)
@@ -285,7 +285,9 @@ fn doubled_and_misplaced_blocks_are_refused() {
     let narrow = Expected { sequences: 10..=200, ..expected(Some(TABLE_ID), None) };
     let (found, salvaged) = salvaged(&sample.bytes, &narrow).unwrap();
     assert!(!found.is_empty() && found.len() < sample.entries.len());
-    assert!(salvaged.lost.iter().all(|lost| lost.error.to_string().contains("older or newer")));
+    let reasons = ["older or newer", "without a sequence"];
+    let is_told = |lost: &LostBlock| reasons.iter().any(|why| lost.error.to_string().contains(why));
+    assert!(salvaged.lost.iter().all(is_told));
 }
 
 #[test]

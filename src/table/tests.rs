@@ -122,13 +122,28 @@ pub(crate) fn any_entries() -> impl Strategy<Value = Entries> {
     })
 }
 
-fn write(env: &MemEnv, options: &TableOptions, entries: &Entries) -> Result<TableSummary> {
+pub(crate) fn write(
+    env: &MemEnv,
+    options: &TableOptions,
+    entries: &Entries,
+) -> Result<TableSummary> {
     let file = env.create_new(Path::new(PATH)).unwrap();
     let mut builder = TableBuilder::new(file, PATH.into(), TABLE_ID, options.clone());
     for (key, value) in entries {
         builder.add(key, value)?;
     }
     builder.finish()
+}
+
+/// The bytes of a table of `entries` that says of itself that it was ingested.
+pub(crate) fn ingested_bytes_of(options: &TableOptions, entries: &Entries) -> Vec<u8> {
+    let env = new_env();
+    let file = env.create_new(Path::new(PATH)).unwrap();
+    let mut builder = TableBuilder::new(file, PATH.into(), TABLE_ID, options.clone());
+    builder.mark_ingested();
+    entries.iter().for_each(|(key, value)| builder.add(key, value).unwrap());
+    builder.finish().unwrap();
+    env.read_file(Path::new(PATH)).unwrap()
 }
 
 pub(crate) fn new_env() -> MemEnv {
@@ -150,7 +165,7 @@ pub(crate) fn open(bytes: &[u8], expect: Expect, pinned: bool) -> Result<Arc<Tab
     open_in(env, expect, Cache::new(4 << 20, if pinned { 0.5 } else { 0.0 }))
 }
 
-fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
+pub(crate) fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
     let context = TableContext {
         files: FilePool::new(Arc::new(env), 4),
         cache,
@@ -400,7 +415,9 @@ fn opening_notices_cut_and_extended_tables() {
     let entries = small_entries();
     let bytes = bytes_of(&options(filters().remove(4)), &entries);
     let bytes_len = Some(bytes.len() as u64);
-    let expect = Expect { table_id: Some(TABLE_ID), bytes: bytes_len, keyspace: Some(0) };
+    let global_sequence = Some(None);
+    let expect =
+        Expect { table_id: Some(TABLE_ID), bytes: bytes_len, keyspace: Some(0), global_sequence };
     open(&bytes, expect, true).unwrap();
     for cut in 0..bytes.len() {
         for expect in [expect, Expect::default()] {

@@ -9,7 +9,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{
-    LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer,
+    LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -223,6 +223,11 @@ impl DataCheck<'_> {
         let last_key = &self.found.largest_key;
         if self.found.entries > 0 && compare_internal(last_key, internal_key) != Ordering::Less {
             return wrong("keys out of order between blocks");
+        }
+        let is_first = self.found.entries == 0;
+        let again = !is_first && user_key(last_key) == user_key(internal_key);
+        if again && self.table.properties().ingested {
+            return wrong("a key that is twice in an ingested table");
         }
         if self.index.seek(internal_key) != i {
             return wrong("a key outside what the index says of its block");

@@ -7,8 +7,8 @@
 //!
 //! Tags with the bit 0x80 may be skipped by a reader that does not know them; any other unknown
 //! tag is `UnsupportedFormat`. A file's description is a list of such fields again. Integers are
-//! varints; the table id is a plain `u64`. `global_sequence` is reserved: what it means is not
-//! implemented, so it is refused, never ignored.
+//! varints; the table id is a plain `u64`. A global sequence replaces the sequences of all entries
+//! of a table: of one that was ingested, whose entries are written with sequence 0.
 //!
 //! One edit may change several keyspaces, as a flush of all of them does. The keyspace of a table
 //! is a field of its description; a table of `default` has no such field.
@@ -63,7 +63,7 @@ const FILE_END: u8 = 4;
 const FILE_ENTRIES: u8 = 5;
 const FILE_SMALLEST_SEQUENCE: u8 = 6;
 const FILE_LARGEST_SEQUENCE: u8 = 7;
-/// Reserved: a sequence that replaces those of all entries.
+/// Absent for a table whose entries have their own sequences.
 const FILE_GLOBAL_SEQUENCE: u8 = 8;
 /// Absent for `default`.
 const FILE_KEYSPACE: u8 = 9;
@@ -109,6 +109,8 @@ pub(crate) struct FileMeta {
     pub smallest_sequence: SequenceNumber,
     /// The largest sequence of an entry or a range delete.
     pub largest_sequence: SequenceNumber,
+    /// The sequence of everything in an ingested table. The table itself does not know it.
+    pub global_sequence: Option<SequenceNumber>,
 }
 
 /// The logs that are still needed.
@@ -375,7 +377,14 @@ impl FileMeta {
             range_deletes: properties.range_deletes,
             smallest_sequence: properties.smallest_sequence,
             largest_sequence: properties.largest_sequence,
+            global_sequence: properties.given_sequence(),
         }
+    }
+
+    /// Gives an ingested table its sequence.
+    pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
+        (self.smallest_sequence, self.largest_sequence) = (sequence, sequence);
+        self.global_sequence = Some(sequence);
     }
 
     /// What its file must be.
@@ -385,6 +394,7 @@ impl FileMeta {
             table_id: Some(self.table_id),
             bytes: Some(self.bytes),
             keyspace: Some(self.keyspace),
+            global_sequence: Some(self.global_sequence),
         }
     }
 
@@ -445,6 +455,9 @@ impl FileMeta {
         put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
         put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
         put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
+        if let Some(sequence) = self.global_sequence {
+            put_varint_field(dst, FILE_GLOBAL_SEQUENCE, &[sequence], &mut field);
+        }
         if self.keyspace != DEFAULT_KEYSPACE {
             put_varint_field(dst, FILE_KEYSPACE, &[u64::from(self.keyspace)], &mut field);
         }
@@ -485,6 +498,10 @@ impl FileMeta {
         if self.largest_sequence > SEQUENCE_MAX || !sequences_are_sound || !counts_are_sound {
             return Err(damaged(&format!("the counts of file {number} are impossible")));
         }
+        let sequences = self.smallest_sequence..=self.largest_sequence;
+        if self.global_sequence.is_some_and(|given| given == 0 || sequences != (given..=given)) {
+            return Err(damaged(&format!("the sequences of file {number} are not its global one")));
+        }
         Ok(())
     }
 }
@@ -523,6 +540,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
     let (mut table_id, mut start, mut end, mut range_deletes) = (None, None, None, None);
     let (mut file_bytes, mut entries, mut garbage, mut keyspace) = (None, None, None, None);
     let (mut smallest_sequence, mut largest_sequence, mut expiring) = (None, None, None);
+    let mut global_sequence = None;
     while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
         match tag {
             FILE_TABLE_ID => {
@@ -547,9 +565,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
                 }
                 set(&mut expiring, counted, "expiring entries")?;
             }
-            FILE_GLOBAL_SEQUENCE => {
-                return Err(Undecodable::Unknown(format!("file {number} has a global sequence")));
-            }
+            FILE_GLOBAL_SEQUENCE => set_number(&mut global_sequence, value, "global sequence")?,
             tag if tag & IGNORABLE != 0 => {}
             tag => return Err(Undecodable::Unknown(format!("a file with field {tag}"))),
         }
@@ -570,6 +586,7 @@ fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
         range_deletes: range_deletes.unwrap_or(0),
         smallest_sequence: smallest_sequence.ok_or_else(missing)?,
         largest_sequence: largest_sequence.ok_or_else(missing)?,
+        global_sequence,
     };
     file.check()?;
     Ok((level, file))
@@ -692,6 +709,7 @@ mod tests {
             range_deletes: 2,
             smallest_sequence: 7,
             largest_sequence: 9,
+            global_sequence: None,
         }
     }
 
@@ -836,7 +854,6 @@ mod tests {
         assert_eq!(with(&[]).unwrap(), full());
         assert_eq!(with(&[0xff, 0]).unwrap(), full());
         assert!(matches!(with(&[0x0c, 0]), Err(Undecodable::Unknown(_))));
-        assert!(matches!(with(&[FILE_GLOBAL_SEQUENCE, 1, 5]), Err(Undecodable::Unknown(_))));
         assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
     }
 
@@ -848,6 +865,24 @@ mod tests {
         let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
         put_field(&mut bytes, TAG_ADDED_FILE, &description);
         bytes
+    }
+
+    #[test]
+    fn global_sequences_are_those_of_the_whole_file() {
+        let mut ingested = file();
+        ingested.set_global_sequence(300);
+        let of = |file: FileMeta| VersionEdit { added: vec![(0, file)], ..full() };
+        let decoded = |file: &FileMeta| VersionEdit::decode(&encoded(&of(file.clone())));
+        assert_eq!(decoded(&ingested).unwrap(), of(ingested.clone()));
+        assert_eq!(ingested.expect().global_sequence, Some(Some(300)));
+        for (smallest_sequence, largest_sequence, given) in
+            [(300, 301, 300), (299, 300, 300), (7, 7, 300), (0, 0, 0)]
+        {
+            let global_sequence = Some(given);
+            let impossible =
+                FileMeta { smallest_sequence, largest_sequence, global_sequence, ..file() };
+            assert!(matches!(decoded(&impossible), Err(Undecodable::Damaged(_))), "{given}");
+        }
     }
 
     #[test]

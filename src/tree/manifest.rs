@@ -262,6 +262,8 @@ pub(crate) struct ManifestRemains {
     pub last_sequence: SequenceNumber,
     /// The id of every table that an edit adds, with its keyspace.
     pub mentioned: BTreeMap<u64, KeyspaceId>,
+    /// The sequence that edits give to the entries of ingested tables, by the id of the table.
+    pub global_sequences: BTreeMap<u64, SequenceNumber>,
     /// The tables that its edits add and that no readable edit removes.
     pub named: Vec<FileMeta>,
     /// The identity that the last edit with one gives.
@@ -318,6 +320,7 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
         }
         for (_, meta) in edit.added {
             found.mentioned.insert(meta.table_id, meta.keyspace);
+            found.global_sequences.extend(meta.global_sequence.map(|given| (meta.table_id, given)));
             named.insert(meta.number, meta);
         }
     })?;
@@ -643,6 +646,7 @@ mod tests {
             range_deletes: 0,
             smallest_sequence: sequence,
             largest_sequence: sequence,
+            global_sequence: None,
         }
     }
 

@@ -319,6 +319,7 @@ mod tests {
             range_deletes: 1,
             smallest_sequence: ages.0,
             largest_sequence: ages.1,
+            global_sequence: None,
         }
     }
 

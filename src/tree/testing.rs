@@ -41,6 +41,7 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
         range_deletes: extra('r', u64::from(!includes_end)),
         smallest_sequence: extra('^', 1),
         largest_sequence: extra('@', 10),
+        global_sequence: None,
     })
 }
 

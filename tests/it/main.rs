@@ -27,6 +27,8 @@
 //! | `damage` | random databases repaired after every kind of damage |
 //! | `packaging` | a package has what its documents name, and no more |
 //! | `golden` | documents and formats agree with the code |
+//! | `fixtures` | databases of version 0.1 are read, verified, written on and repaired |
+//! | `ingested` | tables with one sequence for all entries: reads, repair |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -76,6 +78,7 @@ mod faults;
 mod filter_cli;
 mod filter_rebuild;
 mod filters;
+mod fixtures;
 mod fork;
 mod foreign;
 mod golden;
@@ -83,6 +86,7 @@ mod hidden_tables;
 mod histories;
 mod hostile;
 mod indexes;
+mod ingested;
 mod interface;
 #[cfg(feature = "cli")]
 mod keyspace_cli;

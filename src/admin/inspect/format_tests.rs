@@ -208,6 +208,7 @@ fn edit() -> Vec<u8> {
         range_deletes: 0,
         smallest_sequence: 1,
         largest_sequence: 3,
+        global_sequence: None,
     };
     let edit = VersionEdit {
         first_log: Some(FirstLog { number: 14, flushed_through: 3 }),

@@ -235,6 +235,7 @@ mod tests {
             range_deletes: 0,
             smallest_sequence: 5,
             largest_sequence: 5,
+            global_sequence: None,
         }
     }
 

@@ -8,6 +8,8 @@
 //! bytes. Keys and values are printed with Rust's byte-string escapes.
 
 #[cfg(test)]
+mod encoder_tests;
+#[cfg(test)]
 mod format_tests;
 pub(crate) mod dump;
 pub(crate) mod live;

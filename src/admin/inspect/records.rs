@@ -439,6 +439,7 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("entries", file.entries.into()),
             ("smallest_sequence", file.smallest_sequence.into()),
             ("largest_sequence", file.largest_sequence.into()),
+            ("global_sequence", DumpValue::Number(file.global_sequence)),
             ("range_deletes", file.range_deletes.into()),
             ("expiring", file.expiring.into()),
             ("expires_by", file.expires_by.into()),
@@ -447,7 +448,7 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("end", DumpValue::Text(end)),
         ];
         let line = format_args!(
-            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}  {}",
+            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}{}  {}",
             file.number,
             in_keyspace(file.keyspace),
             file.bytes,
@@ -455,6 +456,7 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             file.entries,
             file.smallest_sequence,
             file.largest_sequence,
+            if file.global_sequence.is_some() { " of an ingested table" } else { "" },
             KeyRangeText(&file.start, &file.end)
         );
         printer.record("added", &fields, line)?;

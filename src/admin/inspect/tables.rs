@@ -184,11 +184,12 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         properties.compression.name()
     ))?;
     printer.line(format_args!(
-        "  entries     {} ({} tombstones), sequences {}..={}",
+        "  entries     {} ({} tombstones), sequences {}..={}{}",
         properties.entries,
         properties.tombstones,
         properties.smallest_sequence,
-        properties.largest_sequence
+        properties.largest_sequence,
+        if properties.ingested { ": ingested, the manifest has the sequence" } else { "" }
     ))?;
     if properties.entries > 0 {
         printer.line(format_args!(

@@ -41,6 +41,10 @@ pub(crate) struct TableFound {
     pub keyspace: Option<KeyspaceId>,
     /// The name of that keyspace, by its properties.
     pub keyspace_name: Option<String>,
+    /// The sequence of all its entries, by any manifest, if it was ingested.
+    pub global_sequence: Option<SequenceNumber>,
+    /// It was ingested, and no manifest says with which sequence.
+    pub lacks_sequence: bool,
     /// Its state.
     pub state: TableState,
 }
@@ -53,6 +57,18 @@ impl TableFound {
             TableState::Sound(meta) | TableState::Damaged(meta, _) => Some(meta),
             TableState::Unusable(_) => None,
         }
+    }
+
+    /// The table with the sequence that a manifest gives it, if it was ingested.
+    fn with_sequence(mut self, given: Option<SequenceNumber>) -> Self {
+        self.global_sequence = given;
+        self.lacks_sequence &= given.is_none();
+        if let (TableState::Sound(meta) | TableState::Damaged(meta, _), Some(sequence)) =
+            (&mut self.state, given)
+        {
+            meta.set_global_sequence(sequence);
+        }
+        self
     }
 }
 
@@ -85,22 +101,24 @@ impl Inventory {
         let env = &options.env;
         let mut found = Inventory::default();
         found.list(&**env, directory)?;
-        for name in found.files.clone() {
-            if found.not_files.contains(&name) {
-                continue;
+        let mut files = found.files.clone();
+        files.retain(|name| !found.not_files.contains(name));
+        for name in &files {
+            let FileName::Manifest(number) = *name else { continue };
+            match remains(&**env, &name.path(directory), number) {
+                Ok(remains) => found.manifests.push((*name, remains)),
+                Err(error) => found.dropped.push(part_of(error)?),
             }
-            match name {
-                FileName::Table(number) => {
-                    found.tables.push(check_table(options, directory, number)?);
-                }
-                FileName::Manifest(number) => {
-                    match remains(&**env, &name.path(directory), number) {
-                        Ok(remains) => found.manifests.push((name, remains)),
-                        Err(error) => found.dropped.push(part_of(error)?),
-                    }
-                }
-                _ => {}
-            }
+        }
+        // After the manifests, which say the sequences of ingested tables.
+        for name in &files {
+            let FileName::Table(number) = *name else { continue };
+            let table = check_table(options, directory, number)?;
+            let mut given = found.manifests.iter().filter_map(|(_, manifest)| {
+                manifest.global_sequences.get(&table.table_id?).copied()
+            });
+            let given = given.next_back();
+            found.tables.push(table.with_sequence(given));
         }
         for (_, manifest) in &found.manifests {
             let file = Some(manifest.next_file_number).filter(|file| *file < TRUSTED_NUMBER_MAX);
@@ -180,6 +198,8 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
             table_id: Some(table.table_id()),
             keyspace: Some(label.id),
             keyspace_name: Some(label.name),
+            global_sequence: None,
+            lacks_sequence: table.properties().ingested,
             state,
         }
     };
@@ -202,6 +222,8 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
                 table_id: left.as_ref().map(|left| left.table_id),
                 keyspace: left.as_ref().and_then(|left| left.keyspace),
                 keyspace_name: left.and_then(|left| left.keyspace_name),
+                global_sequence: None,
+                lacks_sequence: false,
                 state,
             })
         }

@@ -26,6 +26,9 @@ const UNREADABLE: &str = "nothing of the table can be read";
 /// Why a table is lost that may be whole.
 const UNPLACED: &str = "nothing that can be read says which keyspace the table is of";
 
+/// Why an ingested table is lost.
+const UNNUMBERED: &str = "the table was ingested, and no manifest says the sequence of its entries";
+
 /// What a repair works with.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
@@ -144,7 +147,7 @@ impl Trees {
             // At level 0 the sequences say which table is newer.
             let sequences = match level {
                 0 => meta.smallest_sequence..=meta.largest_sequence,
-                _ => 0..=SEQUENCE_MAX,
+                _ => 1..=SEQUENCE_MAX,
             };
             let id = meta.keyspace;
             let tables = self.take(from, id, file, Some(meta), &sequences, level)?;
@@ -188,7 +191,7 @@ impl Trees {
             };
             let level = self.targets.get(id).map_or(1, |target| target.level);
             // All tables are merged, so any sequence may be in any table.
-            let any = 0..=SEQUENCE_MAX;
+            let any = 1..=SEQUENCE_MAX;
             tables.extend(self.take(from, *id, file, named, &any, level)?);
         }
         // Sequences that are in tables are not missing in the logs.
@@ -321,6 +324,11 @@ impl Trees {
             let ends = [meta.smallest_sequence, meta.largest_sequence];
             meta.keyspace == id && ends.iter().all(|sequence| sequences.contains(sequence))
         };
+        if file.lacks_sequence {
+            self.lose_table(from, Some(id), file.number, named.or(file.meta()), UNNUMBERED);
+            self.aside.push((FileName::Table(file.number), UNNUMBERED.into()));
+            return Ok(Vec::new());
+        }
         let path = FileName::Table(file.number).path(from.directory);
         let what = "the table is older or newer than the manifest says, or of another keyspace";
         let misplaced = Error::corruption(path, 0, what);
@@ -333,6 +341,7 @@ impl Trees {
         let expected = Expected {
             table_id: meta.map(|meta| meta.table_id),
             sequences: sequences.clone(),
+            global_sequence: file.global_sequence,
             entries: meta.map(|meta| meta.entries),
             range_deletes: meta.map(|meta| meta.range_deletes),
         };

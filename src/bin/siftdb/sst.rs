@@ -80,8 +80,9 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
   removed, added    tables of the edit: keyspace, level, table; and bytes, entries, range_deletes,
-                    smallest_sequence, largest_sequence, first_key, end_key, and end: included,
-                    excluded, or unbounded if there is no end_key
+                    smallest_sequence, largest_sequence, global_sequence of an ingested table or
+                    null, first_key, end_key, and end: included, excluded, or unbounded if there is
+                    no end_key
   state             of a manifest: what all edits come to: tables, keyspaces, next_keyspace,
                     first_log, next_file, last_sequence, flushed_through, synced_through,
                     database_id, epoch

@@ -431,6 +431,7 @@ mod tests {
     enum Step {
         Write { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
         DeleteRange(u16, Option<u16>),
+        Ingest { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
         Flush,
         Seal,
         TakeSnapshot,
@@ -441,13 +442,24 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let value_bytes = prop_oneof![2 => any::<u8>().prop_map(Some), 1 => Just(None)];
-        let write = (0u16..200, 1u16..9, 1u16..40, value_bytes).prop_map(
-            |(first, step, count, value_bytes)| Step::Write { first, step, count, value_bytes },
-        );
+        let entries = || (0u16..200, 1u16..9, 1u16..40, value_bytes.clone());
+        let write = entries().prop_map(|(first, step, count, value_bytes)| Step::Write {
+            first,
+            step,
+            count,
+            value_bytes,
+        });
+        let ingest = entries().prop_map(|(first, step, count, value_bytes)| Step::Ingest {
+            first,
+            step,
+            count,
+            value_bytes,
+        });
         let delete = (0u16..250, proptest::option::weighted(0.9, 1u16..120))
             .prop_map(|(first, width)| Step::DeleteRange(first, width.map(|width| first + width)));
         let step = prop_oneof![
             12 => write,
+            1 => ingest,
             4 => delete,
             5 => Just(Step::Flush),
             1 => Just(Step::Seal),
@@ -485,6 +497,11 @@ mod tests {
                     Step::DeleteRange(first, end) => {
                         tree.delete_range(key(first), end.map(key));
                         continue;
+                    }
+                    Step::Ingest { first, step, count, value_bytes } => {
+                        let value = value_bytes.map(|bytes| vec![0xee; usize::from(bytes)]);
+                        let keys = (0..count).map(|i| key(first + i * step));
+                        tree.ingest(keys.map(|key| (key, value.clone())).collect());
                     }
                     Step::Flush => { tree.flush(); }
                     Step::Seal => tree.seal(),

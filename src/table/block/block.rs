@@ -16,7 +16,7 @@ use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, ValueKind, common_prefix,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, SequenceNumber, ValueKind, common_prefix,
     split_internal_key, unpack_trailer,
 };
 use crate::filter::hash::xxph3_64;
@@ -70,6 +70,9 @@ pub(crate) struct Block<B = Box<[u8]>> {
 /// Bytes of a directory's slot: a fingerprint and a position, u16. Where no entry can begin is an
 /// empty slot.
 const DIRECTORY_SLOT_BYTES: usize = 3;
+
+/// What is wrong with a data block of an ingested table whose entries have sequences.
+const WITH_SEQUENCE: &str = "an entry of an ingested table that has a sequence of its own";
 
 /// How the trailers of a data block are written: as differences to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +284,25 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     fn borrowed(&self) -> Block<&[u8]> {
         self.with_bytes(&*self.bytes)
+    }
+
+    /// The data block with `sequence` in place of the sequence 0 of every entry: for an ingested
+    /// table. `is_sound` as for [`Block::in_place`].
+    pub(crate) fn with_sequence(
+        mut self,
+        sequence: SequenceNumber,
+        is_sound: bool,
+    ) -> Result<Self, &'static str> {
+        let mut at = if is_sound { self.entries_end() } else { 0 };
+        while let Some(entry) = self.entry_at(at) {
+            at = entry.end;
+            if self.trailer(&entry).and_then(unpack_trailer).is_none_or(|(own, _)| own != 0) {
+                return Err(WITH_SEQUENCE);
+            }
+        }
+        // Trailers are differences to the base, so this moves all of them. No reader needs to know.
+        self.trailer_base = self.trailer_base.checked_add(sequence << 8).ok_or(WITH_SEQUENCE)?;
+        Ok(self)
     }
 
     /// Bytes of the block itself.

@@ -3,6 +3,8 @@
 //! valid checksums.
 
 pub mod alone;
+pub mod archive;
+pub mod by_document;
 pub mod cursors;
 pub mod data;
 pub mod expected;

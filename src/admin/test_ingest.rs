@@ -1,0 +1,123 @@
+//! Adds an ingested table to a closed database, for tests of the readers of such tables.
+//!
+//! Users get a call that ingests later. The formats have it from version 1 on: entries with
+//! sequence 0, and one sequence for all of them in the manifest.
+
+use crate::admin::repair::history::options_of;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::{KeyspaceLabel, SequenceNumber};
+use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
+use crate::env::api::Env;
+use crate::env::directory::{lock_to_write, our_files};
+use crate::jobs::compact::output::new_table_id;
+use crate::log::wal::consistency::CleanClose;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::writer::WalWriter;
+use crate::options::database::Options;
+use crate::table::builder::TableBuilder;
+use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::manifest::{
+    KeyspaceTables, ManifestState, ManifestWriter, read_current, replay, set_current,
+};
+use crate::tree::runs::SortedRuns;
+use std::path::Path;
+
+/// Adds a table of `entries` to level 0 of the keyspace: sorted, each key once, `None` deletes. It
+/// is newer than everything else. Returns its sequence. Every memtable must have been flushed
+/// before the close, because the logs are left out.
+///
+/// # Errors
+/// `InvalidArgument`; the failure of a file.
+#[doc(hidden)]
+pub fn add_ingested_table(
+    env: &Arc<dyn Env>,
+    directory: impl AsRef<Path>,
+    keyspace: &str,
+    entries: &[(Vec<u8>, Option<Vec<u8>>)],
+) -> Result<SequenceNumber> {
+    let directory = directory.as_ref();
+    let _lock = lock_to_write(&**env, directory)?;
+    let refused = |what: &str| Error::InvalidArgument { what: what.into() };
+    let current = read_current(&**env, directory)?.ok_or_else(|| refused("no database"))?;
+    let state = replay(&**env, directory, current)?;
+    let mut keyspaces = state.keyspaces.values().map(|tables| &tables.meta);
+    let meta = keyspaces.find(|meta| meta.name == keyspace);
+    let meta = meta.ok_or_else(|| refused("no such keyspace"))?;
+    let sequence = state.facts.last_sequence + 1;
+    let numbers = our_files(&**env, directory)?.into_iter().filter_map(|name| name.number());
+    let number = numbers.max().unwrap_or(0) + 1;
+    let file = write_table(env, directory, number, meta, sequence, entries)?;
+    put_in_force(&**env, directory, &state, file)?;
+    Ok(sequence)
+}
+
+fn write_table(
+    env: &Arc<dyn Env>,
+    directory: &Path,
+    number: u64,
+    meta: &KeyspaceMeta,
+    sequence: SequenceNumber,
+    entries: &[(Vec<u8>, Option<Vec<u8>>)],
+) -> Result<FileMeta> {
+    let path = FileName::Table(number).path(directory);
+    let options = options_of(&Options::new(), meta);
+    let options = options.map_err(|error| error.into_error(directory, 0))?;
+    let label = KeyspaceLabel { id: meta.id, name: meta.name.clone() };
+    let runs = SortedRuns::of(&[const { Vec::new() }; LEVELS]);
+    let table_options = options.table_options(label, 0, options.table_filter(0, &runs));
+    let file = env.create_new(&path).map_err(|error| Error::io("create_new", &path, error))?;
+    let mut builder = TableBuilder::new(file, path, new_table_id(), table_options);
+    builder.mark_ingested();
+    for (key, value) in entries {
+        // Sequence 0, and kind 0 or 1.
+        let trailer = [u8::from(value.is_some()), 0, 0, 0, 0, 0, 0, 0];
+        builder.add(&[key, &trailer[..]].concat(), value.as_deref().unwrap_or_default())?;
+    }
+    let summary = builder.finish()?;
+    let mut file = FileMeta::of_summary(number, &summary);
+    file.set_global_sequence(sequence);
+    Ok(file)
+}
+
+/// Writes log, manifest and CURRENT, with the file numbers after that of the table.
+fn put_in_force(
+    env: &dyn Env,
+    directory: &Path,
+    state: &ManifestState,
+    file: FileMeta,
+) -> Result<()> {
+    let (last, next) = (file.largest_sequence, file.number + 1);
+    let (log, manifest, temporary) = (next, next + 1, next + 2);
+    let start = WalStart {
+        synced_through: last,
+        previous_log: 0,
+        previous_last_sequence: last,
+        first_sequence: last + 1,
+        manifest_number: manifest,
+        manifest_synced_bytes: 0,
+        database: state.facts.database,
+    };
+    let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
+    wal.sync()?;
+    let flushed =
+        |tables: &KeyspaceTables| KeyspaceMeta { flushed_through: last, ..tables.meta.clone() };
+    let tables = state.tables().map(|(level, meta)| (level, meta.clone()));
+    let snapshot = VersionEdit {
+        comparator: Some(COMPARATOR.into()),
+        first_log: Some(FirstLog { number: log, flushed_through: last }),
+        next_file_number: Some(next + 3),
+        last_sequence: Some(last),
+        synced_through: Some(last),
+        session_log: Some(log),
+        clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
+        database: Some(state.facts.database),
+        next_keyspace: Some(state.next_keyspace),
+        created: state.keyspaces.values().map(flushed).collect(),
+        added: tables.chain([(0, file)]).collect(),
+        ..VersionEdit::default()
+    };
+    ManifestWriter::create(env, directory, manifest, &snapshot)?;
+    set_current(env, directory, manifest, temporary)
+}
