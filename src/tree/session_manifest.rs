@@ -125,7 +125,7 @@ impl SessionManifest {
         self.session_log = log;
     }
 
-    /// Takes note of what `edit` says of logs and expiry, and of the last sequence given to a write.
+    /// Notes what `edit` says of logs and expiry, and the last sequence given to a write.
     pub(crate) fn advance(&mut self, edit: &VersionEdit, last_sequence: SequenceNumber) {
         self.last_sequence = self.last_sequence.max(last_sequence);
         self.synced_through = self.synced_through.max(edit.synced_through.unwrap_or(0));
