@@ -217,19 +217,7 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         properties.raw_value_bytes
     ))?;
     for (name, handle) in table.metaindex()? {
-        if name == PROPERTIES_NAME {
-            let bytes = handle.stored_bytes();
-            let place = place(table, handle, BlockKind::Properties)?;
-            printer.line(format_args!("  properties  {place}  {bytes} B"))?;
-        } else if name == RANGE_DELETES_NAME {
-            let bytes = handle.stored_bytes();
-            let place = place(table, handle, BlockKind::RangeDeletes)?;
-            let count = properties.range_deletes;
-            printer
-                .line(format_args!("  ranges      {place}  {bytes} B, {count} range deletes"))?;
-        } else {
-            print_filter(table, &name, handle, printer)?;
-        }
+        print_named(table, &name, handle, printer)?;
     }
     let metaindex = table.footer().metaindex;
     let bytes = metaindex.stored_bytes();
@@ -246,6 +234,27 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     let end = table.file().bytes();
     let start = table.file().blocks_end();
     printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
+}
+
+/// Prints a block that the metaindex names.
+fn print_named(
+    table: &Table,
+    name: &str,
+    handle: BlockHandle,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let bytes = handle.stored_bytes();
+    if name == PROPERTIES_NAME {
+        let place = place(table, handle, BlockKind::Properties)?;
+        return printer.line(format_args!("  properties  {place}  {bytes} B"));
+    }
+    if name == RANGE_DELETES_NAME {
+        let place = place(table, handle, BlockKind::RangeDeletes)?;
+        let count = table.properties().range_deletes;
+        return printer
+            .line(format_args!("  ranges      {place}  {bytes} B, {count} range deletes"));
+    }
+    print_filter(table, name, handle, printer)
 }
 
 /// Prints the range deletes, cut into fragments, each with its sequences.

@@ -75,7 +75,7 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   batch             offset, entries, sequence of the first, synced_through
   edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
                     last_sequence, synced_through, session_log, next_keyspace, database_id,
-                    epoch, each null where it is not changed; after a clean close
+                    epoch, expired_through, each null where it is not changed; after a clean close
                     closed_at_sequence, closed_log, closed_log_bytes, else null
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
@@ -85,7 +85,7 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
                     no end_key
   state             of a manifest: what all edits come to: tables, keyspaces, next_keyspace,
                     first_log, next_file, last_sequence, flushed_through, synced_through,
-                    database_id, epoch
+                    database_id, epoch, expired_through
   keyspace          after the state: keyspace, name, tables, flushed_through, settings
   current           manifest: the number of the one in force
   statistics        of STATS: since_unix_seconds, counters and keyspaces: how many
@@ -269,7 +269,7 @@ fn facts_json(facts: &TableFacts) -> Value {
         json!({ "table_id": format!("{:016x}", facts.table_id) }),
         fields!(facts;
             bytes, keyspace, keyspace_name, entries, tombstones, range_deletes, data_blocks,
-            data_bytes, index_bytes, filter_bytes, filter_partitions, filter_policy, filter_encoding,
-            filter_layout, smallest_sequence, largest_sequence),
+            data_bytes, index_bytes, filter_bytes, filter_partitions, filter_policy,
+            filter_encoding, filter_layout, smallest_sequence, largest_sequence),
     ])
 }
