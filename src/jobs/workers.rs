@@ -14,7 +14,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::{compact_once, urgency};
-use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched};
+use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched, remove_expired_tables};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
@@ -219,7 +219,15 @@ pub(crate) fn compact_most_urgent(
     let id = keyspace.id;
     // Taken out before the look at its tree: a flush that ends during the look names it again.
     shared.jobs.lock().compactions_wanted.remove(&id);
-    match compact_once(shared, keyspace, cursors.entry(id).or_default()) {
+    let expired = match shared.options.auto_compaction {
+        true => remove_expired_tables(shared, keyspace),
+        false => Ok(false),
+    };
+    let changed = match expired {
+        Ok(false) => compact_once(shared, keyspace, cursors.entry(id).or_default()),
+        ended => ended,
+    };
+    match changed {
         Ok(false) => {}
         Ok(true) => {
             shared.jobs.lock().compactions_wanted.insert(id);

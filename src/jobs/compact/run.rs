@@ -27,7 +27,6 @@ use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
-use crate::jobs::expired_tables::remove_expired_tables;
 use crate::jobs::obsolete::remove_files;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
@@ -53,9 +52,6 @@ pub(crate) fn compact_once(
     }
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
-    if remove_expired_tables(shared, keyspace)? {
-        return Ok(true);
-    }
     let now = job_time(shared);
     let pick = |shape: &LevelFiles| pick(shape, &options, cursors, oldest, now);
     let Some(task) = run_compaction(shared, keyspace, pick)? else {
