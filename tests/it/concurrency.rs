@@ -370,6 +370,67 @@ fn batches_are_seen_whole() {
     });
 }
 
+/// A batch writes all keys of a round and one more, a range delete removes them, and sometimes the
+/// next batch deletes and writes at once. Nobody sees a part of a round, or two rounds.
+#[test]
+fn deleted_ranges_vanish_at_once() {
+    let options = small_options().level0_compaction_trigger(1);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    let (stop, keys) = (AtomicBool::new(false), 40);
+    let looks: [AtomicU64; 3] = Default::default();
+    let running = || !stop.load(Ordering::SeqCst);
+    let is_whole = |entries: &[(siftdb::Key, siftdb::Value)]| {
+        let numbers: Vec<u64> = entries.iter().map(|(_, value)| number_in(value)).collect();
+        assert!(numbers.is_empty() || numbers == vec![numbers[0]; keys], "{numbers:?}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = Rng::new(3);
+            for number in 1.. {
+                if !running() {
+                    return;
+                }
+                let mut batch = WriteBatch::new();
+                if rng.chance(30) {
+                    batch.delete_range(..);
+                } else {
+                    db.delete_range(key(0)..key(keys)).unwrap();
+                }
+                (0..keys).for_each(|place| _ = batch.put(key(place), bytes(number, 150)));
+                db.write(batch).unwrap();
+                if rng.chance(5) {
+                    db.compact_range(..).unwrap();
+                }
+            }
+        });
+        for (reader, looks) in looks.iter().enumerate() {
+            let (db, running, is_whole) = (&db, &running, &is_whole);
+            scope.spawn(move || {
+                while running() {
+                    let snapshot = db.snapshot();
+                    let found: Vec<_> = match reader {
+                        0 => db.iter().map(Result::unwrap).collect(),
+                        1 => db.iter().rev().map(Result::unwrap).collect(),
+                        _ => snapshot.iter().map(Result::unwrap).collect(),
+                    };
+                    is_whole(&found);
+                    let held: Vec<_> = snapshot.iter().map(Result::unwrap).collect();
+                    is_whole(&held);
+                    let values = snapshot.multi_get((0..keys).map(key)).unwrap();
+                    assert!(values.iter().flatten().eq(held.iter().map(|(_, value)| value)));
+                    let first = snapshot.get(key(0)).unwrap();
+                    assert_eq!(first.as_ref(), held.first().map(|(_, value)| value));
+                    looks.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let flushes = || db.stats().flushes;
+        until(|| flushes() > 4 && looks.iter().all(|looks| looks.load(Ordering::SeqCst) > 200));
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert!(looks.into_iter().all(|looks| looks.into_inner() > 20));
+}
+
 #[test]
 fn concurrent_writers_share_a_group() {
     let directory = tempdir().unwrap();

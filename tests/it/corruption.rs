@@ -10,15 +10,17 @@
 use crate::support::cursors::roam;
 use crate::support::data::bytes;
 use crate::support::filters::{NamedFilter, all_filters, one_of_each_layout, prefix_filters};
-use crate::support::model::{Change, Changes, Map, apply, batch_of};
+use crate::support::model::Map;
+use crate::support::ranges::remove_range;
 use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
-use siftdb::{Db, Error, Iter, Keyspace, Options, WriteOptions};
+use siftdb::{Db, Error, Iter, Keyspace, Options, WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Holds the number of the last batch.
 const NUMBER_KEY: &[u8] = b"~number";
@@ -99,36 +102,68 @@ struct Writer {
 }
 
 impl Writer {
+    /// Writes a range delete, and then `count` random puts and deletions. Half of the batches
+    /// expire, in a far future.
     fn write(&mut self, db: &Db, count: usize, sync: bool) {
         let number = self.states.len() as u64;
-        let number = number.to_le_bytes().to_vec();
-        let mut entries: Changes = vec![Change::Put(NUMBER_KEY.to_vec(), number)];
+        let (mut batch, mut state) = (WriteBatch::new(), self.last().clone());
+        batch.put(NUMBER_KEY, number.to_le_bytes());
+        state.insert(NUMBER_KEY.to_vec(), number.to_le_bytes().to_vec());
+        let first = self.rng.below(30);
+        let range = (Bound::Included(key(first)), Bound::Excluded(key(first + self.rng.below(7))));
+        batch.delete_range(range.clone());
+        remove_range(&mut state, &range);
         for _ in 0..count {
             let unique = self.rng.next();
-            let key = format!("key{:02}", unique % 30).into_bytes();
-            let size = 10 + self.rng.below(40);
-            entries.push(match self.rng.chance(85) {
-                true => Change::Put(key, bytes(unique, size)),
-                false => Change::Delete(key),
-            });
+            let (key, size) = (key(unique as usize % 30), 10 + self.rng.below(40));
+            if self.rng.chance(85) {
+                let value = bytes(unique, size);
+                batch.put(&key, &value);
+                state.insert(key, value);
+            } else {
+                batch.delete(&key);
+                state.remove(&key);
+            }
         }
-        let mut state = self.states[self.states.len() - 1].clone();
-        apply(&mut state, &entries);
         self.states.push(state);
-        db.write_with(batch_of(&entries), &WriteOptions::new().sync(sync)).unwrap();
+        let options = WriteOptions::new().sync(sync);
+        let expiring = options.clone().expire_after(Duration::from_secs(1 << 50));
+        db.write_with(batch, if number % 2 == 1 { &expiring } else { &options }).unwrap();
+    }
+
+    fn last(&self) -> &Map {
+        &self.states[self.states.len() - 1]
+    }
+
+    /// Writes a value that has expired when the store is read.
+    fn write_expired(&mut self, db: &Db, number: usize) {
+        self.states.last_mut().unwrap().remove(&key(number));
+        let minute = WriteOptions::new().expire_after(Duration::from_secs(60));
+        db.put_with(key(number), [b'x'; 30], &minute).unwrap();
     }
 }
 
+fn key(number: usize) -> Vec<u8> {
+    format!("key{number:02}").into_bytes()
+}
+
 /// A database with a table at level 1, one at level 0 that shadows part of it, and a log with
-/// synced and unsynced batches: after its process died, and after a clean close.
+/// synced and unsynced batches, all with range deletes and entries that expire: after its process died, and after a clean close.
 fn images(filter: &NamedFilter) -> [Image; 2] {
     let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
     let env = MemEnv::with_log();
+    // The store is read at the time of the system.
+    env.set_now(UNIX_EPOCH);
     let db = open(&env, &options).unwrap();
     let mut writer = Writer { states: vec![Map::new()], rng: Rng::new(5) };
     writer.write(&db, 25, false);
+    let snapshot = db.snapshot();
+    writer.write_expired(&db, 3);
     writer.write(&db, 15, false);
+    // The snapshot needs what the range delete deleted, so both stay.
     db.compact_range(..).unwrap();
+    drop(snapshot);
+    writer.write_expired(&db, 7);
     writer.write(&db, 12, false);
     db.flush().unwrap();
     // The flush is done; its log is removed a moment later.
@@ -137,6 +172,8 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
     }
     let mut record_ends = Vec::new();
     for sync in [false, true, false, true, false, false] {
+        // Nobody ever sees this key.
+        writer.write_expired(&db, 31);
         writer.write(&db, 2, sync);
         let log = files_ending(&env, ".wal").pop().unwrap();
         let bytes = env.read_file(&log).unwrap();
@@ -150,7 +187,7 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
         options: options.clone(),
         files,
         states: writer.states.clone(),
-        keys: (0..32).map(|number| format!("key{number:02}").into_bytes()).collect(),
+        keys: (0..32).map(key).collect(),
         known_durable,
         record_ends: record_ends.clone(),
     };
@@ -227,7 +264,7 @@ fn examine(image: &Image, env: &MemEnv, least: usize, place: &str) -> Seen {
     seen
 }
 
-/// Changes are right and complete, up to the first error.
+/// Entries are right and complete, up to the first error.
 fn walk(mut iter: Iter, backwards: bool, state: &Map, seen: &mut Seen, place: &str) {
     let mut expected = state.iter();
     loop {
@@ -612,7 +649,7 @@ fn a_damaged_earlier_log_is_corruption() {
         options,
         files: files(&needed),
         states: writer.states,
-        keys: (0..32).map(|number| format!("key{number:02}").into_bytes()).collect(),
+        keys: (0..32).map(key).collect(),
         known_durable: 0,
         record_ends: Vec::new(),
     };
@@ -646,7 +683,10 @@ fn damaged_manifests_never_mix_keyspaces() {
     let write = |round: usize, handles: &[Keyspace]| {
         for (number, handle) in handles.iter().enumerate() {
             let value = format!("{number} in round {round}");
-            handle.put("key", &value).unwrap();
+            handle.put("deleted", &value).unwrap();
+            handle.delete_range(.."key").unwrap();
+            let hour = WriteOptions::new().expire_after(Duration::from_secs(3600));
+            handle.put_with("key", &value, &hour).unwrap();
             handle.put(format!("key{round}{number}"), &value).unwrap();
         }
     };

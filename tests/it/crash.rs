@@ -43,7 +43,11 @@ fn workload(seed: u64) -> (Run, usize) {
         let db = run.open().unwrap();
         for _ in 0..4 + rng.below(16) {
             let done = match rng.below(14) {
-                12..=13 => run.alter_one(&db, &mut rng),
+                12 => run.alter_one(&db, &mut rng),
+                13 => {
+                    run.wait(&mut rng);
+                    run.alter_one(&db, &mut rng)
+                }
                 0..=4 => run.burst(&db, 0, sizes, rng.next()),
                 5..=7 => run.crowd(&db, sizes, &mut rng),
                 _ => run.maintain(&db, &mut rng),
@@ -96,8 +100,8 @@ struct Explorer<'t> {
     tally: &'t Mutex<Tally>,
     seed: u64,
     rng: Rng,
-    /// What was found in the states of this run.
-    known: HashMap<u64, Found>,
+    /// What was found in the states of this run at some second.
+    known: HashMap<(u64, u64), Found>,
 }
 
 impl Explorer<'_> {
@@ -121,12 +125,13 @@ impl Explorer<'_> {
     /// `before` led to it.
     fn crash(&mut self, run: &Run, crashes: &[Crash], target: usize, before: &[Crash]) {
         let mut walk = run.disk.walk_log();
+        let seconds = run.history.lock().unwrap().seconds;
         for crash in crashes {
             walk.advance_to(crash.call);
             let env = walk.crash(crash.model, crash.seed);
             let state = hash_of(&env);
             let crashes = [before, &[*crash]].concat();
-            if let Some(found) = self.known.get(&state) {
+            if let Some(found) = self.known.get(&(state, seconds)) {
                 let history = run.history.lock().unwrap();
                 let judged = history.judge(found, crash.call as Moment, crash.model);
                 drop(history);
@@ -153,7 +158,7 @@ impl Explorer<'_> {
             });
             match looked {
                 Ok((found, after)) => {
-                    self.known.insert(state, found);
+                    self.known.insert((state, seconds), found);
                     self.crash_again(&after, target, &crashes);
                 }
                 Err(violation) => self.note(run, &violation, &crashes),

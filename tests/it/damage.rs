@@ -19,11 +19,12 @@ use crate::support::stores::{HOME, as_env, copy_of, files, name, open, small_opt
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::inspect::{self, DumpOptions};
-use siftdb::{Db, LostEntries, Options, Recovery, RepairReport, WriteBatch};
+use siftdb::{Db, LostEntries, Options, Recovery, RepairReport, WriteBatch, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The keyspaces by number. Each database has the first one, two or three. `GONE` may be dropped in
 /// the course of its history.
@@ -39,14 +40,14 @@ type Files = BTreeMap<PathBuf, Vec<u8>>;
 /// A part of a table or log that is read or lost as a whole.
 struct Piece {
     bytes: Range<usize>,
-    /// Key and sequence of each entry.
+    /// Key and sequence of each entry, and of each key that a range delete covers.
     entries: Vec<(Vec<u8>, u64)>,
 }
 
 struct Store {
     image: Files,
     closed: bool,
-    /// The keyspace of each sequence, and what it wrote; `None` is a deletion.
+    /// The keyspace of each sequence, and what it wrote; `None` is a deletion, of a key or a range.
     written: BTreeMap<u64, (usize, Option<Vec<u8>>)>,
     /// By keyspace: the last sequence that is in tables. Logs may have the entries too.
     flushed: [u64; NAMES.len()],
@@ -99,13 +100,23 @@ fn needed(env: &MemEnv) -> BTreeSet<PathBuf> {
     needed
 }
 
-fn pieces_of(env: &MemEnv, path: &Path) -> Vec<Piece> {
+fn pieces_of(env: &MemEnv, path: &Path, keys: &[Vec<u8>]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for line in text_of(env, path).lines() {
         if let Some(entry) = line.strip_prefix("  \"") {
-            let (key, rest) = entry.split_once("\" @").unwrap();
+            let (key, rest) = entry.split_once('"').unwrap();
+            let (end, rest) = rest.split_once(" @").unwrap();
             let sequence = rest.split(' ').next().unwrap().parse().unwrap();
-            pieces.last_mut().unwrap().entries.push((key.as_bytes().to_vec(), sequence));
+            let end = end.strip_prefix("..").map(|end| end.trim_matches('"'));
+            let deleted = keys.iter().filter(|other| match end {
+                // A range delete; an empty end is none.
+                Some(end) => {
+                    key.as_bytes() <= &other[..] && (end.is_empty() || &other[..] < end.as_bytes())
+                }
+                None => other[..] == *key.as_bytes(),
+            });
+            let entries = deleted.map(|key| (key.clone(), sequence));
+            pieces.last_mut().unwrap().entries.extend(entries);
         } else if line.starts_with("block ") || line.contains("  batch: ") {
             let mut places = line.split_whitespace().filter_map(|word| word.split_once(".."));
             let (start, end) = places.next().unwrap();
@@ -170,7 +181,7 @@ fn store(rng: &mut Rng) -> Store {
     let mut image = files(&env);
     image.retain(|path, _| needed.contains(path));
     let data = image.keys().filter(|path| is(path, ".sst") || is(path, ".wal"));
-    let pieces = data.map(|path| (path.clone(), pieces_of(&env, path))).collect();
+    let pieces = data.map(|path| (path.clone(), pieces_of(&env, path, &keys))).collect();
     Store { image, closed, written, flushed, dropped, pieces, keys }
 }
 
@@ -186,21 +197,36 @@ fn write(
         let mut batch = WriteBatch::new();
         for _ in 0..1 + rng.below(3) {
             let sequence = written.len() as u64 + 1;
+            let place = rng.below(numbers.len());
+            let mut batch = batch.in_keyspace(&keyspaces[place]);
+            if rng.chance(4) {
+                let first = rng.below(keys.len());
+                let end = keys.get(first + 1 + rng.below(12)).cloned();
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                batch.delete_range((Bound::Included(keys[first].clone()), end));
+                written.insert(sequence, (numbers[place], None));
+                continue;
+            }
             let key = rng.pick(keys);
             let value = (!rng.chance(25)).then(|| {
                 let mut value = format!("{sequence} ").into_bytes();
                 value.resize(value.len() + rng.below(150), b'v');
                 value
             });
-            let place = rng.below(numbers.len());
-            let mut batch = batch.in_keyspace(&keyspaces[place]);
             match &value {
                 Some(value) => batch.put(key, value),
                 None => batch.delete(key),
             };
             written.insert(sequence, (numbers[place], value));
         }
-        db.write(batch).unwrap();
+        let mut options = WriteOptions::new();
+        if rng.chance(20) {
+            options = options.expire_after(Duration::MAX);
+        } else if rng.chance(10) {
+            // In a far future, in which no test runs.
+            options = options.expire_after(Duration::from_secs(1 << 40));
+        }
+        db.write_with(batch, &options).unwrap();
     }
 }
 

@@ -74,6 +74,7 @@ impl Session<'_> {
         for step in 0..14 {
             let burst = run.burst(&db, 0, &[200, 4000], rng.next());
             self.note_change(burst);
+            run.wait(&mut rng);
             match step {
                 0 | 1 | 3 | 5 | 7 => self.note_change(run.alter_one(&db, &mut rng)),
                 2 | 8 => self.note_change(run.durably(|| db.flush())),

@@ -6,12 +6,17 @@
 //! counts at the time of its creation, whenever it is read. After each history everything is read
 //! once more.
 //!
+//! A range delete counts as one write of nothing to each key that its range holds. Some puts expire
+//! at once, and count as deletions, others never do.
+//!
 //! The keys are those of three keyspaces. One thread drops the third and creates it again. An
-//! operation that it refuses must lie at a moment when it was dropped and has no effect. The seed decides options and operations and not the schedule, so a failure may need
-//! many runs of its seed to occur again.
+//! operation that it refuses must lie at a moment when it was dropped and has no effect. The seed
+//! decides options and operations and not the schedule, so a failure may need many runs of its seed
+//! to occur again.
 
 use crate::support::filters::all_filters;
 use crate::support::linearizability::{Action, Entries, Held, History, KEYS, Operation, State};
+use crate::support::ranges::{KeyRange, any_range, holds, is_empty};
 use crate::support::restless::RestlessEnv;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, small_options};
@@ -24,6 +29,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 const THREADS: usize = 4;
 
@@ -64,6 +70,7 @@ struct Figures {
     tables_removed: u64,
     creations: usize,
     refused: usize,
+    ranges: usize,
 }
 
 impl Figures {
@@ -76,6 +83,7 @@ impl Figures {
         self.tables_removed += other.tables_removed;
         self.creations += other.creations;
         self.refused += other.refused;
+        self.ranges += other.ranges;
     }
 }
 
@@ -108,6 +116,7 @@ fn judge(figures: &Figures) {
     assert!(figures.tables_removed >= 10 * runs, "{figures:?}");
     assert!(figures.overlapping * 5 > figures.operations, "{figures:?}");
     assert!(figures.creations as u64 > 3 * runs && figures.refused as u64 > 3 * runs);
+    assert!(figures.ranges as u64 > 10 * runs, "{figures:?}");
 }
 
 fn options(seed: u64) -> Options {
@@ -171,6 +180,7 @@ fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
         last.read_everything();
         operations.append(&mut last.done);
         let after = state_of(&operations);
+        let ranges = operations.iter().filter(|one| one.name == "delete_range").count();
         let history = History::new(before, operations);
         assert!(
             history.is_linearizable(),
@@ -182,6 +192,7 @@ fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
         figures.histories += 1;
         figures.operations += history.len();
         figures.overlapping += history.overlapping();
+        figures.ranges += ranges;
         before = after;
     }
     let stats = db.stats();
@@ -399,34 +410,75 @@ impl Recorder<'_> {
     fn write_one(&mut self) {
         let space = self.space();
         let (key, life, handle) = (self.key(&space), space.life, &space.handle);
-        if self.rng.chance(25) {
-            self.write("delete", life, vec![(key, None)], |_| handle.delete(NAMES[key]));
-        } else {
-            let number = self.take_number();
-            let entries = vec![(key, Some(number))];
-            self.write("put", life, entries, |_| handle.put(NAMES[key], value_of(number)));
+        match self.rng.below(100) {
+            0..=17 => self.write("delete", life, vec![(key, None)], |_| handle.delete(NAMES[key])),
+            18..=33 => {
+                let (range, deleted) = self.range(&space);
+                // No write, so nothing refuses it.
+                let life = life.filter(|_| !is_empty(&range));
+                self.write("delete_range", life, deleted, |_| handle.delete_range(range));
+            }
+            34..=41 => {
+                let (value, options) = (value_of(self.take_number()), expiring(0));
+                let put = |_: &Db| handle.put_with(NAMES[key], value, &options);
+                self.write("expired put", life, vec![(key, None)], put);
+            }
+            kind => {
+                let (number, options) = (self.take_number(), WriteOptions::new());
+                let options = if kind < 55 { expiring(u64::MAX) } else { options };
+                let put = |_: &Db| handle.put_with(NAMES[key], value_of(number), &options);
+                self.write("put", life, vec![(key, Some(number))], put);
+            }
         }
+    }
+
+    /// A random range in a keyspace, and the keys that a delete of it leaves without a value.
+    fn range(&mut self, space: &Space) -> (KeyRange, Entries) {
+        let names: Vec<Vec<u8>> = NAMES[space.keys.clone()].iter().map(|n| n.to_vec()).collect();
+        let range = any_range(&mut self.rng, &names);
+        let deleted = space.keys.clone().filter(|key| holds(&range, NAMES[*key]));
+        let deleted = deleted.map(|key| (key, None)).collect();
+        (range, deleted)
     }
 
     fn write_batch(&mut self) {
         let (mut batch, mut life) = (WriteBatch::new(), None);
         let spaces = self.spaces();
-        let entries: Entries = (0..2 + self.rng.below(3))
-            .map(|_| {
-                let space = &spaces[*self.rng.pick(&[0, 0, 1, 1, 2])];
-                let key = self.key(space);
-                life = life.or(space.life);
-                let mut part = batch.in_keyspace(&space.handle);
-                if self.rng.chance(25) {
-                    part.delete(NAMES[key]);
-                    return (key, None);
+        let mut entries = Entries::new();
+        for _ in 0..2 + self.rng.below(3) {
+            let space = &spaces[*self.rng.pick(&[0, 0, 1, 1, 2])];
+            let key = self.key(space);
+            let bytes = batch.bytes();
+            let mut part = batch.in_keyspace(&space.handle);
+            match self.rng.below(100) {
+                0..=14 => {
+                    let (range, deleted) = self.range(space);
+                    part.delete_range(range);
+                    entries.extend(deleted);
                 }
-                let number = self.take_number();
-                part.put(NAMES[key], value_of(number));
-                (key, Some(number))
-            })
-            .collect();
-        let options = WriteOptions::new().sync(self.rng.chance(20));
+                15..=29 => {
+                    part.delete(NAMES[key]);
+                    entries.push((key, None));
+                }
+                _ => {
+                    let number = self.take_number();
+                    part.put(NAMES[key], value_of(number));
+                    entries.push((key, Some(number)));
+                }
+            }
+            // An empty range adds nothing, so it is not refused either.
+            if batch.bytes() > bytes {
+                life = life.or(space.life);
+            }
+        }
+        let mut options = WriteOptions::new();
+        if self.rng.chance(20) {
+            options = expiring(u64::MAX);
+        } else if self.rng.chance(6) {
+            options = expiring(0);
+            entries.iter_mut().for_each(|(_, held)| *held = None);
+        }
+        let options = options.sync(self.rng.chance(20));
         self.write("batch", life, entries, |db| db.write_with(batch, &options));
     }
 
@@ -549,6 +601,11 @@ fn step(
     let passed = if forwards { front..at } else { at + 1..back };
     found.extend(passed.map(|key| (key, None)));
     Ok(if forwards { at + 1 } else { at })
+}
+
+/// Of puts that live that many seconds: none, or without end.
+fn expiring(seconds: u64) -> WriteOptions {
+    WriteOptions::new().expire_after(Duration::from_secs(seconds))
 }
 
 /// Sizes of values for every way to store them. About twenty values fill a memtable.

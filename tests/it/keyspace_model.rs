@@ -1,11 +1,13 @@
 //! Random operations over several keyspaces against one map for each: creations, drops and
-//! re-creations under the same name, batches over several keyspaces, snapshots across them,
-//! iterators that outlive a drop, flushes, compactions, closings and killed processes.
+//! re-creations under the same name, batches over several keyspaces, range deletes, snapshots
+//! across them, iterators that outlive a drop, flushes, compactions, closings and killed processes.
+//! Entries of one keyspace expire.
 //!
 //! `SIFTDB_MODEL_SEEDS` sets the number of runs.
 
 use crate::support::data::bytes;
 use crate::support::model::Map;
+use crate::support::ranges::{any_range, remove_range};
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{open, small_options};
@@ -15,8 +17,13 @@ use siftdb::{
     Db, Error, Filter, FilterRebuild, Iter, Keyspace, KeyspaceOptions, Snapshot, WriteBatch,
 };
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
+
+/// The keyspace whose entries expire, and after how many seconds.
+const EXPIRING: &str = "d";
+const LIFE: u64 = 10;
 
 /// A handle of each keyspace that was there at some moment, and what it held then.
 type Handles = BTreeMap<String, (Keyspace, Map)>;
@@ -24,7 +31,12 @@ type Handles = BTreeMap<String, (Keyspace, Map)>;
 /// Something that still reads an earlier state.
 enum Held {
     Snapshot(Snapshot, Handles),
-    Iter(Box<Iter>, Vec<(Vec<u8>, Vec<u8>)>),
+    /// With the name of its keyspace.
+    Iter(String, Box<Iter>, Vec<(Vec<u8>, Vec<u8>)>),
+}
+
+fn all_keys() -> Vec<Vec<u8>> {
+    (0..40).map(|number| format!("key{number:02}").into_bytes()).collect()
 }
 
 struct World {
@@ -36,16 +48,18 @@ struct World {
     gone: Vec<Keyspace>,
     held: Vec<Held>,
     rng: Rng,
+    seconds: u64,
     place: String,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let (env, rng) = (MemEnv::with_log(), Rng::new(seed));
+        env.set_now(UNIX_EPOCH);
         let db = open(&env, &small_options()).unwrap();
         let now = Handles::from([("default".into(), ((*db).clone(), Map::new()))]);
         let (gone, held) = (Vec::new(), Vec::new());
-        World { env, db, now, gone, held, rng, place: format!("SIFTDB_SEED={seed}") }
+        World { env, db, now, gone, held, rng, seconds: 0, place: format!("SIFTDB_SEED={seed}") }
     }
 
     fn name(&mut self) -> String {
@@ -58,7 +72,7 @@ impl World {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        format!("key{:02}", self.rng.below(40)).into_bytes()
+        self.rng.pick(&all_keys()).clone()
     }
 
     fn write(&mut self) {
@@ -66,6 +80,13 @@ impl World {
         let favorite = self.there();
         for _ in 0..1 + self.rng.below(6) {
             let name = if self.rng.chance(70) { favorite.clone() } else { self.there() };
+            if self.rng.chance(8) {
+                let range = any_range(&mut self.rng, &all_keys());
+                let (keyspace, map) = self.now.get_mut(&name).unwrap();
+                remove_range(map, &range);
+                batch.in_keyspace(keyspace).delete_range(range);
+                continue;
+            }
             let (key, number) = (self.key(), self.rng.next());
             let size = *self.rng.pick(&[0, 30, 3000]);
             let value = self.rng.chance(75).then(|| bytes(number, size));
@@ -93,12 +114,32 @@ impl World {
             self.gone.push(keyspace);
         } else {
             let filters = [Filter::none(), Filter::bloom(10.0), Filter::ribbon(8.0)];
-            let settings = KeyspaceOptions::new()
+            let mut settings = KeyspaceOptions::new()
                 .filter(self.rng.pick(&filters).clone())
                 .block_bytes(*self.rng.pick(&[64, 512, 4096]))
                 .snappy(self.rng.chance(50));
+            if name == EXPIRING {
+                settings = settings.expire_after(Duration::from_secs(LIFE));
+            }
             let keyspace = self.db.keyspace_with(&name, &settings).unwrap();
             self.now.insert(name, (keyspace, Map::new()));
+        }
+    }
+
+    /// Lets everything expire that is there.
+    fn wait(&mut self) {
+        self.seconds += LIFE;
+        self.env.set_now(UNIX_EPOCH + Duration::from_secs(self.seconds));
+        // An iterator goes by the time at which it met the first entry that expires.
+        self.held.retain(|held| !matches!(held, Held::Iter(name, ..) if name == EXPIRING));
+        let held = self.held.iter_mut().filter_map(|held| match held {
+            Held::Snapshot(_, handles) => Some(handles),
+            Held::Iter(..) => None,
+        });
+        for handles in held.chain([&mut self.now]) {
+            if let Some((_, map)) = handles.get_mut(EXPIRING) {
+                map.clear();
+            }
         }
     }
 
@@ -124,7 +165,7 @@ impl World {
             Held::Snapshot(keyspace.snapshot(), self.now.clone())
         } else {
             let expected = map.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-            Held::Iter(Box::new(keyspace.iter()), expected)
+            Held::Iter(name, Box::new(keyspace.iter()), expected)
         };
         self.held.push(held);
     }
@@ -143,7 +184,7 @@ impl World {
             iter.map(entry).collect()
         };
         match self.held.swap_remove(at) {
-            Held::Iter(iter, expected) => assert_eq!(entries(*iter), expected, "{place}"),
+            Held::Iter(_, iter, expected) => assert_eq!(entries(*iter), expected, "{place}"),
             Held::Snapshot(snapshot, handles) => {
                 for (name, (keyspace, map)) in &handles {
                     let snapshot = snapshot.in_keyspace(keyspace);
@@ -194,7 +235,10 @@ impl World {
                 }
             }
             1 => {}
-            _ => self.env = self.env.replay(self.env.log_len(), CrashModel::Kill, 0),
+            _ => {
+                self.env = self.env.replay(self.env.log_len(), CrashModel::Kill, 0);
+                self.env.set_now(UNIX_EPOCH + Duration::from_secs(self.seconds));
+            }
         }
         self.held.clear();
         self.gone.clear();
@@ -222,7 +266,8 @@ fn keyspaces_agree_with_maps() {
                 62..72 => world.create_or_drop(),
                 72..79 => world.hold(),
                 79..88 => world.look_at_held(),
-                88..94 => world.maintain(),
+                88..92 => world.maintain(),
+                92..94 => world.wait(),
                 94..97 => world.check(),
                 _ => world.reopen(),
             }

@@ -10,8 +10,8 @@
 
 use crate::support::data::absent_key;
 use crate::support::expected::{
-    Counts, Expected, Moment, NOTE_BYTES, Notes, WRITERS, all_keys, first_moment, operation,
-    own_key,
+    Counts, Expected, Moment, NOTE_BYTES, Notes, Operation, WRITERS, all_keys, first_moment,
+    operation, own_key,
 };
 use crate::support::filters::{all_filters, prefix_filters};
 use crate::support::model::Map;
@@ -118,17 +118,20 @@ fn write_on(
     let (notes, first) = Notes::open(directory, writer);
     for number in first.. {
         let operation = operation(seed, writer, number);
-        let options = WriteOptions::new().sync(operation.sync);
+        let mut options = WriteOptions::new().sync(operation.sync);
+        if let Some(seconds) = operation.lives {
+            options = options.expire_after(Duration::from_secs(seconds));
+        }
         notes.begun(number, now());
         match &operation.entries[..] {
             [(key, value)] if !operation.batch && !operation.sync => {
                 let keyspace = if is_in_other(key) { other } else { db };
                 match value {
-                    Some(value) => keyspace.put(key, value),
+                    Some(value) => keyspace.put_with(key, value, &options),
                     None => keyspace.delete(key),
                 }
             }
-            entries => db.write_with(batch_across(entries, other), &options),
+            _ => db.write_with(batch_across(&operation, other), &options),
         }
         .unwrap();
         notes.acknowledged(number, now());
@@ -184,10 +187,14 @@ fn run_and_kill(directory: &Path, seed: u64, run: u64, rng: &mut Rng) -> Result<
     }
 }
 
-/// The operation's entries, each in its keyspace.
-fn batch_across(entries: &[(Vec<u8>, Option<Vec<u8>>)], other: &Keyspace) -> WriteBatch {
+/// The operation's ranges in both keyspaces, and its entries, each in its own.
+fn batch_across(operation: &Operation, other: &Keyspace) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    for (key, value) in entries {
+    for range in &operation.ranges {
+        batch.delete_range(range.clone());
+        batch.in_keyspace(other).delete_range(range.clone());
+    }
+    for (key, value) in &operation.entries {
         match (is_in_other(key), value) {
             (false, Some(value)) => _ = batch.put(key, value),
             (false, None) => _ = batch.delete(key),

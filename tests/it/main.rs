@@ -17,6 +17,7 @@
 //! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
+//! | `range_differential` | range deletes answer as single deletes of the same keys |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -106,6 +107,7 @@ mod packaging;
 mod page_cli;
 mod prefixes;
 mod range_deletes;
+mod range_differential;
 mod read_only;
 mod recovery;
 mod regressions;

@@ -16,6 +16,7 @@ use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, RepairReport, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,6 +56,11 @@ fn write(db: &Db, store: &mut Store, number: usize, round: usize) {
     store.ever.entry(key).or_default().insert((!deleted).then_some(value));
 }
 
+fn delete_range(db: &Db, store: &mut Store, numbers: Range<usize>) {
+    db.delete_range(key(numbers.start)..key(numbers.end)).unwrap();
+    numbers.for_each(|number| drop(store.now.remove(&key(number))));
+}
+
 fn store(closed: bool) -> Store {
     let mut store = Store {
         env: MemEnv::with_log(),
@@ -68,6 +74,9 @@ fn store(closed: bool) -> Store {
             if round == 0 || rng.chance(30) {
                 write(&db, &mut store, number, round);
             }
+        }
+        if round > 0 {
+            delete_range(&db, &mut store, 40 * round..40 * round + 12);
         }
         match round {
             0 | 2 => db.compact_range(..).unwrap(),

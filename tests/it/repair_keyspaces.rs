@@ -76,6 +76,13 @@ fn write(db: &Db, keyspaces: &[Keyspace], now: &mut Contents, rng: &mut Rng, rou
         }
         db.write(batch).unwrap();
     }
+    for keyspace in keyspaces.iter().filter(|_| round > 0) {
+        // Of each keyspace other keys.
+        let first = 7 * round + keyspace.name().len();
+        keyspace.delete_range(key(first)..key(first + 9)).unwrap();
+        let of_it = now.entry(keyspace.name().into()).or_default();
+        (first..first + 9).for_each(|number| drop(of_it.remove(&key(number))));
+    }
 }
 
 struct Store {

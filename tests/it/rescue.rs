@@ -180,3 +180,67 @@ fn rescues_keep_range_deletes_or_name_the_loss() {
         }
     }
 }
+
+/// The kind of the block with range deletes.
+const RANGE_DELETES: u8 = 7;
+
+/// A range delete whose block is damaged may be lost. Then the report names the table, and every
+/// key that comes back lies in the named range.
+#[test]
+fn lost_range_deletes_are_named() {
+    for filter in one_of_each_layout() {
+        let options = small_options().auto_compaction(false).filter(filter.filter.clone());
+        let env = MemEnv::new();
+        let db = open(&env, &options).unwrap();
+        let value = |number: usize| format!("value {number}").into_bytes();
+        (0..KEYS).for_each(|number| db.put(key(number), value(number)).unwrap());
+        db.compact_range(..).unwrap();
+        db.delete_range(key(100)..key(130)).unwrap();
+        db.delete_range(key(120)..key(200)).unwrap();
+        (300..310).for_each(|number| db.delete(key(number)).unwrap());
+        db.flush().unwrap();
+        db.close().unwrap();
+        drop(db);
+        let gone = |number: &usize| (100..200).contains(number) || (300..310).contains(number);
+        let left: Map =
+            (0..KEYS).filter(|n| !gone(n)).map(|number| (key(number), value(number))).collect();
+        let image = files(&env);
+        let of_deletes = |path: &&std::path::PathBuf| {
+            let is_table = name(path).ends_with(".sst");
+            is_table && blocks(&image[*path]).iter().any(|(kind, _)| *kind == RANGE_DELETES)
+        };
+        let path = image.keys().find(of_deletes).expect("a table with range deletes");
+        let table = &image[path];
+        let (_, block) =
+            blocks(table).into_iter().find(|(kind, _)| *kind == RANGE_DELETES).unwrap();
+        for without_manifest in [false, true] {
+            for at in block.clone() {
+                let what = format!("{}, byte {at} of {block:?}, {without_manifest}", filter.name);
+                let env = copy_of(&image);
+                let mut damaged = table.clone();
+                damaged[at] ^= 1 << (at % 8);
+                env.write_file(path, &damaged);
+                if without_manifest {
+                    let manifest = image.keys().find(|path| is_manifest(path)).unwrap();
+                    env.remove_file(manifest);
+                }
+                let (report, found) = repaired(&env, &options, &what);
+                let is_named = |key: &Vec<u8>| {
+                    report.lost.iter().any(|lost| {
+                        lost.path == *path
+                            && lost.from.as_ref().is_none_or(|from| from <= key)
+                            && lost.to.as_ref().is_none_or(|to| key <= to)
+                    })
+                };
+                for number in 0..KEYS {
+                    let key = key(number);
+                    let is_back = found.contains_key(&key) && !left.contains_key(&key);
+                    assert!(!is_back || is_named(&key), "{what}: {number} is back: {report}");
+                    assert!(!left.contains_key(&key) || found.get(&key) == left.get(&key));
+                }
+                let is_back = found.len() > left.len();
+                assert!(!is_back || !report.saved_everything(), "{what}: {report}");
+            }
+        }
+    }
+}

@@ -12,6 +12,7 @@
 
 use super::data::bytes;
 use super::model::Map;
+use super::ranges::{KeyRange, any_range, holds, remove_range, within};
 use super::rng::Rng;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -63,7 +64,11 @@ fn tag_key(writer: usize) -> Vec<u8> {
 /// One call of a writer.
 #[derive(Clone, Debug)]
 pub struct Operation {
+    /// Deleted before anything else, in both keyspaces.
+    pub ranges: Vec<KeyRange>,
     pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// How many seconds the values live: none, so that they count as deletions, or without end.
+    pub lives: Option<u64>,
     pub batch: bool,
     pub sync: bool,
 }
@@ -86,7 +91,31 @@ pub fn operation(seed: u64, writer: usize, number: u64) -> Operation {
             entries.push((shared_key(rng.below(SHARED_KEYS)), value(&mut rng)));
         }
     }
-    Operation { entries, batch, sync: rng.chance(2) }
+    let mut ranges = Vec::new();
+    if batch && rng.chance(12) {
+        let mut keys: Vec<_> = (0..OWN_KEYS).map(|number| own_key(writer, number)).collect();
+        keys.sort();
+        let (start, end) = (format!("w{writer}/"), format!("w{writer}0"));
+        ranges.push(within(any_range(&mut rng, &keys), start.as_bytes(), end.as_bytes()));
+    }
+    if batch && rng.chance(4) {
+        let keys: Vec<_> = (0..SHARED_KEYS).map(shared_key).collect();
+        ranges.push(within(any_range(&mut rng, &keys), b"all/", b"all0"));
+    }
+    let lives = match rng.below(10) {
+        0 if !batch => Some(0),
+        1 => Some(u64::MAX),
+        _ => None,
+    };
+    Operation { ranges, entries, lives, batch, sync: rng.chance(2) }
+}
+
+impl Operation {
+    /// The keys that it names, each with what it leaves there.
+    fn left(&self) -> impl Iterator<Item = (&Vec<u8>, Option<&Vec<u8>>)> {
+        let value = |value: &'_ Option<Vec<u8>>| value.is_some() && self.lives != Some(0);
+        self.entries.iter().map(move |(key, put)| (key, put.as_ref().filter(|_| value(put))))
+    }
 }
 
 /// Writes the notes of one writer.
@@ -234,10 +263,17 @@ impl Expected {
     }
 
     fn note_shared(&mut self, operation: &Operation, begun: Moment, acknowledged: Moment) {
-        for (key, value) in operation.entries.iter().filter(|(key, _)| key.starts_with(b"all/")) {
+        let shared: Vec<_> = (0..SHARED_KEYS).map(shared_key).collect();
+        let mut written: BTreeMap<&Vec<u8>, Option<&Vec<u8>>> = BTreeMap::new();
+        for range in &operation.ranges {
+            let deleted = shared.iter().filter(|key| holds(range, key));
+            written.extend(deleted.map(|key| (key, None)));
+        }
+        written.extend(operation.left().filter(|(key, _)| key.starts_with(b"all/")));
+        for (key, value) in written {
             let writes = self.shared.entry(key.clone()).or_default();
             writes.retain(|earlier| earlier.acknowledged >= begun);
-            writes.push(SharedWrite { begun, acknowledged, value: value.clone() });
+            writes.push(SharedWrite { begun, acknowledged, value: value.cloned() });
         }
     }
 
@@ -266,9 +302,10 @@ impl Expected {
 }
 
 fn apply(map: &mut Map, operation: &Operation) {
-    for (key, value) in operation.entries.iter().filter(|(key, _)| !key.starts_with(b"all/")) {
-        match value {
-            Some(value) => map.insert(key.clone(), value.clone()),
+    operation.ranges.iter().for_each(|range| remove_range(map, range));
+    for (key, value) in operation.left().filter(|(key, _)| !key.starts_with(b"all/")) {
+        match value.cloned() {
+            Some(value) => map.insert(key.clone(), value),
             None => map.remove(key),
         };
     }

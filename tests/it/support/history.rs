@@ -11,8 +11,13 @@
 //! ([`key_in`]), and every batch also writes the number of the generation into it. Creations and
 //! drops are durable when they return, and so is everything that was acknowledged before them: a
 //! crash that leaves one of them leaves these writes too.
+//!
+//! A range delete counts as deletions of those of the known keys that its range holds. Some
+//! keyspaces let their entries expire; the history has a clock of its own, in seconds, which only
+//! moves while nobody writes.
 
-use super::model::{Entries, Map};
+use super::model::Map;
+use super::ranges::{KeyRange, holds};
 use siftdb::env::testing::CrashModel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,8 +87,22 @@ impl Violation {
     }
 }
 
-/// The number of a batch, and the value that it writes to a key.
-type Write = (usize, Option<Vec<u8>>);
+/// What a batch does to a key, or to keys.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Put(Vec<u8>),
+    Delete,
+    DeleteRange(KeyRange),
+}
+
+/// The changes of one batch. Those of a range are under the empty key of their generation.
+pub type Changes = Vec<(Vec<u8>, Change)>;
+
+/// A value, and the second at which it expires.
+type Stored = (Vec<u8>, u64);
+
+/// The number of a batch, and what it leaves under a key.
+type Write = (usize, Option<Stored>);
 
 #[derive(Clone, Debug)]
 struct Batch {
@@ -102,29 +121,53 @@ pub struct History {
     generations: Vec<Generation>,
     /// Pairs of times: writes acknowledged by the first are durable from the second on.
     barriers: Vec<(Moment, Moment)>,
+    /// By which entries expire.
+    pub seconds: u64,
 }
 
 impl History {
-    /// Notes that `writer` writes these entries. Returns the number of the batch and all of its
-    /// entries.
-    pub fn begin(&mut self, writer: usize, mut entries: Entries, now: Moment) -> (usize, Entries) {
-        let batches = &mut self.writers[writer];
-        let number = batches.len() + 1;
+    /// Notes that `writer` makes these changes, where ranges hold some of `keys`. Values in a
+    /// generation expire as `lives` says, in seconds. Returns the number of the batch and all of
+    /// its changes.
+    pub fn begin(
+        &mut self,
+        writer: usize,
+        mut changes: Changes,
+        keys: &[Vec<u8>],
+        lives: impl Fn(&str) -> Option<u64>,
+        now: Moment,
+    ) -> (usize, Changes) {
+        let number = self.writers[writer].len() + 1;
         let tag = (number as u64).to_le_bytes();
-        let used: BTreeSet<_> = entries.iter().filter_map(|(key, _)| split_key(key).0).collect();
+        let used: BTreeSet<_> = changes.iter().filter_map(|(key, _)| split_key(key).0).collect();
         for generation in used {
-            let marker = Some((generation as u64).to_le_bytes().to_vec());
-            entries.push((key_in(Some(generation), GENERATION), marker));
+            let marker = Change::Put((generation as u64).to_le_bytes().to_vec());
+            changes.push((key_in(Some(generation), GENERATION), marker));
         }
-        entries.push((number_key(writer), Some(tag.to_vec())));
-        entries.push((b"~last".to_vec(), Some([&[writer as u8], &tag[..]].concat())));
-        let mut written = batches.last().map(|last| (*last.written).clone()).unwrap_or_default();
-        for (key, value) in &entries {
-            written.insert(key.clone(), (number, value.clone()));
+        changes.push((number_key(writer), Change::Put(tag.to_vec())));
+        changes.push((b"~last".to_vec(), Change::Put([&[writer as u8], &tag[..]].concat())));
+        let last = self.writers[writer].last();
+        let mut written = last.map(|last| (*last.written).clone()).unwrap_or_default();
+        for (key, change) in &changes {
+            let generation = split_key(key).0;
+            match change {
+                Change::Put(value) => {
+                    let life = generation.and_then(|generation| lives(self.name_of(generation)));
+                    let expires = life.map_or(u64::MAX, |life| self.seconds + life);
+                    written.insert(key.clone(), (number, Some((value.clone(), expires))));
+                }
+                Change::Delete => drop(written.insert(key.clone(), (number, None))),
+                Change::DeleteRange(range) => {
+                    for key in keys.iter().filter(|key| holds(range, key)) {
+                        written.insert(key_in(generation, key), (number, None));
+                    }
+                }
+            }
         }
         let written = Arc::new(written);
-        batches.push(Batch { begun: now, acknowledged: NEVER, synced: false, written });
-        (number, entries)
+        let batch = Batch { begun: now, acknowledged: NEVER, synced: false, written };
+        self.writers[writer].push(batch);
+        (number, changes)
     }
 
     /// Notes that the batch was acknowledged.
@@ -236,11 +279,17 @@ impl History {
         }
     }
 
-    /// True if a batch of the prefix wrote to the generation.
+    /// The value of what was stored, unless it has expired.
+    fn shown<'a>(&self, stored: Option<&'a Stored>) -> Option<&'a Vec<u8>> {
+        stored.filter(|(_, expires)| *expires > self.seconds).map(|(value, _)| value)
+    }
+
+    /// True if a batch of the prefix wrote to the generation, and its entries have not expired.
     fn is_marked(&self, prefix: &Prefix, generation: usize) -> bool {
         let marker = key_in(Some(generation), GENERATION);
         let last = |writer: usize| Some(&self.writers[writer][prefix[writer].checked_sub(1)?]);
-        (0..WRITERS).filter_map(last).any(|batch| batch.written.contains_key(&marker))
+        let of = |batch: &'_ Batch| batch.written.get(&marker).and_then(|(_, at)| at.clone());
+        (0..WRITERS).filter_map(last).any(|batch| self.shown(of(batch).as_ref()).is_some())
     }
 
     /// The batches that must survive a crash at `call`.
@@ -326,7 +375,8 @@ impl History {
                 let own = batch(writer, *number).acknowledged;
                 !writes.iter().any(|&(other, (later, _))| batch(other, *later).begun >= own)
             };
-            let mut lasts = writes.iter().filter(is_last).map(|(_, (_, value))| value.as_ref());
+            let lasts = writes.iter().filter(is_last);
+            let mut lasts = lasts.map(|(_, (_, stored))| self.shown(stored.as_ref()));
             let found = found.get(key);
             let never_written = writes.is_empty() && found.is_none();
             if !never_written && lasts.all(|value| value != found) {
@@ -377,7 +427,7 @@ impl History {
                 one.begun = NEVER;
             }
         }
-        History { writers, generations, barriers: Vec::new() }
+        History { writers, generations, barriers: Vec::new(), seconds: self.seconds }
     }
 }
 

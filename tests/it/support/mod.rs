@@ -14,6 +14,7 @@ pub mod history;
 pub mod indexes;
 pub mod linearizability;
 pub mod model;
+pub mod ranges;
 pub mod reads;
 pub mod restless;
 pub mod rng;

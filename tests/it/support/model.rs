@@ -27,9 +27,6 @@ impl From<(Vec<u8>, Option<Vec<u8>>)> for Change {
 /// The changes of one batch.
 pub type Changes = Vec<Change>;
 
-/// Entries of one batch; `None` is a deletion.
-pub type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
 /// The expected contents, and every state that a power cut may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Model {

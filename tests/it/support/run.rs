@@ -5,9 +5,11 @@
 
 use super::data::bytes;
 use super::history::{
-    Found, GENERATION, History, Moment, Names, Violation, WRITERS, key_in, split_key,
+    Change, Changes, Found, GENERATION, History, Moment, Names, Violation, WRITERS, key_in,
+    split_key,
 };
-use super::model::{Entries, Map};
+use super::model::Map;
+use super::ranges::{any_range, within};
 use super::rng::Rng;
 use super::stores::{HOME, as_env, scan, scan_back};
 use siftdb::env::testing::CrashModel;
@@ -18,6 +20,7 @@ use siftdb::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// All crash models.
 pub const MODELS: [CrashModel; 3] = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix];
@@ -28,6 +31,11 @@ pub const KEYS: usize = 30;
 /// The keyspaces that come and go besides `default`. The last one may do so while several writers
 /// use the others.
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// How long entries of a keyspace live, in seconds.
+fn life_of(name: &str) -> Option<u64> {
+    (name == NAMES[1]).then_some(10)
+}
 
 /// A disk, its log of calls, and the promises to writers with their times.
 pub struct Run {
@@ -47,6 +55,7 @@ pub fn key(number: usize) -> Vec<u8> {
 impl Run {
     pub fn new(disk: MemEnv, options: &Options) -> Self {
         let env = as_env(&disk);
+        disk.set_now(UNIX_EPOCH);
         Run {
             disk,
             env,
@@ -54,6 +63,17 @@ impl Run {
             history: Mutex::default(),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Lets a few seconds pass, in which nobody writes.
+    pub fn wait(&self, rng: &mut Rng) {
+        let seconds = self.history.lock().unwrap().seconds;
+        self.set_clock(seconds + 1 + rng.below(8) as u64);
+    }
+
+    fn set_clock(&self, seconds: u64) {
+        self.history.lock().unwrap().seconds = seconds;
+        self.disk.set_now(UNIX_EPOCH + Duration::from_secs(seconds));
     }
 
     pub fn now(&self) -> Moment {
@@ -72,15 +92,18 @@ impl Run {
         Ok(done)
     }
 
-    pub fn write(&self, db: &Db, writer: usize, entries: Entries, sync: bool) -> Result<()> {
+    pub fn write(&self, db: &Db, writer: usize, changes: Changes, sync: bool) -> Result<()> {
         let options = WriteOptions::new().sync(sync);
         if self.failed.load(Ordering::SeqCst) {
-            let refused = db.write_with(self.batch_of(db, &entries)?, &options);
+            let refused = db.write_with(self.batch_of(db, &changes)?, &options);
             assert!(refused.is_err(), "a write after a failed one was acknowledged");
             return refused;
         }
-        let (number, entries) = self.history.lock().unwrap().begin(writer, entries, self.now());
-        let result = self.batch_of(db, &entries).and_then(|batch| db.write_with(batch, &options));
+        let keys: Vec<_> = (0..KEYS).map(key).collect();
+        let mut history = self.history.lock().unwrap();
+        let (number, changes) = history.begin(writer, changes, &keys, life_of, self.now());
+        drop(history);
+        let result = self.batch_of(db, &changes).and_then(|batch| db.write_with(batch, &options));
         match &result {
             Ok(()) => {
                 self.history.lock().unwrap().acknowledge(writer, number, self.now(), sync);
@@ -90,10 +113,10 @@ impl Run {
         result
     }
 
-    /// The batch with these entries, whose keys are those of the history.
-    fn batch_of(&self, db: &Db, entries: &Entries) -> Result<WriteBatch> {
+    /// The batch with these changes, whose keys are those of the history.
+    fn batch_of(&self, db: &Db, changes: &Changes) -> Result<WriteBatch> {
         let mut batch = WriteBatch::new();
-        for (key, value) in entries {
+        for (key, change) in changes {
             let (generation, key) = split_key(key);
             let keyspace = match generation {
                 None => (**db).clone(),
@@ -102,9 +125,11 @@ impl Run {
                     db.keyspace(&name)?
                 }
             };
-            match value {
-                Some(value) => batch.in_keyspace(&keyspace).put(key, value),
-                None => batch.in_keyspace(&keyspace).delete(key),
+            let mut batch = batch.in_keyspace(&keyspace);
+            match change {
+                Change::Put(value) => batch.put(key, value),
+                Change::Delete => batch.delete(key),
+                Change::DeleteRange(range) => batch.delete_range(range.clone()),
             };
         }
         Ok(batch)
@@ -127,7 +152,10 @@ impl Run {
             None => {
                 self.history.lock().unwrap().begin_creation(name, begun);
                 let filters = [Filter::none(), Filter::ribbon(8.0), Filter::bloom(10.0)];
-                let settings = KeyspaceOptions::new().filter(rng.pick(&filters).clone());
+                let mut settings = KeyspaceOptions::new().filter(rng.pick(&filters).clone());
+                if let Some(life) = life_of(name) {
+                    settings = settings.expire_after(Duration::from_secs(life));
+                }
                 db.keyspace_with(name, &settings).map(drop)
             }
             Some((_, generation)) => {
@@ -163,16 +191,14 @@ impl Run {
         let mut generations: Vec<_> = mine.map(|(_, number)| Some(number)).collect();
         generations.push(None);
         for _ in 0..1 + rng.below(5) {
-            let mut entries = Entries::new();
+            let mut changes = Changes::new();
             // Mostly one keyspace, so that they fill at different times.
             let favorite = *rng.pick(&generations);
             for _ in 0..1 + rng.below(4) {
-                let (number, size) = (rng.next(), *rng.pick(sizes));
-                let value = rng.chance(80).then(|| bytes(number, size));
                 let generation = if rng.chance(70) { favorite } else { *rng.pick(&generations) };
-                entries.push((key_in(generation, &key(rng.below(KEYS))), value));
+                changes.push(any_change(generation, sizes, &mut rng));
             }
-            self.write(db, writer, entries, rng.chance(20))?;
+            self.write(db, writer, changes, rng.chance(20))?;
         }
         Ok(())
     }
@@ -217,6 +243,7 @@ impl Run {
         rng: &mut Rng,
     ) -> std::result::Result<(Found, Run), Violation> {
         let after = Run::new(left, &self.options);
+        after.set_clock(self.history.lock().unwrap().seconds);
         let db = after.open().map_err(|error| Violation::new("open", error))?;
         let history = self.history.lock().unwrap();
         let found = look_at(&db, &history)?;
@@ -247,6 +274,9 @@ impl Run {
         let violation = |error: siftdb::Error| Violation::new("going on", error);
         self.burst(&db, 0, &[20, 2000], rng.next()).map_err(violation)?;
         if rng.chance(20) {
+            self.wait(rng);
+        }
+        if rng.chance(20) {
             self.maintain(&db, rng).map_err(violation)?;
         }
         if rng.chance(20) {
@@ -261,11 +291,27 @@ impl Run {
             (self.disk.power_cut(), CrashModel::Posix, call)
         };
         drop(db);
-        let db = Run::new(end, &self.options).open().map_err(violation)?;
+        let last = Run::new(end, &self.options);
         let history = self.history.lock().unwrap();
+        last.set_clock(history.seconds);
+        let db = last.open().map_err(violation)?;
         history.judge(&look_at(&db, &history)?, call, model)?;
         db.close().map_err(violation)
     }
+}
+
+/// A put, a deletion or a range delete in a generation.
+fn any_change(generation: Option<usize>, sizes: &[usize], rng: &mut Rng) -> (Vec<u8>, Change) {
+    if rng.chance(8) {
+        let keys: Vec<_> = (0..KEYS).map(key).collect();
+        let range = any_range(rng, &keys);
+        // The numbers of the writers stay. The mark of a generation is written after the ranges.
+        let range = if generation.is_none() { within(range, b"", b"~") } else { range };
+        return (key_in(generation, b""), Change::DeleteRange(range));
+    }
+    let (number, size) = (rng.next(), *rng.pick(sizes));
+    let key = key_in(generation, &key(rng.below(KEYS)));
+    (key, if rng.chance(80) { Change::Put(bytes(number, size)) } else { Change::Delete })
 }
 
 /// Reads everything that is there, in every way; returns which part of the history it is.

@@ -468,6 +468,22 @@ pub fn internal_key(user: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
     [user, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
 }
 
+/// The varints of a property of a table; none if it cannot be read.
+pub fn property(file: &[u8], name: &str) -> Vec<u64> {
+    let named = Table::take_apart(file).map(|table| table.named).unwrap_or_default();
+    let block = named.iter().find(|named| named.name == b"siftdb.properties");
+    let entries = block.map(|named| entries_of(&named.block.bytes)).unwrap_or_default();
+    let value = entries.into_iter().find(|(own, _)| own == name.as_bytes());
+    let value = value.map(|(_, value)| value).unwrap_or_default();
+    let mut rest = &value[..];
+    let next = || {
+        let (number, behind) = take_varint(rest)?;
+        rest = behind;
+        Some(number)
+    };
+    std::iter::from_fn(next).collect()
+}
+
 /// A table in a forged manifest; its range covers all keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
@@ -527,6 +543,14 @@ pub fn manifest(number: u32, said: Said, tables: &[Listed<'_>]) -> Vec<u8> {
         put_field(&mut added, 5, &varints(&[*entries]));
         put_field(&mut added, 6, &[0]);
         put_field(&mut added, 7, &varints(&[LAST_SEQUENCE]));
+        // What the table says of itself, or it would be refused at once.
+        if let Some(count @ 1..) = property(file, "range_deletes").first() {
+            put_field(&mut added, 10, &varints(&[*count]));
+        }
+        if let Some(count @ 1..) = property(file, "expiring").first() {
+            let by = property(file, "expires_by").first().copied().unwrap_or(0);
+            put_field(&mut added, 11, &varints(&[*count, by]));
+        }
         put_field(&mut edit, 8, &added);
     }
     put_field(&mut edit, 9, &[1]);
