@@ -11,11 +11,12 @@ use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes};
 use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
-use siftdb::{Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch};
+use siftdb::{Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch, WriteOptions};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The directory of the corpus.
 pub fn directory() -> PathBuf {
@@ -68,10 +69,17 @@ fn fill(db: &Keyspace, numbers: impl Iterator<Item = usize>, round: usize) -> si
     for number in numbers {
         match (number + round) % 7 {
             6 => db.delete(key(number))?,
+            4 => db.put_with(key(number), "expires", &expiring(1 << 40))?,
+            3 => db.put_with(key(number), "expired", &expiring(0))?,
             _ => db.put(key(number), format!("value {number} of round {round}"))?,
         }
     }
     Ok(())
+}
+
+/// Of a put that lives that many seconds.
+fn expiring(seconds: u64) -> WriteOptions {
+    WriteOptions::new().expire_after(Duration::from_secs(seconds))
 }
 
 /// A table at level 1, one above it, and a log: after a kill, and after a close.
@@ -187,6 +195,10 @@ pub fn write() -> Result<(), Box<dyn std::error::Error>> {
     let mut several = batch_front(u64::from_le_bytes(batch[1..9].try_into()?), 3);
     several.extend_from_slice(b"\x01\x01a\x011\x00\x01b\x01\x04k007\x05value");
     put("batch", "several", &several)?;
+    let mut several = batch_front(u64::from_le_bytes(batch[1..9].try_into()?), 3);
+    several.extend_from_slice(b"\x02\x01k\x04k013\x02\x04k050\x00");
+    several.extend_from_slice(b"\x03\x04k001\x09\xff\xff\xff\xff\xff\0\0\0v");
+    put("batch", "ranges", &several)?;
     let one_block = table(options().snappy(false).block_bytes(4096).filter(Filter::none()))?;
     let one_block = Table::take_apart(&one_block).ok_or("not a table")?;
     put("block", "data", &[&[0], &one_block.data[0].1.bytes[..]].concat())?;
@@ -223,6 +235,12 @@ fn put_blocks(name: &str, table: &Table, file: &[u8]) -> io::Result<()> {
             put("block", "metaindex", &with(3, &flat_block(&names)))?;
             put("block", "properties", &with(4, &table.named[0].block.bytes))?;
             put("block", "footer", &with(6, &file[file.len() - 56..file.len() - 16]))
+        }
+        "range-deletes" => {
+            let mut named = table.named.iter();
+            let deletes = named.find(|named| named.name == b"siftdb.rangedel");
+            let deletes = deletes.map_or(&[][..], |named| &named.block.bytes);
+            put("block", "range-deletes", &with(7, deletes))
         }
         "snappy" => {
             let compressed = table.data.iter().find(|(_, block)| block.kind == 1);

@@ -159,10 +159,13 @@ fn read_keyspace(db: &Keyspace) {
 fn write(db: &Db) {
     let snapshot = db.snapshot();
     let mut batch = WriteBatch::new();
-    batch.put("k007", "new").delete("k030").put("", "empty").put("zzz", [7; 300]);
+    batch.delete_range("k010".."k020").put("k007", "new").delete("k030");
+    batch.put("", "empty").put("zzz", [7; 300]);
     let written = honest(db.write(batch)).is_some();
     if written {
         assert_eq!(honest(db.get("k007")).flatten().as_deref(), Some(&b"new"[..]));
+        assert_eq!(honest(db.get("k013/tail")).flatten().as_deref(), None);
+        assert!(!matches!(db.range("k010".."k020").next(), Some(Ok(_))), "deleted");
     }
     honest(db.flush());
     honest(db.compact_range(..));

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `wal` | the log of a database that was killed |
 //! | `manifest` | the manifest of a database that was closed |
-//! | `block` | a byte that chooses, and a block in that role: data, raw or compressed, index, top-level filter index, metaindex, properties; or a footer |
+//! | `block` | a byte that chooses, and a block in that role: data, raw or compressed, index, top-level filter index, metaindex, properties, range deletes; or a footer |
 //! | `filter` | a byte that chooses, and a filter under that name: every layout and encoding |
 //! | `table` | a whole table |
 //! | `directory` | a bundle of files |
@@ -13,7 +13,7 @@
 
 use crate::bundle::{Files, unpack};
 use crate::exercise::{HOME, disk_of, exercise};
-use crate::seal::{Named, Stored, Table, entries_of, record_file, seal, store_of};
+use crate::seal::{Named, Stored, Table, property, record_file, seal, store_of};
 use siftdb::{Db, Options, ReadOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub const FILTER_NAMES: [&str; 9] = [
 ];
 
 /// Roles of a block, by the first byte of an input for `block`.
-pub const ROLES: u8 = 7;
+pub const ROLES: u8 = 8;
 
 /// Above every key.
 const ABOVE: [u8; 20] = [0xff; 20];
@@ -91,6 +91,12 @@ fn killed() -> Files {
 /// A table without a filter, uncompressed.
 fn plain_table() -> Table {
     Table::take_apart(include_bytes!("../corpus/table/none")).expect("a table of the corpus")
+}
+
+/// A table with range deletes.
+fn range_deletes_table() -> Table {
+    let bytes = include_bytes!("../corpus/table/range-deletes");
+    Table::take_apart(bytes).expect("a table of the corpus")
 }
 
 /// Replaces the file whose name has this in it.
@@ -111,12 +117,10 @@ fn around_manifest(input: &[u8]) -> Files {
 
 /// The database of one table. The table's own properties say how many entries it has.
 fn around_table(input: &[u8]) -> Files {
-    let properties = Table::take_apart(input).and_then(|table| {
-        let block = &table.named.iter().find(|named| named.name == b"siftdb.properties")?.block;
-        let entries = entries_of(&block.bytes).into_iter().find(|(name, _)| name == b"entries")?;
-        Some(crate::seal::take_varint(&entries.1)?.0)
-    });
-    let store = store_of(Path::new(""), input, properties.unwrap_or(1).max(1));
+    let number = |name| property(input, name).first().copied().unwrap_or(0);
+    // A manifest that lists an empty table is refused.
+    let least = u64::from(number("range_deletes") == 0);
+    let store = store_of(Path::new(""), input, number("entries").max(least));
     store.into_iter().map(|(path, bytes)| (path.display().to_string(), bytes)).collect()
 }
 
@@ -138,6 +142,12 @@ fn around_block(input: &[u8]) -> Files {
         5 => {
             let name = FILTER_NAMES[7].into();
             table.named.insert(0, Named { name, block: stored(0), children: Vec::new() });
+            table.assemble()
+        }
+        7 => {
+            let mut table = range_deletes_table();
+            let named = table.named.iter_mut().find(|named| named.name == b"siftdb.rangedel");
+            named.into_iter().for_each(|named| named.block = stored(0));
             table.assemble()
         }
         _ => {
