@@ -117,7 +117,9 @@ fn pieces_of(env: &MemEnv, path: &Path, keys: &[Vec<u8>]) -> Vec<Piece> {
             });
             let entries = deleted.map(|key| (key.clone(), sequence));
             pieces.last_mut().unwrap().entries.extend(entries);
-        } else if line.starts_with("block ") || line.contains("  batch: ") {
+        } else if ["block ", "  ranges "].iter().any(|start| line.starts_with(start))
+            || line.contains("  batch: ")
+        {
             let mut places = line.split_whitespace().filter_map(|word| word.split_once(".."));
             let (start, end) = places.next().unwrap();
             let bytes = start.parse().unwrap()..end.parse().unwrap();
