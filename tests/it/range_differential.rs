@@ -20,13 +20,15 @@ use std::time::{Duration, UNIX_EPOCH};
 /// A value, and the second at which it expires.
 type Expiring = (Vec<u8>, u64);
 
+/// What is there by key, expired entries too.
+type There = BTreeMap<Vec<u8>, Expiring>;
+
 /// Two databases: the first deletes ranges, the second each key of them.
 struct Twins {
     envs: [MemEnv; 2],
     dbs: [Db; 2],
-    snapshots: Vec<([Snapshot; 2], BTreeMap<Vec<u8>, Expiring>)>,
-    /// What is there, expired entries too.
-    there: BTreeMap<Vec<u8>, Expiring>,
+    snapshots: Vec<([Snapshot; 2], There)>,
+    there: There,
     /// Ascending.
     keys: Vec<Vec<u8>>,
     seconds: u64,
@@ -140,7 +142,7 @@ impl Twins {
         self.snapshots.push((taken, self.there.clone()));
     }
 
-    fn shown(&self, there: &BTreeMap<Vec<u8>, Expiring>) -> Map {
+    fn shown(&self, there: &There) -> Map {
         let alive = there.iter().filter(|(_, (_, expires))| *expires > self.seconds);
         alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
     }
