@@ -154,6 +154,47 @@
 //! A batch survives as a whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
 //!
+//! # Expiry
+//!
+//! [`KeyspaceOptions::expire_after`] says how long after its write an entry of a keyspace expires.
+//! [`WriteOptions::expire_after`] and [`WriteOptions::expire_at`] say it for what one call puts,
+//! and win over the keyspace. From its time on, an entry is gone.
+//!
+//! | question | answer |
+//! |---|---|
+//! | When is the time of an entry decided? | Once, when it is written, in milliseconds since 1970. It is logged and stored with the entry. A crash, a repair or a changed setting changes no time. |
+//! | Which reads find the entry? | Those at an earlier time. A lookup, a `multi_get`, an iterator and a cursor each go by one time, that of the first expiring entry that they meet. |
+//! | Does an older value come back? | Never: an expired entry hides what a deletion would hide. |
+//! | What may a snapshot lose? | What expires, and nothing else. |
+//! | Which clock? | That of the [`Env`](env::Env), by default the system's. |
+//! | What if the clock goes back? | Reads find again what has not expired by then, except what a compaction has removed: that is gone for good. |
+//! | By which time do compactions remove? | By the clock, or by the latest time of an earlier removal if that is later. It is saved with the database, so it never goes back, and a clock that was far ahead removes early what is written later. |
+//! | When does the space come back? | A table in which all has expired is deleted unread, within seconds, if no older table has keys of its range and no snapshot needs it. Other tables are rewritten when half of them has expired, or by [`Keyspace::compact_range`]. |
+//! | What of zero, or a time in the past? | The entry is written, and gone at once. As a setting of a keyspace, zero is refused. |
+//! | What of the far future? | `expire_after` beyond 64 bits of milliseconds is "never". `expire_at` beyond them is refused. |
+//!
+//! Expiry is no write: it takes no sequence number and wakes nobody. Statistics and estimates count
+//! expired entries until a compaction removes them. Keyspaces and calls without expiry pay nothing;
+//! an entry that expires takes eight bytes more.
+//!
+//! ```
+//! use siftdb::{Db, KeyspaceOptions};
+//! use std::time::Duration;
+//!
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Db::open(directory.path().join("app.sift"))?;
+//! let hour = KeyspaceOptions::new().expire_after(Duration::from_secs(3600));
+//! let sessions = db.keyspace_with("sessions", &hour)?;
+//! sessions.put("session/1", "ada")?;
+//! assert_eq!(sessions.get("session/1")?.unwrap(), "ada"); // for an hour
+//! # db.close()
+//! # }
+//! ```
+//!
+//! A [`CompactionFilter`] is a rule of your own: compactions ask it which entries to keep, to delete
+//! or to change.
+//!
 //! # Maintenance
 //!
 //! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.

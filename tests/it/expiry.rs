@@ -140,6 +140,29 @@ fn a_scan_goes_by_one_time() {
 }
 
 #[test]
+fn expiring_entries_over_range_deletes_are_found() {
+    for flushes in 0..4 {
+        let env = disk(0);
+        let db = open(&env, &quiet()).unwrap();
+        db.put("key", "old").unwrap();
+        db.delete_range("a".."z").unwrap();
+        if flushes & 1 > 0 {
+            db.flush().unwrap();
+        }
+        db.put_with("key", "new", &seconds(5)).unwrap();
+        if flushes & 2 > 0 {
+            db.flush().unwrap();
+        }
+        assert_eq!(read(&db, "key").as_deref(), Some("new"), "{flushes}");
+        env.set_now(at(5));
+        assert_eq!(read(&db, "key"), None, "{flushes}");
+        db.put_with("key", "newer", &seconds(5)).unwrap();
+        db.delete_range("a".."z").unwrap();
+        assert_eq!(read(&db, "key"), None, "{flushes}");
+    }
+}
+
+#[test]
 fn snapshots_lose_entries_by_expiry_alone() {
     let env = disk(0);
     let db = open(&env, &quiet()).unwrap();
@@ -607,9 +630,17 @@ fn run(seed: u64, steps: usize) {
                 db.put_with(&key, &value, &options).unwrap();
                 versions.entry(key).or_default().push(Some((value, expires_at)));
             }
-            8 => {
+            8 if rng.chance(50) => {
                 db.delete(&key).unwrap();
                 versions.entry(key).or_default().push(None);
+            }
+            8 => {
+                let end = format!("key {:02}", rng.below(13));
+                db.delete_range(&key[..]..&end[..]).unwrap();
+                if key < end {
+                    let range = versions.range_mut(key..end);
+                    range.for_each(|(_, versions)| versions.push(None));
+                }
             }
             9..12 => now += rng.below(6) as u64,
             12 => now = now.saturating_sub(rng.below(10) as u64),
