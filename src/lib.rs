@@ -160,18 +160,22 @@
 //! [`WriteOptions::expire_after`] and [`WriteOptions::expire_at`] say it for what one call puts,
 //! and win over the keyspace. From its time on, an entry is gone.
 //!
-//! | question | answer |
-//! |---|---|
-//! | When is the time of an entry decided? | Once, when it is written, in milliseconds since 1970. It is logged and stored with the entry. A crash, a repair or a changed setting changes no time. |
-//! | Which reads find the entry? | Those at an earlier time. A lookup, a `multi_get`, an iterator and a cursor each go by one time, that of the first expiring entry that they meet. |
-//! | Does an older value come back? | Never: an expired entry hides what a deletion would hide. |
-//! | What may a snapshot lose? | What expires, and nothing else. |
-//! | Which clock? | That of the [`Env`](env::Env), by default the system's. |
-//! | What if the clock goes back? | Reads find again what has not expired by then, except what a compaction has removed: that is gone for good. |
-//! | By which time do compactions remove? | By the clock, or by the latest time of an earlier removal if that is later. It is saved with the database, so it never goes back, and a clock that was far ahead removes early what is written later. |
-//! | When does the space come back? | A table in which all has expired is deleted unread, within seconds, if no older table has keys of its range and no snapshot needs it. Other tables are rewritten when half of them has expired, or by [`Keyspace::compact_range`]. |
-//! | What of zero, or a time in the past? | The entry is written, and gone at once. As a setting of a keyspace, zero is refused. |
-//! | What of the far future? | `expire_after` beyond 64 bits of milliseconds is "never". `expire_at` beyond them is refused. |
+//! - The time of an entry is decided once, when it is written, in milliseconds since 1970. It is
+//!   logged and stored with the entry: no crash, repair or changed setting changes it.
+//! - Reads find the entry before its time. A lookup, a `multi_get`, an iterator and a cursor each go
+//!   by one time, that of the first expiring entry that they meet.
+//! - An older value never comes back: an expired entry hides what a deletion would hide.
+//! - A snapshot may lose what expires, and nothing else.
+//! - The clock is that of the [`Env`](env::Env), by default the system's. If it goes back, reads find
+//!   again what has not expired by then, except what a compaction has removed: that is gone.
+//! - Compactions remove by the clock, or by the time of an earlier removal if that is later. It is
+//!   saved with the database and never goes back: a clock that was far ahead shortens later times.
+//! - A table in which all has expired is deleted unread, within seconds, if no older table has keys
+//!   of its range and no snapshot needs it. Others are rewritten when half of them has expired, or
+//!   by [`Keyspace::compact_range`].
+//! - An entry of zero duration, or with a time in the past, is written and gone at once. As a setting
+//!   of a keyspace, zero is refused.
+//! - `expire_after` beyond 64 bits of milliseconds is "never"; `expire_at` beyond them is refused.
 //!
 //! Expiry is no write: it takes no sequence number and wakes nobody. Statistics and estimates count
 //! expired entries until a compaction removes them. Keyspaces and calls without expiry pay nothing;

@@ -302,8 +302,7 @@ fn build(
     };
     let numbers = Arc::new(SharedNumbers {
         next_file: AtomicU64::new(next_file_number(files, &state)),
-        expired_through: AtomicU64::new(0),
-        position: Mutex::default(),
+        ..SharedNumbers::default()
     });
     let versions = VersionSet::open(
         Arc::clone(&env),

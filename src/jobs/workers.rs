@@ -185,7 +185,11 @@ fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
         false => Watched::Never,
     };
     match watched {
-        Watched::Expired(keyspaces) => shared.want_compactions(keyspaces),
+        Watched::Expired(keyspaces) => {
+            // The session of a database that was just opened begins with the edit of that job.
+            run_job(shared, &mut || session::activate(shared).map(|()| false));
+            shared.want_compactions(keyspaces);
+        }
         Watched::Later(wait) => {
             if !shared.work.wait_beyond_for(rings, wait) && wait == WAIT_MAX {
                 watch.forget();
