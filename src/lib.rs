@@ -162,19 +162,19 @@
 //!
 //! - The time of an entry is decided once, when it is written, in milliseconds since 1970. It is
 //!   logged and stored with the entry: no crash, repair or changed setting changes it.
-//! - Reads find the entry before its time. A lookup, a `multi_get`, an iterator and a cursor each go
-//!   by one time, that of the first expiring entry that they meet.
+//! - Reads find the entry before its time. A lookup, a `multi_get`, an iterator and a cursor each
+//!   go by one time, that of the first expiring entry that they meet.
 //! - An older value never comes back: an expired entry hides what a deletion would hide.
 //! - A snapshot may lose what expires, and nothing else.
-//! - The clock is that of the [`Env`](env::Env), by default the system's. If it goes back, reads find
-//!   again what has not expired by then, except what a compaction has removed: that is gone.
+//! - The clock is that of the [`Env`](env::Env), by default the system's. If it goes back, reads
+//!   find again what has not expired by then, except what a compaction has removed: that is gone.
 //! - Compactions remove by the clock, or by the time of an earlier removal if that is later. It is
 //!   saved with the database and never goes back: a clock that was far ahead shortens later times.
 //! - A table in which all has expired is deleted unread, within seconds, if no older table has keys
-//!   of its range and no snapshot needs it. Others are rewritten when half of them has expired, or
-//!   by [`Keyspace::compact_range`].
-//! - An entry of zero duration, or with a time in the past, is written and gone at once. As a setting
-//!   of a keyspace, zero is refused.
+//!   of its range and no snapshot needs it. Others are rewritten once all their expiring entries
+//!   have expired and make half of the table, or by [`Keyspace::compact_range`].
+//! - An entry of zero duration, or with a time in the past, is written and gone at once. As a
+//!   setting of a keyspace, zero is refused.
 //! - `expire_after` beyond 64 bits of milliseconds is "never"; `expire_at` beyond them is refused.
 //!
 //! Expiry is no write: it takes no sequence number and wakes nobody. Statistics and estimates count
@@ -196,8 +196,8 @@
 //! # }
 //! ```
 //!
-//! A [`CompactionFilter`] is a rule of your own: compactions ask it which entries to keep, to delete
-//! or to change.
+//! A [`CompactionFilter`] is a rule of your own: compactions ask it which entries to keep, to
+//! delete or to change.
 //!
 //! # Maintenance
 //!
