@@ -117,8 +117,8 @@ impl TableFile {
         self
     }
 
-    /// Sets the sequence of all entries, which the manifest gives an ingested table. Needed before a
-    /// data block is fetched.
+    /// Sets the sequence of all entries, which the manifest gives an ingested table. Needed before
+    /// a data block is fetched.
     pub(crate) fn with_global_sequence(mut self, sequence: Option<SequenceNumber>) -> Self {
         self.global_sequence = sequence;
         self
