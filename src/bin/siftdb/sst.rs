@@ -66,8 +66,9 @@ pub struct Layout {
 const DUMP_JSON: &str = "\
 JSON, one object a line: format, 1, and record, what the rest is about. A keyspace is a number.
   block             of a table: number, offset, stored_bytes, bytes, separator
-  entry, deletion   key and sequence, and of an entry its value, whole; keys and values that are
-                    not UTF-8 are under the names with _base64; in a log also keyspace
+  entry, deletion   key and sequence, and of an entry its value, whole, and expires_at in ms since
+                    1970 if it expires; keys and values that are not UTF-8 are under the names with
+                    _base64; in a log also keyspace
   range_deletion    start, end (absent without an end) and sequence; in a log also keyspace
   log, manifest     number, bytes, header: its state in words
   start             of a log: offset, synced_through, previous_log, previous_last_sequence,
@@ -80,6 +81,7 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
   removed, added    tables of the edit: keyspace, level, table; and bytes, entries, range_deletes,
+                    expiring, expires_by,
                     smallest_sequence, largest_sequence, global_sequence of an ingested table or
                     null, first_key, end_key, and end: included, excluded, or unbounded if there is
                     no end_key
