@@ -29,7 +29,8 @@ use crate::tree::version::Version;
 /// # Errors
 /// The failure of a sync or of the manifest; `KeyspaceDropped`. Nothing was removed then.
 pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) -> Result<()> {
-    if !shared.options.auto_compaction {
+    // A session changes no file before its first write, which asks again.
+    if !shared.options.auto_compaction || !shared.versions.lock().is_active() {
         return Ok(());
     }
     // Set before the snapshots are read: a release that this look misses asks again.
@@ -46,8 +47,6 @@ pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) ->
     if hidden.iter().all(is_compacted) {
         return Ok(());
     }
-    // After an opening this may be the first edit of the session.
-    session::activate(shared)?;
     let synced_through = sync_range_deletes(shared, &view)?;
     shared.check_lock()?;
     let mut versions = shared.versions.lock();

@@ -178,7 +178,7 @@ fn compaction_worker(shared: &Shared) {
 
 /// Waits for a ring after the first `rings`, or until a table has expired.
 fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
-    // A session writes nothing before its first write. Its begin rings.
+    // A session changes no file before its first write, which rings.
     let may_remove = || shared.options.auto_compaction && shared.versions.lock().is_active();
     let watched = match !shared.read_only && may_remove() {
         true => watch.look(shared),
@@ -186,8 +186,6 @@ fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
     };
     match watched {
         Watched::Expired(keyspaces) => {
-            // The session of a database that was just opened begins with the edit of that job.
-            run_job(shared, &mut || session::activate(shared).map(|()| false));
             shared.want_compactions(keyspaces);
         }
         Watched::Later(wait) => {

@@ -97,13 +97,16 @@ pub(crate) fn get(
         trace.sequence = sequence;
         trace.view = Some(Arc::clone(&view));
     }
-    let mut found = search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace);
-    if found == Lookup::Absent {
-        let steps = trace.map(|trace| &mut trace.tables);
-        found = view.version.get(&lookup_key, &hash, options.for_tables(), stripe, steps)?;
-    } else {
-        stripe.add(Counter::MemtableHits, 1);
-    }
+    let found = match search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace) {
+        Lookup::Absent => {
+            let steps = trace.map(|trace| &mut trace.tables);
+            view.version.get(&lookup_key, &hash, options.for_tables(), stripe, steps)?
+        }
+        found => {
+            stripe.add(Counter::MemtableHits, 1);
+            found
+        }
+    };
     let value = match found {
         Lookup::Found(value) => Some(value),
         Lookup::Expiring(stored) => unexpired(shared, &ReadClock::default(), stored),
@@ -168,9 +171,9 @@ fn search_memtables(
             }
             continue;
         }
-        let found = search_memtable(memtable, key, hash, options, stripe, trace);
-        if found != Lookup::Absent {
-            return found;
+        match search_memtable(memtable, key, hash, options, stripe, trace) {
+            Lookup::Absent => {}
+            found => return found,
         }
     }
     Lookup::Absent

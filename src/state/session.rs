@@ -254,6 +254,8 @@ fn start_session(
     // Recovered memtables can be flushed from now on.
     shared.want_flush();
     shared.want_compactions(keyspaces);
+    let all = shared.all_keyspaces();
+    all.iter().for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
     Ok(wal)
 }
 
