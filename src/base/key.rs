@@ -94,15 +94,31 @@ impl ValueKind {
 /// What one memtable or table knows about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// The newest visible version has this value.
-    Found(Value),
-    /// The newest visible version is an expiring put with this stored value: the search ends here,
-    /// and the read decides by its clock whether the key has a value.
-    Expiring(Value),
+    /// The newest visible version has this stored value. If it expires, the search ends here, and
+    /// the read decides by its clock whether the key has a value.
+    // One variant with a value: two would make every lookup drop what it did not find by a call.
+    #[allow(missing_docs)]
+    Found { stored: Value, expires: bool },
     /// The newest visible version is a tombstone: the search must not go on to older tables.
     Deleted,
     /// There is no visible version here.
     Absent,
+}
+
+impl Lookup {
+    /// The answer for a put with this value.
+    #[inline]
+    #[must_use]
+    pub(crate) fn found(value: Value) -> Self {
+        Lookup::Found { stored: value, expires: false }
+    }
+
+    /// The answer for an expiring put with this stored value.
+    #[inline]
+    #[must_use]
+    pub(crate) fn expiring(stored: Value) -> Self {
+        Lookup::Found { stored, expires: true }
+    }
 }
 
 /// `sequence << 8 | kind`.

@@ -596,7 +596,7 @@ mod tests {
                     compare_internal(k, lookup.internal_key()).is_lt()
                 });
                 let expected = match model.get(at).filter(|(k, _)| user_key(k) == *key) {
-                    Some((_, Some(value))) => Lookup::Found(Value::from(&value[..])),
+                    Some((_, Some(value))) => Lookup::found(Value::from(&value[..])),
                     Some((_, None)) => Lookup::Deleted,
                     None => Lookup::Absent,
                 };
@@ -634,7 +634,7 @@ mod tests {
                     let found = get(&memtable, &LookupKey::new(&key.to_le_bytes(), sequence));
                     let held = newest.get(&key);
                     let value = held.map(|&size| Value::from(&vec![key as u8; size][..]));
-                    prop_assert_eq!(found, value.map_or(Lookup::Absent, Lookup::Found));
+                    prop_assert_eq!(found, value.map_or(Lookup::Absent, Lookup::found));
                     let may = memtable.may_contain(&KeyHash::new(&key.to_le_bytes()));
                     prop_assert!(may || held.is_none());
                 }
@@ -689,7 +689,8 @@ mod tests {
         let mut iter = walk(&memtable, Direction::Forward);
         iter.seek(None);
         let weak = Arc::downgrade(&memtable);
-        let Lookup::Found(value) = get(&memtable, &LookupKey::new(b"large", 1)) else {
+        let Lookup::Found { stored: value, .. } = get(&memtable, &LookupKey::new(b"large", 1))
+        else {
             panic!("was put")
         };
         drop(memtable);
@@ -773,7 +774,7 @@ mod tests {
                     let found = get(&memtable, &LookupKey::new(&key, visible));
                     if sequence <= visible {
                         assert!(memtable.may_contain(&KeyHash::new(&key)));
-                        assert_eq!(found, Lookup::Found(Value::from(&newest.to_le_bytes()[..])));
+                        assert_eq!(found, Lookup::found(Value::from(&newest.to_le_bytes()[..])));
                     } else if sequence / 4 * 4 > visible {
                         assert_eq!(found, Lookup::Absent);
                     }
@@ -867,7 +868,7 @@ mod tests {
     fn expected(history: &[(u64, Op)], key: &[u8], at: u64) -> Lookup {
         let newest = history.iter().rev().filter(|(sequence, _)| *sequence <= at);
         let lookup = |(_, op): &(u64, Op)| match op {
-            Op::Put(put) => (put == key).then(|| Lookup::Found(Value::from(key))),
+            Op::Put(put) => (put == key).then(|| Lookup::found(Value::from(key))),
             Op::Delete(deleted) => (deleted == key).then_some(Lookup::Deleted),
             Op::DeleteRange(start, end) => {
                 let covers = &start[..] <= key && end.as_ref().is_none_or(|end| key < &end[..]);

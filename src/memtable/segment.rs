@@ -139,9 +139,9 @@ impl Segment {
             {
                 match entry.value() {
                     Some(value) if entry.key().trailer as u8 == ValueKind::ExpiringPut as u8 => {
-                        Lookup::Expiring(value.value())
+                        Lookup::expiring(value.value())
                     }
-                    Some(value) => Lookup::Found(value.value()),
+                    Some(value) => Lookup::found(value.value()),
                     None => Lookup::Deleted,
                 }
             }
@@ -438,7 +438,7 @@ mod tests {
         for n in 0..sizes.len() {
             let sequence = 10 + 2 * n as u64;
             let found = segment.get(&LookupKey::new(&[n as u8], sequence), 0);
-            assert_eq!(found, Lookup::Found(Value::from(&value(n)[..])), "{n}");
+            assert_eq!(found, Lookup::found(Value::from(&value(n)[..])), "{n}");
             let key = LookupKey::new(&[n as u8], sequence);
             assert_eq!(segment.get(&key, sequence), Lookup::Absent);
             assert_eq!(segment.get(&LookupKey::new(&[n as u8], sequence - 1), 0), Lookup::Absent);

@@ -215,8 +215,8 @@ pub(crate) fn explain(
 /// An expiring entry ends the search, so it has expired unless the lookup found a value.
 fn outcome(lookup: &Lookup, found: bool) -> ExplainOutcome {
     match lookup {
-        Lookup::Expiring(_) if !found => ExplainOutcome::Expired,
-        Lookup::Found(_) | Lookup::Expiring(_) => ExplainOutcome::Found,
+        Lookup::Found { .. } if !found => ExplainOutcome::Expired,
+        Lookup::Found { .. } => ExplainOutcome::Found,
         Lookup::Deleted => ExplainOutcome::Deleted,
         Lookup::Absent => ExplainOutcome::Absent,
     }

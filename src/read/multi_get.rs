@@ -60,8 +60,8 @@ fn search(
     let clock = ReadClock::default();
     for key in batch {
         values[key.position] = match key.answer {
-            Lookup::Found(value) => Some(value),
-            Lookup::Expiring(stored) => unexpired(shared, &clock, stored),
+            Lookup::Found { stored, expires: false } => Some(stored),
+            Lookup::Found { stored, expires: true } => unexpired(shared, &clock, stored),
             Lookup::Deleted | Lookup::Absent => continue,
         };
     }

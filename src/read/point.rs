@@ -97,25 +97,30 @@ pub(crate) fn get(
         trace.sequence = sequence;
         trace.view = Some(Arc::clone(&view));
     }
-    let found = match search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace) {
-        Lookup::Absent => {
-            let steps = trace.map(|trace| &mut trace.tables);
-            view.version.get(&lookup_key, &hash, options.for_tables(), stripe, steps)?
-        }
+    match search_memtables(&view, &lookup_key, &hash, options, &stripe, &mut trace) {
+        Lookup::Absent => {}
         found => {
             stripe.add(Counter::MemtableHits, 1);
-            found
+            return Ok(value_of(shared, found, &stripe));
+        }
+    }
+    let steps = trace.map(|trace| &mut trace.tables);
+    let found = view.version.get(&lookup_key, &hash, options.for_tables(), &stripe, steps)?;
+    Ok(value_of(shared, found, &stripe))
+}
+
+/// What the user gets of the newest version.
+#[inline(always)]
+fn value_of(shared: &Shared, found: Lookup, stripe: &Stripe<'_>) -> Option<Value> {
+    let value = match found {
+        Lookup::Deleted | Lookup::Absent => return None,
+        Lookup::Found { stored, expires: false } => stored,
+        Lookup::Found { stored, expires: true } => {
+            unexpired(shared, &ReadClock::default(), stored)?
         }
     };
-    let value = match found {
-        Lookup::Found(value) => Some(value),
-        Lookup::Expiring(stored) => unexpired(shared, &ReadClock::default(), stored),
-        Lookup::Deleted | Lookup::Absent => None,
-    };
-    if value.is_some() {
-        stripe.add(Counter::GetsFound, 1);
-    }
-    Ok(value)
+    stripe.add(Counter::GetsFound, 1);
+    Some(value)
 }
 
 /// The value of an expiring put, unless it has expired for the read of that clock.
@@ -222,8 +227,10 @@ pub(crate) fn may_contain(shared: &Shared, keyspace: &KeyspaceState, key: &[u8])
     let lookup_key = LookupKey::new(key, sequence);
     let options = ReadOptions::new();
     Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
-        Lookup::Found(_) => true,
-        Lookup::Expiring(stored) => unexpired(shared, &ReadClock::default(), stored).is_some(),
+        Lookup::Found { expires: false, .. } => true,
+        Lookup::Found { stored, expires: true } => {
+            unexpired(shared, &ReadClock::default(), stored).is_some()
+        }
         Lookup::Deleted => false,
         Lookup::Absent => view.version.may_contain(key, &hash),
     })

@@ -550,9 +550,9 @@ fn lookup_of(
         // All other versions are older.
         (sequence, _) if sequence < floor => Some(Lookup::Deleted),
         (_, ValueKind::Tombstone) => Some(Lookup::Deleted),
-        (_, ValueKind::Put) => value(found.value_start, found.value_len).map(Lookup::Found),
+        (_, ValueKind::Put) => value(found.value_start, found.value_len).map(Lookup::found),
         (_, ValueKind::ExpiringPut) => {
-            value(found.value_start, found.value_len).map(Lookup::Expiring)
+            value(found.value_start, found.value_len).map(Lookup::expiring)
         }
     }
 }
@@ -644,7 +644,7 @@ mod tests {
                 Ok(block) => {
                     let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"), 0);
                     let value = Value::from(&[b'v'; 400][..]);
-                    assert!(is_sound && found == Some(Lookup::Found(value)));
+                    assert!(is_sound && found == Some(Lookup::found(value)));
                 }
                 Err(error) => assert!(!is_sound && error.to_string().contains("shares a prefix")),
             }

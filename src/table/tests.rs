@@ -216,8 +216,8 @@ pub(crate) fn model_get(entries: &Entries, user: &[u8], sequence: u64) -> Lookup
         return Lookup::Absent;
     };
     match split_internal_key(found).and_then(|(_, trailer)| unpack_trailer(trailer)) {
-        Some((_, ValueKind::Put)) => Lookup::Found(Value::from(&value[..])),
-        Some((_, ValueKind::ExpiringPut)) => Lookup::Expiring(Value::from(&value[..])),
+        Some((_, ValueKind::Put)) => Lookup::found(Value::from(&value[..])),
+        Some((_, ValueKind::ExpiringPut)) => Lookup::expiring(Value::from(&value[..])),
         _ => Lookup::Deleted,
     }
 }

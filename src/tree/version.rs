@@ -138,7 +138,7 @@ impl Version {
         key: &LookupKey,
         hash: &KeyHash<'_>,
         read: TableReadOptions,
-        stripe: Stripe<'_>,
+        stripe: &Stripe<'_>,
         trace: Option<&mut Vec<TableStep>>,
     ) -> Result<Lookup> {
         let user_key = hash.key();
@@ -212,7 +212,7 @@ struct PointLookup<'a, 'k> {
     hash: &'a KeyHash<'k>,
     bits: LineBits,
     read: TableReadOptions,
-    stripe: Stripe<'a>,
+    stripe: &'a Stripe<'a>,
     trace: Option<&'a mut Vec<TableStep>>,
 }
 
@@ -239,9 +239,9 @@ impl PointLookup<'_, '_> {
         let options = TableReadOptions { filter_said_maybe, ..self.read };
         let mut io = TableIo::default();
         let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
-        count_io(level, &io, &self.stripe);
+        count_io(level, &io, self.stripe);
         let (lookup, verdict) = result?;
-        count_verdict(level, probe, self.key, verdict, &lookup, &self.stripe);
+        count_verdict(level, probe, self.key, verdict, &lookup, self.stripe);
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;
             trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
@@ -272,7 +272,7 @@ pub(crate) fn count_verdict(
         (FilterVerdict::Maybe, Lookup::Deleted) if probe.handle.table.range_deletes().is_some() => {
             LevelCounter::Unresolved
         }
-        (FilterVerdict::Maybe, Lookup::Found(_) | Lookup::Expiring(_) | Lookup::Deleted) => {
+        (FilterVerdict::Maybe, Lookup::Found { .. } | Lookup::Deleted) => {
             LevelCounter::TruePositives
         }
         // The filter may have seen a version that is newer than the read.
