@@ -7,7 +7,6 @@ use crate::admin::filter_report::{damaged_tables, differing_tables};
 use crate::base::error::{Error, Result};
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::compact::entry_rules::job_time;
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
 use crate::jobs::compact::run::{run_compaction, run_filter_rebuild};
 use crate::jobs::workers::{CompactionToken, compact_most_urgent, run_job};
@@ -83,8 +82,7 @@ pub(crate) fn compact_range(
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
-    let compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    let mut compaction = compaction.at(job_time(shared));
+    let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
     run_job(shared, &mut || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);

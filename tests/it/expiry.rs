@@ -419,6 +419,23 @@ fn tables_that_expired_while_closed_go_after_opening() {
     db.close().unwrap();
 }
 
+/// A table with entries that have expired and some that have not was moved down as it was.
+#[test]
+fn a_compaction_by_hand_removes_what_has_expired() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    db.put_with("short", "value", &seconds(10)).unwrap();
+    db.put_with("long", "value", &seconds(20)).unwrap();
+    db.flush().unwrap();
+    env.set_now(at(10));
+    db.compact_range(..).unwrap();
+    assert_eq!(tables(&db), [(1, 1)]);
+    assert_eq!(read(&db, "long").as_deref(), Some("value"));
+    env.set_now(at(20));
+    db.compact_range(..).unwrap();
+    assert_eq!(tables(&db), []);
+}
+
 #[test]
 fn expired_tables_over_older_versions_are_rewritten() {
     let env = disk(0);

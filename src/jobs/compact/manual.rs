@@ -2,9 +2,9 @@
 //!
 //! To compact a range, its tables go down level by level to the deepest level that had any when the
 //! call began, at least to level 1. That bottom level is then cleaned in place: tables that hold
-//! garbage (tombstones, covered versions, range deletes) and were not written by this call are
-//! rewritten, and neighbours that fit one table become one. With `force` no table is moved unread,
-//! and every table of the range is rewritten.
+//! garbage (tombstones, covered versions, range deletes) or entries that expire, and were not
+//! written by this call, are rewritten, and neighbours that fit one table become one. With `force`
+//! no table is moved unread, and every table of the range is rewritten.
 //!
 //! To rebuild filters, the tables of level 0 go down, each with all tables of the level that it
 //! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
@@ -59,8 +59,6 @@ pub(crate) struct ManualCompaction {
     done: Option<Bound<Vec<u8>>>,
     /// Files from this number on were written since the call began.
     first_new_number: u64,
-    /// What has expired by this time is garbage.
-    now: u64,
 }
 
 impl ManualCompaction {
@@ -78,12 +76,7 @@ impl ManualCompaction {
             ManualGoal::RebuildFilters => LEVELS - 1,
         };
         let first_new_number = next_file_number;
-        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number, now: 0 }
-    }
-
-    /// With the time by which entries expire.
-    pub(crate) fn at(self, now: u64) -> Self {
-        ManualCompaction { now, ..self }
+        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number }
     }
 
     /// The next step, or `None` when all are done.
@@ -144,10 +137,11 @@ impl ManualCompaction {
             Some(left?.bytes + right?.bytes <= options.table_bytes)
         };
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
+        // Nothing says when the first of the expiring entries does: some may have.
+        let may_drop = |meta: &FileMeta| meta.garbage + meta.range_deletes + meta.expiring > 0;
         let is_due = |index: &usize| {
             self.level < self.bottom
-                || (self.is_old(tables[*index])
-                    && (force || tables[*index].droppable(self.now) > 0))
+                || (self.is_old(tables[*index]) && (force || may_drop(tables[*index])))
                 || joins_before(*index)
                 || joins_before(index + 1)
         };
