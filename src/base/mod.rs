@@ -7,8 +7,6 @@ pub mod keys;
 pub(crate) mod iterator;
 pub(crate) mod write_batch;
 pub(crate) mod expiry;
-// Until tables and memtables use all of it.
-#[allow(dead_code)]
 pub(crate) mod range_deletes;
 pub(crate) mod range;
 pub(crate) mod key;

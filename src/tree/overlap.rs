@@ -148,7 +148,7 @@ impl<'a> KeySpan<'a> {
 
     /// True if `key` lies in the span.
     #[must_use]
-    #[allow(dead_code)] // Until scans ask it.
+    #[cfg(test)]
     pub(crate) fn holds(&self, key: &[u8]) -> bool {
         self.start <= key && !self.ends_before(key)
     }
@@ -161,7 +161,7 @@ impl<'a> KeySpan<'a> {
 
     /// True if each key of `other` lies in this span.
     #[must_use]
-    #[allow(dead_code)] // Until jobs remove covered tables.
+    #[cfg(test)]
     pub(crate) fn covers(&self, other: &KeySpan<'_>) -> bool {
         self.start <= other.start && compare_ends(other.end, self.end).is_le()
     }
