@@ -11,7 +11,9 @@ use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes};
 use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
-use siftdb::{Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch, WriteOptions};
+use siftdb::{
+    Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch, WriteOptions,
+};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

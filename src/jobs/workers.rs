@@ -163,7 +163,11 @@ fn compaction_worker(shared: &Shared) {
             if jobs.stopping {
                 return;
             }
-            let begins = !jobs.compactions_wanted.is_empty() && !jobs.compacting;
+            // What waits for a close or a resume would begin again and again.
+            let may_begin = !shared.closed.load(Ordering::Relaxed)
+                && !shared.background_error.is_set()
+                && !jobs.compacting;
+            let begins = may_begin && !jobs.compactions_wanted.is_empty();
             jobs.compacting |= begins;
             begins
         };

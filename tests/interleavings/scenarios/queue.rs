@@ -12,7 +12,7 @@ const REQUESTS: u8 = 2;
 fn request(number: u8) -> Request {
     let mut batch = WriteBatch::new();
     batch.put([number], "");
-    Request { batch, sync: false, switch: Switch::No }
+    Request { batch, sync: false, expiry: None, switch: Switch::No }
 }
 
 /// Which of the requests it is.

@@ -22,6 +22,8 @@ pub mod base {
         pub mod api;
     }
     pub mod key;
+    pub mod range;
+    pub mod range_deletes;
     #[path = "../../tests/interleavings/orderings/src/sync.rs"]
     pub mod sync;
     pub mod value;
@@ -35,5 +37,6 @@ pub mod filter {
 pub mod memtable {
     pub mod bloom;
     pub mod memtable;
+    pub mod range_deletes;
     pub mod segment;
 }

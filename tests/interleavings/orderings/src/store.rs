@@ -48,8 +48,8 @@ impl Store {
             let key = Store::key(sequence);
             let hash = KeyHash::new(&key);
             assert!(self.memtable.may_contain(&hash), "{sequence} of {visible}: denied");
-            let found = self.memtable.get(&LookupKey::new(&key, visible), Some(&hash));
-            assert!(matches!(found, Lookup::Found(_)), "{sequence} of {visible}: {found:?}");
+            let found = self.memtable.get(&LookupKey::new(&key, visible), Some(&hash), 0);
+            assert!(matches!(found, Lookup::Found { .. }), "{sequence} of {visible}: {found:?}");
         }
         visible
     }

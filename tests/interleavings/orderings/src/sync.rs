@@ -1,11 +1,10 @@
 //! What siftdb's `sync.rs` hands out, as far as these modules ask for it.
 
-pub use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub use std::sync::Arc;
 
-use loom::sync::atomic::AtomicBool;
-
 /// As `std::sync::OnceLock` with one thread that sets it: its readers see what was stored before.
+#[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: AtomicBool,
     value: std::sync::OnceLock<T>,
@@ -30,5 +29,32 @@ impl<T> OnceLock<T> {
 impl<T> Default for OnceLock<T> {
     fn default() -> Self {
         OnceLock::new()
+    }
+}
+
+/// Locks that order nothing but what is behind them.
+pub mod plain {
+    use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+    #[derive(Default)]
+    pub struct Mutex<T>(std::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    #[derive(Default)]
+    pub struct RwLock<T>(std::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(PoisonError::into_inner)
+        }
     }
 }
