@@ -296,6 +296,6 @@ pub use read::explain::{
     Explain, ExplainFilter, ExplainOutcome, ExplainStep, ExplainTarget, ExplainTouched,
     FilterAnswer, FilterSource,
 };
-pub use read::scan::{Iter, Keys};
+pub use read::iter::{Iter, Keys};
 pub use table::filter::layout::FilterLayout;
 pub use table::filter::layout::FilterPinning;

@@ -18,7 +18,7 @@
 //! sequences := count: varint  newest: varint  (difference to the next older: varint)*
 //! ```
 //!
-//! A range has its start and not its end. An empty end stands for no end: no range ends before the
+//! A range contains its start and not its end. An empty end means no end: no range ends before the
 //! empty key.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
@@ -275,7 +275,8 @@ impl RangeDeletes {
         Some(&first.start)
     }
 
-    /// The part from the key `start` on and below `end`; `None` stands for no end.
+    /// The part of the range from `start` to `end`, without the end itself. Without an end the
+    /// range has all keys from `start` on.
     #[must_use]
     pub(crate) fn clipped(&self, start: &[u8], end: Option<&[u8]>) -> RangeDeletes {
         let mut clipped = RangeDeletes::default();

@@ -34,7 +34,7 @@ const HEADER_BYTES: usize = 8 + 4;
 /// Set in the kind of an entry that names its keyspace.
 const NAMES_KEYSPACE: u8 = 0x40;
 
-/// What an entry of a batch does, by the byte that stands for it.
+/// What an entry of a batch does. The number of a variant is the kind byte in the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WriteKind {

@@ -8,7 +8,7 @@ use crate::db::database::Db;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::options::access::ReadOptions;
-use crate::read::scan::Iter;
+use crate::read::iter::Iter;
 
 /// What can be read: a [`Db`], a [`Keyspace`] or a [`Snapshot`].
 ///

@@ -13,9 +13,9 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
 use crate::read::cursor::Cursor;
 use crate::read::explain::{Explain, explain};
+use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
-use crate::read::scan::Iter;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 

@@ -20,7 +20,7 @@ use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::read::scan::Iter;
+use crate::read::iter::Iter;
 use crate::state::shared::{Shared, TOMBSTONES_MAX};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};

@@ -1,5 +1,5 @@
-//! The newest writes, sorted in memory: skip lists of internal keys, a filter over them all, and
-//! range deletes beside them.
+//! The newest writes, sorted in memory: skip lists of internal keys, one filter over all keys, and
+//! the range deletes.
 //!
 //! `write/commit.rs` applies batches, one writer at a time, in ascending order of their sequences;
 //! any number of threads read at the same time. A writer sets a key's filter bits, inserts the

@@ -12,7 +12,9 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::value::{Key, Value};
-use crate::read::scan::{Backward, Forward, Found, Iter, Scan, Source, Until, internal_bound};
+use crate::read::iter::Iter;
+use crate::read::scan::{Scan, Source};
+use crate::read::walk::{Backward, Forward, Found, Until};
 use std::fmt;
 use std::ops::Bound;
 
@@ -234,7 +236,7 @@ impl Cursor {
         }
         let direction = Direction::Reverse;
         let back = self.back.get_or_insert_with(|| Backward::new(self.scan.merge(direction)));
-        back.merge.seek(internal_bound(from, direction).as_deref());
+        back.seek(from);
         self.find_back()
     }
 

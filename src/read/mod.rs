@@ -1,5 +1,6 @@
-//! Reads: `point` looks up one key, `multi_get` many keys, `scan` iterates over a range, and
-//! `cursor` moves in a range both ways. `mask` passes what range deletes hide from these two.
+//! Reads: `point` looks up one key, `multi_get` many keys, `iter` iterates over a range, and
+//! `cursor` moves in a range both ways. Both walk (`walk`) over the merge of a `scan`, and `mask`
+//! tells what range deletes hide.
 //! `explain` says what one lookup did.
 //!
 //! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
@@ -8,6 +9,8 @@
 pub(crate) mod explain;
 pub(crate) mod estimate;
 pub(crate) mod cursor;
+pub(crate) mod iter;
+pub(crate) mod walk;
 pub(crate) mod scan;
 pub(crate) mod mask;
 pub(crate) mod multi_get;

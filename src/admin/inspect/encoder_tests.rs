@@ -4,7 +4,7 @@
 //! how large it makes filters is no part of this. Every later release reads these bytes, so a
 //! difference is a new version of the format (docs/format.md, "Versions").
 //!
-//! `UPDATE_GOLDEN=1 cargo test --all-features --lib encoder_tests` writes the file anew.
+//! `UPDATE_GOLDEN=1 cargo test --all-features --lib encoder_tests` rewrites the file.
 
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, SEQUENCE_MAX, ValueKind, put_internal_key};

@@ -155,8 +155,8 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
         return false;
     };
     let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
-    let beside = overlapping_tables(tables, &span);
-    beside
+    let overlapping = overlapping_tables(tables, &span);
+    overlapping
         .iter()
         .filter(stays)
         .all(|meta| meta.largest_sequence < *ages.start() || meta.smallest_sequence > *ages.end())

@@ -112,7 +112,7 @@ mod tests {
             for (begin, border, part) in &parts {
                 prop_assert_eq!(part, &all.clipped(begin, border.as_deref()));
                 let bytes: u64 = part.fragments().iter().map(|f| f.encoded_bytes()).sum();
-                // The piece before a border and the fragment that goes on behind it.
+                // A fragment that crosses a border counts in both tables.
                 prop_assert!(bytes <= BLOCKS_MAX.max(widest) + widest);
             }
             for number in 0..130 {

@@ -49,7 +49,8 @@ impl KeysBelow {
         held
     }
 
-    /// True if a table may hold keys from `start` on and below `end`; `None` stands for no end.
+    /// True if a table may hold keys of the range from `start` to `end`, without the end itself.
+    /// Without an end the range has all keys from `start` on.
     #[must_use]
     pub(crate) fn may_hold_any(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         self.runs.iter().any(|(tables, _)| {

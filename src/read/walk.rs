@@ -1,0 +1,319 @@
+//! Walks over a merge that stop at the entries that a user sees: [`Forward`] and [`Backward`].
+//!
+//! A merge gives every version of each key, tombstones, expired entries and what range deletes hide.
+//! A walk passes all of these and stops at the newest visible version of a key. Iterators and
+//! cursors are made of walks.
+
+use crate::base::error::Result;
+use crate::base::expiry::EXPIRY_BYTES;
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::iterator::merging::MergingIter;
+use crate::base::key::{
+    INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, ValueKind, put_key_with_trailer,
+    split_internal_key, unpack_trailer,
+};
+use crate::base::value::{INLINE_BYTES, Key};
+use crate::read::mask::Mask;
+use crate::read::scan::{Masked, Scan, Source};
+use std::ops::Bound;
+
+/// Where an ascending walk ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Until<'a> {
+    /// At the end of the range of this scan.
+    pub scan: &'a Scan,
+    /// And before this key.
+    pub key: Option<&'a [u8]>,
+}
+
+impl Until<'_> {
+    #[inline]
+    fn covers(&self, key: &[u8]) -> bool {
+        self.scan.bounds.is_before_end(key) && self.key.is_none_or(|end| key < end)
+    }
+}
+
+/// What an ascending walk has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A put.
+    Put,
+    /// An expiring put that has not expired: its stored value begins with the time.
+    ExpiringPut,
+    /// Nothing: the walk is at its end, or at an error of the merge.
+    End,
+}
+
+/// Ascending: the first visible version of a user key is its newest.
+pub(crate) struct Forward {
+    /// At the entry that was found last.
+    merge: MergingIter<Source>,
+    /// The range deletes of the sources, if there are any.
+    mask: Option<Box<Mask>>,
+    /// Its user key: the other versions of it are older.
+    key: FoundKey,
+    /// Tombstones that the last call passed.
+    pub(crate) passed: usize,
+}
+
+impl Forward {
+    pub(crate) fn new((merge, mask): Masked) -> Self {
+        Forward { merge, mask, key: FoundKey::default(), passed: 0 }
+    }
+
+    /// The user key of the entry that was found.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.bytes()
+    }
+
+    /// The same as a key of its own.
+    #[inline(always)]
+    pub(crate) fn owned_key(&self) -> Key {
+        self.key.to_owned()
+    }
+
+    /// The source at the entry that was found.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<&Source> {
+        self.merge.current()
+    }
+
+    /// The error that ended the walk, if there was one.
+    pub(crate) fn status(&self) -> Result<()> {
+        self.merge.status()
+    }
+
+    /// Goes to the first entry from `from` on, as [`Forward::next`].
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
+        self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
+        self.key.clear();
+        self.find(until)
+    }
+
+    /// Goes to the next entry that is visible, and neither a tombstone nor expired.
+    // Not inlined: iterators and cursors share one copy with all steps below it inlined.
+    #[inline(never)]
+    pub(crate) fn next(&mut self, until: Until<'_>) -> Found {
+        self.merge.next();
+        self.find(until)
+    }
+
+    /// Goes on, from where the merge is, to the first entry that counts.
+    #[inline(always)]
+    fn find(&mut self, until: Until<'_>) -> Found {
+        match self.mask {
+            None => self.find_first::<false>(until),
+            Some(_) => self.find_unhidden(until),
+        }
+    }
+
+    /// As `find`, past the entries that range deletes hide.
+    // Apart from the walk: most scans meet no range delete.
+    #[cold]
+    fn find_unhidden(&mut self, until: Until<'_>) -> Found {
+        self.find_first::<true>(until)
+    }
+
+    #[inline(always)]
+    fn find_first<const MASKED: bool>(&mut self, until: Until<'_>) -> Found {
+        let sequence = until.scan.sequence;
+        self.passed = 0;
+        while let Some(source) = self.merge.current() {
+            let Some((key, trailer)) = split_internal_key(source.key()) else { break };
+            if !self.key.is(key)
+                && let Some(kind) = visible(trailer, sequence)
+            {
+                if !until.covers(key) {
+                    return Found::End;
+                }
+                if MASKED
+                    && let Some(mask) = &mut self.mask
+                    && mask.hides(key, trailer >> 8)
+                {
+                    // The older versions of the key are hidden, too.
+                    mask.pass_up(&mut self.merge, |key| until.covers(key));
+                    continue;
+                }
+                self.key.set(key);
+                match kind {
+                    ValueKind::Put => return Found::Put,
+                    ValueKind::ExpiringPut if !until.scan.has_expired(source) => {
+                        return Found::ExpiringPut;
+                    }
+                    ValueKind::ExpiringPut | ValueKind::Tombstone => self.passed += 1,
+                }
+            }
+            self.merge.next();
+        }
+        Found::End
+    }
+}
+
+/// The user key that a walk found last. It keeps its memory.
+struct FoundKey {
+    /// A key of at most as many bytes as a [`Key`] has inline.
+    short: [u8; INLINE_BYTES],
+    /// `usize::MAX` if there is no key yet.
+    len: usize,
+    /// Any other.
+    long: Vec<u8>,
+}
+
+impl Default for FoundKey {
+    fn default() -> Self {
+        FoundKey { short: [0; INLINE_BYTES], len: usize::MAX, long: Vec::new() }
+    }
+}
+
+impl FoundKey {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.short.get(..self.len).unwrap_or(&self.long)
+    }
+
+    #[inline(always)]
+    fn to_owned(&self) -> Key {
+        match self.len <= INLINE_BYTES {
+            true => Key::of_inline(&self.short, self.len),
+            false => self.long_to_owned(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_to_owned(&self) -> Key {
+        Key::from(&self.long[..])
+    }
+
+    fn clear(&mut self) {
+        self.len = usize::MAX;
+    }
+
+    #[inline(always)]
+    fn set(&mut self, key: &[u8]) {
+        self.len = key.len();
+        // Pieces of a fixed size, which may overlap: a copy of any length would call `memcpy`.
+        match (key.first_chunk::<16>(), key.last_chunk::<16>()) {
+            (Some(first), Some(last)) if key.len() <= INLINE_BYTES => {
+                self.short[..16].copy_from_slice(first);
+                self.short[key.len() - 16..key.len()].copy_from_slice(last);
+            }
+            _ => self.set_any(key),
+        }
+    }
+
+    #[inline(never)]
+    fn set_any(&mut self, key: &[u8]) {
+        match self.short.get_mut(..key.len()) {
+            Some(short) => short.copy_from_slice(key),
+            None => {
+                self.long.clear();
+                self.long.extend_from_slice(key);
+            }
+        }
+    }
+
+    /// Whether it is this key. Neighbours in sorted order that differ mostly do so at the end.
+    #[inline(always)]
+    fn is(&self, key: &[u8]) -> bool {
+        self.len == key.len() && {
+            let own = self.bytes();
+            own.last_chunk::<8>() == key.last_chunk::<8>() && own == key
+        }
+    }
+}
+
+/// Descending: the last visible version of a user key is its newest.
+pub(crate) struct Backward {
+    /// Before each call it is at the last version of a user key.
+    merge: MergingIter<Source>,
+    /// The range deletes of the sources, if there are any.
+    mask: Option<Box<Mask>>,
+    /// Tombstones that the last call passed.
+    pub(crate) passed: usize,
+}
+
+impl Backward {
+    pub(crate) fn new((merge, mask): Masked) -> Self {
+        Backward { merge, mask, passed: 0 }
+    }
+
+    /// Goes to the last entry before `from`: the next call begins there.
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>) {
+        self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
+    }
+
+    /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
+    /// and what `take` makes of its value, which begins after that many bytes of what is stored.
+    pub(crate) fn next<V>(
+        &mut self,
+        scan: &Scan,
+        within: impl Fn(&[u8]) -> bool,
+        take: impl Fn(&Source, usize) -> V,
+    ) -> Option<Result<(Key, V)>> {
+        // The newest visible version so far of the current user key; without a value, it is gone.
+        let mut candidate: Option<(Key, Option<V>)> = None;
+        self.passed = 0;
+        while let Some(source) = self.merge.current() {
+            let Some((key, trailer)) = split_internal_key(source.key()) else { break };
+            if let Some((current, value)) = &candidate
+                && **current != *key
+            {
+                if value.is_some() {
+                    break;
+                }
+                candidate = None;
+                self.passed += 1;
+            }
+            if !within(key) {
+                break;
+            }
+            if let Some(kind) = visible(trailer, scan.sequence) {
+                if let Some(mask) = &mut self.mask
+                    && mask.hides(key, trailer >> 8)
+                {
+                    // A newer version of the key may follow in another child.
+                    mask.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
+                    continue;
+                }
+                let value = match kind {
+                    ValueKind::Put => Some(take(source, 0)),
+                    ValueKind::ExpiringPut if !scan.has_expired(source) => {
+                        Some(take(source, EXPIRY_BYTES))
+                    }
+                    ValueKind::ExpiringPut | ValueKind::Tombstone => None,
+                };
+                match &mut candidate {
+                    Some((_, newest)) => *newest = value,
+                    None => candidate = Some((Key::from(key), value)),
+                }
+            }
+            self.merge.next();
+        }
+        if let Err(error) = self.merge.status() {
+            return Some(Err(error));
+        }
+        let (key, value) = candidate?;
+        Some(Ok((key, value?)))
+    }
+}
+
+/// The kind of an entry that a reader at `sequence` sees.
+#[inline]
+fn visible(trailer: u64, sequence: SequenceNumber) -> Option<ValueKind> {
+    let (written, kind) = unpack_trailer(trailer)?;
+    (written <= sequence).then_some(kind)
+}
+
+/// Where a merge over `bound` starts: before every version of its key, or after all of them (see
+/// `base/key.rs`). `None` without a bound.
+fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<Vec<u8>> {
+    let (key, before_versions) = match bound {
+        Bound::Unbounded => return None,
+        Bound::Included(key) => (key, direction == Direction::Forward),
+        Bound::Excluded(key) => (key, direction == Direction::Reverse),
+    };
+    let mut internal = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
+    put_key_with_trailer(&mut internal, key, if before_versions { u64::MAX } else { 0 });
+    Some(internal)
+}
