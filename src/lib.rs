@@ -282,7 +282,9 @@ pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
 pub use base::write_batch::{Write, WriteBatch};
-pub use db::{Db, Keyspace, KeyspaceBatch, Readable, Snapshot};
+pub use db::{
+    Db, Keyspace, KeyspaceBatch, KeyspaceTransaction, Readable, Savepoint, Snapshot, Transaction,
+};
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};

@@ -105,6 +105,19 @@ pub enum Error {
         /// The name that it had, or its number.
         name: String,
     },
+    /// A transaction read this key, and another write changed it after the transaction's snapshot.
+    /// Nothing of the transaction was written; it may be run again.
+    Conflict {
+        /// The keyspace of the key.
+        keyspace: String,
+        /// The key; of a range that was read, one in it that was written or deleted.
+        key: Vec<u8>,
+    },
+    /// What a transaction wrote and read takes more memory than it may. Nothing of it was written.
+    TransactionTooLarge {
+        /// The value of [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max).
+        bytes_max: usize,
+    },
     /// This process was forked from the one that opened the database, and only that one can use the
     /// handle. Nothing was read or written.
     Forked {
@@ -254,7 +267,8 @@ impl Error {
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
     /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
-    /// `keyspace_not_found`, `keyspace_dropped`, `forked` or `unsupported_format`.
+    /// `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`, `forked`,
+    /// `compaction_filter` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -272,6 +286,8 @@ impl Error {
             Error::Closed => "closed",
             Error::KeyspaceNotFound { .. } => "keyspace_not_found",
             Error::KeyspaceDropped { .. } => "keyspace_dropped",
+            Error::Conflict { .. } => "conflict",
+            Error::TransactionTooLarge { .. } => "transaction_too_large",
             Error::Forked { .. } => "forked",
             Error::CompactionFilter { .. } => "compaction_filter",
             Error::UnsupportedFormat { .. } => "unsupported_format",
@@ -306,6 +322,10 @@ impl Error {
                 "`Db::keyspaces` lists the names; a writable database creates it"
             }
             Error::KeyspaceDropped { .. } => "create it again, or take a new handle",
+            Error::Conflict { .. } => "run the transaction again, as `Db::transact` does",
+            Error::TransactionTooLarge { .. } => {
+                "write it in several transactions, or raise `transaction_bytes_max`"
+            }
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
             Error::CompactionFilter { .. } => {
                 "correct the filter, then reopen the database with it"
@@ -361,6 +381,14 @@ impl Error {
             Error::Closed => f.write_str("the database is closed"),
             Error::KeyspaceNotFound { name } => write!(f, "there is no keyspace {name:?}"),
             Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} was dropped"),
+            Error::Conflict { keyspace, key } => write!(
+                f,
+                "\"{}\" in the keyspace {keyspace:?} was written after the transaction read it",
+                key.escape_ascii()
+            ),
+            Error::TransactionTooLarge { bytes_max } => {
+                write!(f, "a transaction takes more than {bytes_max} bytes of memory")
+            }
             Error::Forked { process } => write!(
                 f,
                 "the database was opened by process {process}, and this process was forked from it"

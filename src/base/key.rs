@@ -56,6 +56,10 @@ impl Default for KeyspaceLabel {
 /// The largest sequence number.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
+/// The first of the sequence numbers that a transaction gives to its own writes while it reads
+/// them: as many as a batch has entries at most, and above all that a log ever gives.
+pub(crate) const OWN_SEQUENCE_FIRST: SequenceNumber = SEQUENCE_MAX - u32::MAX as u64;
+
 /// Bytes of sequence and kind after the user key.
 pub(crate) const INTERNAL_KEY_TRAILER_BYTES: usize = 8;
 

@@ -237,6 +237,34 @@ impl WriteBatch {
         batch
     }
 
+    /// The entries after the first `bytes` bytes of them, numbered on from `sequence`.
+    pub(crate) fn rest(&self, bytes: usize, count: usize, sequence: u64) -> DecodedBatch<'_> {
+        let entries = self.entries.get(bytes..).unwrap_or_default();
+        DecodedBatch::trusted(sequence, (self.len() - count) as u32, entries)
+    }
+
+    /// The present end of the batch, to go back to.
+    pub(crate) fn mark(&self) -> BatchMark {
+        BatchMark {
+            entry_bytes: self.entries.len(),
+            count: self.count,
+            payload_bytes: self.payload_bytes,
+            deletes_ranges: self.deletes_ranges,
+            refused: self.refused.clone(),
+            keyspaces: self.keyspaces.len(),
+        }
+    }
+
+    /// Removes all entries after `mark`, an earlier end of this batch.
+    pub(crate) fn truncate(&mut self, mark: &BatchMark) {
+        self.entries.truncate(mark.entry_bytes);
+        self.count = mark.count;
+        self.payload_bytes = mark.payload_bytes;
+        self.deletes_ranges = mark.deletes_ranges;
+        self.refused.clone_from(&mark.refused);
+        self.keyspaces.truncate(mark.keyspaces);
+    }
+
     /// Removes all entries and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.entries.clear();
@@ -361,6 +389,17 @@ impl WriteBatch {
         self.count += 1;
         self.payload_bytes += key.len() + value.len();
     }
+}
+
+/// An end of a [`WriteBatch`], before later entries were added.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchMark {
+    entry_bytes: usize,
+    count: u32,
+    payload_bytes: usize,
+    deletes_ranges: bool,
+    refused: Option<String>,
+    keyspaces: usize,
 }
 
 /// One entry of a [`WriteBatch`].

@@ -1,14 +1,18 @@
-//! One database, as its user sees it: [`Db`], [`Keyspace`] and [`Snapshot`].
+//! One database, as its user sees it: [`Db`], [`Keyspace`], [`Snapshot`] and [`Transaction`].
 //!
 //! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
-//! from the files, `alter` creates and drops keyspaces, `handle` ends a session, and `resume`
+//! from the files, `own_writes` is what a transaction has written, `update` has the transactions of
+//! one key, `alter` creates and drops keyspaces, `handle` ends a session, and `resume`
 //! continues after a full disk.
 
 #[cfg(test)]
 mod tests;
 pub(crate) mod readable;
 pub(crate) mod database;
+pub(crate) mod update;
+pub(crate) mod transaction;
+mod own_writes;
 pub(crate) mod keyspace;
 pub(crate) mod snapshot;
 pub(crate) mod handle;
@@ -21,3 +25,4 @@ pub use database::Db;
 pub use keyspace::{Keyspace, KeyspaceBatch};
 pub use readable::Readable;
 pub use snapshot::Snapshot;
+pub use transaction::{KeyspaceTransaction, Savepoint, Transaction};

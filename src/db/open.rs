@@ -315,7 +315,6 @@ fn build(
     )?;
     let empty_memtable = Arc::new(Memtable::new(0, false));
     let keyspaces = keyspaces_of(&versions, &settings, &lock, &empty_memtable);
-    let default = keyspaces.get(DEFAULT_KEYSPACE).cloned();
     let counters = Arc::new(Counters::new());
     let counting_since = restore_counters(&options, directory, &keyspaces, &counters);
     Ok(Shared {
@@ -324,7 +323,7 @@ fn build(
         counters,
         counting_since,
         cache,
-        default: default.ok_or_else(|| no_default(directory, &state))?,
+        default: keyspaces.default_state().ok_or_else(|| no_default(directory, &state))?,
         keyspaces: Mutex::new(keyspaces),
         drops: AtomicU64::new(0),
         empty_memtable,
@@ -336,6 +335,7 @@ fn build(
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
+        recent: Default::default(),
         log: Mutex::new(log_state(&state)),
         work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),

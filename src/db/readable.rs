@@ -1,5 +1,5 @@
-//! [`Readable`]: the reads that a database, a keyspace and a snapshot have in common, for code that
-//! is written once for all of them.
+//! [`Readable`]: the reads that a database, a keyspace, a snapshot and a transaction have in
+//! common, for code that is written once for all of them.
 
 use crate::base::error::Result;
 use crate::base::range::{KeyBounds, KeyRange};
@@ -7,10 +7,11 @@ use crate::base::value::{Key, Value};
 use crate::db::database::Db;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
+use crate::db::transaction::{KeyspaceTransaction, Transaction};
 use crate::options::access::ReadOptions;
 use crate::read::iter::Iter;
 
-/// What can be read: a [`Db`], a [`Keyspace`] or a [`Snapshot`].
+/// What can be read: a [`Db`], a [`Keyspace`], a [`Snapshot`] or a [`Transaction`].
 ///
 /// Each of them has these methods of its own too, with their documentation; the trait is for
 /// functions that take any of them. A `Db` reads its keyspace `default`.
@@ -136,3 +137,5 @@ macro_rules! readable {
 readable!(Db, Keyspace);
 readable!(Keyspace, Keyspace);
 readable!(Snapshot, Snapshot);
+readable!(Transaction, Transaction);
+readable!(KeyspaceTransaction<'_>, KeyspaceTransaction<'_>);

@@ -16,6 +16,7 @@ use crate::read::explain::{Explain, explain};
 use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
+use crate::read::scan::{ScanOf, TransactionScan};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 
@@ -203,11 +204,37 @@ impl Snapshot {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        let at = Some((self.sequence, self.lock.clone()));
-        Iter::new(&self.shared, &self.keyspace, at, bounds, options)
+        self.iterate_with(bounds, options, None)
     }
 
-    fn check(&self) -> Result<()> {
+    /// The same, with what a transaction adds.
+    pub(super) fn iterate_with(
+        &self,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+        transaction: Option<Box<TransactionScan>>,
+    ) -> Iter {
+        let of = ScanOf { sequence: self.sequence, lock: self.lock.clone(), transaction };
+        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+    }
+
+    /// The keyspace that it reads.
+    pub(super) fn keyspace(&self) -> &Arc<KeyspaceState> {
+        &self.keyspace
+    }
+
+    /// The open database.
+    pub(super) fn database(&self) -> u64 {
+        self.shared.instance
+    }
+
+    /// What it reads at.
+    pub(super) fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The error that all its reads return, if there is one.
+    pub(super) fn check(&self) -> Result<()> {
         self.lock.as_ref().map(|_| ()).map_err(Error::clone)
     }
 }

@@ -26,7 +26,9 @@
 
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::iterator::newer::newer_within;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber};
+use crate::base::range::KeyBounds;
 use crate::base::range_deletes::RangeDelete;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering};
 use crate::base::value::Value;
@@ -309,6 +311,41 @@ impl Memtable {
             }
         }
         Lookup::Absent
+    }
+
+    /// True if something above `since` writes or deletes the key, which `key` looks up at the
+    /// largest sequence.
+    pub(crate) fn has_newer(
+        &self,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        since: SequenceNumber,
+    ) -> bool {
+        self.covering(key) > since
+            || (self.may_contain(hash) && self.get(key, Some(hash), since) != Lookup::Absent)
+    }
+
+    /// A key of `bounds` that something above `since` writes or deletes.
+    pub(crate) fn newer_within(
+        self: &Arc<Self>,
+        bounds: &KeyBounds,
+        since: SequenceNumber,
+    ) -> Result<Option<Vec<u8>>> {
+        if self.range_deletes.count() > 0
+            && let Some(key) = self.range_deletes.newer_within(bounds, since)
+        {
+            return Ok(Some(key));
+        }
+        for mut entries in self.iterators(Direction::Forward) {
+            // Older segments have only older entries.
+            if entries.sequence_end() <= since + 1 {
+                break;
+            }
+            if let Some(key) = newer_within(&mut entries, bounds, since)? {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
     }
 
     /// False if the memtable has no version of the key at any published sequence; true is "maybe".

@@ -17,6 +17,7 @@
 //! which part. With them a scan passes ten thousand adjacent deletes in one step.
 
 use crate::base::key::SequenceNumber;
+use crate::base::range::KeyBounds;
 use crate::base::range_deletes::{RangeDelete, RangeDeletes, Window};
 use crate::base::sync::plain::{Mutex, RwLock};
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
@@ -68,6 +69,25 @@ impl MemtableRangeDeletes {
         let ranges = self.ranges.read();
         let chunks = ranges.chunks.iter().flat_map(|chunk| chunk.iter());
         chunks.chain(&ranges.last_chunk).cloned().collect()
+    }
+
+    /// A key of `bounds` that a delete above `since` covers.
+    pub(crate) fn newer_within(
+        &self,
+        bounds: &KeyBounds,
+        since: SequenceNumber,
+    ) -> Option<Vec<u8>> {
+        let (start, end) = bounds.half_open();
+        let ranges = self.ranges.read();
+        // The skyline has the newest delete of every key.
+        let first = before(&ranges.skyline, &start).map(|(start, _)| start.clone());
+        let from = first.unwrap_or_else(|| start.clone());
+        let parts = ranges.skyline.range(from..);
+        let mut parts = parts.take_while(|(first, _)| end.as_ref().is_none_or(|end| *first < end));
+        let newer = parts.find(|(_, part)| {
+            part.newest > since && part.end.as_ref().is_none_or(|own_end| *own_end > start)
+        });
+        newer.map(|(first, _)| first.clone().max(start))
     }
 
     /// The sequence up to which entries of `key` are deleted for a read at `at`; 0 if none is.

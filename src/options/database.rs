@@ -43,6 +43,7 @@ pub struct Options {
     pub(crate) write_buffer_bytes: usize,
     pub(crate) immutable_memtables_max: usize,
     pub(crate) read_only_log_bytes_max: Option<u64>,
+    pub(crate) transaction_bytes_max: usize,
     pub(crate) memtable_filter: bool,
     /// The data settings: as they were named, or those in force in a keyspace.
     pub(crate) data: KeyspaceOptions,
@@ -78,6 +79,7 @@ impl Options {
             write_buffer_bytes: 64 << 20,
             immutable_memtables_max: 2,
             read_only_log_bytes_max: None,
+            transaction_bytes_max: 64 << 20,
             memtable_filter: true,
             data: KeyspaceOptions::new(),
             verify_filters: true,
@@ -133,6 +135,13 @@ impl Options {
     /// database that was written with these options has less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Bytes of memory that the writes and the reads of one transaction may take. One that needs
+    /// more is refused with [`Error::TransactionTooLarge`], whole. Default: 64 MiB; 1 KiB to 1 TiB.
+    pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
+        self.transaction_bytes_max = bytes;
         self
     }
 
@@ -336,6 +345,7 @@ impl Options {
         let ranges = [
             ("write_buffer_bytes", self.write_buffer_bytes as u64, 64 << 10, 4 << 30),
             ("immutable_memtables_max", self.immutable_memtables_max as u64, 1, 16),
+            ("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 10, 1 << 40),
             ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
             ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
             ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),

@@ -222,8 +222,7 @@ impl Cursor {
             return self.leave(Position::AfterLast);
         }
         let scan = &self.scan;
-        let merge = || Forward::new(scan.merge(Direction::Forward));
-        let front = self.front.get_or_insert_with(merge);
+        let front = self.front.get_or_insert_with(|| Forward::new(scan));
         let found = front.seek(from, Until { scan, key: None });
         scan.note_passed(front.passed);
         self.arrive(found)
@@ -234,8 +233,7 @@ impl Cursor {
         if !self.begin()? {
             return self.leave(Position::BeforeFirst);
         }
-        let direction = Direction::Reverse;
-        let back = self.back.get_or_insert_with(|| Backward::new(self.scan.merge(direction)));
+        let back = self.back.get_or_insert_with(|| Backward::new(&self.scan));
         back.seek(from);
         self.find_back()
     }

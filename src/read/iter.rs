@@ -7,13 +7,11 @@
 use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::Direction;
-use crate::base::key::SequenceNumber;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::base::value::{Key, Value};
-use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
-use crate::read::scan::{Masked, Scan, Source};
+use crate::read::scan::{Scan, ScanOf, Source};
 use crate::read::walk::{Backward, Forward, Found, Until};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
@@ -41,11 +39,11 @@ impl Iter {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keyspace: &Arc<KeyspaceState>,
-        snapshot: Option<(SequenceNumber, Result<Arc<DirectoryLock>>)>,
+        of: Option<ScanOf>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
-        let scan = Scan::new(shared, keyspace, snapshot, bounds, options);
+        let scan = Scan::new(shared, keyspace, of, bounds, options);
         // An empty range of a closed database is refused, too.
         let over = scan.bounds.is_empty() && scan.check().is_ok();
         Iter { front: None, back: None, returned: None, over, scan }
@@ -61,21 +59,21 @@ impl Iter {
         self.scan
     }
 
-    /// A merge without a position, or the error that refused this iterator.
+    /// Before a walk: counts the scan, or answers the error that refused this iterator.
     #[cold]
-    fn start(&mut self, direction: Direction) -> Result<Masked> {
+    fn start(&mut self) -> Result<()> {
         self.scan.check()?;
         if self.front.is_none() && self.back.is_none() {
             self.scan.count();
         }
-        Ok(self.scan.merge(direction))
+        Ok(())
     }
 
     /// Moves the front end to its first entry, as [`Forward::next`].
     #[cold]
     fn start_front(&mut self) -> Result<Found> {
-        let merge = self.start(Direction::Forward)?;
-        let front = self.front.insert(Forward::new(merge));
+        self.start()?;
+        let front = self.front.insert(Forward::new(&self.scan));
         let until = Until { scan: &self.scan, key: self.returned.as_deref() };
         Ok(front.seek(self.scan.entrance(Direction::Forward), until))
     }
@@ -114,9 +112,9 @@ impl Iter {
             return None;
         }
         if self.back.is_none() {
-            match self.start(Direction::Reverse) {
-                Ok(merge) => {
-                    let back = self.back.insert(Backward::new(merge));
+            match self.start() {
+                Ok(()) => {
+                    let back = self.back.insert(Backward::new(&self.scan));
                     back.seek(self.scan.entrance(Direction::Reverse));
                 }
                 Err(error) => return self.end_with(error),

@@ -27,8 +27,6 @@ use crate::tree::version::DeletingTables;
 
 /// The range deletes of a scan.
 pub(crate) struct Mask {
-    /// What the scan reads at.
-    at: SequenceNumber,
     /// The sources with range deletes, newest first.
     sources: Vec<Source>,
     /// How many memtables and tables of level 0 the view has, for the ranks.
@@ -45,6 +43,8 @@ pub(crate) struct Mask {
 /// A source with range deletes.
 struct Source {
     rank: usize,
+    /// What the scan reads of it: up to this sequence.
+    at: SequenceNumber,
     deletes: Deletes,
 }
 
@@ -142,34 +142,46 @@ fn deletes_of(handle: &TableHandle) -> &RangeDeletes {
 }
 
 impl Mask {
-    /// The mask of a scan of `view` at `at`; `None` if nothing in the view has a range delete.
+    /// The mask of a scan of `view` at `at`; `None` if nothing in it has a range delete. `own` are
+    /// the writes of a transaction, newer than the view, and the sequence that they are read at.
     #[inline]
-    pub(crate) fn of(view: &ReadView, at: SequenceNumber) -> Option<Box<Mask>> {
+    pub(crate) fn of(
+        view: &ReadView,
+        at: SequenceNumber,
+        own: Option<(&Arc<Memtable>, SequenceNumber)>,
+    ) -> Option<Box<Mask>> {
         let has_any = |memtable: &Arc<Memtable>| memtable.range_deletes().count() > 0;
-        let any = !view.version.range_deletes().is_empty() || view.memtables().any(has_any);
-        any.then(|| Box::new(Mask::new(view, at)))
+        let any = !view.version.range_deletes().is_empty()
+            || view.memtables().any(has_any)
+            || own.is_some_and(|(own, _)| has_any(own));
+        any.then(|| Box::new(Mask::new(view, at, own)))
     }
 
     #[cold]
-    fn new(view: &ReadView, at: SequenceNumber) -> Mask {
+    fn new(
+        view: &ReadView,
+        at: SequenceNumber,
+        own: Option<(&Arc<Memtable>, SequenceNumber)>,
+    ) -> Mask {
+        let shared = view.memtables().map(|memtable| (memtable, at));
+        let memtables: Vec<_> = own.into_iter().chain(shared).collect();
         let mut mask = Mask {
-            at,
             sources: Vec::new(),
-            memtables: 1 + view.immutables.len(),
+            memtables: memtables.len(),
             level0_tables: view.version.level(0).len(),
             children: Vec::new(),
             window: None,
             rank: 0,
         };
-        for (rank, memtable) in view.memtables().enumerate() {
+        for (rank, (memtable, at)) in memtables.into_iter().enumerate() {
             if memtable.range_deletes().count() > 0 {
                 let deletes = Deletes::Memtable(Arc::clone(memtable));
-                mask.sources.push(Source { rank, deletes });
+                mask.sources.push(Source { rank, at, deletes });
             }
         }
         for DeletingTables { level, place, tables } in view.version.range_deletes() {
             let (rank, deletes) = (mask.rank_of(*level, *place), Deletes::Tables(tables.clone()));
-            mask.sources.push(Source { rank, deletes });
+            mask.sources.push(Source { rank, at, deletes });
         }
         mask
     }
@@ -210,7 +222,7 @@ impl Mask {
     fn window_around(&mut self, key: &[u8]) -> Window {
         let mut window = Window::default();
         for source in &self.sources {
-            window.narrow(source.deletes.window(key, self.at));
+            window.narrow(source.deletes.window(key, source.at));
             if window.covering > 0 {
                 self.rank = source.rank;
                 break;
@@ -273,7 +285,7 @@ impl Mask {
         loop {
             let mut goes_on = false;
             for (source, above) in self.hiding(child) {
-                match source.deletes.covered_until(&until, self.at, above) {
+                match source.deletes.covered_until(&until, source.at, above) {
                     Some(None) => return Some(None),
                     Some(Some(next)) => (until, goes_on) = (next, true),
                     None => {}
@@ -292,7 +304,7 @@ impl Mask {
         loop {
             let mut goes_on = false;
             for (source, above) in self.hiding(child) {
-                if let Some(before) = source.deletes.covered_before(&from, self.at, above) {
+                if let Some(before) = source.deletes.covered_before(&from, source.at, above) {
                     (from, goes_on) = (before, true);
                 }
             }

@@ -3,7 +3,8 @@
 //! A scan is a range of keys in one view, at one sequence. It is `'static`: it owns the shared
 //! state and its view, and so every memtable and table in it. It reads at the sequence that was
 //! published when it was created. It compares all expiring entries with one time, fixed at the
-//! first of them.
+//! first of them. A scan of a transaction also reads the writes of that, from a memtable of its
+//! own, and notes how far it went ([`Crossing`]).
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
 //! `tree::range_filter`. `mask` knows what range deletes hide, and `walk` passes it.
@@ -12,22 +13,43 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::ReadClock;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::SequenceNumber;
+use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::Counter;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Mutex};
 use crate::base::value::Value;
 use crate::env::directory_lock::DirectoryLock;
-use crate::memtable::memtable::MemtableIter;
+use crate::memtable::memtable::{Memtable, MemtableIter};
 use crate::options::access::ReadOptions;
 use crate::read::mask::Mask;
 use crate::read::point::published;
 use crate::state::keyspace::KeyspaceState;
+use crate::state::read_set::{Crossing, ReadSet};
 use crate::state::read_view::ReadView;
 use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
 use std::ops::{Bound, Range};
+
+/// What a scan reads of the past: that of a snapshot, or of a transaction.
+pub(crate) struct ScanOf {
+    /// The sequence of the snapshot.
+    pub sequence: SequenceNumber,
+    /// Its share in the directory's lock.
+    pub lock: Result<Arc<DirectoryLock>>,
+    /// What a transaction adds to its snapshot.
+    pub transaction: Option<Box<TransactionScan>>,
+}
+
+/// What a scan of a transaction knows besides the snapshot.
+pub(crate) struct TransactionScan {
+    /// The writes of the transaction to this keyspace, if there are any,
+    pub own: Option<Arc<Memtable>>,
+    /// and how many writes to all keyspaces there are so far.
+    pub own_writes: u64,
+    /// Where to note what is crossed.
+    pub reads: Arc<Mutex<ReadSet>>,
+}
 
 /// What an iterator or a cursor reads: the entries of a range of keys, in one view, at one
 /// sequence.
@@ -37,6 +59,10 @@ pub(crate) struct Scan {
     view: Arc<ReadView>,
     /// What is read at.
     pub(crate) sequence: SequenceNumber,
+    /// Of a transaction: how many of its own writes are read, too. They are numbered from
+    /// [`OWN_SEQUENCE_FIRST`] on.
+    own_writes: u64,
+    transaction: Option<Box<TransactionScan>>,
     /// What expiring entries are compared with.
     clock: ReadClock,
     fill_cache: bool,
@@ -49,12 +75,11 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// A scan of the database as it is now, or as a snapshot sees it: then by the sequence of the
-    /// snapshot and its share in the directory's lock.
+    /// A scan of the database as it is now, or as a snapshot or transaction sees it.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keyspace: &Arc<KeyspaceState>,
-        snapshot: Option<(SequenceNumber, Result<Arc<DirectoryLock>>)>,
+        of: Option<ScanOf>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
@@ -62,9 +87,15 @@ impl Scan {
         let view = keyspace.view.load_full();
         // The view that is read holds the lock, or the database was closed before.
         let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
-        let at_present = || (published(shared, &view), present_lock());
-        let (sequence, lock) = snapshot.unwrap_or_else(at_present);
+        let at_present = || ScanOf {
+            sequence: published(shared, &view),
+            lock: present_lock(),
+            transaction: None,
+        };
+        let ScanOf { sequence, lock, transaction } = of.unwrap_or_else(at_present);
         Scan {
+            own_writes: transaction.as_ref().map_or(0, |transaction| transaction.own_writes),
+            transaction,
             lock: lock.and_then(|lock| shared.process.check().map(|()| lock)),
             shared: Arc::clone(shared),
             keyspace: Arc::clone(keyspace),
@@ -75,6 +106,26 @@ impl Scan {
             use_filters: options.use_filters,
             bounds,
         }
+    }
+
+    /// The kind of an entry that this scan sees: what was written up to its sequence, and the own
+    /// writes of its transaction.
+    #[inline]
+    pub(crate) fn visible(&self, trailer: u64) -> Option<ValueKind> {
+        let (written, kind) = unpack_trailer(trailer)?;
+        let is_own = || written.wrapping_sub(OWN_SEQUENCE_FIRST) < self.own_writes;
+        (written <= self.sequence || is_own()).then_some(kind)
+    }
+
+    /// The own writes of the transaction, if there are any in this keyspace.
+    fn own(&self) -> Option<&Arc<Memtable>> {
+        self.transaction.as_ref()?.own.as_ref()
+    }
+
+    /// Registers a walk of a transaction.
+    pub(crate) fn crossing(&self) -> Option<Crossing> {
+        let transaction = self.transaction.as_ref()?;
+        Some(Crossing::begin(&transaction.reads, &self.keyspace, &self.bounds))
     }
 
     /// The error of a scan that cannot read: `Closed` if the database was closed before.
@@ -114,11 +165,13 @@ impl Scan {
     /// A merge of all sources that may hold keys of the range, without a position, and the range
     /// deletes that hide some of them.
     pub(crate) fn merge(&self, direction: Direction) -> Masked {
-        let mut mask = Mask::of(&self.view, self.sequence);
+        let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
+        let mut mask = Mask::of(&self.view, self.sequence, own);
         let range = self.range_filter();
         // Most often there is one source.
         let mut sources = Vec::with_capacity(1);
-        for (age, memtable) in self.view.memtables().enumerate() {
+        // What the transaction wrote is the newest.
+        for (age, memtable) in self.own().into_iter().chain(self.view.memtables()).enumerate() {
             if memtable.is_empty() {
                 continue;
             }

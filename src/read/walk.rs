@@ -1,20 +1,21 @@
 //! Walks over a merge that stop at the entries that a user sees: [`Forward`] and [`Backward`].
 //!
-//! A merge gives every version of each key, tombstones, expired entries and what range deletes hide.
-//! A walk passes all of these and stops at the newest visible version of a key. Iterators and
-//! cursors are made of walks.
+//! A merge gives every version of each key, tombstones, expired entries and what range deletes
+//! hide. A walk passes all of these and stops at the newest visible version of a key. Iterators and
+//! cursors are made of walks. A walk of a transaction notes what it crosses.
 
 use crate::base::error::Result;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, ValueKind, put_key_with_trailer,
-    split_internal_key, unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, ValueKind, put_key_with_trailer, split_internal_key,
 };
+use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
 use crate::read::mask::Mask;
-use crate::read::scan::{Masked, Scan, Source};
+use crate::read::scan::{Scan, Source};
+use crate::state::read_set::Crossing;
 use std::ops::Bound;
 
 /// Where an ascending walk ends.
@@ -52,13 +53,51 @@ pub(crate) struct Forward {
     mask: Option<Box<Mask>>,
     /// Its user key: the other versions of it are older.
     key: FoundKey,
+    /// The walk has reached its end.
+    ended: bool,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
+    /// Of a transaction: where to note what is crossed.
+    crossing: Option<Box<Crossed>>,
+}
+
+/// What a walk of a transaction crosses, since its last seek.
+struct Crossed {
+    crossing: Crossing,
+    /// The range of the scan.
+    bounds: KeyBounds,
+    /// The bound of the last seek; none before the first.
+    from: Option<Bound<Vec<u8>>>,
+    /// The last key that a descending walk found.
+    reached: Option<Key>,
+}
+
+impl Crossed {
+    fn of(scan: &Scan) -> Option<Box<Crossed>> {
+        let crossing = scan.crossing()?;
+        let bounds = scan.bounds.clone();
+        Some(Box::new(Crossed { crossing, bounds, from: None, reached: None }))
+    }
 }
 
 impl Forward {
-    pub(crate) fn new((merge, mask): Masked) -> Self {
-        Forward { merge, mask, key: FoundKey::default(), passed: 0 }
+    pub(crate) fn new(scan: &Scan) -> Self {
+        let crossing = Crossed::of(scan);
+        let (merge, mask) = scan.merge(Direction::Forward);
+        Forward { merge, mask, key: FoundKey::default(), ended: false, passed: 0, crossing }
+    }
+
+    /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
+    fn note_crossed(&self) {
+        if let Some(crossed) = &self.crossing
+            && let Some(from) = &crossed.from
+        {
+            let until = match self.ended {
+                true => crossed.bounds.end.as_ref().map(Vec::as_slice),
+                false => Bound::Included(self.key.bytes()),
+            };
+            crossed.crossing.add(from.as_ref().map(Vec::as_slice), until);
+        }
     }
 
     /// The user key of the entry that was found.
@@ -86,8 +125,13 @@ impl Forward {
 
     /// Goes to the first entry from `from` on, as [`Forward::next`].
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
+        self.note_crossed();
+        if let Some(crossed) = &mut self.crossing {
+            crossed.from = Some(from.map(<[u8]>::to_vec));
+        }
         self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
         self.key.clear();
+        self.ended = false;
         self.find(until)
     }
 
@@ -117,15 +161,14 @@ impl Forward {
 
     #[inline(always)]
     fn find_first<const MASKED: bool>(&mut self, until: Until<'_>) -> Found {
-        let sequence = until.scan.sequence;
         self.passed = 0;
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
             if !self.key.is(key)
-                && let Some(kind) = visible(trailer, sequence)
+                && let Some(kind) = until.scan.visible(trailer)
             {
                 if !until.covers(key) {
-                    return Found::End;
+                    break;
                 }
                 if MASKED
                     && let Some(mask) = &mut self.mask
@@ -146,7 +189,14 @@ impl Forward {
             }
             self.merge.next();
         }
+        self.ended = true;
         Found::End
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.note_crossed();
     }
 }
 
@@ -231,15 +281,38 @@ pub(crate) struct Backward {
     mask: Option<Box<Mask>>,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
+    /// Of a transaction: where to note what is crossed.
+    crossing: Option<Box<Crossed>>,
 }
 
 impl Backward {
-    pub(crate) fn new((merge, mask): Masked) -> Self {
-        Backward { merge, mask, passed: 0 }
+    pub(crate) fn new(scan: &Scan) -> Self {
+        let crossing = Crossed::of(scan);
+        let (merge, mask) = scan.merge(Direction::Reverse);
+        Backward { merge, mask, passed: 0, crossing }
+    }
+
+    /// Notes what was crossed since the last seek: down to the entry that was found, or to the
+    /// start.
+    fn note_crossed(&self) {
+        if let Some(crossed) = &self.crossing
+            && let Some(from) = &crossed.from
+        {
+            let until = match &crossed.reached {
+                None => crossed.bounds.start.as_ref().map(Vec::as_slice),
+                Some(key) => Bound::Included(&key[..]),
+            };
+            crossed.crossing.add(until, from.as_ref().map(Vec::as_slice));
+        }
     }
 
     /// Goes to the last entry before `from`: the next call begins there.
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>) {
+        self.note_crossed();
+        if let Some(crossed) = &mut self.crossing {
+            crossed.from = Some(from.map(<[u8]>::to_vec));
+            crossed.reached = None;
+        }
         self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
     }
 
@@ -268,7 +341,7 @@ impl Backward {
             if !within(key) {
                 break;
             }
-            if let Some(kind) = visible(trailer, scan.sequence) {
+            if let Some(kind) = scan.visible(trailer) {
                 if let Some(mask) = &mut self.mask
                     && mask.hides(key, trailer >> 8)
                 {
@@ -290,19 +363,20 @@ impl Backward {
             }
             self.merge.next();
         }
-        if let Err(error) = self.merge.status() {
-            return Some(Err(error));
+        let ended = self.merge.status();
+        let found =
+            candidate.and_then(|(key, value)| Some((key, value?))).filter(|_| ended.is_ok());
+        if let Some(crossed) = &mut self.crossing {
+            crossed.reached = found.as_ref().map(|(key, _)| key.clone());
         }
-        let (key, value) = candidate?;
-        Some(Ok((key, value?)))
+        ended.map_or_else(|error| Some(Err(error)), |()| found.map(Ok))
     }
 }
 
-/// The kind of an entry that a reader at `sequence` sees.
-#[inline]
-fn visible(trailer: u64, sequence: SequenceNumber) -> Option<ValueKind> {
-    let (written, kind) = unpack_trailer(trailer)?;
-    (written <= sequence).then_some(kind)
+impl Drop for Backward {
+    fn drop(&mut self) {
+        self.note_crossed();
+    }
 }
 
 /// Where a merge over `bound` starts: before every version of its key, or after all of them (see

@@ -144,6 +144,11 @@ impl Keyspaces {
         self.by_id.get(&id)
     }
 
+    /// The keyspace `default`, once it was inserted.
+    pub(crate) fn default_state(&self) -> Option<Arc<KeyspaceState>> {
+        self.get(DEFAULT_KEYSPACE).cloned()
+    }
+
     /// The keyspace of that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<KeyspaceState>> {
         self.by_name.get(name).and_then(|id| self.by_id.get(id))

@@ -11,6 +11,7 @@
 //! | `live_logs` | which logs may be needed | no |
 //! | `view_update` of a keyspace | replacing its read view | no |
 //! | `snapshots` | live snapshots | no |
+//! | `recent` | what was written last | no |
 //! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
 //!
 //! Locks are taken in this order. A point lookup takes none: it loads the `view` of its keyspace,
@@ -39,6 +40,7 @@ use crate::state::background_error::BackgroundError;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::live_logs::LiveLogs;
 use crate::state::read_view::ReadView;
+use crate::state::recent_writes::RecentWrites;
 use crate::state::snapshots::SnapshotList;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::write_queue::WriteQueue;
@@ -134,6 +136,8 @@ pub(crate) struct Shared {
     pub snapshots: SnapshotList,
     /// Waiting writers.
     pub queue: WriteQueue,
+    /// What was written last, while transactions are alive.
+    pub recent: RecentWrites,
     /// The logs being written.
     pub log: Mutex<LogState>,
     /// Manifest and current version.

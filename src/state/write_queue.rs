@@ -14,9 +14,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::Expiry;
-use crate::base::key::KeyspaceId;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
 use crate::base::write_batch::WriteBatch;
+use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;
 
 /// A group takes no more requests beyond this many bytes, so its first writer does not wait for a
@@ -37,6 +38,49 @@ pub(crate) struct Request {
     pub expiry: Option<Expiry>,
     /// The keyspaces whose memtables are to be switched, so that they are flushed.
     pub switch: Switch,
+    /// What must not have been written since it was read: of a transaction.
+    pub reads: Option<Box<CheckedReads>>,
+}
+
+impl Request {
+    /// A request to write `batch`.
+    pub(crate) fn of(batch: WriteBatch) -> Self {
+        Request { batch, sync: false, expiry: None, switch: Switch::No, reads: None }
+    }
+
+    /// Asks for neither a sync nor a switch.
+    fn is_quick(&self) -> bool {
+        !self.sync && self.switch == Switch::No
+    }
+
+    /// The bytes that it adds to a group.
+    fn bytes(&self) -> usize {
+        match &self.reads {
+            Some(reads) if reads.alone => GROUP_BYTES_MAX + 1,
+            _ => self.batch.bytes(),
+        }
+    }
+}
+
+/// What a transaction has read, and how far that was checked.
+#[derive(Debug)]
+pub(crate) struct CheckedReads {
+    /// What it has read.
+    pub set: ReadSet,
+    /// None of it was written up to this sequence since the snapshot.
+    pub through: SequenceNumber,
+    /// It leads a group of its own and is checked then, when nothing else is written.
+    pub alone: bool,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Committed {
+    /// It was written.
+    Written,
+    /// Nothing of it was written. It was checked through a sequence after which the leader does not
+    /// know all writes any more: it must be checked again.
+    Unchecked(Box<Request>),
 }
 
 /// Which memtables a request asks to switch.
@@ -54,7 +98,7 @@ pub(crate) enum Switch {
 enum Turn {
     Waiting(Option<Request>),
     Lead(Option<Request>),
-    Done(Result<()>),
+    Done(Result<Committed>),
 }
 
 #[derive(Debug)]
@@ -106,8 +150,8 @@ pub(crate) struct WriteQueue {
 pub(crate) enum Joined<'a> {
     /// This thread leads the next group, which begins with its own request.
     Lead(Leadership<'a>, Request),
-    /// Another thread wrote the request along with its own.
-    Done(Result<()>),
+    /// Another thread committed the request along with its own.
+    Done(Result<Committed>),
 }
 
 /// The right to commit a group. One exists at a time.
@@ -128,8 +172,7 @@ impl WriteQueue {
             line.led = true;
             return Joined::Lead(Leadership::new(self), request);
         }
-        let quick = !request.sync && request.switch == Switch::No;
-        let bytes = request.batch.bytes();
+        let (quick, bytes) = (request.is_quick(), request.bytes());
         let turn = Mutex::new(Turn::Waiting(Some(request)));
         let has_turn = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
@@ -143,7 +186,9 @@ impl WriteQueue {
         loop {
             match &mut *turn {
                 Turn::Waiting(_) => waiter.changed.wait(&mut turn),
-                Turn::Done(result) => return Joined::Done(result.clone()),
+                Turn::Done(result) => {
+                    return Joined::Done(std::mem::replace(result, Ok(Committed::Written)));
+                }
                 Turn::Lead(request) => {
                     let leadership = Leadership::new(self);
                     return match request.take() {
@@ -164,7 +209,7 @@ impl<'a> Leadership<'a> {
     /// The requests that join the leader's own group, in order.
     pub(crate) fn take_group(&mut self, own: &Request) -> Vec<Request> {
         debug_assert!(self.group.is_empty(), "I12: the group before was answered");
-        self.take(own.batch.bytes(), |_| true)
+        self.take(own.bytes(), |_| true)
     }
 
     /// The next requests in the queue that are as quick as waking their writers, in order. Empty if
@@ -198,7 +243,7 @@ impl<'a> Leadership<'a> {
     }
 
     /// Answers everyone in the group, in the order of its requests.
-    pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<()>) {
+    pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<Committed>) {
         for (place, waiter) in self.group.drain(..).enumerate() {
             waiter.set(Turn::Done(results(place)));
         }
@@ -237,7 +282,7 @@ mod tests {
     fn request(key: usize) -> Request {
         let mut batch = WriteBatch::new();
         batch.put(key.to_string(), "v");
-        Request { batch, sync: false, expiry: None, switch: Switch::No }
+        Request::of(batch)
     }
 
     #[test]
@@ -250,12 +295,12 @@ mod tests {
                 scope.spawn(move || {
                     for i in 0..500 {
                         match queue.join(request(thread * 1000 + i)) {
-                            Joined::Done(result) => result.unwrap(),
+                            Joined::Done(result) => drop(result.unwrap()),
                             Joined::Lead(mut leadership, own) => {
                                 assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0);
                                 let group = leadership.take_group(&own);
                                 committed.fetch_add(1 + group.len(), Ordering::SeqCst);
-                                leadership.complete(|_| Ok(()));
+                                leadership.complete(|_| Ok(Committed::Written));
                                 leading.fetch_sub(1, Ordering::SeqCst);
                             }
                         }
@@ -275,10 +320,10 @@ mod tests {
         for request in all {
             let before = queue.line.lock().waiting.len();
             scope.spawn(move || match queue.join(request) {
-                Joined::Done(result) => result.unwrap(),
+                Joined::Done(result) => drop(result.unwrap()),
                 Joined::Lead(mut leadership, own) => {
                     leadership.take_group(&own);
-                    leadership.complete(|_| Ok(()));
+                    leadership.complete(|_| Ok(Committed::Written));
                 }
             });
             while queue.line.lock().waiting.len() == before {
@@ -296,7 +341,7 @@ mod tests {
             for round in 0..GROUPS_AFTER_OWN_MAX {
                 line_up(scope, &queue, vec![request(round), request(100 + round)]);
                 assert_eq!(leadership.take_next_group().len(), 2);
-                leadership.complete(|_| Ok(()));
+                leadership.complete(|_| Ok(Committed::Written));
             }
             line_up(scope, &queue, vec![request(9)]);
             assert!(leadership.take_next_group().is_empty(), "after {GROUPS_AFTER_OWN_MAX} groups");
@@ -307,7 +352,7 @@ mod tests {
             let sync = Request { sync: true, ..request(2) };
             line_up(scope, &queue, vec![request(1), sync, request(3)]);
             assert_eq!(leadership.take_next_group().len(), 1, "up to the sync");
-            leadership.complete(|_| Ok(()));
+            leadership.complete(|_| Ok(Committed::Written));
             assert!(leadership.take_next_group().is_empty());
             drop(leadership);
         });
@@ -321,7 +366,7 @@ mod tests {
             let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
             let waiting = scope.spawn(|| match queue.join(request(1)) {
                 Joined::Done(result) => result,
-                Joined::Lead(..) => Ok(()),
+                Joined::Lead(..) => Ok(Committed::Written),
             });
             let leader = scope.spawn(move || {
                 while leadership.take_group(&own).is_empty() {

@@ -6,6 +6,7 @@
 //! | `session_manifest` | the manifest that this session writes |
 //! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | an iterator over one sorted level |
+//! | `newer` | whether keys were written since some sequence |
 //! | `multi_get` | the point lookups of a batch, level by level |
 //! | `range_filter` | which tables a scan may skip |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
@@ -24,6 +25,7 @@ pub(crate) mod runs;
 pub(crate) mod set;
 pub(crate) mod session_manifest;
 pub(crate) mod open_tables;
+pub(crate) mod newer;
 pub(crate) mod level_iter;
 pub(crate) mod multi_get;
 pub(crate) mod range_filter;

@@ -12,23 +12,28 @@
 //! with its reason and duration.
 
 use crate::base::error::{Error, Result};
-use crate::base::expiry::clock_millis;
-use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX};
+use crate::base::expiry::{Expiry, clock_millis};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering, thread};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
-use crate::state::keyspace::{KeyspaceState, written};
+use crate::state::keyspace::{self, KeyspaceState};
+use crate::state::read_set::ReadSet;
 use crate::state::session::{
     LOG_BUFFERS_MAX, full_keyspaces, nanos, session_log, switch_memtables, sync_logs,
     writable_memtable,
 };
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
-use crate::state::write_queue::{Joined, Request, Switch};
+use crate::state::write_queue::{CheckedReads, Committed, Joined, Request, Switch};
+use crate::write::conflict::{self, Refusal};
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
+
+/// A transaction joins the queue this often before it is checked while it leads.
+const CHECKS_MAX: usize = 3;
 
 /// Each group waits this long while level 0 grows faster than it is compacted.
 const SLOWDOWN: Duration = Duration::from_millis(1);
@@ -38,20 +43,62 @@ const SLOWDOWN: Duration = Duration::from_millis(1);
 /// # Errors
 /// `InvalidArgument` for a batch beyond a limit, `Closed`, `ReadOnly`, or the failure of the log.
 pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+    check_batch(shared, &batch, options)?;
+    if batch.is_empty() && !options.sync {
+        return Ok(());
+    }
+    let (sync, expiry) = (options.sync, options.expiry);
+    written(submit(shared, Request { sync, expiry, ..Request::of(batch) })?)
+}
+
+/// Writes the batch of a transaction that read `set` at the sequence `since`.
+///
+/// # Errors
+/// `Conflict` if anything in `set` was written since; as for [`write`]; the error of a table that
+/// the check must read. Nothing was written then.
+pub(crate) fn write_checked(
+    shared: &Shared,
+    batch: WriteBatch,
+    options: &WriteOptions,
+    set: ReadSet,
+    since: SequenceNumber,
+) -> Result<()> {
+    check_batch(shared, &batch, options)?;
+    let mut reads = CheckedReads { set, through: since, alone: false };
+    conflict::check(shared, &mut reads)?;
+    let (sync, expiry, reads) = (options.sync, options.expiry, Some(Box::new(reads)));
+    let mut request = Request { sync, expiry, reads, ..Request::of(batch) };
+    for checks in 1.. {
+        match submit(shared, request)? {
+            Committed::Written => break,
+            Committed::Unchecked(back) => request = *back,
+        }
+        if let Some(reads) = &mut request.reads {
+            // After some attempts it is checked while it leads: nothing is written in between.
+            reads.alone = checks >= CHECKS_MAX;
+            if !reads.alone {
+                conflict::check(shared, reads)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The answer to a request without reads, which is never left unchecked.
+fn written(committed: Committed) -> Result<()> {
+    debug_assert!(matches!(committed, Committed::Written), "only reads are checked");
+    Ok(())
+}
+
+/// Refuses what no group may have.
+fn check_batch(shared: &Shared, batch: &WriteBatch, options: &WriteOptions) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
     if batch.database().is_some_and(|database| database != shared.instance) {
         let what = "a batch with a keyspace of another database, or of an earlier opening";
         return Err(Error::InvalidArgument { what: what.into() });
     }
-    if let Some(expiry) = options.expiry {
-        expiry.check()?;
-    }
-    if batch.is_empty() && !options.sync {
-        return Ok(());
-    }
-    let (sync, expiry) = (options.sync, options.expiry);
-    submit(shared, Request { batch, sync, expiry, switch: Switch::No })
+    options.expiry.map_or(Ok(()), Expiry::check)
 }
 
 /// Makes every write acknowledged so far durable.
@@ -68,19 +115,22 @@ pub(crate) fn sync(shared: &Shared) -> Result<()> {
 /// As for [`write`].
 pub(crate) fn switch(shared: &Shared, switch: Switch) -> Result<()> {
     shared.check_writable()?;
-    submit(shared, Request { batch: WriteBatch::new(), sync: false, expiry: None, switch })
+    written(submit(shared, Request { switch, ..Request::of(WriteBatch::new()) })?)
 }
 
-fn submit(shared: &Shared, request: Request) -> Result<()> {
+fn submit(shared: &Shared, request: Request) -> Result<Committed> {
     // A forked child must neither wait nor write.
     shared.process.check()?;
     match shared.queue.join(request) {
         Joined::Done(result) => result,
-        Joined::Lead(mut leadership, own) => {
+        Joined::Lead(mut leadership, mut own) => {
+            if let Some(reads) = own.reads.as_mut().filter(|reads| reads.alone) {
+                conflict::check(shared, reads)?;
+            }
             let guard = PanicGuard(shared);
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
-            let mut outcome = commit(shared, &group);
+            let mut outcome = commit(shared, group);
             leadership.complete(|place| outcome.answer(place + 1));
             let result = outcome.answer(0);
             loop {
@@ -88,7 +138,7 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
                 if group.is_empty() {
                     break;
                 }
-                outcome = commit(shared, &group);
+                outcome = commit(shared, group);
                 leadership.complete(|place| outcome.answer(place));
             }
             drop(guard);
@@ -99,17 +149,25 @@ fn submit(shared: &Shared, request: Request) -> Result<()> {
 
 /// What became of a group.
 struct Outcome {
+    group: Vec<Request>,
     /// The answer to all requests but the refused ones.
     result: Result<()>,
     /// Requests that were left out, by their place in the group, and why.
-    refused: Vec<(usize, Error)>,
+    refused: Vec<(usize, Refusal)>,
 }
 
 impl Outcome {
-    fn answer(&self, place: usize) -> Result<()> {
+    fn answer(&mut self, place: usize) -> Result<Committed> {
         match self.refused.iter().find(|(refused, _)| *refused == place) {
-            Some((_, error)) => Err(error.clone()),
-            None => self.result.clone(),
+            Some((_, Refusal::Failed(error))) => Err(error.clone()),
+            Some((_, Refusal::Unchecked)) if self.result.is_ok() => {
+                let empty = Request::of(WriteBatch::new());
+                let request = std::mem::replace(&mut self.group[place], empty);
+                Ok(Committed::Unchecked(Box::new(request)))
+            }
+            Some((_, Refusal::Unchecked)) | None => {
+                self.result.clone().map(|()| Committed::Written)
+            }
         }
     }
 }
@@ -126,13 +184,17 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-fn commit(shared: &Shared, group: &[Request]) -> Outcome {
+fn commit(shared: &Shared, group: Vec<Request>) -> Outcome {
     let mut refused = Vec::new();
-    let result = try_commit(shared, group, &mut refused);
-    Outcome { result, refused }
+    let result = try_commit(shared, &group, &mut refused);
+    Outcome { group, result, refused }
 }
 
-fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Error)>) -> Result<()> {
+fn try_commit(
+    shared: &Shared,
+    group: &[Request],
+    refused: &mut Vec<(usize, Refusal)>,
+) -> Result<()> {
     let sync = group.iter().any(|request| request.sync);
     make_room(shared, group)?;
     let mut log = shared.log.lock();
@@ -148,6 +210,8 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
     }
     let named = accept(shared, group, refused);
     let expiring = expiring_batches(shared, group, &named, refused);
+    // The last that refuses: what it lets pass is numbered and logged.
+    conflict::refuse_conflicts(shared, &log, group, refused);
     let accepted = group.iter().enumerate();
     let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
     let batches = accepted.map(|(place, request)| {
@@ -159,8 +223,11 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
     let count: usize = batches.clone().map(WriteBatch::len).sum();
     let deletes_ranges = batches.clone().any(WriteBatch::deletes_ranges);
     if count > 0 {
-        append(shared, &mut log, batches.clone(), count)
-            .map_err(|error| shared.set_background_error(error))?;
+        append(shared, &mut log, batches.clone(), count).map_err(|error| {
+            // It has the writes of this group, and they were not made.
+            shared.recent.list().clear();
+            shared.set_background_error(error)
+        })?;
     }
     if sync {
         sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
@@ -184,7 +251,7 @@ fn try_commit(shared: &Shared, group: &[Request], refused: &mut Vec<(usize, Erro
 fn accept(
     shared: &Shared,
     group: &[Request],
-    refused: &mut Vec<(usize, Error)>,
+    refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<Arc<KeyspaceState>> {
     let mut keyspaces = Vec::new();
     for (place, request) in group.iter().enumerate() {
@@ -193,9 +260,10 @@ fn accept(
             continue;
         }
         let all = shared.keyspaces.lock();
-        match ids.iter().map(|id| written(&all, *id).cloned()).collect::<Result<Vec<_>>>() {
+        match ids.iter().map(|id| keyspace::written(&all, *id).cloned()).collect::<Result<Vec<_>>>()
+        {
             Ok(named) => keyspaces.extend(named),
-            Err(error) => refused.push((place, error)),
+            Err(error) => refused.push((place, Refusal::Failed(error))),
         }
     }
     keyspaces.sort_by_key(|keyspace| keyspace.id);
@@ -209,7 +277,7 @@ fn expiring_batches(
     shared: &Shared,
     group: &[Request],
     named: &[Arc<KeyspaceState>],
-    refused: &mut Vec<(usize, Error)>,
+    refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<(usize, WriteBatch)> {
     let default = shared.default.expiry();
     // Groups without expiry, which most are, pay these loads and never ask the clock.
@@ -236,7 +304,7 @@ fn expiring_batches(
         let batch = request.batch.with_expiry(|id| expiry(id)?.expires_at(now));
         match batch.check() {
             Ok(()) => batches.push((place, batch)),
-            Err(error) => refused.push((place, error)),
+            Err(error) => refused.push((place, Refusal::Failed(error))),
         }
     }
     batches
@@ -251,7 +319,7 @@ fn append<'g>(
 ) -> Result<()> {
     let first = log.next_sequence;
     let last = first + count as u64 - 1;
-    if last > SEQUENCE_MAX {
+    if last >= OWN_SEQUENCE_FIRST {
         return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
     }
     let entries: Vec<&[u8]> = batches.map(WriteBatch::entries).collect();
@@ -452,8 +520,7 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
 /// Commits these batches as one group; the answer to each.
 #[cfg(test)]
 pub(crate) fn commit_together(shared: &Shared, batches: Vec<WriteBatch>) -> Vec<Result<()>> {
-    let request = |batch| Request { batch, sync: true, expiry: None, switch: Switch::No };
-    let group: Vec<Request> = batches.into_iter().map(request).collect();
-    let outcome = commit(shared, &group);
-    (0..group.len()).map(|place| outcome.answer(place)).collect()
+    let request = |batch| Request { sync: true, ..Request::of(batch) };
+    let mut outcome = commit(shared, batches.into_iter().map(request).collect());
+    (0..outcome.group.len()).map(|place| outcome.answer(place).map(drop)).collect()
 }

@@ -38,6 +38,7 @@
 //! | `resume` | a disk that fills up at any call, and writes after there is space again |
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
 //! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
+//! | `transactions` | what they read, when they conflict, and what a refused one leaves |
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
@@ -117,4 +118,5 @@ mod rescue;
 mod resources;
 mod resume;
 mod support;
+mod transactions;
 mod verify;

@@ -5,4 +5,5 @@
 //! iterators return every version and every tombstone, and callers decide which of them count.
 
 pub(crate) mod merging;
+pub(crate) mod newer;
 pub(crate) mod api;

@@ -1,0 +1,507 @@
+//! [`Transaction`]: reads of one moment and writes of its own, committed as one step or not at all.
+//!
+//! A transaction is a snapshot, a batch, and the set of what it has read. A read asks its own
+//! writes first (`own_writes.rs`), then the snapshot, and is noted. A commit compares what was read
+//! with what others have written since the snapshot (`write/conflict.rs`). It holds no lock in
+//! between.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::sync::thread;
+use crate::base::sync::{Arc, Mutex};
+use crate::base::value::{Key, Value};
+use crate::base::write_batch::WriteKind;
+use crate::db::keyspace::Keyspace;
+use crate::db::own_writes::OwnWrites;
+use crate::db::snapshot::Snapshot;
+use crate::options::access::{ReadOptions, WriteOptions};
+use crate::read::iter::Iter;
+use crate::read::scan::TransactionScan;
+use crate::state::read_set::ReadSet;
+use crate::state::shared::Shared;
+use crate::write::commit;
+use std::fmt;
+use std::time::Duration;
+
+/// How often [`Keyspace::transact`] runs a transaction at most.
+const RUNS_MAX: u32 = 100;
+
+/// From this run on, [`Keyspace::transact`] waits before it, longer each time.
+const RUNS_WITHOUT_WAIT: u32 = 10;
+
+/// An optimistic, serializable transaction: [`Keyspace::transaction`] begins one, and
+/// [`Keyspace::transact`] runs a function in one.
+///
+/// It reads the database as it was when the transaction began, and its own writes. Nobody else sees
+/// these before [`Transaction::commit`]. The commit fails with [`Error::Conflict`] if anything that
+/// was read has been written since: a key, whether it had a value or not, or a range as far as it
+/// was scanned. Then nothing of the transaction happened, and it may be run again. Dropping a
+/// transaction takes back all that it wrote.
+///
+/// The methods act on the keyspace that the transaction was begun in; [`Transaction::in_keyspace`]
+/// is the same transaction in another one.
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = siftdb::Db::open(directory.path().join("db"))?;
+/// db.put("stock", "1")?;
+/// let (one, other) = (db.transaction(), db.transaction());
+/// for order in [&one, &other] {
+///     assert_eq!(order.get("stock")?.unwrap(), "1");
+///     order.put("stock", "0")?;
+/// }
+/// one.commit()?;
+/// assert!(matches!(other.commit(), Err(siftdb::Error::Conflict { .. })));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is guaranteed
+/// Transactions are *strictly serializable*: all of them, together with single reads and writes,
+/// answer as if each had happened at one moment between its begin and its end. A transaction that
+/// writes nothing is never refused and costs nothing at its commit: its moment is its begin. A
+/// write without a read conflicts with nothing. Writes that are no transactions, range deletes and
+/// the drop of a keyspace count as writes; that an entry expires does not.
+///
+/// # What it costs
+/// A read takes a place in memory for its key; a scan takes one for its ends. A commit asks the
+/// memtables, and of the tables those with newer entries, filters first. While a transaction lives,
+/// compactions keep what it may read, as for a [`Snapshot`]. What it has written and read takes at
+/// most [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max).
+#[must_use = "a transaction that is dropped takes back its writes"]
+pub struct Transaction {
+    own: Mutex<OwnWrites>,
+    reads: Arc<Mutex<ReadSet>>,
+    snapshot: Snapshot,
+    live: LiveTransaction,
+}
+
+/// A transaction in another of its keyspaces: [`Transaction::in_keyspace`].
+pub struct KeyspaceTransaction<'t> {
+    transaction: &'t Transaction,
+    snapshot: Snapshot,
+}
+
+/// A moment of a transaction: [`Transaction::rollback_to`] takes back what was written after it.
+#[derive(Debug)]
+pub struct Savepoint(u64);
+
+/// While it lives, the leaders of write groups note what they write.
+struct LiveTransaction(Arc<Shared>);
+
+impl LiveTransaction {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.recent.begin_transaction();
+        LiveTransaction(Arc::clone(shared))
+    }
+}
+
+impl Drop for LiveTransaction {
+    fn drop(&mut self) {
+        self.0.recent.end_transaction();
+    }
+}
+
+impl Keyspace {
+    /// Begins a transaction. Its methods act on this keyspace; see [`Transaction`].
+    pub fn transaction(&self) -> Transaction {
+        // First, so that no write after the snapshot is missed.
+        let live = LiveTransaction::begin(self.shared());
+        let (own, reads) = (Mutex::default(), Arc::default());
+        Transaction { own, reads, snapshot: self.snapshot(), live }
+    }
+
+    /// Runs `run` in a transaction and commits it. After a conflict it runs again, up to 100 times,
+    /// with short waits from the tenth on. If `run` returns an error or panics, nothing is written.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// use siftdb::keys::{decode, encode};
+    ///
+    /// db.put("visits", encode(&41u64))?;
+    /// let visits = db.transact(|tx| {
+    ///     let visits = tx.get("visits")?.and_then(|bytes| decode::<u64>(&bytes).ok());
+    ///     let visits = visits.unwrap_or(0) + 1;
+    ///     tx.put("visits", encode(&visits))?;
+    ///     Ok(visits)
+    /// })?;
+    /// assert_eq!(visits, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error of `run`; `Conflict` if the last run met one, too; as for
+    /// [`Transaction::commit`].
+    pub fn transact<T>(&self, run: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(&WriteOptions::new(), run)
+    }
+
+    /// As [`Keyspace::transact`], with options for the commit.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::transact`].
+    pub fn transact_with<T>(
+        &self,
+        options: &WriteOptions,
+        mut run: impl FnMut(&Transaction) -> Result<T>,
+    ) -> Result<T> {
+        for runs in 1.. {
+            let transaction = self.transaction();
+            let result = run(&transaction);
+            let result = result.and_then(|value| transaction.commit_with(options).map(|()| value));
+            match result {
+                Err(Error::Conflict { .. }) if runs < RUNS_MAX => wait_after(runs),
+                result => return result,
+            }
+        }
+        unreachable!("the last run returns")
+    }
+}
+
+/// Lets others end before the next run.
+fn wait_after(runs: u32) {
+    match runs.checked_sub(RUNS_WITHOUT_WAIT) {
+        None => thread::yield_now(),
+        Some(waits) => thread::sleep(Duration::from_micros(10) * waits.min(100)),
+    }
+}
+
+/// The methods that a transaction has in each of its keyspaces. `part` is that keyspace's.
+macro_rules! methods {
+    () => {
+        /// The value of `key`, or `None`.
+        ///
+        /// # Errors
+        /// As for [`Keyspace::get`]; `TransactionTooLarge`.
+        pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+            self.get_with(key, &ReadOptions::new())
+        }
+
+        /// As [`get`](Self::get), with options.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn get_with(
+            &self,
+            key: impl AsRef<[u8]>,
+            options: &ReadOptions,
+        ) -> Result<Option<Value>> {
+            self.part().get(key.as_ref(), options)
+        }
+
+        /// The values of many keys, in the order of `keys`.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn multi_get(
+            &self,
+            keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        ) -> Result<Vec<Option<Value>>> {
+            self.multi_get_with(keys, &ReadOptions::new())
+        }
+
+        /// As [`multi_get`](Self::multi_get), with options.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn multi_get_with(
+            &self,
+            keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+            options: &ReadOptions,
+        ) -> Result<Vec<Option<Value>>> {
+            self.part().multi_get(keys, options)
+        }
+
+        /// True if `key` has a value.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+            Ok(self.get(key)?.is_some())
+        }
+
+        /// All entries, ascending; see [`range`](Self::range).
+        pub fn iter(&self) -> Iter {
+            self.range(..)
+        }
+
+        /// The entries of a range of keys. The iterator has the writes that the transaction had
+        /// made when it was asked for. The keys between its begin and its last entry count as read.
+        /// Drop it before the commit: until then all of its range counts as read.
+        pub fn range(&self, range: impl KeyRange) -> Iter {
+            self.range_with(range, &ReadOptions::new())
+        }
+
+        /// As [`range`](Self::range), with options.
+        pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
+            self.part().range(range.into_bounds(), options)
+        }
+
+        /// The entries whose keys start with `prefix`; see [`range`](Self::range).
+        pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+            self.range(KeyBounds::of_prefix(prefix.as_ref()))
+        }
+
+        /// The entry with the smallest key. It and the gap before it count as read.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn first(&self) -> Result<Option<(Key, Value)>> {
+            self.iter().next().transpose()
+        }
+
+        /// The entry with the largest key. It and the gap after it count as read.
+        ///
+        /// # Errors
+        /// As for [`get`](Self::get).
+        pub fn last(&self) -> Result<Option<(Key, Value)>> {
+            self.iter().next_back().transpose()
+        }
+
+        /// Counts `key` as read without reading it: the commit fails if another write touched it.
+        ///
+        /// # Errors
+        /// `TransactionTooLarge`.
+        pub fn set_read_for_update(&self, key: impl AsRef<[u8]>) -> Result<()> {
+            self.part().note_read(key.as_ref())
+        }
+
+        /// Writes `value` under `key`, for this transaction until it is committed.
+        ///
+        /// # Errors
+        /// `InvalidArgument` for a key over 65,535 bytes or a value over 1 GiB;
+        /// `TransactionTooLarge`.
+        pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+            self.part().push(WriteKind::Put, key.as_ref(), value.as_ref())
+        }
+
+        /// Deletes `key`, which need not exist.
+        ///
+        /// # Errors
+        /// As for [`put`](Self::put).
+        pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+            self.part().push(WriteKind::Delete, key.as_ref(), &[])
+        }
+
+        /// Deletes all keys of `range`: those that the transaction sees, and what others have
+        /// written there by the commit. It reads nothing, so it conflicts with nothing.
+        ///
+        /// # Errors
+        /// As for [`put`](Self::put).
+        pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
+            self.part().delete_range(&range.into_bounds())
+        }
+
+        /// Deletes all keys that start with `prefix`; otherwise as
+        /// [`delete_range`](Self::delete_range).
+        ///
+        /// # Errors
+        /// As for [`put`](Self::put).
+        pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+            self.part().delete_range(&KeyBounds::of_prefix(prefix.as_ref()))
+        }
+    };
+}
+
+impl Transaction {
+    methods!();
+
+    /// The same transaction in `keyspace`, of the same database.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// let (jobs, done) = (db.keyspace("jobs")?, db.keyspace("done")?);
+    /// jobs.put("1", "write a letter")?;
+    /// db.transact(|tx| {
+    ///     let (jobs, done) = (tx.in_keyspace(&jobs), tx.in_keyspace(&done));
+    ///     let Some((number, job)) = jobs.first()? else { return Ok(()) };
+    ///     jobs.delete(&number)?;
+    ///     done.put(&number, &job)
+    /// })?;
+    /// assert_eq!(done.get("1")?.unwrap(), "write a letter");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_keyspace(&self, keyspace: &Keyspace) -> KeyspaceTransaction<'_> {
+        KeyspaceTransaction { transaction: self, snapshot: self.snapshot.in_keyspace(keyspace) }
+    }
+
+    /// Notes this moment, in all keyspaces.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.own.lock().savepoint())
+    }
+
+    /// Takes back what was written after `savepoint`, and all later savepoints. What was read stays
+    /// read. It may be called again with the same savepoint.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// let tx = db.transaction();
+    /// tx.put("a", "1")?;
+    /// let savepoint = tx.savepoint();
+    /// tx.delete("a")?;
+    /// tx.rollback_to(&savepoint)?;
+    /// assert_eq!(tx.get("a")?.unwrap(), "1");
+    /// tx.commit()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a savepoint of another transaction, or one that was taken back.
+    pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        self.own.lock().rollback_to(savepoint.0)
+    }
+
+    /// Writes everything as one step, unless something that was read has been written since the
+    /// transaction began.
+    ///
+    /// # Errors
+    /// `Conflict`; `TransactionTooLarge`; `InvalidArgument` after an entry beyond a limit; as for
+    /// [`Db::write`](crate::Db::write). An error of the check, or a conflict, means that nothing
+    /// was written. After any other error the outcome is that of a failed write: not visible now,
+    /// and all or nothing of it after reopening.
+    pub fn commit(self) -> Result<()> {
+        self.commit_with(&WriteOptions::new())
+    }
+
+    /// As [`Transaction::commit`], with options.
+    ///
+    /// # Errors
+    /// As for [`Transaction::commit`].
+    pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
+        self.check_bytes()?;
+        let shared = &self.live.0;
+        let reads = self.reads.lock().take();
+        let batch = std::mem::take(&mut *self.own.lock()).into_batch();
+        if batch.is_empty() {
+            // All was read at the moment of the snapshot. A sync is a write of nothing.
+            return commit::write(shared, batch, options);
+        }
+        // The snapshot is released afterwards: until then compactions keep what shows a conflict.
+        commit::write_checked(shared, batch, options, reads, self.snapshot.sequence())
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part { transaction: self, snapshot: &self.snapshot }
+    }
+
+    fn check_bytes(&self) -> Result<()> {
+        let bytes = self.own.lock().bytes() + self.reads.lock().bytes();
+        let bytes_max = self.live.0.options.transaction_bytes_max;
+        match bytes > bytes_max {
+            true => Err(Error::TransactionTooLarge { bytes_max }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl KeyspaceTransaction<'_> {
+    methods!();
+
+    fn part(&self) -> Part<'_> {
+        Part { transaction: self.transaction, snapshot: &self.snapshot }
+    }
+}
+
+/// One keyspace of a transaction.
+struct Part<'t> {
+    transaction: &'t Transaction,
+    snapshot: &'t Snapshot,
+}
+
+impl Part<'_> {
+    fn id(&self) -> KeyspaceId {
+        self.snapshot.keyspace().id
+    }
+
+    fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
+        self.snapshot.check()?;
+        if let Some(own) = self.transaction.own.lock().get(self.id(), key) {
+            return Ok(own);
+        }
+        self.note_read(key)?;
+        self.snapshot.get_with(key, options)
+    }
+
+    fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Value>>> {
+        self.snapshot.check()?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        let own: Vec<_> = {
+            let mut own = self.transaction.own.lock();
+            keys.iter().map(|key| own.get(self.id(), key.as_ref())).collect()
+        };
+        let others = || keys.iter().zip(&own).filter(|(_, own)| own.is_none());
+        others().try_for_each(|(key, _)| self.note_read(key.as_ref()))?;
+        let found = self.snapshot.multi_get_with(others().map(|(key, _)| key), options)?;
+        let mut found = found.into_iter();
+        Ok(own.into_iter().map(|own| own.unwrap_or_else(|| found.next().flatten())).collect())
+    }
+
+    fn range(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
+        let scan = {
+            let mut own = self.transaction.own.lock();
+            let own_writes = own.count();
+            let reads = Arc::clone(&self.transaction.reads);
+            TransactionScan { own: own.memtable(self.id()).cloned(), own_writes, reads }
+        };
+        self.snapshot.iterate_with(bounds, options, Some(Box::new(scan)))
+    }
+
+    fn note_read(&self, key: &[u8]) -> Result<()> {
+        self.snapshot.check()?;
+        self.transaction.reads.lock().add_key(self.snapshot.keyspace(), key);
+        self.transaction.check_bytes()
+    }
+
+    fn push(&self, kind: WriteKind, key: &[u8], value: &[u8]) -> Result<()> {
+        // Also refuses a keyspace of another database, whose number is none here.
+        self.snapshot.check()?;
+        let to = (self.snapshot.database(), self.id());
+        {
+            let mut own = self.transaction.own.lock();
+            own.batch().push_in(to, kind, key, value);
+            own.batch().check()?;
+        }
+        self.transaction.check_bytes()
+    }
+
+    fn delete_range(&self, bounds: &KeyBounds) -> Result<()> {
+        // Also refuses a keyspace of another database, whose number is none here.
+        self.snapshot.check()?;
+        let to = (self.snapshot.database(), self.id());
+        {
+            let mut own = self.transaction.own.lock();
+            own.batch().push_range(Some(to), bounds);
+            own.batch().check()?;
+        }
+        self.transaction.check_bytes()
+    }
+}
+
+/// One line, without what was read and written.
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sequence = self.snapshot.sequence();
+        f.debug_struct("Transaction").field("sequence", &sequence).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeyspaceTransaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.snapshot.keyspace().name;
+        f.debug_struct("KeyspaceTransaction").field("keyspace", name).finish_non_exhaustive()
+    }
+}

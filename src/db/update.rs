@@ -1,0 +1,113 @@
+//! Updates of one key: transactions that need no code to try again.
+//!
+//! Each reads the key in a transaction, writes it, and runs again after a conflict. A conflict
+//! means that another write of this key was committed, so of many threads one always gets on.
+
+use crate::base::error::{Error, Result};
+use crate::base::value::Value;
+use crate::db::keyspace::Keyspace;
+use crate::options::access::WriteOptions;
+
+impl Keyspace {
+    /// Writes `new` under `key` if its value is `expected`, as one step. `None` stands for no
+    /// value: as `expected` the key must be absent, and as `new` it is deleted.
+    ///
+    /// The answer is `Ok(Ok(()))` if `new` was written, and `Ok(Err(value))` with the value that
+    /// was there instead.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// assert!(db.compare_exchange("leader", None, Some(b"ada"))?.is_ok());
+    /// let leader = db.compare_exchange("leader", None, Some(b"bob"))?.unwrap_err();
+    /// assert_eq!(leader.unwrap(), "ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`] and [`Keyspace::put`].
+    pub fn compare_exchange(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<std::result::Result<(), Option<Value>>> {
+        self.alter(key.as_ref(), &WriteOptions::new(), |old| match old == expected {
+            true => Some(new.map(<[u8]>::to_vec)),
+            false => None,
+        })
+        .map(|(old, written)| if written { Ok(()) } else { Err(old) })
+    }
+
+    /// Writes `value` under `key` if it has none, as one step. True if it was written.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`] and [`Keyspace::put`].
+    pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.compare_exchange(key, None, Some(value.as_ref()))?.is_ok())
+    }
+
+    /// Replaces the value of `key` by what `change` makes of it, as one step; `None` stands for no
+    /// value. Answers the value that was replaced. `change` may be called several times, and its
+    /// last answer counts.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// db.put("name", "ada")?;
+    /// db.update("name", |old| old.map(<[u8]>::to_ascii_uppercase))?;
+    /// assert_eq!(db.get("name")?.unwrap(), "ADA");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`] and [`Keyspace::put`].
+    pub fn update<V: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<V>,
+    ) -> Result<Option<Value>> {
+        self.update_with(key, change, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::update`], with options for the write.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::update`].
+    pub fn update_with<V: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<V>,
+        options: &WriteOptions,
+    ) -> Result<Option<Value>> {
+        self.alter(key.as_ref(), options, |old| Some(change(old))).map(|(old, _)| old)
+    }
+
+    /// Gives `key` the value that `choose` answers to its old one: none is a deletion, and no
+    /// answer leaves it. Answers the old value, and whether `choose` answered.
+    fn alter<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        options: &WriteOptions,
+        mut choose: impl FnMut(Option<&[u8]>) -> Option<Option<V>>,
+    ) -> Result<(Option<Value>, bool)> {
+        loop {
+            let transaction = self.transaction();
+            let old = transaction.get(key)?;
+            match choose(old.as_deref()) {
+                None => return Ok((old, false)),
+                Some(Some(new)) => transaction.put(key, new)?,
+                Some(None) if old.is_some() => transaction.delete(key)?,
+                Some(None) => {}
+            }
+            match transaction.commit_with(options) {
+                Err(Error::Conflict { .. }) => {}
+                result => return result.map(|()| (old, true)),
+            }
+        }
+    }
+}

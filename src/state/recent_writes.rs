@@ -1,0 +1,188 @@
+//! [`RecentWrites`]: which keys and ranges the last write groups wrote, so that the leader of the
+//! write queue can check a transaction without reading a file.
+//!
+//! The list has every write above one sequence and up to another one, in order, in a bounded number
+//! of bytes: the oldest go first. Groups are noted only while transactions are alive. A group that
+//! does not follow the last one noted, because others came between, begins the list anew.
+
+use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::base::value::Key;
+use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
+use crate::state::read_set::ReadSet;
+use std::collections::VecDeque;
+
+/// The list takes at most this part of a write buffer.
+const WRITE_BUFFER_SHARE: usize = 8;
+
+/// The last writes, and how many transactions may ask for them.
+#[derive(Debug, Default)]
+pub(crate) struct RecentWrites {
+    transactions: AtomicUsize,
+    list: Mutex<RecentList>,
+}
+
+impl RecentWrites {
+    /// A transaction begins, before it takes its snapshot.
+    pub(crate) fn begin_transaction(&self) {
+        self.transactions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A transaction has ended.
+    pub(crate) fn end_transaction(&self) {
+        if self.transactions.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.list.lock().clear();
+        }
+    }
+
+    /// Transactions that are alive.
+    pub(crate) fn transactions(&self) -> usize {
+        self.transactions.load(Ordering::SeqCst)
+    }
+
+    /// The list. Its lock is the last of all.
+    pub(crate) fn list(&self) -> MutexGuard<'_, RecentList> {
+        self.list.lock()
+    }
+}
+
+/// The writes of the last groups.
+#[derive(Debug, Default)]
+pub(crate) struct RecentList {
+    /// All writes above this sequence are here,
+    after: SequenceNumber,
+    /// up to this one.
+    through: SequenceNumber,
+    /// Ascending by sequence.
+    writes: VecDeque<RecentWrite>,
+    bytes: usize,
+}
+
+/// One entry of a batch, without its value.
+#[derive(Debug)]
+struct RecentWrite {
+    sequence: SequenceNumber,
+    keyspace: KeyspaceId,
+    /// The key; the first one of a range.
+    key: Key,
+    /// Of a range delete the key after the range; `None` if it has no end.
+    range: Option<Option<Box<[u8]>>>,
+}
+
+impl RecentWrite {
+    fn new(sequence: SequenceNumber, entry: &BatchEntry<'_>) -> Self {
+        let is_range = entry.kind == WriteKind::DeleteRange;
+        RecentWrite {
+            sequence,
+            keyspace: entry.keyspace,
+            key: Key::from(entry.key),
+            range: is_range.then(|| entry.range_end().map(Box::from)),
+        }
+    }
+
+    /// A key that `reads` has and this entry writes.
+    fn conflict(&self, reads: &ReadSet) -> Option<Conflict> {
+        let of_keyspace = reads.keyspace(self.keyspace)?;
+        let key = match &self.range {
+            None => of_keyspace.has(&self.key).then(|| self.key.to_vec()),
+            Some(end) => of_keyspace.first_within(&self.key, end.as_deref()),
+        };
+        Some(Conflict { keyspace: self.keyspace, key: key? })
+    }
+
+    fn bytes(&self) -> usize {
+        let end = self.range.as_ref().map_or(0, |end| end.as_ref().map_or(0, |end| end.len()));
+        size_of::<RecentWrite>() + self.key.len() + end
+    }
+}
+
+/// A key that a transaction read and that was written after its snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    /// The keyspace of the key.
+    pub keyspace: KeyspaceId,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl RecentList {
+    /// True if every write above `sequence` and up to `last` is here.
+    pub(crate) fn cover(&self, sequence: SequenceNumber, last: SequenceNumber) -> bool {
+        sequence >= last || (self.after <= sequence && self.through >= last)
+    }
+
+    /// True if `sequence` is old enough for more than `count` writes above it to be here, and young
+    /// enough for none to be missing.
+    pub(crate) fn has_more_above(&self, sequence: SequenceNumber, count: usize) -> bool {
+        self.after <= sequence && self.writes.len() - self.first_above(sequence) > count
+    }
+
+    /// Compares `reads` with at most `count` writes above `sequence` and up to `last`. Answers the
+    /// sequence of the last one that was compared, or `last` if all were.
+    ///
+    /// # Errors
+    /// The first conflict.
+    pub(crate) fn compare(
+        &self,
+        (sequence, last): (SequenceNumber, SequenceNumber),
+        count: usize,
+        reads: &ReadSet,
+    ) -> Result<SequenceNumber, Conflict> {
+        let mut compared = 0;
+        for write in self.writes.range(self.first_above(sequence)..) {
+            if write.sequence > last {
+                break;
+            }
+            if let Some(conflict) = write.conflict(reads) {
+                return Err(conflict);
+            }
+            compared += 1;
+            if compared == count {
+                return Ok(write.sequence);
+            }
+        }
+        Ok(last.max(sequence))
+    }
+
+    /// Notes the entries of a batch that will be numbered from `batch.sequence` on and follow
+    /// `previous`, the last sequence before them.
+    pub(crate) fn note(
+        &mut self,
+        previous: SequenceNumber,
+        batch: &DecodedBatch<'_>,
+        write_buffer_bytes: usize,
+    ) {
+        if self.through != previous {
+            self.clear();
+            self.after = previous;
+        }
+        let mut sequence = batch.sequence;
+        for entry in batch.iter() {
+            let write = RecentWrite::new(sequence, &entry);
+            self.bytes += write.bytes();
+            self.writes.push_back(write);
+            sequence += 1;
+        }
+        self.through = sequence - 1;
+        while self.bytes > write_buffer_bytes / WRITE_BUFFER_SHARE
+            && let Some(oldest) = self.writes.pop_front()
+        {
+            self.bytes -= oldest.bytes();
+            self.after = oldest.sequence;
+        }
+    }
+
+    /// Forgets everything: no transaction is alive, or the last group was not written.
+    pub(crate) fn clear(&mut self) {
+        // A long list gives its memory back.
+        match self.writes.capacity() > 1024 {
+            true => self.writes = VecDeque::new(),
+            false => self.writes.clear(),
+        }
+        (self.after, self.through, self.bytes) = (0, 0, 0);
+    }
+
+    fn first_above(&self, sequence: SequenceNumber) -> usize {
+        self.writes.partition_point(|write| write.sequence <= sequence)
+    }
+}

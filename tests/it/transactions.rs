@@ -1,0 +1,331 @@
+//! Transactions: what they read, when they conflict, and what a refused one leaves.
+
+use crate::support::rng::{Rng, seeds};
+use crate::support::stores::{as_env, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Cursor, Db, Error, Keyspace, Result, Transaction, WriteBatch, WriteOptions};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(env: &MemEnv) -> Db {
+    small_options().env(as_env(env)).open("/db").unwrap()
+}
+
+/// The key of a conflict; none without one.
+fn conflict(result: Result<()>) -> Option<Vec<u8>> {
+    match result {
+        Ok(()) => None,
+        Err(Error::Conflict { key, .. }) => Some(key),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+const SPACES: usize = 2;
+
+/// Keys of one letter, so that ranges meet often.
+const KEYS: u8 = 24;
+
+fn key(n: u8) -> Vec<u8> {
+    vec![b'a' + n]
+}
+
+/// Random transactions and the writes of others beside them, with what each must read and whether
+/// it must conflict.
+struct World {
+    spaces: [Keyspace; SPACES],
+    /// Its keys are no matter.
+    beside: Keyspace,
+    db: Db,
+    now: [Map; SPACES],
+    values: u64,
+}
+
+/// A transaction, what it sees, and what it has read.
+struct Open {
+    transaction: Transaction,
+    sees: [Map; SPACES],
+    own: [BTreeSet<u8>; SPACES],
+    own_deletes: [BTreeSet<u8>; SPACES],
+    read: BTreeSet<(usize, u8)>,
+    written: bool,
+}
+
+impl World {
+    fn new(env: &MemEnv) -> Self {
+        let db = open(env);
+        let spaces = [db.keyspace("default").unwrap(), db.keyspace("other").unwrap()];
+        let beside = db.keyspace("beside").unwrap();
+        World { spaces, beside, db, now: Default::default(), values: 0 }
+    }
+
+    fn value(&mut self, rng: &mut Rng) -> Vec<u8> {
+        self.values += 1;
+        let mut value = self.values.to_string().into_bytes();
+        value.resize(value.len() + rng.below(200), b'.');
+        value
+    }
+
+    fn begin(&self) -> Open {
+        Open {
+            transaction: self.db.transaction(),
+            sees: self.now.clone(),
+            own: Default::default(),
+            own_deletes: Default::default(),
+            read: BTreeSet::new(),
+            written: false,
+        }
+    }
+
+    /// A write of someone else; answers the keys.
+    fn write(&mut self, rng: &mut Rng) -> BTreeSet<(usize, u8)> {
+        let mut touched = BTreeSet::new();
+        let mut batch = WriteBatch::new();
+        for _ in 0..1 + rng.below(3) {
+            let (space, first) = (rng.below(SPACES), rng.below(KEYS.into()) as u8);
+            let mut part = batch.in_keyspace(&self.spaces[space]);
+            match rng.below(4) {
+                0 => {
+                    let end = (first + 1 + rng.below(5) as u8).min(KEYS);
+                    part.delete_range(key(first)..key(end));
+                    self.now[space].retain(|own, _| *own < key(first) || *own >= key(end));
+                    touched.extend((first..end).map(|n| (space, n)));
+                    continue;
+                }
+                1 => {
+                    part.delete(key(first));
+                    self.now[space].remove(&key(first));
+                }
+                _ => {
+                    let value = self.value(rng);
+                    batch.in_keyspace(&self.spaces[space]).put(key(first), &value);
+                    self.now[space].insert(key(first), value);
+                }
+            }
+            touched.insert((space, first));
+        }
+        self.db.write(batch).unwrap();
+        touched
+    }
+}
+
+impl Open {
+    /// One read in one of the keyspaces, compared with what the transaction must see.
+    fn read(&mut self, world: &World, rng: &mut Rng) {
+        let space = rng.below(SPACES);
+        let part = self.transaction.in_keyspace(&world.spaces[space]);
+        let sees = &self.sees[space];
+        let (first, count) = (rng.below(KEYS.into()) as u8, 1 + rng.below(8) as u8);
+        let end = (first + count).min(KEYS);
+        let within = || sees.range(key(first)..key(end)).map(|(k, v)| (k.clone(), v.clone()));
+        let owned = |entry: Result<(siftdb::Key, siftdb::Value)>| {
+            let (key, value) = entry.unwrap();
+            (key.to_vec(), value.to_vec())
+        };
+        let steps = rng.below(5);
+        let mut crossed = |from: u8, to: u8| {
+            self.read.extend((from..to).map(|n| (space, n)));
+        };
+        let number = |key: &[u8]| key[0] - b'a';
+        match rng.below(7) {
+            0 | 1 => {
+                assert_eq!(
+                    part.get(key(first)).unwrap().as_deref(),
+                    sees.get(&key(first)).map(|v| &v[..])
+                );
+                if !self.own[space].contains(&first) && !self.own_deletes[space].contains(&first) {
+                    crossed(first, first + 1);
+                }
+            }
+            2 => {
+                let keys: Vec<_> = (first..end).map(key).collect();
+                let found = part.multi_get(&keys).unwrap();
+                for (n, value) in (first..end).zip(found) {
+                    assert_eq!(value.as_deref(), sees.get(&key(n)).map(|v| &v[..]));
+                    if !self.own[space].contains(&n) && !self.own_deletes[space].contains(&n) {
+                        crossed(n, n + 1);
+                    }
+                }
+            }
+            3 => {
+                let found: Vec<_> =
+                    part.range(key(first)..key(end)).take(steps).map(owned).collect();
+                assert_eq!(found, within().take(steps).collect::<Vec<_>>());
+                if steps > 0 {
+                    match found.len() == steps {
+                        true => crossed(first, number(&found[steps - 1].0) + 1),
+                        false => crossed(first, end),
+                    }
+                }
+            }
+            4 => {
+                let found: Vec<_> =
+                    part.range(key(first)..key(end)).rev().take(steps).map(owned).collect();
+                assert_eq!(found, within().rev().take(steps).collect::<Vec<_>>());
+                if steps > 0 {
+                    match found.len() == steps {
+                        true => crossed(number(&found[steps - 1].0), end),
+                        false => crossed(first, end),
+                    }
+                }
+            }
+            5 => {
+                let found = part.first().unwrap().map(|entry| owned(Ok(entry)));
+                assert_eq!(found, sees.first_key_value().map(|(k, v)| (k.clone(), v.clone())));
+                crossed(0, found.map_or(KEYS, |(key, _)| number(&key) + 1));
+            }
+            _ => {
+                let mut cursor: Cursor = part.range(key(first)..key(end)).cursor();
+                let from = (first + rng.below(4) as u8).min(end);
+                let there = cursor.seek(key(from)).unwrap();
+                let found = cursor.key().map(number);
+                let expected = sees.range(key(from)..).next().map(|(key, _)| number(key));
+                assert_eq!(found, expected.filter(|n| *n < end), "{there}");
+                if from < end {
+                    crossed(from, found.map_or(end, |n| n + 1));
+                }
+                if let Some(n) = found
+                    && cursor.prev().unwrap()
+                {
+                    crossed(number(cursor.key().unwrap()), n);
+                } else if found.is_some() {
+                    crossed(first, from);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, world: &mut World, rng: &mut Rng) {
+        let space = rng.below(SPACES);
+        let value = world.value(rng);
+        let part = self.transaction.in_keyspace(&world.spaces[space]);
+        let first = rng.below(KEYS.into()) as u8;
+        self.written = true;
+        match rng.below(4) {
+            0 => {
+                let end = (first + 1 + rng.below(4) as u8).min(KEYS);
+                part.delete_range(key(first)..key(end)).unwrap();
+                self.sees[space].retain(|own, _| *own < key(first) || *own >= key(end));
+                for n in first..end {
+                    self.own[space].remove(&n);
+                    self.own_deletes[space].insert(n);
+                }
+            }
+            1 => {
+                part.delete(key(first)).unwrap();
+                self.sees[space].remove(&key(first));
+                self.own_deletes[space].insert(first);
+            }
+            _ => {
+                part.put(key(first), &value).unwrap();
+                self.sees[space].insert(key(first), value);
+                self.own[space].insert(first);
+            }
+        }
+    }
+
+    /// Commits, and answers what must be the state afterwards if it was not refused.
+    fn commit(self, world: &mut World, touched: &BTreeSet<(usize, u8)>) -> bool {
+        let overlap: Vec<_> = self.read.intersection(touched).collect();
+        let expected = self.written && !overlap.is_empty();
+        let found = conflict(self.transaction.commit());
+        assert_eq!(found.is_some(), expected, "found {found:?}, overlap {overlap:?}");
+        if let Some(found) = &found {
+            assert!(overlap.iter().any(|(_, n)| key(*n) == *found), "{found:?}, {overlap:?}");
+            return false;
+        }
+        if self.written {
+            for space in 0..SPACES {
+                for n in 0..KEYS {
+                    let own = self.own[space].contains(&n) || self.own_deletes[space].contains(&n);
+                    match self.sees[space].get(&key(n)) {
+                        Some(value) if own => _ = world.now[space].insert(key(n), value.clone()),
+                        None if own => _ = world.now[space].remove(&key(n)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+#[test]
+fn transactions_conflict_where_reads_were_written() {
+    for seed in seeds(40) {
+        let mut rng = Rng::new(seed);
+        let (env, mut committed) = (MemEnv::new(), 0);
+        let mut world = World::new(&env);
+        for _ in 0..60 {
+            for _ in 0..rng.below(4) {
+                world.write(&mut rng);
+            }
+            let mut open = world.begin();
+            let mut touched = BTreeSet::new();
+            for _ in 0..rng.below(8) {
+                match rng.below(12) {
+                    0..4 => open.read(&world, &mut rng),
+                    4..7 => open.write(&mut world, &mut rng),
+                    7..9 => touched.extend(world.write(&mut rng)),
+                    9 => world.db.flush().unwrap(),
+                    10 => world.db.compact_range(..).unwrap(),
+                    // More than the list of recent writes holds.
+                    _ => {
+                        for _ in 0..100 {
+                            world.beside.put("k", [7; 200]).unwrap();
+                        }
+                    }
+                }
+            }
+            committed += usize::from(open.commit(&mut world, &touched));
+            for (space, now) in world.spaces.iter().zip(&world.now) {
+                let found: Map = space
+                    .iter()
+                    .map(|entry| entry.unwrap())
+                    .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                    .collect();
+                assert_eq!(&found, now, "seed {seed}");
+            }
+        }
+        assert!(committed > 5, "{committed} commits, seed {seed}");
+        world.db.verify(|_| {}).unwrap();
+    }
+}
+
+#[test]
+fn lost_updates_are_refused() {
+    let db = open(&MemEnv::new());
+    db.put("counter", "0").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    db.transact(|tx| {
+                        let old: u64 = std::str::from_utf8(&tx.get("counter")?.unwrap())
+                            .unwrap()
+                            .parse()
+                            .unwrap();
+                        tx.put("counter", (old + 1).to_string())
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(db.get("counter").unwrap().unwrap(), "800");
+}
+
+#[test]
+fn refused_transactions_leave_no_byte() {
+    let env = MemEnv::new();
+    let db = open(&env);
+    db.put("k", "1").unwrap();
+    let tx = db.transaction();
+    tx.get("k").unwrap();
+    tx.put("k", "3").unwrap();
+    db.put("k", "2").unwrap();
+    let before = (db.stats().wal_bytes, db.stats().entries);
+    assert_eq!(conflict(tx.commit_with(&WriteOptions::new().sync(true))), Some(b"k".to_vec()));
+    assert_eq!((db.stats().wal_bytes, db.stats().entries), before);
+    assert_eq!(db.get("k").unwrap().unwrap(), "2");
+}
