@@ -91,8 +91,8 @@ impl IndexEntry {
 pub(crate) struct Index {
     contents: Vec<u8>,
     keys_are_user_keys: bool,
-    /// Bytes that all user keys begin with.
-    common: usize,
+    /// The bytes that all user keys begin with.
+    common: Box<[u8]>,
     /// The largest head of each group of slots. The head of a user key are the 8 bytes after
     /// `common`, big-endian and zero-padded: heads order the keys where they differ.
     group_heads: Box<[u64]>,
@@ -117,7 +117,7 @@ impl Index {
         let mut index = Index {
             contents: Vec::new(),
             keys_are_user_keys,
-            common: 0,
+            common: Box::default(),
             group_heads: Box::default(),
             keys: Vec::with_capacity(restarts),
             offsets: Vec::with_capacity(restarts),
@@ -160,8 +160,9 @@ impl Index {
         }
         index.contents = contents;
         let last = index.len().saturating_sub(1);
-        index.common = common_prefix(index.user_key(0), index.user_key(last));
-        let head = |i| key_head(index.user_key(i).get(index.common..).unwrap_or_default());
+        let common = common_prefix(index.user_key(0), index.user_key(last));
+        index.common = index.user_key(0).get(..common).unwrap_or_default().into();
+        let head = |i| key_head(index.user_key(i).get(common..).unwrap_or_default());
         index.slots = Slots::new((0..index.len()).map(head));
         index.group_heads = index.slots.group_heads().collect();
         Ok(index)
@@ -233,6 +234,7 @@ impl Index {
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.contents.capacity()
+            + self.common.len()
             + 8 * self.group_heads.len()
             + 8 * self.keys.capacity()
             + 8 * self.offsets.capacity()
@@ -245,13 +247,12 @@ impl Index {
     // Not inlined, so that `find` is: it is small and returns much.
     #[inline(never)]
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
-        let shared = self.user_key(0).get(..self.common).unwrap_or_default();
-        let wanted = match user_key.split_at_checked(self.common) {
-            Some((front, rest)) if front == shared => key_head(rest),
+        let wanted = match user_key.strip_prefix(&*self.common) {
+            Some(rest) => key_head(rest),
             // The wanted key does not begin with what all have in common, so it is below or above
             // all of them.
-            _ if user_key < shared => return 0,
-            _ => return self.len(),
+            None if user_key < &*self.common => return 0,
+            None => return self.len(),
         };
         let group = self.group_heads.partition_point(|&head| head < wanted);
         let low = self.slots.first_at_or_above(group, wanted);

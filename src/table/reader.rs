@@ -161,6 +161,7 @@ impl Table {
 
     /// What the table has of a key, and what its filter said. "Maybe" with `Absent` is a false
     /// positive, unless the key has versions here that the lookup's sequence cannot see.
+    #[inline]
     pub(crate) fn get(
         &self,
         key: &LookupKey,

@@ -282,7 +282,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         Ok((block.with_bytes(bytes), fingerprints))
     }
 
-    fn borrowed(&self) -> Block<&[u8]> {
+    /// The same block, whose bytes this one owns.
+    pub(crate) fn borrowed(&self) -> Block<&[u8]> {
         self.with_bytes(&*self.bytes)
     }
 
@@ -336,7 +337,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// The newest version of the key that its sequence can see, in a block of internal keys.
     /// `xxph3` is the hash of the user key.
-    #[inline]
+    // Inlined into its one caller, with `find`: the calls would be a twentieth of a lookup.
+    #[inline(always)]
     pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
         if self.directory == 0 {
             return self.borrowed().get_by_order(key);
@@ -348,6 +350,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Where the first entry at or above the internal key `bound` begins, and how many bytes it
     /// shares, if it is a version of the same user key and the block has a directory.
+    // Not inlined, so that scans have one copy of `find`.
+    #[inline(never)]
     pub(crate) fn version_from(&self, bound: &[u8]) -> Option<(usize, usize)> {
         let (user_key, trailer) = split_internal_key(bound).filter(|_| self.directory > 0)?;
         let (at, entry, _) = self.find(user_key, trailer, xxph3_64(user_key))?;
@@ -356,7 +360,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// The newest version with at most this trailer, by the directory: where it begins, its parts
     /// and its trailer.
-    #[inline]
+    #[inline(always)]
     fn find(&self, user_key: &[u8], trailer: u64, xxph3: u64) -> Option<(usize, Entry, u64)> {
         if self.anchor_len as usize > ANCHOR_BYTES {
             // The rest of what entries share is compared with the first entry.
@@ -384,7 +388,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// The entry at `at` and its trailer, if it is a version of `user_key` with at most `newest` as
     /// trailer. The newest version of a key comes first.
-    #[inline]
+    #[inline(always)]
     fn version_at(&self, at: usize, user_key: &[u8], newest: u64) -> Option<(Entry, u64)> {
         // The lines of an entry of the usual size come together, not one after the other.
         let last = at + usize::from(self.entry_bytes);
@@ -502,7 +506,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     }
 
     /// The trailer of `entry`; `None` in a block whose keys have none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn trailer(&self, entry: &Entry) -> Option<u64> {
         self.trailers()?.get(&self.bytes, entry.key_end)
     }
@@ -510,7 +514,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
 impl<'b> Block<&'b [u8]> {
     /// [`Block::get`] without fingerprints: from the last restart point that is not above the key.
-    fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
+    #[inline(never)]
+    pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
         let wanted = key.user_key();
         let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
         // No key is built. `matched` is the length of the prefix that the entry before has in
