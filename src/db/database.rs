@@ -402,7 +402,7 @@ impl Db {
     }
 
     /// A handle for an opened database and its workers.
-    pub(super) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
+    pub(crate) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
         let default = Arc::clone(&shared.default);
         let handle = Arc::new(Handle { shared, workers: Mutex::new(workers) });
         Db(Keyspace::new(handle, default))

@@ -7,6 +7,8 @@
 //! continues after a full disk.
 
 #[cfg(test)]
+mod conflict_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod readable;
 pub(crate) mod database;

@@ -22,6 +22,7 @@ use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::read::iter::Iter;
 use crate::state::shared::{Shared, TOMBSTONES_MAX};
+use crate::state::write_queue::Request;
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
 use crate::write::commit;
@@ -482,11 +483,12 @@ fn a_refused_batch_leaves_its_group_alone() {
     let names = ["0", "1", "2", "3", "4"];
     for refused in 0_u8..32 {
         let is_refused = |place: usize| refused & 1 << place != 0;
-        let group = names.iter().enumerate().map(|(at, key)| batch(key, is_refused(at))).collect();
+        let group = names.iter().enumerate().map(|(at, key)| batch(key, is_refused(at)));
+        let request = |batch| Request { sync: true, ..Request::of(batch) };
         if refused == 0 {
             db.drop_keyspace("gone").unwrap();
         }
-        let answers = commit::commit_together(db.shared(), group);
+        let answers = commit::commit_together(db.shared(), group.map(request).collect());
         for (place, (answer, key)) in answers.iter().zip(names).enumerate() {
             let there = db.get(key).unwrap().is_some();
             assert_eq!(kept.get(key).unwrap().is_some(), there, "half of a batch");

@@ -186,3 +186,65 @@ impl RecentList {
         self.writes.partition_point(|write| write.sequence <= sequence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::write_batch::WriteBatch;
+
+    const WRITE_BUFFER_BYTES: usize = 64 << 10;
+
+    /// Notes that many puts from `first` on, after `previous`.
+    fn note(list: &mut RecentList, previous: SequenceNumber, first: SequenceNumber, puts: u32) {
+        let mut batch = WriteBatch::new();
+        for n in 0..puts {
+            batch.put(format!("{n:04}"), "");
+        }
+        list.note(
+            previous,
+            &DecodedBatch::trusted(first, puts, batch.entries()),
+            WRITE_BUFFER_BYTES,
+        );
+    }
+
+    #[test]
+    fn lists_begin_anew_after_a_gap() {
+        let mut list = RecentList::default();
+        note(&mut list, 4, 5, 2);
+        note(&mut list, 6, 7, 1);
+        assert!(list.cover(4, 7) && list.cover(5, 6) && list.cover(7, 7) && list.cover(9, 8));
+        assert!(!list.cover(3, 7), "an older write may be missing");
+        assert!(!list.cover(6, 8), "a newer write is missing");
+        // Others wrote 8 and 9, and nobody noted it.
+        note(&mut list, 9, 10, 1);
+        assert!(!list.cover(7, 10) && !list.cover(8, 10) && list.cover(9, 10));
+        assert_eq!(list.writes.len(), 1);
+        // Numbers that are not part of the history.
+        note(&mut list, 10, 15, 1);
+        assert!(list.cover(9, 15) && list.has_more_above(9, 1) && !list.has_more_above(9, 2));
+        assert!(!list.has_more_above(8, 0));
+    }
+
+    #[test]
+    fn the_oldest_writes_go_first() {
+        let mut list = RecentList::default();
+        for n in 0..400 {
+            note(&mut list, 10 + n, 11 + n, 1);
+            assert!(list.bytes <= WRITE_BUFFER_BYTES / WRITE_BUFFER_SHARE);
+        }
+        let oldest = list.writes.front().unwrap().sequence;
+        assert!(oldest > 11 && list.cover(oldest - 1, 410) && !list.cover(oldest - 2, 410));
+    }
+
+    #[test]
+    fn the_last_transaction_clears_the_list() {
+        let recent = RecentWrites::default();
+        recent.begin_transaction();
+        recent.begin_transaction();
+        note(&mut recent.list(), 0, 1, 3);
+        recent.end_transaction();
+        assert!(recent.list().cover(0, 3));
+        recent.end_transaction();
+        assert!(!recent.list().cover(0, 3) && recent.list().writes.is_empty());
+    }
+}

@@ -201,6 +201,14 @@ impl WriteQueue {
     }
 }
 
+#[cfg(test)]
+impl WriteQueue {
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.lock().waiting.len()
+    }
+}
+
 impl<'a> Leadership<'a> {
     fn new(queue: &'a WriteQueue) -> Self {
         Leadership { queue, group: Vec::new(), groups_after_own: 0 }

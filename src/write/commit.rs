@@ -517,10 +517,9 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
     waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8
 }
 
-/// Commits these batches as one group; the answer to each.
+/// Commits these requests as one group; the answer to each.
 #[cfg(test)]
-pub(crate) fn commit_together(shared: &Shared, batches: Vec<WriteBatch>) -> Vec<Result<()>> {
-    let request = |batch| Request { sync: true, ..Request::of(batch) };
-    let mut outcome = commit(shared, batches.into_iter().map(request).collect());
+pub(crate) fn commit_together(shared: &Shared, group: Vec<Request>) -> Vec<Result<()>> {
+    let mut outcome = commit(shared, group);
     (0..outcome.group.len()).map(|place| outcome.answer(place).map(drop)).collect()
 }

@@ -39,6 +39,7 @@
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
 //! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
 //! | `transactions` | what they read, when they conflict, and what a refused one leaves |
+//! | `conflicts` | when transactions conflict: scenarios, with the write in each place
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
@@ -65,6 +66,7 @@ mod bench_cli;
 mod cli;
 mod compatibility;
 mod concurrency;
+mod conflicts;
 mod corruption;
 mod crash;
 mod cursors;

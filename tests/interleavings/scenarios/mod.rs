@@ -11,12 +11,14 @@
 //! |---|---|
 //! | `queue` | one leader at a time, every request answered once, nobody left waiting |
 //! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; removed files |
+//! | `transactions` | no lost update, no write skew; beside batches, jobs and a close |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
 //! | `whole` | an open database with its workers: stalls, flushes, closing, dropping a keyspace |
 //! | `run` | schedulers, seeds, settings |
 
 pub mod queue;
 pub mod reads;
+pub mod transactions;
 pub mod blocks;
 pub mod whole;
 pub mod run;

@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, thread};
 use crate::base::write_batch::WriteBatch;
 use crate::interleavings::run::check;
-use crate::state::write_queue::{Joined, Request, Switch, WriteQueue};
+use crate::state::write_queue::{Committed, Joined, Request, WriteQueue};
 
 const THREADS: u8 = 3;
 const REQUESTS: u8 = 2;
@@ -12,7 +12,7 @@ const REQUESTS: u8 = 2;
 fn request(number: u8) -> Request {
     let mut batch = WriteBatch::new();
     batch.put([number], "");
-    Request { batch, sync: false, expiry: None, switch: Switch::No }
+    Request::of(batch)
 }
 
 /// Which of the requests it is.
@@ -34,7 +34,7 @@ fn submit(
     gives_up: bool,
 ) -> Option<Result<()>> {
     match queue.join(request(number)) {
-        Joined::Done(result) => Some(result),
+        Joined::Done(result) => Some(result.map(drop)),
         Joined::Lead(mut leadership, own) => {
             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
             let mut group = leadership.take_group(&own);
@@ -42,14 +42,14 @@ fn submit(
             let numbers = group.iter().map(number_of).collect();
             if !gives_up {
                 groups.lock().push(numbers);
-                leadership.complete(|_| Ok(()));
+                leadership.complete(|_| Ok(Committed::Written));
                 loop {
                     let next = leadership.take_next_group();
                     if next.is_empty() {
                         break;
                     }
                     groups.lock().push(next.iter().map(number_of).collect());
-                    leadership.complete(|_| Ok(()));
+                    leadership.complete(|_| Ok(Committed::Written));
                 }
             }
             leading.fetch_sub(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Every check of `siftdb::interleavings` as a test.
 
-use siftdb::interleavings::{blocks, queue, reads, whole};
+use siftdb::interleavings::{blocks, queue, reads, transactions, whole};
 
 macro_rules! tests {
     ($($module:ident: $($check:ident)*;)*) => {
@@ -23,6 +23,14 @@ tests! {
         readers_see_batches_whole
         snapshots_are_stable_under_writes_and_jobs
         unreferenced_tables_are_removed;
+    transactions:
+        no_increment_is_lost
+        no_increment_is_lost_beside_jobs
+        write_skew_never_passes
+        transactions_beside_batches_keep_a_sum
+        groups_in_flight_at_the_begin_are_found
+        transactions_sent_back_end
+        a_close_beside_transactions_leaves_whole_ones;
     blocks:
         an_evicted_block_leaves_its_slot
         slot_hits_protect_a_block_from_eviction
