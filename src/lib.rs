@@ -306,6 +306,7 @@ pub mod env;
 // -- vocabulary: knows nothing of the engine ------------------------------------------------------
 mod base;
 
+pub use admin::checkpoint::CheckpointReport;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
 #[cfg(any(feature = "cli", feature = "testing"))]

@@ -3,6 +3,7 @@
 //! Users get a call that ingests later. The formats have it from version 1 on: entries with
 //! sequence 0, and one sequence for all of them in the manifest.
 
+use crate::admin::at_rest::DatabaseAtRest;
 use crate::admin::repair::history::options_of;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -12,15 +13,10 @@ use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::env::directory::{lock_to_write, our_files};
 use crate::jobs::compact::output::new_table_id;
-use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::WalStart;
-use crate::log::wal::writer::WalWriter;
 use crate::options::database::Options;
 use crate::table::builder::TableBuilder;
-use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
-use crate::tree::manifest::{
-    KeyspaceTables, ManifestState, ManifestWriter, read_current, replay, set_current,
-};
+use crate::tree::edit::{FileMeta, KeyspaceMeta};
+use crate::tree::manifest::{ManifestState, read_current, replay};
 use crate::tree::runs::SortedRuns;
 use std::path::Path;
 
@@ -81,43 +77,23 @@ fn write_table(
     Ok(file)
 }
 
-/// Writes log, manifest and CURRENT, with the file numbers after that of the table.
+/// Puts the database in force with the table, with the file numbers after that of the table.
 fn put_in_force(
     env: &dyn Env,
     directory: &Path,
     state: &ManifestState,
     file: FileMeta,
 ) -> Result<()> {
-    let (last, next) = (file.largest_sequence, file.number + 1);
-    let (log, manifest, temporary) = (next, next + 1, next + 2);
-    let start = WalStart {
-        synced_through: last,
-        previous_log: 0,
-        previous_last_sequence: last,
-        first_sequence: last + 1,
-        manifest_number: manifest,
-        manifest_synced_bytes: 0,
-        database: state.facts.database,
-    };
-    let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
-    wal.sync()?;
-    let flushed =
-        |tables: &KeyspaceTables| KeyspaceMeta { flushed_through: last, ..tables.meta.clone() };
+    let next = file.number + 1;
     let tables = state.tables().map(|(level, meta)| (level, meta.clone()));
-    let snapshot = VersionEdit {
-        comparator: Some(COMPARATOR.into()),
-        first_log: Some(FirstLog { number: log, flushed_through: last }),
-        next_file_number: Some(next + 3),
-        last_sequence: Some(last),
-        synced_through: Some(last),
-        session_log: Some(log),
-        clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
-        database: Some(state.facts.database),
-        next_keyspace: Some(state.next_keyspace),
-        created: state.keyspaces.values().map(flushed).collect(),
-        added: tables.chain([(0, file)]).collect(),
-        ..VersionEdit::default()
+    let at_rest = DatabaseAtRest {
+        database: state.facts.database,
+        checkpoint_of: None,
+        last_sequence: file.largest_sequence,
+        next_keyspace: state.next_keyspace,
+        expired_through: state.expired_through,
+        keyspaces: state.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
+        tables: tables.chain([(0, file)]).collect(),
     };
-    ManifestWriter::create(env, directory, manifest, &snapshot)?;
-    set_current(env, directory, manifest, temporary)
+    at_rest.put_in_force(env, directory, next)
 }

@@ -1,6 +1,7 @@
 //! [`Db`]: an open database. It derefs to its keyspace `default`, which has the methods that read
 //! and write (`keyspace.rs`); here is what concerns all keyspaces.
 
+use crate::admin::checkpoint::{CheckpointReport, checkpoint};
 use crate::admin::destroy::destroy;
 use crate::admin::manual;
 use crate::admin::repair::report::RepairReport;
@@ -277,6 +278,44 @@ impl Db {
     /// As for [`Db::write`], and the failure of the flush.
     pub fn flush(&self) -> Result<()> {
         manual::flush(self.shared(), Switch::All)
+    }
+
+    /// Makes a database of its own in the directory `path`: this one at a moment between the call
+    /// and its return, in all keyspaces, while others read and write. Everything that was
+    /// acknowledged before the call is in it.
+    ///
+    /// It flushes the memtables, gives the tables second names by hard links, and writes a manifest
+    /// of its own. So it takes little time and no space, until tables of one of the two are
+    /// replaced. Where links do not go, as on another disk, tables are copied. Writers wait for no
+    /// longer than one switch of the log.
+    ///
+    /// A database that was opened read-only can be one if all of it is in tables, as after
+    /// [`Db::flush`] and a close.
+    ///
+    /// If `path` holds an earlier checkpoint of this database that nobody wrote to, it is brought
+    /// up to date: only new tables are linked. If this is interrupted, that checkpoint is as it was,
+    /// and may be brought up to date again. A new checkpoint that was interrupted does not open:
+    /// remove the directory.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let (path, backup) = (directory.path().join("db"), directory.path().join("backup"));
+    /// let db = siftdb::Db::open(&path)?;
+    /// db.put("ada", "1815")?;
+    /// db.checkpoint(&backup)?;
+    /// db.delete("ada")?;
+    /// assert_eq!(siftdb::Db::open(&backup)?.get("ada")?.unwrap(), "1815");
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if `path` holds anything else of siftdb; `Locked` while it is open; `Io`;
+    /// `UnsupportedFormat` for a database of LevelDB or RocksDB; as for [`Db::flush`]. A failure in
+    /// `path` leaves this database as it is.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointReport> {
+        checkpoint(self.shared(), path.as_ref())
     }
 
     /// Takes writes again after the disk was full: if writes return

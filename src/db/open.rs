@@ -25,7 +25,9 @@ use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
-use crate::env::directory::{lock_to_read, lock_to_write, number_after, our_files};
+use crate::env::directory::{
+    create_directories, lock_to_read, lock_to_write, number_after, our_files,
+};
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
 use crate::env::handle::FilePool;
@@ -216,28 +218,6 @@ fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Resu
         Err(error) if error.kind() == ErrorKind::NotFound => Err(no_database(directory)),
         Err(error) => Err(Error::io("open", directory, error)),
     }
-}
-
-/// Creates a directory with its missing ancestors, and makes their names durable.
-fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> {
-    let parent = match directory.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new("/"),
-    };
-    match env.metadata(parent) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, parent)?,
-        Err(error) => return Err(Error::io("open", parent, error)),
-        Ok(_) => {}
-    }
-    match env.create_dir(directory) {
-        // Another process may have been quicker; LOCK decides which one owns the database.
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(Error::io("create_dir", directory, error));
-        }
-        _ => {}
-    }
-    env.sync_dir(parent).map_err(|error| Error::io("sync_dir", parent, error))
 }
 
 /// Without CURRENT a directory may hold only what an interrupted creation leaves.

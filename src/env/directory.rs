@@ -1,6 +1,6 @@
 //! The directory of a database: its lock, the files of siftdb in it, and the folder `lost`.
 //!
-//! `db::open` and `repair` use it. Files whose names siftdb does not write are ignored, and LOCK is
+//! `db::open`, `checkpoint` and `repair` use it. Files whose names siftdb does not write are ignored, and LOCK is
 //! never removed.
 //!
 //! [`keep_in_lost`] durably gives a file a second name in the folder `lost`, or a copy where the
@@ -46,6 +46,28 @@ pub(crate) fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<Direct
         Err(error) => Err(Error::io("lock", path, error)),
         Ok(_) => DirectoryLock::take(env, &path, LockMode::Shared),
     }
+}
+
+/// Creates a directory with its missing ancestors, and makes their names durable.
+pub(crate) fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    match env.metadata(parent) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, parent)?,
+        Err(error) => return Err(Error::io("open", parent, error)),
+        Ok(_) => {}
+    }
+    match env.create_dir(directory) {
+        // Another process may have been quicker; LOCK decides which one owns the database.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::io("create_dir", directory, error));
+        }
+        _ => {}
+    }
+    env.sync_dir(parent).map_err(|error| Error::io("sync_dir", parent, error))
 }
 
 /// The files in the directory whose names siftdb writes.
@@ -136,12 +158,17 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Gives `path` a second name, or a copy where files cannot have two names. The old name must stay
-/// until nothing durable needs it any more.
-fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+/// Gives `path` a second name, or a copy where that cannot be: across file systems, on those
+/// without links, and beyond their number. The old name must stay until nothing durable needs it
+/// any more. The new name is not durable yet.
+pub(crate) fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+    use ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     match env.hard_link(path, place) {
         Err(error)
-            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
+            if matches!(
+                error.kind(),
+                CrossesDevices | PermissionDenied | TooManyLinks | Unsupported
+            ) =>
         {
             let copied = copy(env, path, place);
             if copied.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {

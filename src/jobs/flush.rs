@@ -42,9 +42,37 @@ use std::collections::BTreeSet;
 /// The failure of a table or of the manifest: nothing was removed.
 pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
     let _one_at_a_time = shared.flushes.lock();
+    flush_through(shared, SequenceNumber::MAX)
+}
+
+/// Flushes the immutable memtables with entries up to `through`, and calls `then` before any other
+/// flush may run. A failure becomes the background error.
+///
+/// # Errors
+/// As for [`flush_pending`].
+pub(crate) fn flush_then<T>(
+    shared: &Shared,
+    through: SequenceNumber,
+    then: impl FnOnce() -> T,
+) -> Result<T> {
+    let one_at_a_time = shared.flushes.lock();
+    shared.check_writable()?;
+    let flushed = flush_through(shared, through);
+    flushed.map_err(|error| shared.set_background_error(error))?;
+    let answer = then();
+    drop(one_at_a_time);
+    // Writers may wait for these memtables, and the worker frees them.
+    shared.want_flush();
+    let _jobs = shared.jobs.lock();
+    shared.done.notify_all();
+    Ok(answer)
+}
+
+fn flush_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
     let (mut flushed, mut inputs) = (Vec::new(), Vec::new());
     for keyspace in shared.all_keyspaces() {
-        let waiting = keyspace.view.load().immutables.clone();
+        let mut waiting = keyspace.view.load().immutables.clone();
+        waiting.retain(|full| full.last_sequence <= through);
         if !waiting.is_empty() {
             let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
             let levels = keyspace.view.load().version.files();

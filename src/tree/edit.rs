@@ -55,6 +55,7 @@ const TAG_KEYSPACE_DROPPED: u8 = 14;
 const TAG_KEYSPACE_SETTINGS: u8 = 15;
 const TAG_FLUSHED_THROUGH: u8 = 16;
 const TAG_EXPIRED_THROUGH: u8 = 17;
+const TAG_CHECKPOINT_OF: u8 = IGNORABLE | 1;
 
 const FILE_TABLE_ID: u8 = 1;
 const FILE_BYTES: u8 = 2;
@@ -178,6 +179,9 @@ pub(crate) struct VersionEdit {
     pub clean_close: Option<CleanClose>,
     /// The identity of the database; in a snapshot always.
     pub database: Option<DatabaseIdentity>,
+    /// The database that this one is a checkpoint of; only in a snapshot, and in none that a
+    /// session begins with.
+    pub checkpoint_of: Option<DatabaseIdentity>,
     /// Above the number of every keyspace that was ever created; in a snapshot always.
     pub next_keyspace: Option<u64>,
     /// The largest time by which a job took entries for expired; in a snapshot always, unless none
@@ -204,11 +208,15 @@ impl VersionEdit {
         if let Some(comparator) = &self.comparator {
             put_field(dst, TAG_COMPARATOR, comparator.as_bytes());
         }
-        if let Some(database) = self.database {
-            field.clear();
-            field.extend_from_slice(&database.id.to_le_bytes());
-            put_varint(&mut field, database.epoch);
-            put_field(dst, TAG_DATABASE, &field);
+        for (tag, database) in
+            [(TAG_DATABASE, self.database), (TAG_CHECKPOINT_OF, self.checkpoint_of)]
+        {
+            if let Some(database) = database {
+                field.clear();
+                field.extend_from_slice(&database.id.to_le_bytes());
+                put_varint(&mut field, database.epoch);
+                put_field(dst, tag, &field);
+            }
         }
         if let Some(log) = self.first_log {
             put_varint_field(dst, TAG_FIRST_LOG, &[log.number, log.flushed_through], &mut field);
@@ -281,6 +289,9 @@ impl VersionEdit {
                 }
                 TAG_DATABASE => {
                     set(&mut edit.database, decode_database(value)?, "database")?;
+                }
+                TAG_CHECKPOINT_OF => {
+                    set(&mut edit.checkpoint_of, decode_database(value)?, "checkpoint's origin")?;
                 }
                 TAG_FIRST_LOG => {
                     let [number, flushed_through] = varints(value, "first log")?;
@@ -730,6 +741,7 @@ mod tests {
             session_log: Some(12),
             clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
             database: Some(DatabaseIdentity { id: 0x0102 << 64, epoch: 3 }),
+            checkpoint_of: Some(DatabaseIdentity { id: 0x0d, epoch: 2 }),
             next_keyspace: Some(7),
             expired_through: Some(200),
             created: vec![KeyspaceMeta {
@@ -793,15 +805,18 @@ mod tests {
             "0211",
             "0000000000000000", // database: id
             "0201000000000000",
-            "03",           //   epoch
-            "03020b09",     // first log
-            "0402ac02",     // next file number
-            "05010a",       // last sequence
-            "060108",       // synced through
-            "0a010c",       // session log
-            "0c0107",       // next keyspace
-            "1102c801",     // expired through
-            "0b040df4030a", // clean close
+            "03",   //   epoch
+            "8111", // checkpoint of: id
+            "0d00000000000000",
+            "000000000000000002", //   epoch
+            "03020b09",           // first log
+            "0402ac02",           // next file number
+            "05010a",             // last sequence
+            "060108",             // synced through
+            "0a010c",             // session log
+            "0c0107",             // next keyspace
+            "1102c801",           // expired through
+            "0b040df4030a",       // clean close
             "0d06050402",
             "6162",
             "ee",                   // created: name, settings

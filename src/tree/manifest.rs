@@ -49,6 +49,8 @@ pub(crate) struct ManifestState {
     pub facts: ManifestFacts,
     /// What was dropped at the end, if anything; then nobody may append to it.
     pub dropped: Option<DroppedPart>,
+    /// The database that it is a checkpoint of, unless it was written to since.
+    pub checkpoint_of: Option<DatabaseIdentity>,
     /// The keyspaces, `default` included.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceTables>,
     /// Above the number of every keyspace that was ever created.
@@ -411,6 +413,7 @@ impl Replay {
             }
             state.facts.database = database;
         }
+        state.checkpoint_of = state.checkpoint_of.or(edit.checkpoint_of);
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
         raise(&mut state.next_keyspace, edit.next_keyspace);
@@ -613,6 +616,7 @@ mod tests {
                 session_log: Some(self.facts.session_log),
                 clean_close: self.facts.clean_close,
                 database: Some(self.facts.database),
+                checkpoint_of: self.checkpoint_of,
                 next_keyspace: Some(self.next_keyspace),
                 expired_through: Some(self.expired_through),
                 created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
@@ -653,6 +657,7 @@ mod tests {
     fn snapshot() -> VersionEdit {
         let state = ManifestState {
             next_file_number: 100,
+            checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
             facts: ManifestFacts {
                 last_sequence: 50,
                 log_number: 8,
@@ -755,6 +760,7 @@ mod tests {
         let expected = ManifestState {
             facts,
             dropped: None,
+            checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
             keyspaces: BTreeMap::from([(0, default)]),
             next_keyspace: 1,
             next_file_number: 120,

@@ -120,6 +120,11 @@ impl VersionSet {
         self.trees.values().map(|tree| &tree.meta)
     }
 
+    /// Above the number of every keyspace that was ever created.
+    pub(crate) fn next_keyspace(&self) -> u64 {
+        self.next_keyspace
+    }
+
     /// The number of a keyspace that is to be created; it is given only once, also if the creation
     /// fails.
     ///

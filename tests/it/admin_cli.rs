@@ -143,3 +143,23 @@ fn repair_exits_with_5_after_a_loss() {
         ok(&["verify", &db]);
     }
 }
+
+#[test]
+fn checkpoints_are_made_brought_up_to_date_and_restored() {
+    let place = Place::new();
+    let (db, backup, back) = (place.database(), place.path("backup"), place.path("back"));
+    let made = json(&["checkpoint", &db, &backup, "--json"]);
+    assert_eq!((&made["tables"], &made["tables_new"]), (&1.into(), &1.into()));
+    let before = ok(&["scan", &db]);
+    ok(&["put", &db, "later", "1"]);
+    let again = json(&["checkpoint", &db, &backup, "--json"]);
+    assert_eq!((&again["tables"], &again["tables_new"]), (&2.into(), &1.into()));
+    assert!(ok(&["restore", &backup, &back]).contains("2 tables"));
+    assert_eq!(ok(&["scan", &back]), ok(&["scan", &db]));
+    assert_ne!(ok(&["scan", &back]), before);
+    // Neither a database nor a missing one becomes a checkpoint.
+    ok(&["put", &back, "mine", "1"]);
+    fails(4, &["checkpoint", &db, &back]);
+    fails(4, &["restore", &place.path("missing"), &place.path("new")]);
+    assert!(ok(&["verify", &backup]).ends_with("all in order\n"));
+}

@@ -18,6 +18,7 @@
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
 //! | `range_differential` | range deletes answer as single deletes of the same keys |
+//! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -62,6 +63,7 @@ mod arguments;
 mod bench;
 #[cfg(feature = "cli")]
 mod bench_cli;
+mod checkpoints;
 #[cfg(feature = "cli")]
 mod cli;
 mod compatibility;

@@ -308,6 +308,7 @@ fn edits() -> Structures {
         session_log: Some(12),
         clean_close: Some(CleanClose { log: 12, log_bytes: 90, last_sequence: 303 }),
         database: Some(DATABASE),
+        checkpoint_of: Some(DatabaseIdentity { id: 0xfeed, epoch: 3 }),
         next_keyspace: Some(70_001),
         created: vec![keyspace(0, "default", b""), keyspace(70_000, "users", &[4, 1, 9])],
         dropped: vec![5],

@@ -329,6 +329,10 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
     if let Some((database, id)) = edit.database.zip(id.as_ref()) {
         parts.push(format!("database {id}, epoch {}", database.epoch));
     }
+    let origin = edit.checkpoint_of.map(id_text);
+    if let Some((of, origin)) = edit.checkpoint_of.zip(origin.as_ref()) {
+        parts.push(format!("checkpoint of {origin}, epoch {}", of.epoch));
+    }
     if let Some(log) = edit.first_log {
         parts.push(format!("logs from {}, flushed through {}", log.number, log.flushed_through));
     }
@@ -362,6 +366,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("expired_through", DumpValue::Number(edit.expired_through)),
         ("database_id", id.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("epoch", DumpValue::Number(edit.database.map(|database| database.epoch))),
+        ("checkpoint_of", origin.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
         ("closed_log", DumpValue::Number(close.map(|close| close.log))),
         ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),

@@ -13,6 +13,7 @@
 //! before, opening treats them as obsolete files. A crash after step 4 leaves the repaired
 //! database, and files that the next opening removes.
 
+use crate::admin::at_rest::DatabaseAtRest;
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::Inventory;
 use crate::admin::repair::keyspaces::Keyspaces;
@@ -26,13 +27,10 @@ use crate::base::sync::Ordering;
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
-use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::{DatabaseIdentity, WalStart};
+use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::salvage::salvage;
-use crate::log::wal::writer::WalWriter;
 use crate::options::database::Options;
-use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
-use crate::tree::manifest::{KeyspaceTables, ManifestWriter, set_current};
+use crate::tree::manifest::KeyspaceTables;
 use std::collections::BTreeSet;
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::Range;
@@ -131,45 +129,18 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes log, manifest and CURRENT, with file numbers from `next` on.
 fn put_in_force(trees: &Trees, from: &Sources<'_>, next: u64) -> Result<()> {
-    let (env, directory) = (&*from.options.env, from.directory);
-    let last = trees.last_sequence;
-    let (log, manifest, temporary) = (next, next + 1, next + 2);
-    let start = WalStart {
-        synced_through: last,
-        previous_log: 0,
-        previous_last_sequence: last,
-        first_sequence: last + 1,
-        manifest_number: manifest,
-        manifest_synced_bytes: 0,
+    let tables = trees.keyspaces.values().flat_map(KeyspaceTables::tables);
+    let at_rest = DatabaseAtRest {
         database: next_identity(from.history.database),
+        checkpoint_of: None,
+        last_sequence: trees.last_sequence,
+        next_keyspace: from.keyspaces.next,
+        expired_through: from.keyspaces.expired_through,
+        keyspaces: trees.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
+        tables: tables.map(|(level, meta)| (level, meta.clone())).collect(),
     };
-    // Every entry is in a table.
-    let flushed = |meta: &KeyspaceMeta| KeyspaceMeta { flushed_through: last, ..meta.clone() };
-    let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
-    // The manifest needs this log, so its start record must be durable first.
-    wal.sync()?;
-    let added = trees.keyspaces.values().flat_map(KeyspaceTables::tables);
-    let snapshot = VersionEdit {
-        ordinal: 0,
-        comparator: Some(COMPARATOR.into()),
-        first_log: Some(FirstLog { number: log, flushed_through: last }),
-        next_file_number: Some(next + 3),
-        last_sequence: Some(last),
-        synced_through: Some(last),
-        session_log: Some(log),
-        // The log is synced and gets no more writes.
-        clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
-        database: Some(start.database),
-        next_keyspace: Some(from.keyspaces.next),
-        expired_through: Some(from.keyspaces.expired_through).filter(|through| *through > 0),
-        created: trees.keyspaces.values().map(|keyspace| flushed(&keyspace.meta)).collect(),
-        added: added.map(|(level, meta)| (level, meta.clone())).collect(),
-        ..VersionEdit::default()
-    };
-    ManifestWriter::create(env, directory, manifest, &snapshot)?;
-    set_current(env, directory, manifest, temporary)
+    at_rest.put_in_force(&*from.options.env, from.directory, next)
 }
 
 /// Removes the files that the new manifest does not name: old ones, and new tables that were

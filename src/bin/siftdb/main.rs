@@ -11,6 +11,7 @@
 
 // Subcommands first, then what they share: a module uses only modules below it.
 mod bench;
+mod checkpoint;
 mod demo;
 mod explain;
 mod filter;
@@ -126,6 +127,12 @@ enum Command {
     Flush(manual::Flush),
     /// Compact all tables, or those with keys of a range
     Compact(manual::Compact),
+    /// Make a copy of a database that costs little: tables are linked, not copied
+    ///
+    /// If TO is an earlier checkpoint of DIR that nobody wrote to, it is brought up to date.
+    Checkpoint(checkpoint::Checkpoint),
+    /// Make a database from a checkpoint, which stays as it is
+    Restore(checkpoint::Restore),
     /// Print the contents and counters of a database, level by level
     Stats(stats::Stats),
     /// Write a page about a database: its tree, its filters, what two lookups touch
@@ -209,6 +216,8 @@ fn main() -> ExitCode {
         Command::Keyspace(Keyspace::Drop(command)) => command.run(output),
         Command::Settings(command) => command.run(output),
         Command::Flush(command) => command.run(output),
+        Command::Checkpoint(command) => command.run(output),
+        Command::Restore(command) => command.run(output),
         Command::Compact(command) => command.run(output),
         Command::Stats(command) => command.run(output),
         Command::Report(command) => command.run(output),

@@ -1,0 +1,272 @@
+//! A checkpoint: a database of its own at one moment, in another directory, while writers go on.
+//!
+//! Tables never change, so a checkpoint links them and copies nothing. First everything written so
+//! far is flushed, and no other flush may run until the list of tables is taken: so the tables hold
+//! the writes up to one sequence, in all keyspaces, and no later one. The list keeps its files from
+//! removal until they have their second names.
+//!
+//! The target gets a log and a manifest of its own, and `CURRENT` last. Before that step a new
+//! checkpoint does not open, and one that is brought up to date opens as it was. So a checkpoint
+//! that was interrupted is repeated, or removed.
+//!
+//! A manifest of a checkpoint names the database that it is of. The first session that writes there
+//! begins a manifest without that, so a checkpoint that was written to is never brought up to date.
+
+use crate::admin::at_rest::DatabaseAtRest;
+use crate::admin::manual;
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::sync::{Arc, Ordering};
+use crate::env::api::Env;
+use crate::env::directory::{
+    create_directories, lock_to_write, number_after, our_files, second_name,
+};
+use crate::env::foreign::refuse_foreign;
+use crate::jobs::flush::flush_then;
+use crate::log::wal::format::DatabaseIdentity;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::state::write_queue::Switch;
+use crate::tree::edit::{FileMeta, KeyspaceMeta};
+use crate::tree::handle::TableHandle;
+use crate::tree::manifest::{ManifestState, read_current, replay};
+use crate::tree::version::Version;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// How often a moment is looked for while keyspaces are dropped.
+const TRIES: u32 = 10;
+
+/// What [`Db::checkpoint`](crate::Db::checkpoint) made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// The last sequence number in it: every write up to it is there, and no later one.
+    pub last_sequence: u64,
+    /// Tables in it.
+    pub tables: u64,
+    /// Bytes of these tables.
+    pub bytes: u64,
+    /// Tables that were linked or copied now; the others were there.
+    pub tables_new: u64,
+    /// Bytes of these.
+    pub bytes_new: u64,
+}
+
+/// The database at one moment.
+struct Moment {
+    last_sequence: SequenceNumber,
+    next_keyspace: u64,
+    keyspaces: Vec<KeyspaceMeta>,
+    /// Keeps the files of its tables from removal.
+    versions: Vec<Arc<Version>>,
+}
+
+impl Moment {
+    /// The tables as they are. They hold everything up to `last_sequence`, and nothing later.
+    fn of(shared: &Shared, last_sequence: SequenceNumber) -> Self {
+        let versions = shared.versions.lock();
+        Moment {
+            last_sequence,
+            next_keyspace: versions.next_keyspace(),
+            keyspaces: versions.keyspaces().cloned().collect(),
+            versions: versions.versions().map(|(_, version)| version).collect(),
+        }
+    }
+
+    fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        let levels = self.versions.iter().flat_map(|version| version.levels.iter().enumerate());
+        levels.flat_map(|(level, own)| own.handles.iter().map(move |handle| (level, handle)))
+    }
+}
+
+/// Makes the database in `target` a checkpoint of this one; see `Db::checkpoint`.
+///
+/// # Errors
+/// As `Db::checkpoint` says.
+pub(crate) fn checkpoint(shared: &Shared, target: &Path) -> Result<CheckpointReport> {
+    shared.process.check()?;
+    // A database that was opened read-only is one if all of it is in tables.
+    match shared.check_writable() {
+        Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| waits(k)) => {}
+        checked => checked?,
+    }
+    let env = &*shared.env;
+    match env.metadata(target) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, target)?,
+        Err(error) => return Err(Error::io("metadata", target, error)),
+        Ok(_) => refuse_foreign(env, target)?,
+    }
+    let _lock = lock_to_write(env, target)?;
+    let before = before(shared, target)?;
+    let moment = moment(shared)?;
+    let report = link_tables(shared, target, &moment, before.as_ref())?;
+    put_in_force(shared, target, &moment, before.as_ref())?;
+    clear(env, target, &moment)?;
+    Ok(report)
+}
+
+/// The checkpoint that is there already.
+fn before(shared: &Shared, target: &Path) -> Result<Option<ManifestState>> {
+    let refused = |why: &str| {
+        let what = format!("{} cannot become a checkpoint: {why}", target.display());
+        Error::InvalidArgument { what }
+    };
+    let env = &*shared.env;
+    let Some(number) = read_current(env, target)? else {
+        let files = our_files(env, target)?;
+        return match files.iter().all(|name| *name == FileName::Lock) {
+            true => Ok(None),
+            // What an interrupted checkpoint leaves cannot be told from a damaged database.
+            false => Err(refused("it has files of a database and no CURRENT; remove it first")),
+        };
+    };
+    let state = replay(env, target, number)?;
+    match state.checkpoint_of {
+        None => Err(refused("it holds a database that is none, or that was written to since")),
+        Some(of) if of.id != shared.database.id => {
+            Err(refused("it holds a checkpoint of another database"))
+        }
+        Some(_) => Ok(Some(state)),
+    }
+}
+
+/// True if entries of the keyspace are in no table.
+fn waits(keyspace: &KeyspaceState) -> bool {
+    keyspace.view.load().memtables().any(|memtable| !memtable.is_empty())
+}
+
+/// Flushes what was written so far, and takes the list of tables.
+fn moment(shared: &Shared) -> Result<Moment> {
+    if shared.read_only {
+        return Ok(Moment::of(shared, shared.published.visible()));
+    }
+    for _ in 0..TRIES {
+        // Without a lock: most of the work is done before a writer can have to wait.
+        manual::flush(shared, Switch::All)?;
+        let (drops, last_sequence) = rest(shared)?;
+        let taken = flush_then(shared, last_sequence, || {
+            let moment = Moment::of(shared, last_sequence);
+            // A drop takes no sequence. After one, the list lacks writes that came before it.
+            (shared.drops.load(Ordering::SeqCst) == drops).then_some(moment)
+        })?;
+        if let Some(moment) = taken {
+            return Ok(moment);
+        }
+    }
+    let what = format!("no checkpoint: keyspaces were dropped at each of {TRIES} tries");
+    Err(Error::InvalidArgument { what })
+}
+
+/// Makes all active memtables immutable. Answers how many drops there were, and the last sequence.
+fn rest(shared: &Shared) -> Result<(u64, SequenceNumber)> {
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    let mut active = shared.all_keyspaces();
+    active.retain(|keyspace| keyspace.view.load().active_log != 0);
+    // Without one nothing was written, and a session that writes nothing changes no file.
+    if !active.is_empty() {
+        session::switch_memtables(shared, &mut log, &active)
+            .map_err(|error| shared.set_background_error(error))?;
+    }
+    Ok((shared.drops.load(Ordering::SeqCst), log.last_sequence))
+}
+
+/// Gives the tables of `moment` second names in `target`, but those that `before` has.
+fn link_tables(
+    shared: &Shared,
+    target: &Path,
+    moment: &Moment,
+    before: Option<&ManifestState>,
+) -> Result<CheckpointReport> {
+    let env = &*shared.env;
+    let there: BTreeMap<u64, &FileMeta> = match before {
+        Some(state) => state.tables().map(|(_, meta)| (meta.number, meta)).collect(),
+        None => BTreeMap::new(),
+    };
+    let mut report =
+        CheckpointReport { last_sequence: moment.last_sequence, ..CheckpointReport::default() };
+    for (_, handle) in moment.tables() {
+        let meta = &handle.meta;
+        report.tables += 1;
+        report.bytes += meta.bytes;
+        match there.get(&meta.number) {
+            Some(there) if there.table_id == meta.table_id => continue,
+            // Only after a repair. The checkpoint that is there must stay whole until the end.
+            Some(_) => {
+                let what = format!(
+                    "{} holds a checkpoint from before a repair; make another one",
+                    target.display()
+                );
+                return Err(Error::InvalidArgument { what });
+            }
+            None => {}
+        }
+        let name = FileName::Table(meta.number);
+        let (path, place) = (name.path(&shared.directory), name.path(target));
+        // Left by a checkpoint that was interrupted: it may be half of a copy.
+        match env.remove(&place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("remove", place, error));
+            }
+            _ => {}
+        }
+        second_name(env, &path, &place).map_err(|error| Error::io("hard_link", place, error))?;
+        report.tables_new += 1;
+        report.bytes_new += meta.bytes;
+    }
+    env.sync_dir(target).map_err(|error| Error::io("sync_dir", target, error))?;
+    Ok(report)
+}
+
+fn put_in_force(
+    shared: &Shared,
+    target: &Path,
+    moment: &Moment,
+    before: Option<&ManifestState>,
+) -> Result<()> {
+    let tables = moment.tables().map(|(level, handle)| (level, FileMeta::clone(&handle.meta)));
+    // One identity for all its generations, and never that of this database: a log of one is
+    // damage to the other.
+    let database = before.map_or_else(DatabaseIdentity::draw, |state| DatabaseIdentity {
+        epoch: state.facts.database.epoch + 1,
+        ..state.facts.database
+    });
+    // Above the numbers of all tables, and of all files that are there.
+    let taken = number_after(&our_files(&*shared.env, target)?);
+    let next = shared.numbers.next_file.load(Ordering::Relaxed).max(taken);
+    let at_rest = DatabaseAtRest {
+        database,
+        checkpoint_of: Some(shared.database),
+        last_sequence: moment.last_sequence,
+        next_keyspace: moment.next_keyspace,
+        expired_through: shared.numbers.expired_through.load(Ordering::Relaxed),
+        keyspaces: moment.keyspaces.clone(),
+        tables: tables.collect(),
+    };
+    at_rest.put_in_force(&*shared.env, target, next)
+}
+
+/// Removes what the new manifest does not name.
+fn clear(env: &dyn Env, target: &Path, moment: &Moment) -> Result<()> {
+    let Some(current) = read_current(env, target)? else { return Ok(()) };
+    let session_log = replay(env, target, current)?.facts.session_log;
+    let live: Vec<u64> = moment.tables().map(|(_, handle)| handle.meta.number).collect();
+    for name in our_files(env, target)? {
+        let stays = match name {
+            FileName::Current | FileName::Lock | FileName::Stats => true,
+            FileName::Table(number) => live.contains(&number),
+            FileName::Manifest(number) => number == current,
+            FileName::Wal(number) => number == session_log,
+            FileName::Temporary(_) => false,
+        };
+        if !stays {
+            let path = name.path(target);
+            env.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+    }
+    env.sync_dir(target).map_err(|error| Error::io("sync_dir", target, error))
+}

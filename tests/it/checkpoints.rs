@@ -1,0 +1,394 @@
+//! Checkpoints: databases of their own at one moment, whatever happens to the first one, and to the
+//! machine in between.
+
+use crate::support::filters::all_filters;
+use crate::support::rng::{Rng, seeds};
+use crate::support::stores::{HOME, as_env, files, is_honest, small_options};
+use siftdb::env::testing::{CrashModel, Fault, FaultEnv, FaultKind};
+use siftdb::env::{Env, EnvLayer, MemEnv};
+use siftdb::{Db, Error, Keyspace, Options, Result};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const BACKUP: &str = "/backup";
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The contents by keyspace.
+type Contents = BTreeMap<String, Map>;
+
+fn open_at(env: &Arc<dyn Env>, path: &str) -> Result<Db> {
+    small_options().create_if_missing(false).env(Arc::clone(env)).open(path)
+}
+
+fn contents_of(keyspace: &Keyspace) -> Map {
+    let forward: Map = keyspace
+        .iter()
+        .map(|entry| entry.unwrap())
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    let back: Map = keyspace
+        .iter()
+        .rev()
+        .map(|entry| entry.unwrap())
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    assert_eq!(forward, back);
+    let keys: Vec<_> = forward.keys().collect();
+    let values = keyspace.multi_get(&keys).unwrap();
+    for ((key, value), found) in forward.iter().zip(values) {
+        assert_eq!(found.as_deref(), Some(&value[..]));
+        assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(&value[..]));
+    }
+    forward
+}
+
+/// What a sound database holds, by every kind of read.
+fn contents(db: &Db) -> Contents {
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    let names = db.keyspaces();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), contents_of(&db.keyspace(&name).unwrap())))
+        .collect()
+}
+
+/// A few writes of every kind to two keyspaces, one of which passes.
+fn write_some(db: &Db, rng: &mut Rng) {
+    let other = db.keyspace("other").unwrap();
+    for _ in 0..rng.below(60) {
+        let mut batch = siftdb::WriteBatch::new();
+        for _ in 0..1 + rng.below(4) {
+            let key = rng.below(200).to_string();
+            let value = vec![rng.below(256) as u8; rng.below(300)];
+            match rng.below(10) {
+                0 => _ = batch.delete(&key),
+                1 => _ = batch.in_keyspace(&other).delete_range(key.as_str().."5"),
+                2..6 => _ = batch.in_keyspace(&other).put(&key, &value),
+                _ => _ = batch.put(&key, &value),
+            }
+        }
+        db.write(batch).unwrap();
+    }
+    match rng.below(8) {
+        0 => db.flush().unwrap(),
+        1 => db.compact_range(..).unwrap(),
+        2 => db.delete_range("3".."6").unwrap(),
+        3 => db.keyspace("passing").unwrap().put("k", "v").unwrap(),
+        4 => _ = db.drop_keyspace("passing"),
+        _ => {}
+    }
+}
+
+#[test]
+fn checkpoints_hold_what_was_there() {
+    for seed in seeds(12) {
+        let mut rng = Rng::new(seed);
+        let env = as_env(&MemEnv::new());
+        let filters = all_filters();
+        let options = small_options().filter(rng.pick(&filters).filter.clone());
+        let db = options.env(Arc::clone(&env)).open(HOME).unwrap();
+        let mut kept: Vec<(String, Contents)> = Vec::new();
+        for n in 0..8 {
+            write_some(&db, &mut rng);
+            // A new one, or one that is brought up to date.
+            let place = match rng.below(2) {
+                0 if !kept.is_empty() => kept.remove(rng.below(kept.len())).0,
+                _ => format!("/backup-{n}"),
+            };
+            let report = db.checkpoint(&place).unwrap();
+            assert!(report.tables_new <= report.tables && report.bytes_new <= report.bytes);
+            kept.push((place, contents(&db)));
+        }
+        write_some(&db, &mut rng);
+        db.compact_range(..).unwrap();
+        db.close().unwrap();
+        for (place, expected) in &kept {
+            let db = open_at(&env, place).unwrap();
+            assert_eq!(&contents(&db), expected, "seed {seed}, {place}");
+            // A database like any other.
+            write_some(&db, &mut rng);
+            let after = contents(&db);
+            drop(db);
+            assert_eq!(contents(&open_at(&env, place).unwrap()), after);
+        }
+    }
+}
+
+#[test]
+fn checkpoints_beside_writers_are_one_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, backup) = (directory.path().join("db"), directory.path().join("backup"));
+    let db = small_options().open(&home).unwrap();
+    let other = db.keyspace("other").unwrap();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let number = |keyspace: &Keyspace| {
+        let value = keyspace.get("n").unwrap();
+        value.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()))
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // The same in both keyspaces, by one batch.
+                let mut batch = siftdb::WriteBatch::new();
+                let value = [&n.to_le_bytes()[..], &[7; 300]].concat();
+                batch.put("n", &value).put(n.to_le_bytes(), &value);
+                batch.in_keyspace(&other).put("n", &value);
+                db.write(batch).unwrap();
+                acknowledged.store(n, Ordering::SeqCst);
+            }
+        });
+        let mut last = 0;
+        for _ in 0..12 {
+            while acknowledged.load(Ordering::SeqCst) < last + 100 {
+                std::thread::yield_now();
+            }
+            let before = acknowledged.load(Ordering::SeqCst);
+            db.checkpoint(&backup).unwrap();
+            let after = acknowledged.load(Ordering::SeqCst) + 1;
+            // Read-only, so that it stays a checkpoint that may be brought up to date.
+            let copy = Options::new().open_read_only(&backup).unwrap();
+            let found = number(&copy);
+            assert_eq!(found, number(&copy.keyspace("other").unwrap()));
+            assert!((before..=after).contains(&found), "{before}, {found}, {after}");
+            assert_eq!(copy.iter().count() as u64, found + 1);
+            last = found;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn updates_link_only_new_tables() {
+    let env = as_env(&MemEnv::new());
+    let db = small_options().auto_compaction(false).env(Arc::clone(&env)).open(HOME).unwrap();
+    for round in 0..5 {
+        db.put("k", round.to_string()).unwrap();
+        let report = db.checkpoint(BACKUP).unwrap();
+        assert_eq!((report.tables, report.tables_new), (round + 1, 1));
+    }
+    let report = db.checkpoint(BACKUP).unwrap();
+    assert_eq!((report.tables, report.tables_new, report.bytes_new), (5, 0, 0));
+    db.compact_range(..).unwrap();
+    let report = db.checkpoint(BACKUP).unwrap();
+    assert_eq!((report.tables, report.tables_new), (1, 1));
+    let tables = env.list(Path::new(BACKUP)).unwrap();
+    assert_eq!(tables.iter().filter(|entry| entry.name.ends_with(".sst")).count(), 1);
+}
+
+#[test]
+fn idle_databases_and_checkpoints_stay_as_they_are() {
+    let mem = MemEnv::new();
+    let env = as_env(&mem);
+    let of = |place: &str| {
+        let mut files = files(&mem);
+        files.retain(|path, _| path.starts_with(place));
+        files
+    };
+    let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+    db.put("k", "v").unwrap();
+    // Entries in the log only: a reader cannot flush them.
+    drop(db);
+    let reader = small_options().env(Arc::clone(&env)).open_read_only(HOME).unwrap();
+    assert!(matches!(reader.checkpoint(BACKUP), Err(Error::OpenedReadOnly)));
+    assert!(of(BACKUP).is_empty());
+    drop(reader);
+    let db = open_at(&env, HOME).unwrap();
+    db.flush().unwrap();
+    let expected = contents(&db);
+    db.close().unwrap();
+    let before = of(HOME);
+    // Several openings take the same file numbers, since none of them writes.
+    for round in 0..3 {
+        let db = open_at(&env, HOME).unwrap();
+        db.checkpoint(BACKUP).unwrap();
+        drop(db);
+        assert_eq!(of(HOME), before, "round {round}");
+    }
+    let before = of(BACKUP);
+    let reader = small_options().env(Arc::clone(&env)).open_read_only(BACKUP).unwrap();
+    reader.checkpoint("/restored").unwrap();
+    drop(reader);
+    assert_eq!(of(BACKUP), before);
+    assert_eq!(contents(&open_at(&env, "/restored").unwrap()), expected);
+    // It may still be brought up to date.
+    let db = open_at(&env, HOME).unwrap();
+    db.put("k", "later").unwrap();
+    db.checkpoint(BACKUP).unwrap();
+    assert_eq!(contents(&open_at(&env, BACKUP).unwrap()), contents(&db));
+}
+
+#[test]
+fn other_directories_are_refused_and_stay() {
+    let mem = MemEnv::new();
+    let env = as_env(&mem);
+    let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+    db.put("k", "v").unwrap();
+    let refused = |path: &str| {
+        let files = files(&mem);
+        let error = db.checkpoint(path).unwrap_err();
+        let (mut after, mut before) = (self::files(&mem), files);
+        // Only what a refused call may create or what this database writes beside it.
+        after.retain(|path, _| !path.starts_with(HOME) && !path.ends_with("LOCK"));
+        before.retain(|path, _| !path.starts_with(HOME) && !path.ends_with("LOCK"));
+        assert_eq!(after, before, "{path}");
+        error
+    };
+    assert!(matches!(refused(HOME), Error::Locked { .. }));
+    // Another database.
+    let other = small_options().env(Arc::clone(&env)).open("/other").unwrap();
+    other.put("k", "other").unwrap();
+    assert!(matches!(refused("/other"), Error::Locked { .. }));
+    other.close().unwrap();
+    assert!(matches!(refused("/other"), Error::InvalidArgument { .. }));
+    // A checkpoint of another database.
+    let other = open_at(&env, "/other").unwrap();
+    other.checkpoint(BACKUP).unwrap();
+    assert!(matches!(refused(BACKUP), Error::InvalidArgument { .. }));
+    // A checkpoint that was written to.
+    db.checkpoint("/mine").unwrap();
+    let mine = open_at(&env, "/mine").unwrap();
+    assert!(matches!(refused("/mine"), Error::Locked { .. }));
+    mine.put("k", "mine").unwrap();
+    mine.close().unwrap();
+    assert!(matches!(refused("/mine"), Error::InvalidArgument { .. }));
+    assert_eq!(open_at(&env, "/mine").unwrap().get("k").unwrap().unwrap(), "mine");
+    // A database that lost its CURRENT.
+    mem.remove_file(&Path::new("/mine").join("CURRENT"));
+    assert!(matches!(refused("/mine"), Error::InvalidArgument { .. }));
+    db.close().unwrap();
+    assert!(matches!(db.checkpoint("/late"), Err(Error::Closed)));
+}
+
+/// A file system between whose directories files cannot have two names.
+#[derive(Debug)]
+struct Apart(MemEnv);
+
+impl EnvLayer for Apart {
+    fn inner(&self) -> &dyn Env {
+        &self.0
+    }
+
+    fn hard_link(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::CrossesDevices.into())
+    }
+}
+
+#[test]
+fn tables_are_copied_where_links_do_not_go() {
+    let env: Arc<dyn Env> = Arc::new(Apart(MemEnv::new()));
+    let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+    let mut rng = Rng::new(7);
+    write_some(&db, &mut rng);
+    db.put("k", vec![7; 100_000]).unwrap();
+    db.checkpoint(BACKUP).unwrap();
+    let expected = contents(&db);
+    db.put("k", "later").unwrap();
+    assert_eq!(contents(&open_at(&env, BACKUP).unwrap()), expected);
+}
+
+/// A database with some writes, then a checkpoint, writes, and the same checkpoint again. Answers
+/// the contents at both, and after how many calls on files each began and had ended.
+fn two_checkpoints(disk: &MemEnv, seed: u64) -> [(usize, Contents, usize); 2] {
+    let mut rng = Rng::new(seed);
+    let db = small_options().env(as_env(disk)).open(HOME).unwrap();
+    write_some(&db, &mut rng);
+    let found = [(); 2].map(|()| {
+        write_some(&db, &mut rng);
+        db.put("always", rng.next().to_string()).unwrap();
+        let begun = disk.log_len();
+        db.checkpoint(BACKUP).unwrap();
+        (begun, contents(&db), disk.log_len())
+    });
+    db.close().unwrap();
+    found
+}
+
+#[test]
+fn crashes_leave_the_old_checkpoint_or_the_new() {
+    for seed in seeds(3) {
+        let disk = MemEnv::with_log();
+        let checkpoints = two_checkpoints(&disk, seed);
+        let [(begun, first, ended), (begun_again, second, ended_again)] = &checkpoints;
+        let mut states = [0; 3];
+        let mut walk = disk.walk_log();
+        for call in *begun..=disk.log_len() {
+            walk.advance_to(call);
+            for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+                let env = as_env(&walk.crash(model, seed + call as u64));
+                let found = open_at(&env, BACKUP).map(|db| contents(&db));
+                let which = match &found {
+                    Err(error) => {
+                        assert!(is_honest(error) || matches!(error, Error::Io { .. }), "{error}");
+                        0
+                    }
+                    Ok(found) if found == first => 1,
+                    Ok(found) => {
+                        assert_eq!(found, second, "seed {seed}, call {call}, {model:?}");
+                        2
+                    }
+                };
+                states[which] += 1;
+                let expected = match call {
+                    _ if call >= *ended_again => 2..=2,
+                    _ if call >= *begun_again => 1..=2,
+                    _ if call >= *ended => 1..=1,
+                    _ => 0..=1,
+                };
+                assert!(
+                    expected.contains(&which),
+                    "seed {seed}, call {call}, {model:?}: {found:?}"
+                );
+                // The first one is sound, too.
+                let home = open_at(&env, HOME).unwrap();
+                assert!(home.verify(|_| {}).unwrap().is_sound());
+            }
+        }
+        assert!(states.iter().all(|count| *count > 0), "{states:?}");
+    }
+}
+
+#[test]
+fn any_failing_call_leaves_the_checkpoint_before() {
+    for kind in [FaultKind::Error(28), FaultKind::Error(5)] {
+        for n in 0.. {
+            let disk = MemEnv::new();
+            let env = Arc::new(FaultEnv::new(as_env(&disk)));
+            let shared: Arc<dyn Env> = env.clone();
+            let db = small_options().auto_compaction(false).env(shared).open(HOME).unwrap();
+            db.put("k", "1").unwrap();
+            db.checkpoint(BACKUP).unwrap();
+            let first = contents(&db);
+            db.put("k", "2").unwrap();
+            let second = contents(&db);
+            env.fail_at(env.calls() + n, Fault::once(kind));
+            let result = db.checkpoint(BACKUP);
+            let fired = env.has_fired();
+            env.heal();
+            let found = open_at(&as_env(&disk), BACKUP).map(|copy| contents(&copy)).unwrap();
+            match &result {
+                Ok(_) => assert_eq!(found, second, "call {n}"),
+                Err(_) => assert!(found == first || found == second, "call {n}"),
+            }
+            assert_eq!(contents(&db), second);
+            // Once more, unless the failure was one of this database's own files.
+            match db.checkpoint(BACKUP) {
+                Ok(_) => {
+                    let found = open_at(&as_env(&disk), BACKUP).map(|copy| contents(&copy));
+                    assert_eq!(found.unwrap(), second, "call {n}");
+                }
+                Err(error) => assert!(matches!(error, Error::ReadOnly { .. }), "{n}: {error}"),
+            }
+            if !fired {
+                assert!(result.is_ok() && n > 20, "{n} calls");
+                break;
+            }
+        }
+    }
+}
