@@ -244,6 +244,17 @@
 //! A [`CompactionFilter`] is a rule of your own: compactions ask it which entries to keep, to
 //! delete or to change.
 //!
+//! # Backup
+//!
+//! [`Db::checkpoint`] makes a database of its own in another directory while others read and write:
+//! this one at a moment between the call and its return, in all keyspaces. Whatever was
+//! acknowledged before the call is in it, and of a batch all or nothing. It is durable when the
+//! call returns, and a crash before leaves nothing that opens as half of it.
+//!
+//! Its tables are links to those of this database, so it costs a flush and little else, and
+//! shares its disk: copy it elsewhere for a backup against the loss of the disk. The same call with
+//! the same path brings it up to date, unless somebody wrote to it.
+//!
 //! # Maintenance
 //!
 //! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.

@@ -293,9 +293,9 @@ impl Db {
     /// [`Db::flush`] and a close.
     ///
     /// If `path` holds an earlier checkpoint of this database that nobody wrote to, it is brought
-    /// up to date: only new tables are linked. If this is interrupted, that checkpoint is as it was,
-    /// and may be brought up to date again. A new checkpoint that was interrupted does not open:
-    /// remove the directory.
+    /// up to date: only new tables are linked. If this is interrupted, that checkpoint is as it
+    /// was, and may be brought up to date again. A new checkpoint that was interrupted does not
+    /// open: remove the directory.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -188,12 +188,16 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "compact DB",
         "filter stats DB --keyspace users",
         "keyspace drop DB users",
+        "checkpoint DB BACKUP",
+        "restore BACKUP BACK",
         "repair DB",
     ];
     let words = |line: &str| -> Vec<String> {
         let words = line.split(' ').map(|word| match word {
             "DB" => db.clone(),
             "NEW" => new.clone(),
+            "BACKUP" => place.path("backup"),
+            "BACK" => place.path("back"),
             "ANSWER" => answer.clone(),
             "LINES" => lines.clone(),
             "TABLE" => table.clone(),

@@ -76,8 +76,8 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   batch             offset, entries, sequence of the first, synced_through
   edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
                     last_sequence, synced_through, session_log, next_keyspace, database_id,
-                    epoch, expired_through, each null where it is not changed; after a clean close
-                    closed_at_sequence, closed_log, closed_log_bytes, else null
+                    epoch, checkpoint_of, expired_through, each null where it is not changed;
+                    after a clean close closed_at_sequence, closed_log, closed_log_bytes, else null
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
   removed, added    tables of the edit: keyspace, level, table; and bytes, entries, range_deletes,
