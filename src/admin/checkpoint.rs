@@ -13,7 +13,6 @@
 //! begins a manifest without that, so a checkpoint that was written to is never brought up to date.
 
 use crate::admin::at_rest::DatabaseAtRest;
-use crate::admin::manual;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
@@ -28,7 +27,6 @@ use crate::log::wal::format::DatabaseIdentity;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
-use crate::state::write_queue::Switch;
 use crate::tree::edit::{FileMeta, KeyspaceMeta};
 use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{ManifestState, read_current, replay};
@@ -145,8 +143,11 @@ fn moment(shared: &Shared) -> Result<Moment> {
         return Ok(Moment::of(shared, shared.published.visible()));
     }
     for _ in 0..TRIES {
-        // Without a lock: most of the work is done before a writer can have to wait.
-        manual::flush(shared, Switch::All)?;
+        // Recovered memtables may wait: a session begins with their flush. Without any, nothing is
+        // flushed, and a session that writes nothing changes no file.
+        if shared.all_keyspaces().iter().any(|keyspace| waits(keyspace)) {
+            session::activate(shared)?;
+        }
         let (drops, last_sequence) = rest(shared)?;
         let taken = flush_then(shared, last_sequence, || {
             let moment = Moment::of(shared, last_sequence);
@@ -167,7 +168,6 @@ fn rest(shared: &Shared) -> Result<(u64, SequenceNumber)> {
     shared.check_writable()?;
     let mut active = shared.all_keyspaces();
     active.retain(|keyspace| keyspace.view.load().active_log != 0);
-    // Without one nothing was written, and a session that writes nothing changes no file.
     if !active.is_empty() {
         session::switch_memtables(shared, &mut log, &active)
             .map_err(|error| shared.set_background_error(error))?;
