@@ -2,9 +2,9 @@
 //!
 //! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
-//! from the files, `own_writes` is what a transaction has written, `update` has the transactions of
-//! one key, `alter` creates and drops keyspaces, `handle` ends a session, and `resume`
-//! continues after a full disk.
+//! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
+//! committed, `update` has the transactions of one key, `alter` creates and drops keyspaces,
+//! `handle` ends a session, and `resume` continues after a full disk.
 
 #[cfg(test)]
 mod conflict_tests;
@@ -14,6 +14,7 @@ pub(crate) mod readable;
 pub(crate) mod database;
 pub(crate) mod update;
 pub(crate) mod transaction;
+mod again;
 mod own_writes;
 pub(crate) mod keyspace;
 pub(crate) mod snapshot;

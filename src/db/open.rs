@@ -316,6 +316,7 @@ fn build(
         snapshots: Default::default(),
         queue: Default::default(),
         recent: Default::default(),
+        turns: Default::default(),
         log: Mutex::new(log_state(&state)),
         work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),

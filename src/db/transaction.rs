@@ -8,10 +8,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::range::{KeyBounds, KeyRange};
-use crate::base::sync::thread;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::{Key, Value};
 use crate::base::write_batch::WriteKind;
+use crate::db::again::run_again;
 use crate::db::keyspace::Keyspace;
 use crate::db::own_writes::OwnWrites;
 use crate::db::snapshot::Snapshot;
@@ -22,13 +22,9 @@ use crate::state::read_set::ReadSet;
 use crate::state::shared::Shared;
 use crate::write::commit;
 use std::fmt;
-use std::time::Duration;
 
 /// How often [`Keyspace::transact`] runs a transaction at most.
 const RUNS_MAX: u32 = 100;
-
-/// From this run on, [`Keyspace::transact`] waits before it, longer each time.
-const RUNS_WITHOUT_WAIT: u32 = 10;
 
 /// An optimistic, serializable transaction: [`Keyspace::transaction`] begins one, and
 /// [`Keyspace::transact`] runs a function in one.
@@ -113,8 +109,9 @@ impl Keyspace {
         Transaction { own, reads, snapshot: self.snapshot(), live }
     }
 
-    /// Runs `run` in a transaction and commits it. After a conflict it runs again, up to 100 times,
-    /// with short waits from the tenth on. If `run` returns an error or panics, nothing is written.
+    /// Runs `run` in a transaction and commits it. After a conflict it runs again, up to 100 times.
+    /// From the third run on, such transactions run one at a time. If `run` returns an error or
+    /// panics, nothing is written.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -150,24 +147,11 @@ impl Keyspace {
         options: &WriteOptions,
         mut run: impl FnMut(&Transaction) -> Result<T>,
     ) -> Result<T> {
-        for runs in 1.. {
+        run_again(&self.shared().turns, RUNS_MAX, || {
             let transaction = self.transaction();
-            let result = run(&transaction);
-            let result = result.and_then(|value| transaction.commit_with(options).map(|()| value));
-            match result {
-                Err(Error::Conflict { .. }) if runs < RUNS_MAX => wait_after(runs),
-                result => return result,
-            }
-        }
-        unreachable!("the last run returns")
-    }
-}
-
-/// Lets others end before the next run.
-fn wait_after(runs: u32) {
-    match runs.checked_sub(RUNS_WITHOUT_WAIT) {
-        None => thread::yield_now(),
-        Some(waits) => thread::sleep(Duration::from_micros(10) * waits.min(100)),
+            let value = run(&transaction)?;
+            transaction.commit_with(options).map(|()| value)
+        })
     }
 }
 

@@ -1,10 +1,10 @@
 //! Updates of one key: transactions that need no code to try again.
 //!
-//! Each reads the key in a transaction, writes it, and runs again after a conflict. A conflict
-//! means that another write of this key was committed, so of many threads one always gets on.
+//! Each reads the key in a transaction, writes it, and runs again after a conflict (`again.rs`).
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::value::Value;
+use crate::db::again::run_again;
 use crate::db::keyspace::Keyspace;
 use crate::options::access::WriteOptions;
 
@@ -95,7 +95,7 @@ impl Keyspace {
         options: &WriteOptions,
         mut choose: impl FnMut(Option<&[u8]>) -> Option<Option<V>>,
     ) -> Result<(Option<Value>, bool)> {
-        loop {
+        run_again(&self.shared().turns, u32::MAX, || {
             let transaction = self.transaction();
             let old = transaction.get(key)?;
             match choose(old.as_deref()) {
@@ -104,10 +104,7 @@ impl Keyspace {
                 Some(None) if old.is_some() => transaction.delete(key)?,
                 Some(None) => {}
             }
-            match transaction.commit_with(options) {
-                Err(Error::Conflict { .. }) => {}
-                result => return result.map(|()| (old, true)),
-            }
-        }
+            transaction.commit_with(options).map(|()| (old, true))
+        })
     }
 }

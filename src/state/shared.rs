@@ -43,6 +43,7 @@ use crate::state::read_view::ReadView;
 use crate::state::recent_writes::RecentWrites;
 use crate::state::snapshots::SnapshotList;
 use crate::state::stats_file::{SavedStats, save};
+use crate::state::turns::Turns;
 use crate::state::write_queue::WriteQueue;
 use crate::table::index::BlockCache;
 use crate::tree::handle::ObsoleteFiles;
@@ -138,6 +139,8 @@ pub(crate) struct Shared {
     pub queue: WriteQueue,
     /// What was written last, while transactions are alive.
     pub recent: RecentWrites,
+    /// Whose turn it is among transactions that run again.
+    pub turns: Turns,
     /// The logs being written.
     pub log: Mutex<LogState>,
     /// Manifest and current version.

@@ -5,6 +5,8 @@ use crate::support::stores::{as_env, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{Cursor, Db, Error, Keyspace, Result, Transaction, WriteBatch, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -328,4 +330,38 @@ fn refused_transactions_leave_no_byte() {
     assert_eq!(conflict(tx.commit_with(&WriteOptions::new().sync(true))), Some(b"k".to_vec()));
     assert_eq!((db.stats().wal_bytes, db.stats().entries), before);
     assert_eq!(db.get("k").unwrap().unwrap(), "2");
+}
+
+#[test]
+fn slow_transactions_get_on_among_fast_ones() {
+    let db = open(&MemEnv::new());
+    let count = |bytes: Option<&[u8]>| {
+        bytes.map_or(0, |bytes| std::str::from_utf8(bytes).unwrap().parse::<u64>().unwrap())
+    };
+    let (fast, slow_are_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !slow_are_done.load(Ordering::SeqCst) {
+                db.update("n", |old| Some((count(old) + 1).to_string())).unwrap();
+                fast.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let slow = || {
+            db.transact(|tx| {
+                let old = count(tx.get("n")?.as_deref());
+                // Another write comes first, unless that waits for this transaction.
+                let (before, since) = (fast.load(Ordering::SeqCst), Instant::now());
+                while fast.load(Ordering::SeqCst) <= before + 1
+                    && (since.elapsed() < Duration::from_millis(1) || before == 0)
+                {
+                    std::thread::yield_now();
+                }
+                tx.put("n", (old + 1).to_string())
+            })
+        };
+        let done: Vec<_> = (0..3).map(|_| slow()).collect();
+        slow_are_done.store(true, Ordering::SeqCst);
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+    });
+    assert_eq!(count(db.get("n").unwrap().as_deref()), fast.into_inner() + 3);
 }

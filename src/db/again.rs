@@ -1,0 +1,43 @@
+//! Runs a transaction until it is committed: it runs again after each conflict.
+//!
+//! A conflict means that another write was committed, so of many threads one always gets on.
+//! `state/turns.rs` makes sure that each of them does.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::thread;
+use crate::state::turns::{Turn, Turns};
+
+/// Runs without the turn: most transactions that conflict once do not conflict again.
+const RUNS_WITHOUT_TURN: u32 = 2;
+
+/// Runs before the turn is urgent.
+const RUNS_WITHOUT_URGENCY: u32 = 8;
+
+/// Calls `run` until it answers no conflict, at most `runs_max` times.
+///
+/// # Errors
+/// The last error of `run`.
+pub(super) fn run_again<T>(
+    turns: &Turns,
+    runs_max: u32,
+    mut run: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut turn: Option<Turn<'_>> = None;
+    for runs in 1.. {
+        if turn.is_none() && (runs > RUNS_WITHOUT_TURN || turns.is_urgent()) {
+            turn = turns.take();
+        }
+        if runs > RUNS_WITHOUT_URGENCY
+            && let Some(turn) = &turn
+        {
+            turn.set_urgent();
+        }
+        match run() {
+            Err(Error::Conflict { .. }) if runs < runs_max => {}
+            result => return result,
+        }
+        // Whoever was faster may go on.
+        thread::yield_now();
+    }
+    unreachable!("the last run returns")
+}
