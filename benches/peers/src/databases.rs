@@ -5,7 +5,7 @@
 //! Everything that a phase reads was read once before, so caches are full and every value was
 //! found.
 
-use crate::engine::{Engine, Layout, Result, Settings, Store, WRITE_BUFFER_BYTES};
+use crate::engine::{Engine, Layout, Result, Settings, Store, Transactions, WRITE_BUFFER_BYTES};
 use crate::tally::Tally;
 use crate::workload::{Draw, Workload};
 use std::fs::{self, File};
@@ -164,10 +164,25 @@ impl<'w> Databases<'w> {
         settings: &Settings,
         work: impl FnOnce(Box<dyn Store>, &Path) -> Result<T>,
     ) -> Result<T> {
+        let open = self.engine.open;
+        self.scratch_directory(|directory| work(open(directory, settings)?, directory))
+    }
+
+    /// As [`Databases::scratch`], with transactions: an engine without them has no such phase.
+    pub fn scratch_transactions<T>(
+        &mut self,
+        work: impl FnOnce(Box<dyn Transactions>) -> Result<T>,
+    ) -> Result<T> {
+        let open = self.engine.open_transactions.ok_or("an engine without transactions")?;
+        let settings = self.settings();
+        self.scratch_directory(|directory| work(open(directory, &settings)?))
+    }
+
+    fn scratch_directory<T>(&mut self, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         self.close()?;
         let directory = self.emptied("scratch")?;
         self.even_out()?;
-        let done = work(self.open_in(&directory, settings)?, &directory)?;
+        let done = work(&directory)?;
         fs::remove_dir_all(directory)?;
         Ok(done)
     }

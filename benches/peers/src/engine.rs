@@ -55,7 +55,12 @@ pub struct Engine {
     pub settings: &'static str,
     /// Opens or creates a database in a directory that exists.
     pub open: fn(&Path, &Settings) -> Result<Box<dyn Store>>,
+    /// The same with transactions, if the engine has serializable ones.
+    pub open_transactions: Option<OpenTransactions>,
 }
+
+/// Opens or creates a database with transactions in a directory that exists.
+pub type OpenTransactions = fn(&Path, &Settings) -> Result<Box<dyn Transactions>>;
 
 /// The settings that are equal for all engines, as far as they have them.
 #[derive(Clone, Copy, Debug)]
@@ -138,4 +143,40 @@ pub trait Reader {
         }
         Ok(tally)
     }
+}
+
+/// An open database with serializable transactions.
+pub trait Transactions: Sync {
+    /// The number at the begin of the value of `key`, without a transaction.
+    fn get(&self, key: &[u8]) -> Result<Option<u64>>;
+
+    /// Writes one entry, without a transaction where the engine can.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Runs `run` in a transaction and commits it; after a conflict it runs again. It survives a
+    /// power loss if `durable`.
+    fn transact(&self, durable: bool, run: &mut Run<'_>) -> Result<()>;
+
+    /// Closes cleanly.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// What is done in a transaction.
+pub type Run<'a> = dyn FnMut(&mut dyn Transaction) -> Result<()> + 'a;
+
+/// A transaction that has not ended.
+pub trait Transaction {
+    /// The number at the begin of the value of `key`.
+    fn get(&mut self, key: &[u8]) -> Result<Option<u64>>;
+
+    /// Writes one entry.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Reads all entries below `end`. Answers how many there are.
+    fn scan(&mut self, end: &[u8]) -> Result<u64>;
+}
+
+/// The number that a value begins with.
+pub fn number(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }

@@ -9,7 +9,7 @@
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
-//! - `reads`, `writes`, `sustained`, `writers`: what the phases do
+//! - `reads`, `writes`, `sustained`, `writers`, `transactions`: what the phases do
 //! - `databases`, `clock`: what the phases need: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
 //! - `neighbour`: a thread that keeps the shared cache busy, if asked for
@@ -34,6 +34,7 @@ mod runner;
 mod sample;
 mod sustained;
 mod tally;
+mod transactions;
 mod worker;
 mod workload;
 #[cfg(feature = "siftdb")]

@@ -9,6 +9,7 @@ use crate::engine::{Engine, Layout, Result};
 use crate::reads;
 use crate::sample::Sample;
 use crate::sustained;
+use crate::transactions;
 use crate::workload::Draw;
 use crate::writers;
 use crate::writes;
@@ -60,12 +61,15 @@ pub enum Phase {
     Sustained,
     /// Put by 1, 2, 4 and 8 threads at once, without sync and durably. Not by default.
     Writers,
+    /// Transactions of a get and a put, a counter, a bank, and a large one next to puts. Not by
+    /// default.
+    Transactions,
 }
 
 impl Phase {
     /// Whether it runs if no phases are selected: the others take long.
     pub fn by_default(self) -> bool {
-        !matches!(self, Phase::Sustained | Phase::Writers)
+        !matches!(self, Phase::Sustained | Phase::Writers | Phase::Transactions)
     }
 
     /// Whether an engine has this phase in a layout.
@@ -80,6 +84,7 @@ impl Phase {
                 Phase::Level0 => engine.level0_files > 0,
                 Phase::StarvedMapped => engine.maps_files,
                 Phase::StarvedCompressed => engine.compression.is_some(),
+                Phase::Transactions => engine.open_transactions.is_some(),
                 _ => true,
             }
     }
@@ -116,5 +121,6 @@ pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Ve
         Phase::Memory => writes::memory(databases),
         Phase::Sustained => sustained::sustained(databases, round),
         Phase::Writers => writers::writers(databases),
+        Phase::Transactions => transactions::transactions(databases, round),
     }
 }

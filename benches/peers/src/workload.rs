@@ -200,6 +200,16 @@ impl Workload {
         (0..count).map(|step| below(random(seed, step), self.keys) as u32).collect()
     }
 
+    /// Pairs of different numbers below `bound`; each `seed` draws others.
+    pub fn drawn_pairs(&self, seed: u64, count: u64, bound: u64) -> Vec<[usize; 2]> {
+        let pair = |step| {
+            let random = random(seed, step);
+            let first = below(random, bound);
+            [first as usize, ((first + 1 + below(mix(random), bound - 1)) % bound) as usize]
+        };
+        (0..count).map(pair).collect()
+    }
+
     /// Keys to look up; another `seed` draws others.
     pub fn draw(&self, draw: Draw, seed: u64, count: u64) -> Lookups {
         let mut lookups = Lookups { keys: KeyList::new(self.shape), expected: Tally::default() };

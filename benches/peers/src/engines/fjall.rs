@@ -1,8 +1,8 @@
 //! fjall: one keyspace.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Run, Settings, Store,
+    Transaction, Transactions, WRITE_BUFFER_BYTES, number,
 };
 use crate::machine::crate_version;
 use crate::workload::Batch;
@@ -11,7 +11,10 @@ use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
     PartitioningPolicy, PinningPolicy,
 };
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase,
+    OptimisticTxKeyspace, OptimisticWriteTx, PersistMode, Readable,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +29,20 @@ pub const ENGINE: Engine = Engine {
     maps_files: false,
     settings: "own layout: full filters and whole indexes, pinned at every level",
     open,
+    open_transactions: Some(open_transactions),
 };
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let database = Database::builder(directory).cache_size(settings.cache_bytes).open()?;
     let keyspace = database.keyspace("peers", || keyspace_options(settings))?;
     Ok(Box::new(Fjall { database, keyspace }))
+}
+
+fn open_transactions(directory: &Path, settings: &Settings) -> Result<Box<dyn Transactions>> {
+    let builder = OptimisticTxDatabase::builder(directory).cache_size(settings.cache_bytes);
+    let database = builder.open()?;
+    let keyspace = database.keyspace("peers", || keyspace_options(settings))?;
+    Ok(Box::new(FjallTransactions { database, keyspace }))
 }
 
 fn keyspace_options(settings: &Settings) -> KeyspaceCreateOptions {
@@ -115,5 +126,64 @@ impl Reader for FjallReader<'_> {
             each(&key, &value);
         }
         Ok(())
+    }
+}
+
+/// Optimistic transactions, a database of its own kind.
+struct FjallTransactions {
+    database: OptimisticTxDatabase,
+    keyspace: OptimisticTxKeyspace,
+}
+
+impl Transactions for FjallTransactions {
+    fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.keyspace.get(key)?.map(|value| number(&value)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.keyspace.insert(key, value)?)
+    }
+
+    fn transact(&self, durable: bool, run: &mut Run<'_>) -> Result<()> {
+        loop {
+            let mut transaction = self.database.write_tx()?;
+            if durable {
+                transaction = transaction.durability(Some(PersistMode::SyncData));
+            }
+            let mut transaction = FjallTransaction { transaction, keyspace: &self.keyspace };
+            run(&mut transaction)?;
+            if transaction.transaction.commit()?.is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+}
+
+struct FjallTransaction<'a> {
+    transaction: OptimisticWriteTx,
+    keyspace: &'a OptimisticTxKeyspace,
+}
+
+impl Transaction for FjallTransaction<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.transaction.get(self.keyspace, key)?.map(|value| number(&value)))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.transaction.insert(self.keyspace, key, value);
+        Ok(())
+    }
+
+    fn scan(&mut self, end: &[u8]) -> Result<u64> {
+        let mut count = 0;
+        for entry in self.transaction.range(self.keyspace, ..end) {
+            entry.into_inner()?;
+            count += 1;
+        }
+        Ok(count)
     }
 }

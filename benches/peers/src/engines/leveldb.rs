@@ -26,6 +26,7 @@ pub const ENGINE: Engine = Engine {
     settings: "own layout: block-based filters in memory; 4 files at levels 0 to 2 in the level-0 \
                phase, compacted while it runs; reads do not verify checksums, its default",
     open,
+    open_transactions: None,
 };
 
 /// Longer and larger than every key.

@@ -22,6 +22,7 @@ pub const ENGINE: Engine = Engine {
     maps_files: true,
     settings: "no sync: NO_SYNC; the page cache is its cache; one read transaction a phase",
     open,
+    open_transactions: None,
 };
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {

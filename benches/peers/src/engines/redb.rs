@@ -3,10 +3,14 @@
 //! A write without sync is a commit with `Durability::None`: it is lost when the process dies, so
 //! redb promises less than the others there. A reader is one read transaction.
 
-use crate::engine::{Each, Engine, Layout, Reader, Result, Settings, Store};
+use crate::engine::{
+    Each, Engine, Layout, Reader, Result, Run, Settings, Store, Transaction, Transactions, number,
+};
 use crate::machine::crate_version;
 use crate::workload::Batch;
-use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
+};
 use std::path::Path;
 use std::sync::RwLock;
 
@@ -20,6 +24,7 @@ pub const ENGINE: Engine = Engine {
     maps_files: false,
     settings: "no sync: Durability::None, lost when the process dies; one read transaction a phase",
     open,
+    open_transactions: Some(open_transactions),
 };
 
 const POISONED: &str = "a thread panicked during a compaction";
@@ -27,12 +32,20 @@ const POISONED: &str = "a thread panicked during a compaction";
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("peers");
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    Ok(Box::new(open_redb(directory, settings)?))
+}
+
+fn open_transactions(directory: &Path, settings: &Settings) -> Result<Box<dyn Transactions>> {
+    Ok(Box::new(open_redb(directory, settings)?))
+}
+
+fn open_redb(directory: &Path, settings: &Settings) -> Result<Redb> {
     let mut builder = Database::builder();
     builder.set_cache_size(usize::try_from(settings.cache_bytes)?);
     let store = Redb(RwLock::new(builder.create(directory.join("peers.redb"))?));
     // Readers need the table to exist.
     store.commit(Durability::None, std::iter::empty())?;
-    Ok(Box::new(store))
+    Ok(store)
 }
 
 /// Compaction alone needs the lock to itself.
@@ -100,5 +113,53 @@ impl Reader for RedbReader {
             each(key.value(), value.value());
         }
         Ok(())
+    }
+}
+
+/// One transaction writes at a time, so none conflicts.
+impl Transactions for Redb {
+    fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        let database = self.0.read().map_err(|_| POISONED)?;
+        let table = database.begin_read()?.open_table(TABLE)?;
+        Ok(table.get(key)?.map(|value| number(value.value())))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.commit(Durability::None, std::iter::once((key, value)))
+    }
+
+    fn transact(&self, durable: bool, run: &mut Run<'_>) -> Result<()> {
+        let database = self.0.read().map_err(|_| POISONED)?;
+        let mut transaction = database.begin_write()?;
+        let durability = if durable { Durability::Immediate } else { Durability::None };
+        transaction.set_durability(durability)?;
+        run(&mut RedbTransaction(transaction.open_table(TABLE)?))?;
+        Ok(transaction.commit()?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.flush()
+    }
+}
+
+struct RedbTransaction<'t>(Table<'t, &'static [u8], &'static [u8]>);
+
+impl Transaction for RedbTransaction<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.0.get(key)?.map(|value| number(value.value())))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.insert(key, value)?;
+        Ok(())
+    }
+
+    fn scan(&mut self, end: &[u8]) -> Result<u64> {
+        let mut count = 0;
+        for entry in self.0.range(..end)? {
+            entry?;
+            count += 1;
+        }
+        Ok(count)
     }
 }

@@ -23,6 +23,7 @@ pub const ENGINE: Engine = Engine {
     settings: "own layout: full filters and whole indexes outside of the cache; LRU cache; \
                get_pinned",
     open,
+    open_transactions: None,
 };
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {

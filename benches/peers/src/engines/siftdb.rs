@@ -1,8 +1,8 @@
 //! siftdb, from the sources above this package.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Run, Settings, Store,
+    Transaction, Transactions, WRITE_BUFFER_BYTES, number,
 };
 use crate::machine::crate_version;
 use crate::mapped::MappedEnv;
@@ -23,9 +23,18 @@ pub const ENGINE: Engine = Engine {
     maps_files: true,
     settings: "own layout: full filters at every level",
     open,
+    open_transactions: Some(open_transactions),
 };
 
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    Ok(Box::new(Siftdb(open_db(directory, settings)?)))
+}
+
+fn open_transactions(directory: &Path, settings: &Settings) -> Result<Box<dyn Transactions>> {
+    Ok(Box::new(Siftdb(open_db(directory, settings)?)))
+}
+
+fn open_db(directory: &Path, settings: &Settings) -> Result<Db> {
     let bloom = Filter::bloom(f64::from(BITS_PER_KEY));
     let filter = match settings.layout {
         Layout::Own => bloom.layout(FilterLayout::Full),
@@ -48,7 +57,7 @@ fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
         .block_cache_bytes(settings.cache_bytes)
         .snappy(settings.compression)
         .auto_compaction(settings.compaction);
-    Ok(Box::new(Siftdb(options.open(directory)?)))
+    Ok(options.open(directory)?)
 }
 
 struct Siftdb(Db);
@@ -114,5 +123,56 @@ impl Reader for SiftdbReader<'_> {
             each(key, value);
         }
         Ok(())
+    }
+}
+
+impl Transactions for Siftdb {
+    fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.0.get(key)?.map(|value| number(&value)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.0.put(key, value)?)
+    }
+
+    fn transact(&self, durable: bool, run: &mut Run<'_>) -> Result<()> {
+        // A failed run ends the transaction with this, and the harness gets what failed.
+        let aborted = || siftdb::Error::InvalidArgument { what: "aborted".into() };
+        let mut failed = None;
+        let done = self.0.transact_with(&WriteOptions::new().sync(durable), |transaction| {
+            run(&mut SiftdbTransaction(transaction)).map_err(|error| {
+                failed = Some(error);
+                aborted()
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(done?),
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.0.close()?)
+    }
+}
+
+struct SiftdbTransaction<'t>(&'t siftdb::Transaction);
+
+impl Transaction for SiftdbTransaction<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.0.get(key)?.map(|value| number(&value)))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.0.put(key, value)?)
+    }
+
+    fn scan(&mut self, end: &[u8]) -> Result<u64> {
+        let mut count = 0;
+        for entry in self.0.range(..end) {
+            entry?;
+            count += 1;
+        }
+        Ok(count)
     }
 }
