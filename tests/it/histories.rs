@@ -1,63 +1,38 @@
-//! Linearizability: the reads and writes of four threads, while tables are flushed, compacted and
-//! removed, could have happened one after the other.
+//! Strict serializability: the reads, writes and transactions of four threads, while tables are
+//! flushed, compacted and removed, could have happened one after the other.
 //!
 //! A run opens a database and records several histories on it, so that later ones start from what
-//! earlier ones left. Every operation is stamped at its begin and end. A snapshot or iterator
-//! counts at the time of its creation, whenever it is read. After each history everything is read
-//! once more.
+//! earlier ones left. Every operation is stamped at its begin and end (`support/recorder.rs`).
+//! After each history everything is read once more. Short histories are checked by a search for an
+//! order (`support/linearizability.rs`), long ones by what follows from their answers
+//! (`support/serializability.rs`).
 //!
-//! A range delete counts as one write of nothing to each key that its range holds. Some puts expire
-//! at once, and count as deletions, others never do.
-//!
-//! The keys are those of three keyspaces. One thread drops the third and creates it again. An
-//! operation that it refuses must lie at a moment when it was dropped and has no effect. The seed
-//! decides options and operations and not the schedule, so a failure may need many runs of its seed
-//! to occur again.
+//! The seed decides options and operations and not the schedule, so a failure may need many runs of
+//! its seed to occur again.
 
 use crate::support::filters::all_filters;
-use crate::support::linearizability::{Action, Entries, Held, History, KEYS, Operation, State};
-use crate::support::ranges::{KeyRange, any_range, holds, is_empty};
+use crate::support::linearizability::{Action, History, Operation, State};
+use crate::support::recorder::{LIVES, Lives, OTHER, PASSING, Recorder};
 use crate::support::restless::RestlessEnv;
 use crate::support::rng::{Rng, seeds, setting};
+use crate::support::serializability;
 use crate::support::stores::{HOME, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
-use siftdb::{
-    Db, Error, FilterRebuild, Iter, Keyspace, Options, Result, Snapshot, Value, WriteBatch,
-    WriteOptions,
-};
-use std::ops::Range;
+use siftdb::{Db, Keyspace, Options};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
 
 const THREADS: usize = 4;
 
 /// Operations of one thread in one history.
 const OPERATIONS: usize = 26;
 
+/// Operations of one thread in one long history.
+const LONG_OPERATIONS: usize = 500;
+
 /// Histories of one run.
 const HISTORIES: usize = 10;
-
-/// The keys: first those of `default`, then those of `OTHER`, then those of `PASSING`, each in
-/// order. Some occur in several keyspaces.
-const NAMES: [&[u8]; 11] =
-    [b"", b"a", b"a\0", b"a\xff", &[b'k'; 40], b"z", b"", b"a", b"z", b"a", b"z"];
-
-/// The keys of each keyspace.
-const SPACES: [Range<usize>; 3] = [0..6, 6..9, 9..11];
-
-/// The keyspace that stays.
-const OTHER: &str = "other";
-
-/// The keyspace that is dropped and created again.
-const PASSING: &str = "passing";
-
-/// For the checker the existence of `PASSING` is a key too: one for each creation, used in turn.
-const LIVES: Range<usize> = 11..KEYS;
-
-/// Creations of `PASSING` in one history: those and the one before have keys of their own.
-const CREATIONS: usize = KEYS - 11 - 1;
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -71,6 +46,8 @@ struct Figures {
     creations: usize,
     refused: usize,
     ranges: usize,
+    transactions: usize,
+    conflicts: usize,
 }
 
 impl Figures {
@@ -84,6 +61,8 @@ impl Figures {
         self.creations += other.creations;
         self.refused += other.refused;
         self.ranges += other.ranges;
+        self.transactions += other.transactions;
+        self.conflicts += other.conflicts;
     }
 }
 
@@ -108,6 +87,18 @@ fn every_history_on_disk_is_linearizable() {
     judge(&figures);
 }
 
+#[test]
+fn long_histories_are_strictly_serializable() {
+    let mut figures = Figures::default();
+    for seed in seeds(setting("SIFTDB_HISTORIES", 500).div_ceil(100) as u64) {
+        figures.add(&long_run(seed));
+    }
+    println!("{figures:?}");
+    let histories = figures.histories;
+    assert!(figures.operations > histories * THREADS * LONG_OPERATIONS / 2, "{figures:?}");
+    assert!(figures.conflicts > 10 * histories && figures.transactions > 100 * histories);
+}
+
 /// Checks that many operations overlapped, and that flushes and compactions ran.
 fn judge(figures: &Figures) {
     println!("{figures:?}");
@@ -117,6 +108,8 @@ fn judge(figures: &Figures) {
     assert!(figures.overlapping * 5 > figures.operations, "{figures:?}");
     assert!(figures.creations as u64 > 3 * runs && figures.refused as u64 > 3 * runs);
     assert!(figures.ranges as u64 > 10 * runs, "{figures:?}");
+    assert!(figures.transactions > 5 * figures.histories, "{figures:?}");
+    assert!(figures.conflicts * 2 > figures.histories, "{figures:?}");
 }
 
 fn options(seed: u64) -> Options {
@@ -133,54 +126,109 @@ fn options(seed: u64) -> Options {
         .level0_compaction_trigger(1 + rng.below(3))
 }
 
-fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
-    let env = RestlessEnv::new(disk, seed);
-    let db = options(seed).env(Arc::new(env.clone())).open(path).unwrap();
-    let clock = AtomicU64::new(0);
-    let other = db.keyspace(OTHER).unwrap();
-    let passing = Mutex::new(vec![(0, db.keyspace(PASSING).unwrap())]);
-    let mut before = State::default();
-    before[LIVES.start] = Some(1);
-    let mut figures = Figures::default();
-    for round in 0..HISTORIES {
-        let recorder = |thread: usize| {
-            let first_number = ((round * THREADS + thread) * OPERATIONS) as u32 * 4 + 1;
-            let rng = Rng::new((seed << 16) + (round << 8) as u64 + thread as u64);
-            Recorder {
-                db: &db,
-                other: &other,
-                passing: &passing,
-                clock: &clock,
-                thread,
-                rng,
-                number: first_number,
-                refused: 0,
-                done: Vec::new(),
-            }
-        };
+/// A database under test, and what happened to it.
+struct World {
+    db: Db,
+    env: RestlessEnv,
+    seed: u64,
+    clock: AtomicU64,
+    other: Keyspace,
+    passing: Mutex<Lives>,
+    figures: Figures,
+}
+
+impl World {
+    fn open(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Self {
+        let env = RestlessEnv::new(disk, seed);
+        let db = options(seed).env(Arc::new(env.clone())).open(path).unwrap();
+        let other = db.keyspace(OTHER).unwrap();
+        let passing = Mutex::new(vec![(0, db.keyspace(PASSING).unwrap())]);
+        let (clock, figures) = (AtomicU64::new(0), Figures::default());
+        World { db, env, seed, clock, other, passing, figures }
+    }
+
+    fn recorder(&self, round: usize, thread: usize, operations: usize) -> Recorder<'_> {
+        // No operation takes more numbers.
+        let first_number = ((round * THREADS + thread) * operations) as u32 * 8 + 1;
+        Recorder {
+            db: &self.db,
+            other: &self.other,
+            passing: &self.passing,
+            clock: &self.clock,
+            thread,
+            rng: Rng::new((self.seed << 16) + (round << 8) as u64 + thread as u64),
+            number: first_number,
+            refused: 0,
+            done: Vec::new(),
+            conflicts: Vec::new(),
+            begins: if operations > OPERATIONS { usize::MAX } else { 5 },
+        }
+    }
+
+    /// Lets the threads run that many operations each; answers what they did.
+    fn record(&mut self, round: usize, operations: usize) -> Vec<Operation> {
         let start = Barrier::new(THREADS);
-        let mut operations = std::thread::scope(|scope| {
+        let (mut done, mut conflicts, mut refused) = (Vec::new(), Vec::new(), 0);
+        std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
-                    let (mut recorder, start) = (recorder(thread), &start);
+                    let (mut recorder, start) = (self.recorder(round, thread, operations), &start);
                     scope.spawn(move || {
                         start.wait();
-                        recorder.run();
-                        (recorder.done, recorder.refused)
+                        recorder.run(operations);
+                        (recorder.done, recorder.conflicts, recorder.refused)
                     })
                 })
                 .collect();
-            let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-            let (done, refused): (Vec<_>, Vec<usize>) = joined.unzip();
-            figures.refused += refused.iter().sum::<usize>();
-            done.into_iter().flatten().collect::<Vec<Operation>>()
+            for thread in threads {
+                let (its_done, its_conflicts, its_refused) = thread.join().unwrap();
+                done.extend(its_done);
+                conflicts.extend(its_conflicts);
+                refused += its_refused;
+            }
         });
-        figures.creations += passing.lock().unwrap().len() - 1;
-        let mut last = recorder(0);
+        for refusal in &conflicts {
+            let seed = self.seed;
+            assert!(refusal.has_cause(&done), "seed {seed}, no cause of a conflict: {refusal:?}");
+        }
+        self.figures.creations += self.passing.lock().unwrap().len() - 1;
+        let mut last = self.recorder(round, 0, operations);
         last.read_everything();
-        operations.append(&mut last.done);
+        done.append(&mut last.done);
+        let count = |names: &[&str]| done.iter().filter(|one| names.contains(&one.name)).count();
+        self.figures.histories += 1;
+        self.figures.refused += refused;
+        self.figures.conflicts += conflicts.len();
+        self.figures.ranges += count(&["delete_range"]);
+        self.figures.transactions += count(&["transaction"]);
+        done
+    }
+
+    fn close(mut self) -> Figures {
+        let stats = self.db.stats();
+        (self.figures.flushes, self.figures.compactions) = (stats.flushes, stats.compactions);
+        self.db.close().unwrap();
+        self.figures.tables_removed = self.env.tables_removed();
+        self.figures
+    }
+}
+
+/// The state before the first history.
+fn first_state() -> State {
+    let mut state = State::default();
+    state[LIVES.start] = Some(1);
+    state
+}
+
+fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
+    let mut world = World::open(seed, disk, path);
+    let mut before = first_state();
+    for round in 0..HISTORIES {
+        let operations = world.record(round, OPERATIONS);
         let after = state_of(&operations);
-        let ranges = operations.iter().filter(|one| one.name == "delete_range").count();
+        if let Some(why) = serializability::contradiction(before, &operations) {
+            panic!("seed {seed}, history {round}: {why}");
+        }
         let history = History::new(before, operations);
         assert!(
             history.is_linearizable(),
@@ -189,17 +237,21 @@ fn run(seed: u64, disk: Arc<dyn Env>, path: &Path) -> Figures {
             history.minimized(),
             options(seed)
         );
-        figures.histories += 1;
-        figures.operations += history.len();
-        figures.overlapping += history.overlapping();
-        figures.ranges += ranges;
+        world.figures.operations += history.len();
+        world.figures.overlapping += history.overlapping();
         before = after;
     }
-    let stats = db.stats();
-    (figures.flushes, figures.compactions) = (stats.flushes, stats.compactions);
-    db.close().unwrap();
-    figures.tables_removed = env.tables_removed();
-    figures
+    world.close()
+}
+
+fn long_run(seed: u64) -> Figures {
+    let mut world = World::open(seed, Arc::new(MemEnv::new()), Path::new(HOME));
+    let operations = world.record(0, LONG_OPERATIONS);
+    world.figures.operations = operations.len();
+    if let Some(why) = serializability::contradiction(first_state(), &operations) {
+        panic!("seed {seed}: {why}");
+    }
+    world.close()
 }
 
 /// What the last operation, a scan of everything, found.
@@ -209,418 +261,6 @@ fn state_of(operations: &[Operation]) -> State {
         entries.iter().for_each(|&(key, held)| state[key] = held);
     }
     state
-}
-
-/// Handles of `PASSING` with the number of the creation that each is of; the last may be there.
-type Lives = Vec<(usize, Keyspace)>;
-
-/// One thread and what it did.
-struct Recorder<'a> {
-    db: &'a Db,
-    other: &'a Keyspace,
-    passing: &'a Mutex<Lives>,
-    clock: &'a AtomicU64,
-    thread: usize,
-    rng: Rng,
-    /// What the next put writes.
-    number: u32,
-    /// Operations that answered `KeyspaceDropped`.
-    refused: usize,
-    done: Vec<Operation>,
-}
-
-/// A keyspace with its keys. If it is of `PASSING`, `life` is the key that says if it exists.
-#[derive(Clone)]
-struct Space {
-    handle: Keyspace,
-    keys: Range<usize>,
-    life: Option<usize>,
-}
-
-impl Space {
-    /// What an operation finds that was not refused.
-    fn exists(&self) -> Entries {
-        self.life.map(|life| (life, Some(1))).into_iter().collect()
-    }
-
-    /// What was found: `entries` in a keyspace that exists, or that it was dropped.
-    fn found(&self, entries: Result<Entries>) -> Entries {
-        match (entries, self.life) {
-            (Err(Error::KeyspaceDropped { .. }), Some(life)) => vec![(life, None)],
-            (entries, _) => [self.exists(), entries.unwrap()].concat(),
-        }
-    }
-}
-
-/// A snapshot or iterator. It shows the moment of its creation.
-enum Moment {
-    /// With handles of all keyspaces that were taken before it.
-    Snapshot(Snapshot, [Space; 3]),
-    Iter {
-        iter: Box<Iter>,
-        space: Space,
-        front: usize,
-        back: usize,
-    },
-}
-
-impl Recorder<'_> {
-    fn now(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::SeqCst)
-    }
-
-    /// Runs `operation` between two time stamps.
-    fn timed<T>(&self, operation: impl FnOnce(&Db) -> T) -> (u64, T, u64) {
-        let begun = self.now();
-        let result = operation(self.db);
-        (begun, result, self.now())
-    }
-
-    fn note(&mut self, name: &'static str, begun: u64, ended: u64, action: Action) {
-        self.done.push(Operation { thread: self.thread, name, begun, ended, action });
-    }
-
-    /// All keyspaces. The handle of `PASSING` is sometimes an old one.
-    fn spaces(&mut self) -> [Space; 3] {
-        let lives = self.passing.lock().unwrap();
-        let at = if self.rng.chance(80) { lives.len() - 1 } else { self.rng.below(lives.len()) };
-        let (number, passing) = &lives[at];
-        let life = Some(LIVES.start + number % LIVES.len());
-        let handles = [&**self.db, self.other, passing];
-        let mut spaces = handles.into_iter().zip(SPACES).zip([None, None, life]);
-        std::array::from_fn(|_| {
-            let ((handle, keys), life) = spaces.next().unwrap();
-            Space { handle: handle.clone(), keys, life }
-        })
-    }
-
-    fn space(&mut self) -> Space {
-        let place = *self.rng.pick(&[0, 0, 1, 2]);
-        self.spaces()[place].clone()
-    }
-
-    fn read(
-        &mut self,
-        name: &'static str,
-        space: &Space,
-        operation: impl FnOnce(&Keyspace) -> Result<Entries>,
-    ) {
-        let (begun, entries, ended) = self.timed(|_| operation(&space.handle));
-        self.refused += usize::from(entries.is_err());
-        self.note(name, begun, ended, Action::Read(space.found(entries)));
-    }
-
-    /// A write of `written`, which may be refused if something of it is for the keyspace of `life`.
-    fn write(
-        &mut self,
-        name: &'static str,
-        life: Option<usize>,
-        written: Entries,
-        operation: impl FnOnce(&Db) -> Result<()>,
-    ) {
-        let (begun, result, ended) = self.timed(operation);
-        let action = match (result, life) {
-            (Ok(()), None) => Action::Write(written),
-            (Ok(()), Some(life)) => Action::Change { found: vec![(life, Some(1))], written },
-            (Err(Error::KeyspaceDropped { .. }), Some(life)) => {
-                self.refused += 1;
-                Action::Read(vec![(life, None)])
-            }
-            (Err(error), _) => panic!("{error}"),
-        };
-        self.note(name, begun, ended, action);
-    }
-
-    fn run(&mut self) {
-        let mut held: Vec<(usize, Moment)> = Vec::new();
-        let mut creations = 0;
-        for _ in 0..OPERATIONS {
-            if self.thread == 0 && creations < CREATIONS && self.rng.chance(6) {
-                self.renew();
-                creations += 1;
-            }
-            match self.rng.below(100) {
-                0..=33 => self.write_one(),
-                34..=46 => self.write_batch(),
-                47..=74 => self.read_some(),
-                75..=82 => {
-                    let moment = self.take_moment();
-                    held.push(moment);
-                }
-                83..=94 if !held.is_empty() => {
-                    let place = self.rng.below(held.len());
-                    self.look(&mut held[place]);
-                    if self.rng.chance(30) {
-                        held.swap_remove(place);
-                    }
-                }
-                95 | 96 => self.db.flush().unwrap(),
-                97 => {
-                    let Space { handle, life, .. } = self.space();
-                    let result = handle.compact_range(..);
-                    let dropped = matches!(result, Err(Error::KeyspaceDropped { .. }));
-                    assert!(result.is_ok() || dropped && life.is_some(), "{result:?}");
-                }
-                98 => drop(self.db.rebuild_filters(FilterRebuild::All).unwrap()),
-                _ => self.db.sync().unwrap(),
-            }
-        }
-        held.iter_mut().for_each(|moment| self.look(moment));
-    }
-
-    /// Drops `PASSING` and creates it again.
-    fn renew(&mut self) {
-        let number = self.passing.lock().unwrap().last().unwrap().0;
-        let life = |number: usize| LIVES.start + number % LIVES.len();
-        let empty: Entries = SPACES[2].clone().map(|key| (key, None)).collect();
-        let dropped = [vec![(life(number), None)], empty.clone()].concat();
-        self.write("drop", None, dropped, |db| db.drop_keyspace(PASSING));
-        for _ in 0..self.rng.below(3) {
-            self.write_batch();
-            self.read_some();
-        }
-        let (begun, passing, ended) = self.timed(|db| db.keyspace(PASSING).unwrap());
-        let created = [vec![(life(number + 1), Some(1))], empty].concat();
-        self.note("create", begun, ended, Action::Write(created));
-        self.passing.lock().unwrap().push((number + 1, passing));
-    }
-
-    fn read_everything(&mut self) {
-        let newest = self.passing.lock().unwrap().last().unwrap().clone();
-        *self.passing.lock().unwrap() = vec![newest];
-        let spaces = self.spaces();
-        let (begun, snapshot, ended) = self.timed(|db| db.snapshot());
-        let found = spaces.iter().flat_map(|space| {
-            let iter = snapshot.in_keyspace(&space.handle).iter();
-            space.found(walked(iter, &space.keys, usize::MAX, 0))
-        });
-        let found = found.collect();
-        self.note("final scan", begun, ended, Action::Read(found));
-    }
-
-    fn take_number(&mut self) -> u32 {
-        self.number += 1;
-        self.number - 1
-    }
-
-    fn key(&mut self, space: &Space) -> usize {
-        space.keys.start + self.rng.below(space.keys.len())
-    }
-
-    fn write_one(&mut self) {
-        let space = self.space();
-        let (key, life, handle) = (self.key(&space), space.life, &space.handle);
-        match self.rng.below(100) {
-            0..=17 => self.write("delete", life, vec![(key, None)], |_| handle.delete(NAMES[key])),
-            18..=33 => {
-                let (range, deleted) = self.range(&space);
-                // No write, so nothing refuses it.
-                let life = life.filter(|_| !is_empty(&range));
-                self.write("delete_range", life, deleted, |_| handle.delete_range(range));
-            }
-            34..=41 => {
-                let (value, options) = (value_of(self.take_number()), expiring(0));
-                let put = |_: &Db| handle.put_with(NAMES[key], value, &options);
-                self.write("expired put", life, vec![(key, None)], put);
-            }
-            kind => {
-                let (number, options) = (self.take_number(), WriteOptions::new());
-                let options = if kind < 55 { expiring(u64::MAX) } else { options };
-                let put = |_: &Db| handle.put_with(NAMES[key], value_of(number), &options);
-                self.write("put", life, vec![(key, Some(number))], put);
-            }
-        }
-    }
-
-    /// A random range in a keyspace, and the keys that a delete of it leaves without a value.
-    fn range(&mut self, space: &Space) -> (KeyRange, Entries) {
-        let names: Vec<Vec<u8>> = NAMES[space.keys.clone()].iter().map(|n| n.to_vec()).collect();
-        let range = any_range(&mut self.rng, &names);
-        let deleted = space.keys.clone().filter(|key| holds(&range, NAMES[*key]));
-        let deleted = deleted.map(|key| (key, None)).collect();
-        (range, deleted)
-    }
-
-    fn write_batch(&mut self) {
-        let (mut batch, mut life) = (WriteBatch::new(), None);
-        let spaces = self.spaces();
-        let mut entries = Entries::new();
-        for _ in 0..2 + self.rng.below(3) {
-            let space = &spaces[*self.rng.pick(&[0, 0, 1, 1, 2])];
-            let key = self.key(space);
-            let bytes = batch.bytes();
-            let mut part = batch.in_keyspace(&space.handle);
-            match self.rng.below(100) {
-                0..=14 => {
-                    let (range, deleted) = self.range(space);
-                    part.delete_range(range);
-                    entries.extend(deleted);
-                }
-                15..=29 => {
-                    part.delete(NAMES[key]);
-                    entries.push((key, None));
-                }
-                _ => {
-                    let number = self.take_number();
-                    part.put(NAMES[key], value_of(number));
-                    entries.push((key, Some(number)));
-                }
-            }
-            // An empty range adds nothing, so it is not refused either.
-            if batch.bytes() > bytes {
-                life = life.or(space.life);
-            }
-        }
-        let mut options = WriteOptions::new();
-        if self.rng.chance(20) {
-            options = expiring(u64::MAX);
-        } else if self.rng.chance(6) {
-            options = expiring(0);
-            entries.iter_mut().for_each(|(_, held)| *held = None);
-        }
-        let options = options.sync(self.rng.chance(20));
-        self.write("batch", life, entries, |db| db.write_with(batch, &options));
-    }
-
-    fn read_some(&mut self) {
-        let space = self.space();
-        let (key, keys) = (self.key(&space), space.keys.clone());
-        let name = NAMES[key];
-        match self.rng.below(10) {
-            0..=4 => {
-                self.read("get", &space, |keyspace| Ok(vec![(key, held(keyspace.get(name)?))]))
-            }
-            5 | 6 => {
-                let keys = [key, self.key(&space), self.key(&space)];
-                self.read("multi_get", &space, |keyspace| {
-                    let found = keyspace.multi_get(keys.map(|key| NAMES[key]))?;
-                    Ok(keys.into_iter().zip(found.into_iter().map(held)).collect())
-                });
-            }
-            7 => self.read("may_contain", &space, |keyspace| {
-                Ok(if keyspace.may_contain(name)? { Entries::new() } else { vec![(key, None)] })
-            }),
-            8 => {
-                self.read("first, by scan", &space, |keyspace| walked(keyspace.iter(), &keys, 1, 0))
-            }
-            _ => self.read("scan from behind", &space, |keyspace| {
-                walked(keyspace.iter(), &keys, 0, usize::MAX)
-            }),
-        }
-    }
-
-    /// Creates a snapshot or iterator; returns its index among the operations.
-    fn take_moment(&mut self) -> (usize, Moment) {
-        let (begun, moment, name, ended) = if self.rng.chance(60) {
-            let spaces = self.spaces();
-            let from = spaces[self.rng.below(2)].handle.clone();
-            let (begun, snapshot, ended) = self.timed(|_| from.snapshot());
-            (begun, Moment::Snapshot(snapshot, spaces), "snapshot", ended)
-        } else {
-            let space = self.space();
-            let (begun, iter, ended) = self.timed(|_| Box::new(space.handle.iter()));
-            let Range { start: front, end: back } = space.keys;
-            (begun, Moment::Iter { iter, space, front, back }, "iterator", ended)
-        };
-        self.note(name, begun, ended, Action::Read(Entries::new()));
-        (self.done.len() - 1, moment)
-    }
-
-    /// Reads from a snapshot or iterator. What it finds joins the earlier reads of that moment.
-    fn look(&mut self, (place, moment): &mut (usize, Moment)) {
-        let mut found = match moment {
-            Moment::Iter { iter, space, front, back } => {
-                let mut found = Entries::new();
-                let steps = (0..1 + self.rng.below(3)).try_for_each(|_| {
-                    match self.rng.chance(50) {
-                        true => *front = step(iter.next(), *front, *back, true, &mut found)?,
-                        false => *back = step(iter.next_back(), *front, *back, false, &mut found)?,
-                    }
-                    Ok(())
-                });
-                // A refused iterator gives its error once, and then nothing.
-                if steps.is_err() {
-                    *front = *back;
-                    space.found(steps.map(|()| found))
-                } else if *front == *back && found.is_empty() {
-                    found
-                } else {
-                    space.found(Ok(found))
-                }
-            }
-            Moment::Snapshot(snapshot, spaces) => {
-                let space = &spaces[self.rng.below(3)];
-                let (snapshot, key) = (snapshot.in_keyspace(&space.handle), self.key(space));
-                space.found(match self.rng.below(3) {
-                    0 => walked(snapshot.iter(), &space.keys, usize::MAX, 0),
-                    1 => walked(snapshot.range(&b""[..]..), &space.keys, 2, 1),
-                    _ => snapshot.get(NAMES[key]).map(|value| vec![(key, held(value))]),
-                })
-            }
-        };
-        if let Action::Read(entries) = &mut self.done[*place].action {
-            entries.append(&mut found);
-        }
-    }
-}
-
-/// Reads up to that many entries from each end of a keyspace that has these keys.
-fn walked(
-    mut iter: Iter,
-    keys: &Range<usize>,
-    forwards: usize,
-    backwards: usize,
-) -> Result<Entries> {
-    let (mut front, mut back, mut found) = (keys.start, keys.end, Entries::new());
-    for _ in 0..forwards.min(keys.len() + 1) {
-        front = step(iter.next(), front, back, true, &mut found)?;
-    }
-    for _ in 0..backwards.min(keys.len() + 1) {
-        back = step(iter.next_back(), front, back, false, &mut found)?;
-    }
-    Ok(found)
-}
-
-/// One step of a scan that has the keys `front..back` left. Adds the key that it found, and those
-/// that it passed by, which are absent. Returns the new end of that side.
-fn step(
-    item: Option<Result<(siftdb::Key, Value)>>,
-    front: usize,
-    back: usize,
-    forwards: bool,
-    found: &mut Entries,
-) -> Result<usize> {
-    let Some(item) = item else {
-        found.extend((front..back).map(|key| (key, None)));
-        return Ok(if forwards { back } else { front });
-    };
-    let (key, value) = item?;
-    let at = NAMES[front..back].iter().position(|name| key == **name);
-    let at = front + at.unwrap_or_else(|| panic!("{key:?} is not within {front}..{back}"));
-    found.push((at, held(Some(value))));
-    let passed = if forwards { front..at } else { at + 1..back };
-    found.extend(passed.map(|key| (key, None)));
-    Ok(if forwards { at + 1 } else { at })
-}
-
-/// Of puts that live that many seconds: none, or without end.
-fn expiring(seconds: u64) -> WriteOptions {
-    WriteOptions::new().expire_after(Duration::from_secs(seconds))
-}
-
-/// Sizes of values for every way to store them. About twenty values fill a memtable.
-const SIZES: [usize; 7] = [4, 24, 40, 300, 1500, 6000, 12_000];
-
-fn value_of(number: u32) -> Vec<u8> {
-    number.to_le_bytes().repeat(SIZES[number as usize % SIZES.len()] / 4)
-}
-
-/// The number in a value, which must be whole.
-fn held(value: Option<Value>) -> Held {
-    let value = value?;
-    let number = u32::from_le_bytes(value[..4].try_into().unwrap());
-    assert!(value == *value_of(number), "value {number} is not what was written");
-    Some(number)
 }
 
 /// Begin, end, `w` or `r`, and keys with what they hold.
@@ -718,4 +358,119 @@ fn violations_are_shrunk_to_their_operations() {
                 5 to    9  thread 3  by hand          writes a=2 b=5\n  \
                 10 to   11  thread 5  by hand          finds  a=1\n";
     assert_eq!(history.minimized().to_string(), text);
+}
+
+/// Begin, end, and keys with what was found and written; 0 is an absent key.
+type Change = (u64, u64, &'static [(usize, u32)], &'static [(usize, u32)]);
+
+/// What is wrong with a history of such changes, if anything is. Each has a thread of its own.
+fn contradiction(changes: &[Change]) -> Option<String> {
+    let operations = changes.iter().enumerate().map(|(thread, (begun, ended, found, written))| {
+        let held = |entries: &[(usize, u32)]| {
+            entries.iter().map(|&(key, number)| (key, (number > 0).then_some(number))).collect()
+        };
+        let action = Action::Change { found: held(found), written: held(written) };
+        Operation { thread, name: "by hand", begun: *begun, ended: *ended, action }
+    });
+    let operations: Vec<_> = operations.collect();
+    let found = serializability::contradiction(State::default(), &operations);
+    let is_linearizable = History::new(State::default(), operations).is_linearizable();
+    assert_eq!(found.is_none(), is_linearizable, "the search disagrees");
+    found
+}
+
+#[test]
+fn cycles_are_found_in_bad_histories() {
+    let histories: [(&str, &[Change]); 13] = [
+        (
+            "write skew",
+            &[(0, 9, &[(0, 0), (1, 0)], &[(0, 1)]), (1, 8, &[(0, 0), (1, 0)], &[(1, 2)])],
+        ),
+        ("a lost update", &[(0, 9, &[(0, 0)], &[(0, 1)]), (1, 8, &[(0, 0)], &[(0, 2)])]),
+        (
+            "a lost update of a deleted key",
+            &[
+                (0, 1, &[], &[(0, 1)]),
+                (2, 3, &[], &[(0, 0)]),
+                (4, 9, &[(0, 0)], &[(0, 2)]),
+                (5, 8, &[(0, 0)], &[(0, 3)]),
+            ],
+        ),
+        (
+            "a phantom: each found the place free that the other one takes",
+            &[
+                (0, 9, &[(0, 0), (1, 0), (2, 0)], &[(1, 1)]),
+                (1, 8, &[(0, 0), (1, 0), (2, 0)], &[(2, 2)]),
+            ],
+        ),
+        ("read skew", &[(0, 9, &[], &[(0, 1), (1, 1)]), (1, 8, &[(0, 1), (1, 0)], &[])]),
+        (
+            "read skew of deletions",
+            &[
+                (0, 1, &[], &[(0, 1), (1, 2)]),
+                (2, 9, &[], &[(0, 0), (1, 0)]),
+                (3, 8, &[(0, 0), (1, 2)], &[]),
+            ],
+        ),
+        ("a stale read", &[(0, 1, &[], &[(0, 1)]), (2, 3, &[(0, 0)], &[])]),
+        (
+            "a stale read of an older value",
+            &[(0, 1, &[], &[(0, 1)]), (2, 3, &[], &[(0, 2)]), (4, 5, &[(0, 1)], &[])],
+        ),
+        (
+            "a deleted key that comes back",
+            &[(0, 1, &[], &[(0, 1)]), (2, 3, &[], &[(0, 0)]), (4, 5, &[(0, 1)], &[])],
+        ),
+        ("a read of what nobody wrote", &[(0, 1, &[(0, 7)], &[])]),
+        ("an early read", &[(0, 1, &[(0, 1)], &[]), (2, 3, &[], &[(0, 1)])]),
+        (
+            "two readers who see two writes in different orders",
+            &[
+                (0, 20, &[], &[(0, 1)]),
+                (1, 21, &[], &[(1, 2)]),
+                (2, 22, &[(0, 1), (1, 0)], &[]),
+                (4, 23, &[(0, 0), (1, 2)], &[]),
+            ],
+        ),
+        (
+            "three that each overwrite what the next one read",
+            &[
+                (0, 20, &[(0, 0)], &[(1, 1)]),
+                (1, 21, &[(1, 0)], &[(2, 2)]),
+                (2, 22, &[(2, 0)], &[(0, 3)]),
+            ],
+        ),
+    ];
+    for (name, changes) in histories {
+        assert!(contradiction(changes).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn good_histories_have_no_cycle() {
+    let histories: [&[Change]; 7] = [
+        &[],
+        // One after the other, in an order that only the answers tell.
+        &[(0, 9, &[(0, 0)], &[(0, 1)]), (1, 8, &[(0, 2)], &[(0, 3)]), (2, 7, &[(0, 1)], &[(0, 2)])],
+        // Writes without reads.
+        &[(0, 9, &[], &[(0, 1), (1, 1)]), (1, 8, &[], &[(0, 2), (1, 2)]), (10, 11, &[(0, 1)], &[])],
+        // A chain of two that read what they do not write, not a ring.
+        &[(0, 9, &[(0, 0)], &[(1, 1)]), (1, 8, &[(1, 0)], &[(2, 2)])],
+        // Either of two deletions explains each absence.
+        &[
+            (0, 1, &[], &[(0, 1)]),
+            (2, 9, &[], &[(0, 0)]),
+            (3, 8, &[], &[(0, 2)]),
+            (4, 7, &[], &[(0, 0)]),
+            (5, 6, &[(0, 0)], &[]),
+            (10, 11, &[(0, 0)], &[]),
+        ],
+        // A read of the moment before a write that is not over.
+        &[(0, 9, &[], &[(0, 1)]), (1, 2, &[(0, 0)], &[]), (3, 4, &[(0, 1)], &[])],
+        // The last of two entries for one key counts.
+        &[(0, 1, &[], &[(0, 1), (0, 0)]), (2, 3, &[(0, 0)], &[(0, 2)]), (4, 5, &[(0, 2)], &[])],
+    ];
+    for changes in histories {
+        assert_eq!(contradiction(changes), None);
+    }
 }
