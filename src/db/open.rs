@@ -280,10 +280,8 @@ fn build(
         custom_prefixes: options.custom_prefixes(),
         pinning: FilterPinning::default(),
     };
-    let numbers = Arc::new(SharedNumbers {
-        next_file: AtomicU64::new(next_file_number(files, &state)),
-        ..SharedNumbers::default()
-    });
+    let next_file = AtomicU64::new(next_file_number(files, &state));
+    let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
     let versions = VersionSet::open(
         Arc::clone(&env),
         directory,
