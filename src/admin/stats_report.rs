@@ -75,6 +75,9 @@ fn report(
     stats.construction_bytes = shared.cache.construction_bytes();
     stats.evicted_bytes_in_use = shared.cache.evicted_bytes_in_use();
     stats.snapshots = shared.snapshots.len() as u64;
+    stats.oldest_snapshot_millis =
+        shared.snapshots.oldest_age().map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
+    (stats.obsolete_tables_in_use, stats.obsolete_bytes_in_use) = shared.obsolete.in_use();
     stats.since_unix_seconds = shared.counting_since;
     stats
 }

@@ -9,6 +9,8 @@
 #[cfg(test)]
 mod conflict_tests;
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod readable;
 pub(crate) mod database;

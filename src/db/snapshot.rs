@@ -19,6 +19,7 @@ use crate::read::point;
 use crate::read::scan::{ScanOf, TransactionScan};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
+use crate::state::snapshots::SnapshotMoment;
 
 /// The database as it was when the snapshot was taken. It reads the keyspace that it was taken of;
 /// [`Snapshot::in_keyspace`] is the same moment in another one. Reads see neither later writes nor
@@ -41,7 +42,8 @@ use crate::state::shared::Shared;
 pub struct Snapshot {
     shared: Arc<Shared>,
     keyspace: Arc<KeyspaceState>,
-    sequence: SequenceNumber,
+    /// What it reads at. `None` in a forked child, where it is not registered.
+    moment: Option<SnapshotMoment>,
     /// Drops of keyspaces before it was taken.
     drops: u64,
     /// Keeps the directory locked; `Closed` if it was taken of a closed database.
@@ -50,33 +52,36 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(shared: &Arc<Shared>, keyspace: &Arc<KeyspaceState>) -> Self {
-        let with = |sequence, drops, lock| Snapshot {
+        let with = |moment, drops, lock| Snapshot {
             shared: Arc::clone(shared),
             keyspace: Arc::clone(keyspace),
-            sequence,
+            moment,
             drops,
             lock,
         };
         if let Err(forked) = shared.process.check() {
             // Not registered, so its drop does not release it.
-            return with(0, 0, Err(forked));
+            return with(None, 0, Err(forked));
         }
         // From here on no job drops a version that this sequence sees.
-        let sequence = shared.snapshots.register(&shared.published);
+        let moment = shared.snapshots.register(&shared.published);
         // After the registration: a drop that is not counted here finds it and keeps the tables.
         let drops = shared.drops.load(Ordering::SeqCst);
-        with(sequence, drops, shared.hold()).refused_if_dropped()
+        with(Some(moment), drops, shared.hold()).refused_if_dropped()
     }
 
     /// The same moment in the keyspace `state` of `shared`.
     pub(super) fn moved_to(&self, shared: &Arc<Shared>, state: &Arc<KeyspaceState>) -> Self {
-        if self.is_registered() {
-            self.shared.snapshots.register_again(self.sequence);
+        // In a forked child another thread may have held the lock, and nothing is released.
+        if let Some(moment) = self.moment
+            && self.shared.process.is_current()
+        {
+            self.shared.snapshots.register_again(moment);
         }
         let mut moved = Snapshot {
             shared: Arc::clone(&self.shared),
             keyspace: Arc::clone(state),
-            sequence: self.sequence,
+            moment: self.moment,
             drops: self.drops,
             lock: self.lock.clone(),
         };
@@ -96,11 +101,6 @@ impl Snapshot {
         self
     }
 
-    /// The snapshot of a forked child is not registered.
-    fn is_registered(&self) -> bool {
-        !matches!(self.lock, Err(Error::Forked { .. }))
-    }
-
     /// The value of `key` at the snapshot, or `None`.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence), options, None)
+        point::get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), options, None)
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see
@@ -141,7 +141,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence), options)
+        multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence()), options)
     }
 
     /// All entries of the keyspace at the snapshot.
@@ -200,7 +200,7 @@ impl Snapshot {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
         self.check()?;
         let options = ReadOptions::new();
-        explain(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence), &options)
+        explain(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), &options)
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
@@ -214,7 +214,18 @@ impl Snapshot {
         options: &ReadOptions,
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
-        let of = ScanOf { sequence: self.sequence, lock: self.lock.clone(), transaction };
+        let of = ScanOf { sequence: self.sequence(), lock: self.lock.clone(), transaction };
+        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+    }
+
+    /// An iterator that answers `refused`.
+    pub(super) fn refused_iterator(
+        &self,
+        bounds: KeyBounds,
+        options: &ReadOptions,
+        refused: Error,
+    ) -> Iter {
+        let of = ScanOf { sequence: self.sequence(), lock: Err(refused), transaction: None };
         Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
     }
 
@@ -230,7 +241,7 @@ impl Snapshot {
 
     /// What it reads at.
     pub(super) fn sequence(&self) -> SequenceNumber {
-        self.sequence
+        self.moment.map_or(0, |moment| moment.sequence)
     }
 
     /// The error that all its reads return, if there is one.
@@ -241,8 +252,10 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        if self.shared.process.is_current() && self.is_registered() {
-            self.shared.release_snapshot(self.sequence);
+        if let Some(moment) = self.moment
+            && self.shared.process.is_current()
+        {
+            self.shared.release_snapshot(moment);
         }
     }
 }

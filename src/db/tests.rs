@@ -493,7 +493,7 @@ fn a_refused_batch_leaves_its_group_alone() {
             let there = db.get(key).unwrap().is_some();
             assert_eq!(kept.get(key).unwrap().is_some(), there, "half of a batch");
             match answer {
-                Ok(()) => assert!(!is_refused(place) && there),
+                Ok(_) => assert!(!is_refused(place) && there),
                 Err(Error::KeyspaceDropped { .. }) => assert!(is_refused(place) && !there),
                 Err(error) => panic!("{error}"),
             }

@@ -8,6 +8,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::{Key, Value};
 use crate::base::write_batch::WriteKind;
@@ -20,6 +21,8 @@ use crate::read::iter::Iter;
 use crate::read::scan::TransactionScan;
 use crate::state::read_set::ReadSet;
 use crate::state::shared::Shared;
+#[cfg(test)]
+use crate::state::write_queue::{CheckedReads, Request};
 use crate::write::commit;
 use std::fmt;
 
@@ -96,7 +99,10 @@ impl LiveTransaction {
 
 impl Drop for LiveTransaction {
     fn drop(&mut self) {
-        self.0.recent.end_transaction();
+        // In a forked child another thread may have held the lock of the list.
+        if self.0.process.is_current() {
+            self.0.recent.end_transaction();
+        }
     }
 }
 
@@ -362,16 +368,43 @@ impl Transaction {
     /// # Errors
     /// As for [`Transaction::commit`].
     pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
-        self.check_bytes()?;
+        // The snapshot is released afterwards: until then compactions keep what shows a conflict.
+        let result = self.try_commit(options);
+        let counters = &self.live.0.counters;
+        match &result {
+            Ok(()) => counters.add(Counter::TransactionsCommitted, 1),
+            Err(Error::Conflict { .. }) => counters.add(Counter::TransactionConflicts, 1),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn try_commit(&self, options: &WriteOptions) -> Result<()> {
         let shared = &self.live.0;
+        shared.process.check()?;
+        self.check_bytes()?;
         let reads = self.reads.lock().take();
         let batch = std::mem::take(&mut *self.own.lock()).into_batch();
-        if batch.is_empty() {
-            // All was read at the moment of the snapshot. A sync is a write of nothing.
-            return commit::write(shared, batch, options);
+        batch.check()?;
+        // All was read at the moment of the snapshot, also if the database takes no writes now. A
+        // sync is a write of nothing.
+        match (batch.is_empty(), options.sync) {
+            (true, false) => Ok(()),
+            (true, true) => commit::write(shared, batch, options),
+            (false, _) => {
+                let since = self.snapshot.sequence();
+                commit::write_checked(shared, batch, options, reads, since)
+            }
         }
-        // The snapshot is released afterwards: until then compactions keep what shows a conflict.
-        commit::write_checked(shared, batch, options, reads, self.snapshot.sequence())
+    }
+
+    /// What it has written and read so far, as a request that was not checked yet.
+    #[cfg(test)]
+    pub(super) fn request(&self, sync: bool) -> Request {
+        let (set, through) = (self.reads.lock().take(), self.snapshot.sequence());
+        let batch = std::mem::take(&mut *self.own.lock()).into_batch();
+        let reads = Some(Box::new(CheckedReads { set, through, alone: false }));
+        Request { sync, reads, ..Request::of(batch) }
     }
 
     fn part(&self) -> Part<'_> {
@@ -407,8 +440,16 @@ impl Part<'_> {
         self.snapshot.keyspace().id
     }
 
+    /// Refuses a keyspace that cannot be used: of another database, whose number is none here; one
+    /// that was dropped before; and all of them in a forked child, where another thread may have
+    /// held a lock.
+    fn check(&self) -> Result<()> {
+        self.transaction.live.0.process.check()?;
+        self.snapshot.check()
+    }
+
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
-        self.snapshot.check()?;
+        self.check()?;
         if let Some(own) = self.transaction.own.lock().get(self.id(), key) {
             return Ok(own);
         }
@@ -421,7 +462,7 @@ impl Part<'_> {
         keys: impl IntoIterator<Item = K>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        self.snapshot.check()?;
+        self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own: Vec<_> = {
             let mut own = self.transaction.own.lock();
@@ -435,6 +476,10 @@ impl Part<'_> {
     }
 
     fn range(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
+        // A loop of scans that share no key takes memory, too.
+        if let Err(refused) = self.check().and_then(|()| self.transaction.check_bytes()) {
+            return self.snapshot.refused_iterator(bounds, options, refused);
+        }
         let scan = {
             let mut own = self.transaction.own.lock();
             let own_writes = own.count();
@@ -445,14 +490,13 @@ impl Part<'_> {
     }
 
     fn note_read(&self, key: &[u8]) -> Result<()> {
-        self.snapshot.check()?;
+        self.check()?;
         self.transaction.reads.lock().add_key(self.snapshot.keyspace(), key);
         self.transaction.check_bytes()
     }
 
     fn push(&self, kind: WriteKind, key: &[u8], value: &[u8]) -> Result<()> {
-        // Also refuses a keyspace of another database, whose number is none here.
-        self.snapshot.check()?;
+        self.check()?;
         let to = (self.snapshot.database(), self.id());
         {
             let mut own = self.transaction.own.lock();
@@ -463,8 +507,7 @@ impl Part<'_> {
     }
 
     fn delete_range(&self, bounds: &KeyBounds) -> Result<()> {
-        // Also refuses a keyspace of another database, whose number is none here.
-        self.snapshot.check()?;
+        self.check()?;
         let to = (self.snapshot.database(), self.id());
         {
             let mut own = self.transaction.own.lock();

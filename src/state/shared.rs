@@ -41,7 +41,7 @@ use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::live_logs::LiveLogs;
 use crate::state::read_view::ReadView;
 use crate::state::recent_writes::RecentWrites;
-use crate::state::snapshots::SnapshotList;
+use crate::state::snapshots::{SnapshotList, SnapshotMoment};
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::turns::Turns;
 use crate::state::write_queue::WriteQueue;
@@ -225,8 +225,8 @@ impl Shared {
 
     /// Takes back the registration of a snapshot. Dropped keyspaces that only it could read let go
     /// of their tables.
-    pub(crate) fn release_snapshot(&self, sequence: SequenceNumber) {
-        self.snapshots.release(sequence);
+    pub(crate) fn release_snapshot(&self, moment: SnapshotMoment) {
+        self.snapshots.release(moment);
         self.clear_dropped();
         if self.snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
             let mut all = self.all_keyspaces();

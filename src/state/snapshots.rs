@@ -4,11 +4,20 @@ use crate::base::key::SequenceNumber;
 use crate::base::sync::{AtomicBool, Mutex};
 use crate::memtable::memtable::Published;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-/// Live snapshots and how many hold each sequence.
+/// What a snapshot reads at, and when it was taken. Both ascend in the order of registrations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SnapshotMoment {
+    /// The sequence that it reads at.
+    pub sequence: SequenceNumber,
+    taken: Instant,
+}
+
+/// Live snapshots and how many hold each moment.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotList {
-    live: Mutex<BTreeMap<SequenceNumber, usize>>,
+    live: Mutex<BTreeMap<SnapshotMoment, usize>>,
     /// A snapshot may read what range deletes hide from all later reads: its release asks the
     /// workers to remove that.
     pub keep_deleted: AtomicBool,
@@ -16,25 +25,25 @@ pub(crate) struct SnapshotList {
 
 impl SnapshotList {
     /// Reads the published sequence and registers it, in one step.
-    pub(crate) fn register(&self, published: &Published) -> SequenceNumber {
+    pub(crate) fn register(&self, published: &Published) -> SnapshotMoment {
         let mut live = self.live.lock();
-        let sequence = published.visible();
-        *live.entry(sequence).or_insert(0) += 1;
-        sequence
+        let moment = SnapshotMoment { sequence: published.visible(), taken: Instant::now() };
+        *live.entry(moment).or_insert(0) += 1;
+        moment
     }
 
-    /// Registers once more at the sequence of a live snapshot.
-    pub(crate) fn register_again(&self, sequence: SequenceNumber) {
-        *self.live.lock().entry(sequence).or_insert(0) += 1;
+    /// Registers once more at the moment of a live snapshot.
+    pub(crate) fn register_again(&self, moment: SnapshotMoment) {
+        *self.live.lock().entry(moment).or_insert(0) += 1;
     }
 
     /// Takes one registration back.
-    pub(crate) fn release(&self, sequence: SequenceNumber) {
+    pub(crate) fn release(&self, moment: SnapshotMoment) {
         let mut live = self.live.lock();
-        if let Some(count) = live.get_mut(&sequence) {
+        if let Some(count) = live.get_mut(&moment) {
             *count -= 1;
             if *count == 0 {
-                live.remove(&sequence);
+                live.remove(&moment);
             }
         }
     }
@@ -45,22 +54,25 @@ impl SnapshotList {
         // Under the lock that `register` takes. A snapshot that registers later reads the published
         // sequence later, so it is at ours or above, and needs no version that the job may drop.
         let live = self.live.lock();
-        let mut needed: Vec<_> = live.keys().copied().collect();
-        let published = published.visible();
-        if needed.last() != Some(&published) {
-            needed.push(published);
-        }
+        let mut needed: Vec<_> = live.keys().map(|moment| moment.sequence).collect();
+        needed.push(published.visible());
+        needed.dedup();
         needed
     }
 
     /// The sequence of the oldest snapshot.
     pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
-        self.live.lock().keys().next().copied()
+        self.live.lock().keys().next().map(|moment| moment.sequence)
+    }
+
+    /// The age of the oldest snapshot.
+    pub(crate) fn oldest_age(&self) -> Option<Duration> {
+        self.live.lock().keys().next().map(|moment| moment.taken.elapsed())
     }
 
     /// The sequence of the newest snapshot.
     pub(crate) fn newest(&self) -> Option<SequenceNumber> {
-        self.live.lock().keys().next_back().copied()
+        self.live.lock().keys().next_back().map(|moment| moment.sequence)
     }
 
     /// Number of snapshots.

@@ -8,7 +8,7 @@
 
 use crate::base::filename::FileName;
 use crate::base::process::Process;
-use crate::base::sync::{Arc, AtomicBool, Bell, Mutex, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bell, Mutex, Ordering};
 use crate::table::reader::Table;
 use crate::tree::edit::FileMeta;
 
@@ -16,6 +16,9 @@ use crate::tree::edit::FileMeta;
 #[derive(Debug, Default)]
 pub(crate) struct ObsoleteFiles {
     names: Mutex<Vec<FileName>>,
+    /// Replaced tables that a version of some reader still has, and their bytes.
+    tables_in_use: AtomicU64,
+    bytes_in_use: AtomicU64,
     bell: Arc<Bell>,
     process: Process,
 }
@@ -30,6 +33,13 @@ impl ObsoleteFiles {
     /// Takes the names that came in since the last call.
     pub(crate) fn take(&self) -> Vec<FileName> {
         std::mem::take(&mut *self.names.lock())
+    }
+
+    /// How many replaced tables readers still have, and their bytes.
+    pub(crate) fn in_use(&self) -> (u64, u64) {
+        let figures = [&self.tables_in_use, &self.bytes_in_use];
+        let [tables, bytes] = figures.map(|figure| figure.load(Ordering::Relaxed));
+        (tables, bytes)
     }
 
     /// True if no file waits.
@@ -68,7 +78,10 @@ impl TableHandle {
 
     /// The durable manifest no longer names this table: its file goes with its last version.
     pub(crate) fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        if !self.obsolete.swap(true, Ordering::AcqRel) {
+            self.files.tables_in_use.fetch_add(1, Ordering::Relaxed);
+            self.files.bytes_in_use.fetch_add(self.meta.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -76,6 +89,8 @@ impl Drop for TableHandle {
     fn drop(&mut self) {
         // A forked child removes nothing.
         if self.obsolete.load(Ordering::Acquire) && self.files.process.is_current() {
+            self.files.tables_in_use.fetch_sub(1, Ordering::Relaxed);
+            self.files.bytes_in_use.fetch_sub(self.meta.bytes, Ordering::Relaxed);
             self.files.add([FileName::Table(self.meta.number)]);
         }
     }

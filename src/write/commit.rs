@@ -33,7 +33,7 @@ use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 /// A transaction joins the queue this often before it is checked while it leads.
-const CHECKS_MAX: usize = 3;
+pub(crate) const CHECKS_MAX: usize = 3;
 
 /// Each group waits this long while level 0 grows faster than it is compacted.
 const SLOWDOWN: Duration = Duration::from_millis(1);
@@ -195,7 +195,6 @@ fn try_commit(
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Result<()> {
-    let sync = group.iter().any(|request| request.sync);
     make_room(shared, group)?;
     let mut log = shared.log.lock();
     // Under the lock: `close` sets the flag before it takes this lock to end the log, and a drop
@@ -214,6 +213,7 @@ fn try_commit(
     conflict::refuse_conflicts(shared, &log, group, refused);
     let accepted = group.iter().enumerate();
     let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
+    let sync = accepted.clone().any(|(_, request)| request.sync);
     let batches = accepted.map(|(place, request)| {
         match expiring.binary_search_by_key(&place, |(expiring, _)| *expiring) {
             Ok(at) => &expiring[at].1,
@@ -519,7 +519,7 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
 
 /// Commits these requests as one group; the answer to each.
 #[cfg(test)]
-pub(crate) fn commit_together(shared: &Shared, group: Vec<Request>) -> Vec<Result<()>> {
+pub(crate) fn commit_together(shared: &Shared, group: Vec<Request>) -> Vec<Result<Committed>> {
     let mut outcome = commit(shared, group);
-    (0..outcome.group.len()).map(|place| outcome.answer(place).map(drop)).collect()
+    (0..outcome.group.len()).map(|place| outcome.answer(place)).collect()
 }

@@ -45,6 +45,10 @@ pub(super) enum Refusal {
 /// # Errors
 /// `Conflict`; `Closed`; the error of a table that must be read.
 pub(super) fn check(shared: &Shared, reads: &mut CheckedReads) -> Result<()> {
+    // Before `accept` says that it cannot be written: to run again is the answer to what was read.
+    if let Some(own) = reads.set.keyspaces().find(is_dropped) {
+        return Err(dropped(own));
+    }
     // Before the views: everything up to it is in a view that is loaded later, except what
     // compactions have dropped (`tree/newer.rs` says why that is no matter).
     let published = shared.published.visible();
@@ -157,7 +161,6 @@ pub(super) fn refuse_conflicts(
 /// Why the transaction cannot be written after `last`, the last number that was given.
 fn refusal(list: &RecentList, reads: &CheckedReads, last: SequenceNumber) -> Option<Refusal> {
     // Under the lock of the log, which a drop of a keyspace takes.
-    let is_dropped = |own: &&KeyspaceReads| own.keyspace.dropped_as.load(Ordering::SeqCst) != 0;
     if let Some(own) = reads.set.keyspaces().find(is_dropped) {
         return Some(Refusal::Failed(dropped(own)));
     }
@@ -166,6 +169,10 @@ fn refusal(list: &RecentList, reads: &CheckedReads, last: SequenceNumber) -> Opt
     }
     let compared = list.compare((reads.through, last), usize::MAX, &reads.set);
     compared.err().map(|conflict| Refusal::Failed(error_of(&reads.set, conflict)))
+}
+
+fn is_dropped(own: &&KeyspaceReads) -> bool {
+    own.keyspace.dropped_as.load(Ordering::SeqCst) != 0
 }
 
 fn error_of(reads: &ReadSet, conflict: Conflict) -> Error {

@@ -106,6 +106,10 @@ report! {
         LogSwitchNanos: log_switch_nanos,
         /// Filters that could not be read or decoded; each answered "may contain".
         FilterErrors: filter_errors,
+        /// Transactions committed, those that wrote nothing included.
+        TransactionsCommitted: transactions_committed,
+        /// Transactions refused because something that they read was written.
+        TransactionConflicts: transaction_conflicts,
     }
     present {
         /// One entry a level, level 0 first.
@@ -132,8 +136,16 @@ report! {
         /// Bytes of blocks that were evicted from the cache and that a value or iterator still
         /// uses.
         evicted_bytes_in_use: u64,
-        /// Live snapshots.
+        /// Live snapshots, those of transactions included.
         snapshots: u64,
+        /// Age of the oldest of them in milliseconds; `None` without one. Compactions keep what it
+        /// may read.
+        oldest_snapshot_millis: Option<u64>,
+        /// Tables that nothing but older iterators and snapshots needs. Their files are removed
+        /// after the last of these is dropped.
+        obsolete_tables_in_use: u64,
+        /// Bytes of those tables.
+        obsolete_bytes_in_use: u64,
         /// When counting began, in seconds since 1970; 0 if unknown.
         since_unix_seconds: u64,
     }

@@ -63,7 +63,17 @@ impl fmt::Display for Stats {
             self.log_switches,
             self.log_switch_nanos / 1_000_000
         )?;
-        let (snapshots, filter_errors) = (self.snapshots, self.filter_errors);
+        writeln!(
+            f,
+            "transactions {} committed, {} conflicts; snapshots {}{}, replaced tables in use {} ({})",
+            self.transactions_committed,
+            self.transaction_conflicts,
+            self.snapshots,
+            self.oldest_snapshot_millis.map_or(String::new(), |age| format!(", oldest {age} ms")),
+            self.obsolete_tables_in_use,
+            bytes(self.obsolete_bytes_in_use)
+        )?;
+        let filter_errors = self.filter_errors;
         let [memtables, cache, capacity] =
             [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
         let [pinned, construction, evicted] =
@@ -72,7 +82,7 @@ impl fmt::Display for Stats {
             f,
             "memory: memtables {memtables}, cache {cache} of {capacity}, pinned filters and \
              indexes {pinned}, filters being built {construction}, evicted in use {evicted}; \
-             {snapshots} snapshots, {filter_errors} filter errors"
+             {filter_errors} filter errors"
         )
     }
 }

@@ -48,7 +48,10 @@ what is counted once for a database, such as batches and its log, is 0 then.
   pinned_bytes            filters and indexes that live in their tables
   construction_bytes      filters that are being built
   evicted_bytes_in_use    evicted bytes that a value or iterator still holds
-  snapshots               snapshots alive
+  snapshots               snapshots alive, those of transactions included
+  oldest_snapshot_millis  age of the oldest one; null without one
+  obsolete_tables_in_use, obsolete_bytes_in_use   replaced tables that older reads still need
+  transactions_committed, transaction_conflicts   transactions committed, and refused
   since_unix_seconds      when counting began; 0 if not known
   levels, total           for each level, level 0 first, and for all together:
     tables, bytes, entries, filter_bytes   tables, their bytes, entries and bytes of filters
@@ -137,7 +140,9 @@ fn stats_json(stats: &Figures) -> Value {
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
         cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,
-        pinned_bytes, construction_bytes, evicted_bytes_in_use, snapshots, since_unix_seconds,
+        pinned_bytes, construction_bytes, evicted_bytes_in_use, snapshots,
+        oldest_snapshot_millis, obsolete_tables_in_use, obsolete_bytes_in_use,
+        transactions_committed, transaction_conflicts, since_unix_seconds,
     );
     let levels = list(&stats.levels, level_json);
     joined([counters, json!({ "levels": levels, "total": level_json(&stats.total()) })])

@@ -1,0 +1,321 @@
+//! Tests of write groups with transactions in them, which threads form only now and then: the tests
+//! commit several requests as one group, or lead the queue themselves.
+
+use crate::base::error::Error;
+use crate::base::write_batch::WriteBatch;
+use crate::db::database::Db;
+use crate::db::transaction::Transaction;
+use crate::env::mem::MemEnv;
+use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+use crate::options::database::Options;
+use crate::state::write_queue::{Committed, Joined, Request};
+use crate::write::commit::{CHECKS_MAX, commit_together};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread::{scope, yield_now};
+
+fn open(env: &MemEnv) -> (Db, FaultEnv) {
+    let faulty = FaultEnv::new(Arc::new(env.clone()));
+    let options = Options::new().write_buffer_bytes(64 << 10).auto_compaction(false);
+    (options.env(Arc::new(faulty.clone())).open("/db").unwrap(), faulty)
+}
+
+/// Commits the transactions as one group; true for each that was written, false after a conflict.
+fn commit_all(db: &Db, group: &[Transaction]) -> Vec<bool> {
+    let group = group.iter().map(|tx| tx.request(false)).collect();
+    let answers = commit_together(db.shared(), group);
+    let written = answers.into_iter().map(|answer| match answer {
+        Ok(Committed::Written) => true,
+        Err(Error::Conflict { .. }) => false,
+        other => panic!("{other:?}"),
+    });
+    written.collect()
+}
+
+const KEYS: u8 = 12;
+
+fn key(n: u8) -> Vec<u8> {
+    vec![b'a' + n]
+}
+
+/// What a member does, in one of two keyspaces.
+#[derive(Clone, Debug)]
+enum Act {
+    Read(u8),
+    Scan(u8, u8),
+    Put(u8),
+    Delete(u8),
+    DeleteRange(u8, u8),
+}
+
+fn any_act() -> impl Strategy<Value = (usize, Act)> {
+    let n = || 0..KEYS;
+    let act = prop_oneof![
+        2 => n().prop_map(Act::Read),
+        1 => (n(), 1..4u8).prop_map(|(n, count)| Act::Scan(n, n + count)),
+        3 => n().prop_map(Act::Put),
+        1 => n().prop_map(Act::Delete),
+        1 => (n(), 1..4u8).prop_map(|(n, count)| Act::DeleteRange(n, n + count)),
+    ];
+    (0..2usize, act)
+}
+
+/// The state of the log that a refused transaction must leave alone.
+fn log_state(db: &Db, env: &MemEnv) -> (u64, u64, u64, u64, usize) {
+    let log = db.shared().log.lock();
+    let stats = db.stats();
+    (log.last_sequence, log.next_sequence, stats.wal_bytes, stats.wal_syncs, env.log_len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn members_are_checked_against_earlier_members(
+        members in proptest::collection::vec(proptest::collection::vec(any_act(), 1..5), 1..6),
+    ) {
+        let (db, _) = open(&MemEnv::new());
+        let spaces = [db.keyspace("default").unwrap(), db.keyspace("other").unwrap()];
+        let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
+        for (place, space) in spaces.iter().enumerate() {
+            for n in (0..KEYS).step_by(2) {
+                space.put(key(n), "first").unwrap();
+                model[place].insert(key(n), b"first".to_vec());
+            }
+        }
+        let transactions: Vec<_> = members.iter().map(|_| db.transaction()).collect();
+        let (mut expected, mut entries) = (Vec::new(), 0);
+        let mut touched = BTreeSet::new();
+        for (number, (acts, tx)) in members.iter().zip(&transactions).enumerate() {
+            let value = number.to_string().into_bytes();
+            let (mut read, mut own, mut after) = (BTreeSet::new(), BTreeSet::new(), model.clone());
+            let mut count = 0;
+            for (at, act) in acts {
+                let part = tx.in_keyspace(&spaces[*at]);
+                match *act {
+                    Act::Read(n) => {
+                        part.get(key(n)).unwrap();
+                        // What the transaction has written itself is no read.
+                        read.extend((!own.contains(&(*at, n))).then_some((*at, n)));
+                    }
+                    Act::Scan(from, to) => {
+                        part.range(key(from)..key(to)).for_each(|entry| drop(entry.unwrap()));
+                        read.extend((from..to).map(|n| (*at, n)));
+                    }
+                    Act::Put(n) => {
+                        part.put(key(n), &value).unwrap();
+                        after[*at].insert(key(n), value.clone());
+                        own.insert((*at, n));
+                    }
+                    Act::Delete(n) => {
+                        part.delete(key(n)).unwrap();
+                        after[*at].remove(&key(n));
+                        own.insert((*at, n));
+                    }
+                    Act::DeleteRange(from, to) => {
+                        part.delete_range(key(from)..key(to)).unwrap();
+                        after[*at].retain(|own, _| *own < key(from) || *own >= key(to));
+                        own.extend((from..to).map(|n| (*at, n)));
+                    }
+                }
+                count += u64::from(!matches!(act, Act::Read(_) | Act::Scan(..)));
+            }
+            let refused = read.intersection(&touched).next().is_some();
+            expected.push(!refused);
+            if !refused {
+                entries += count;
+                touched.extend(own);
+                model = after;
+            }
+        }
+        let before = db.shared().log.lock().last_sequence;
+        prop_assert_eq!(commit_all(&db, &transactions), expected);
+        prop_assert_eq!(db.shared().log.lock().last_sequence, before + entries);
+        for (space, model) in spaces.iter().zip(&model) {
+            let found = space.iter().map(|entry| entry.unwrap());
+            let found: BTreeMap<_, _> = found.map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+            prop_assert_eq!(&found, model);
+        }
+    }
+}
+
+/// A transaction that read `read` and writes `write`.
+fn transaction(db: &Db, read: &str, write: &str) -> Transaction {
+    let tx = db.transaction();
+    tx.get(read).unwrap();
+    tx.put(write, "by a transaction").unwrap();
+    tx
+}
+
+#[test]
+fn groups_of_refused_members_append_nothing() {
+    let env = MemEnv::with_log();
+    let (db, _) = open(&env);
+    db.put("k", "1").unwrap();
+    let group = ["a", "b", "c"].map(|write| transaction(&db, "k", write));
+    db.put("k", "2").unwrap();
+    let before = log_state(&db, &env);
+    // A sync of nothing is none.
+    let requests = group.iter().map(|tx| tx.request(true)).collect();
+    for answer in commit_together(db.shared(), requests) {
+        assert!(matches!(answer, Err(Error::Conflict { key, .. }) if key == b"k"));
+    }
+    assert_eq!(log_state(&db, &env), before);
+    drop(group);
+    assert_eq!((db.stats().snapshots, db.iter().count()), (0, 1));
+}
+
+/// A group of three, in the order in which they are numbered, whose second member is refused.
+fn group_with_refused(db: &Db) -> [Transaction; 3] {
+    [("x", "first"), ("k", "second"), ("y", "third")]
+        .map(|(read, write)| transaction(db, read, write))
+}
+
+#[test]
+fn failures_answer_all_but_refused_members() {
+    for (call, error) in [("write_at", ENOSPC), ("write_at", EIO), ("sync_data", EIO)] {
+        let env = MemEnv::new();
+        let (db, faulty) = open(&env);
+        db.put("k", "1").unwrap();
+        let group = group_with_refused(&db);
+        db.put("k", "2").unwrap();
+        let calls = Calls::Named(call);
+        faulty.fail_at(faulty.calls_of(calls), Fault::once(FaultKind::Error(error)).among(calls));
+        let requests = group.iter().map(|tx| tx.request(true)).collect();
+        let answers = commit_together(db.shared(), requests);
+        let [Err(Error::Io { .. }), Err(Error::Conflict { key, .. }), Err(Error::Io { .. })] =
+            &answers[..]
+        else {
+            panic!("{call}: {answers:?}");
+        };
+        assert_eq!(key, b"k");
+        assert_eq!(db.iter().count(), 1, "{call}");
+    }
+}
+
+#[test]
+fn transactions_from_before_a_resume_are_checked() {
+    let (db, faulty) = open(&MemEnv::new());
+    db.put("k", "1").unwrap();
+    let group = group_with_refused(&db);
+    let of_refused = transaction(&db, "second", "beside the refused one");
+    let of_failed = transaction(&db, "first", "beside the failed one");
+    let of_earlier = transaction(&db, "k", "z");
+    let of_later = transaction(&db, "later", "z");
+    let scan = db.transaction();
+    assert_eq!(scan.range("f".."g").count(), 0);
+    scan.put("beside the failed ones", "v").unwrap();
+    db.put("k", "2").unwrap();
+    let calls = Calls::Named("write_at");
+    faulty.fail_at(faulty.calls_of(calls), Fault::once(FaultKind::Error(ENOSPC)).among(calls));
+    let answers = commit_together(db.shared(), group.iter().map(|tx| tx.request(false)).collect());
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    let read_only = of_refused.commit().unwrap_err();
+    assert!(matches!(read_only, Error::ReadOnly { .. }), "{read_only}");
+    db.resume().unwrap();
+    db.put("later", "1").unwrap();
+    // What was not written conflicts with nothing. In one group with the leader's list alone, and
+    // in commits of their own with a check before.
+    let answers = commit_together(db.shared(), vec![of_failed.request(false)]);
+    assert!(matches!(answers[..], [Ok(Committed::Unchecked(_))]), "{answers:?}");
+    scan.commit().unwrap();
+    transaction(&db, "first", "beside the failed one").commit().unwrap();
+    for (late, read) in [(of_earlier, "k"), (of_later, "later")] {
+        let conflict = late.commit().unwrap_err();
+        assert!(matches!(&conflict, Error::Conflict { key, .. } if key == read.as_bytes()));
+    }
+}
+
+/// Writes more than the list of recent writes holds.
+fn overflow_recent_writes(db: &Db) {
+    for n in 0..20 {
+        let mut batch = WriteBatch::new();
+        (0..20).for_each(|at| _ = batch.put(format!("beside {n} {at}"), "v"));
+        let answers = commit_together(db.shared(), vec![Request::of(batch)]);
+        assert!(answers[0].is_ok(), "{answers:?}");
+    }
+}
+
+#[test]
+fn unchecked_transactions_are_written_in_the_end() {
+    for conflicts in [false, true] {
+        let (db, _) = open(&MemEnv::new());
+        db.put("k", "1").unwrap();
+        let tx = transaction(&db, "k", "written");
+        let shared = db.shared();
+        let result = scope(|scope| {
+            // As a writer that leads while the transaction waits in the queue.
+            let Joined::Lead(mut leadership, own) =
+                shared.queue.join(Request::of(WriteBatch::new()))
+            else {
+                panic!("nobody else writes");
+            };
+            let commit = scope.spawn(|| tx.commit());
+            for round in 1..=CHECKS_MAX {
+                let group = loop {
+                    let group = leadership.take_group(&own);
+                    if !group.is_empty() {
+                        break group;
+                    }
+                    yield_now();
+                };
+                assert!(!group[0].reads.as_ref().unwrap().alone, "round {round}");
+                overflow_recent_writes(&db);
+                if conflicts && round == CHECKS_MAX {
+                    let mut batch = WriteBatch::new();
+                    batch.put("k", "2");
+                    assert!(commit_together(shared, vec![Request::of(batch)])[0].is_ok());
+                    overflow_recent_writes(&db);
+                }
+                let mut answers = commit_together(shared, group);
+                assert!(matches!(answers[..], [Ok(Committed::Unchecked(_))]), "{answers:?}");
+                leadership.complete(|place| {
+                    std::mem::replace(&mut answers[place], Ok(Committed::Written))
+                });
+            }
+            // The next time it leads, whatever is written until then.
+            overflow_recent_writes(&db);
+            assert!(leadership.take_group(&own).is_empty());
+            drop(leadership);
+            commit.join().unwrap()
+        });
+        match result {
+            Ok(()) => assert!(!conflicts),
+            Err(Error::Conflict { key, .. }) => assert!(conflicts && key == b"k"),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(db.get("written").unwrap().is_some(), !conflicts);
+    }
+}
+
+#[test]
+fn requests_that_are_alone_lead() {
+    let (db, _) = open(&MemEnv::new());
+    let tx = transaction(&db, "k", "v");
+    let mut request = tx.request(false);
+    request.reads.as_mut().unwrap().alone = true;
+    let shared = db.shared();
+    scope(|scope| {
+        let Joined::Lead(mut leadership, own) = shared.queue.join(Request::of(WriteBatch::new()))
+        else {
+            panic!("nobody else writes");
+        };
+        let alone = scope.spawn(|| match shared.queue.join(request) {
+            Joined::Lead(mut leadership, own) => {
+                // Nor does it take others along.
+                let others = leadership.take_group(&own).len();
+                leadership.complete(|_| Ok(Committed::Written));
+                Some(others)
+            }
+            Joined::Done(_) => None,
+        });
+        // A later one is not taken before it, so the queue is full when this one has waited.
+        for _ in 0..1_000 {
+            assert!(leadership.take_group(&own).is_empty(), "it was taken along");
+            yield_now();
+        }
+        drop(leadership);
+        assert_eq!(alone.join().unwrap(), Some(0));
+    });
+}
