@@ -4,14 +4,22 @@ use crate::base::key::SequenceNumber;
 use crate::base::sync::{AtomicBool, Mutex};
 use crate::memtable::memtable::Published;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// What a snapshot reads at, and when it was taken. Both ascend in the order of registrations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotMoment {
     /// The sequence that it reads at.
     pub sequence: SequenceNumber,
     taken: Instant,
+}
+
+/// The sequence alone: a time of this machine says little.
+impl fmt::Debug for SnapshotMoment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sequence.fmt(f)
+    }
 }
 
 /// Live snapshots and how many hold each moment.

@@ -26,6 +26,9 @@ fn limited_options() -> Vec<Limited> {
         }),
         ("immutable_memtables_max", 1, 16, |n| Options::new().immutable_memtables_max(n as usize)),
         ("block_bytes", 64, 4 << 20, |n| Options::new().block_bytes(n as usize)),
+        ("transaction_bytes_max", 1 << 10, 1 << 40, |n| {
+            Options::new().transaction_bytes_max(n as usize)
+        }),
         ("max_open_files", 1, 1 << 20, |n| Options::new().max_open_files(n as usize)),
         ("table_bytes", 16 << 10, 4 << 30, |n| {
             Options::new().table_bytes(n).level_base_bytes(1 << 50)

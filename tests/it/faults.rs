@@ -123,7 +123,7 @@ fn check_poisoned(changes: &[Change], place: &str) {
 fn faulty_run(options: &Options) -> (FaultEnv, Run) {
     let disk = MemEnv::with_log();
     let env = FaultEnv::new(as_env(&disk));
-    let run = Run { env: Arc::new(env.clone()), ..Run::new(disk, options) };
+    let run = Run { env: Arc::new(env.clone()), may_fail: true, ..Run::new(disk, options) };
     (env, run)
 }
 

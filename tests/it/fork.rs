@@ -62,6 +62,12 @@ fn all_refused(db: &Db) {
     is_forked("snapshot", db.snapshot().get("k"));
     is_forked("scan of a snapshot", db.snapshot().iter().next().unwrap());
     is_forked("resume", db.resume());
+    is_forked("get of a transaction", db.transaction().get("k"));
+    is_forked("put of a transaction", db.transaction().put("k", "v"));
+    is_forked("scan of a transaction", db.transaction().iter().next().unwrap());
+    is_forked("commit", db.transaction().commit());
+    is_forked("transact", db.transact(|tx| tx.put("k", "v")));
+    is_forked("update", db.update("k", |_| Some("v")));
     is_forked("close", db.close());
 }
 
@@ -116,9 +122,11 @@ fn forked_children_are_refused() {
         let db = options.open(&path).unwrap();
         db.put("in memory", "v").unwrap();
         wait_for_removals(&db, &path);
-        let mut handles = Some((db.clone(), db.iter(), db.snapshot()));
+        let transaction = db.transaction();
+        transaction.put("uncommitted", "v").unwrap();
+        let mut handles = Some((db.clone(), db.iter(), db.snapshot(), transaction));
         // An iterator that has begun may return what it has already read.
-        if let Some((_, iter, _)) = &mut handles {
+        if let Some((_, iter, _, _)) = &mut handles {
             iter.next().unwrap().unwrap();
         }
         let before = contents(&path);
@@ -134,10 +142,13 @@ fn forked_children_are_refused() {
             let locked = Db::open(&path).unwrap_err();
             let holder = LockHolder::OtherProcess;
             assert!(matches!(locked, Error::Locked { holder: found, .. } if found == holder));
-            let (db, iter, snapshot) = handles.take().unwrap();
+            let (db, iter, snapshot, transaction) = handles.take().unwrap();
             let rest: Vec<_> = iter.collect();
             is_forked("the rest of a walk", rest.into_iter().last().unwrap());
             is_forked("a snapshot from before", snapshot.get(key(7)));
+            is_forked("moved", transaction.in_keyspace(&db).put("k", "v"));
+            is_forked("own write", transaction.get("uncommitted"));
+            is_forked("commit of a transaction from before", transaction.commit());
             drop((snapshot, db));
         });
         assert_unchanged(&path, &before);
@@ -196,7 +207,7 @@ fn forked_children_of_busy_parents_never_hang() {
         let mut held = Some(small_options().max_open_files(2).open(&path).unwrap());
         let stop = AtomicBool::new(false);
         let written = AtomicU64::new(0);
-        let clones: Vec<Db> = (0..4).map(|_| held.as_ref().unwrap().clone()).collect();
+        let clones: Vec<Db> = (0..5).map(|_| held.as_ref().unwrap().clone()).collect();
         std::thread::scope(|scope| {
             for (thread, db) in clones.iter().enumerate() {
                 let (stop, written) = (&stop, &written);
@@ -206,6 +217,7 @@ fn forked_children_of_busy_parents_never_hang() {
                             0 => db.put(key(n % 900), bytes(n as u64, 100)).unwrap(),
                             1 => drop(db.get(key(n * 7 % 900)).unwrap()),
                             2 => drop(db.range(key(n % 900)..).nth(20)),
+                            3 => drop(db.transact(|tx| tx.put(key(900 + n % 9), "v"))),
                             _ => drop((db.snapshot(), db.multi_get([key(n % 900)]), db.stats())),
                         }
                         written.fetch_add(u64::from(thread == 0), Ordering::Relaxed);

@@ -10,14 +10,16 @@
 
 use crate::support::data::absent_key;
 use crate::support::expected::{
-    Counts, Expected, Moment, NOTE_BYTES, Notes, Operation, WRITERS, all_keys, first_moment,
-    operation, own_key,
+    COUNTER, Counts, Expected, Moment, NOTE_BYTES, Notes, Operation, WRITERS, all_keys,
+    first_moment, operation, own_key, tag_key,
 };
 use crate::support::filters::{all_filters, prefix_filters};
 use crate::support::model::Map;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{scan, scan_back, small_options};
-use siftdb::{Db, Error, FilterRebuild, Keyspace, Options, ReadOptions, WriteBatch, WriteOptions};
+use siftdb::{
+    Db, Error, FilterRebuild, Keyspace, Options, ReadOptions, Transaction, WriteBatch, WriteOptions,
+};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -122,8 +124,15 @@ fn write_on(
         if let Some(seconds) = operation.lives {
             options = options.expire_after(Duration::from_secs(seconds));
         }
+        let refused = operation.refused.then(|| to_be_refused(db, other, writer));
         notes.begun(number, now());
         match &operation.entries[..] {
+            _ if operation.counts() => count_up(db, other, &operation, &options),
+            [(key, value)] if operation.transaction && !operation.batch => {
+                let keyspace = if is_in_other(key) { other } else { db };
+                let set = |_: Option<&[u8]>| value.clone();
+                keyspace.update_with(key, set, &options).map(drop)
+            }
             [(key, value)] if !operation.batch && !operation.sync => {
                 let keyspace = if is_in_other(key) { other } else { db };
                 match value {
@@ -134,7 +143,58 @@ fn write_on(
             _ => db.write_with(batch_across(&operation, other), &options),
         }
         .unwrap();
+        // Every batch writes the tag that it has read.
+        if let Some(refused) = refused.filter(|_| operation.batch) {
+            assert!(matches!(refused.commit(), Err(Error::Conflict { .. })));
+        }
         notes.acknowledged(number, now());
+    }
+}
+
+/// A transaction that reads the writer's tag and writes what must never be seen.
+fn to_be_refused(db: &Db, other: &Keyspace, writer: usize) -> Transaction {
+    let tx = db.transaction();
+    let tag = tag_key(writer);
+    let keyspace = if is_in_other(&tag) { other } else { db };
+    tx.in_keyspace(keyspace).get(&tag).unwrap();
+    for keyspace in [db, other] {
+        let part = tx.in_keyspace(keyspace);
+        part.delete_range(..).unwrap();
+        part.put("refused", "refused").unwrap();
+    }
+    tx
+}
+
+/// Writes the operation and counts it, in one transaction, until that meets no conflict.
+fn count_up(
+    db: &Db,
+    other: &Keyspace,
+    operation: &Operation,
+    options: &WriteOptions,
+) -> siftdb::Result<()> {
+    let run = |tx: &Transaction| {
+        let parts = [db, other].map(|keyspace| tx.in_keyspace(keyspace));
+        for range in &operation.ranges {
+            parts.iter().try_for_each(|part| part.delete_range(range.clone()))?;
+        }
+        for (key, value) in &operation.entries {
+            let part = &parts[usize::from(is_in_other(key))];
+            part.get(key)?;
+            match value {
+                Some(value) => part.put(key, value)?,
+                None => part.delete(key)?,
+            }
+        }
+        let count = tx
+            .get(COUNTER)?
+            .map_or(0, |count| std::str::from_utf8(&count).unwrap().parse::<u64>().unwrap());
+        tx.put(COUNTER, (count + 1).to_string())
+    };
+    loop {
+        match db.transact_with(options, run) {
+            Err(Error::Conflict { .. }) => {}
+            result => return result,
+        }
     }
 }
 

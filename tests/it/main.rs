@@ -39,6 +39,7 @@
 //! | `resume` | a disk that fills up at any call, and writes after there is space again |
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
 //! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
+//! | `transaction_faults` | transactions on bad input, failing disks and closed databases |
 //! | `transactions` | what they read, when they conflict, and what a refused one leaves |
 //! | `conflicts` | when transactions conflict: scenarios, with the write in each place
 //! | `histories` | the operations of four threads are linearizable |
@@ -122,5 +123,6 @@ mod rescue;
 mod resources;
 mod resume;
 mod support;
+mod transaction_faults;
 mod transactions;
 mod verify;

@@ -61,7 +61,11 @@ impl Session {
                 batch.put(key, value);
             }
             let synced = step % 5 == 4;
-            let result = self.db.write_with(batch, &WriteOptions::new().sync(synced));
+            let options = WriteOptions::new().sync(synced);
+            let result = match step % 3 {
+                0 => self.transact(step, &options),
+                _ => self.db.write_with(batch, &options),
+            };
             let call = self.disk.log_len();
             self.writes.push(Write { step, acknowledged: result.is_ok(), synced, call });
             result?;
@@ -73,6 +77,24 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Writes a step in a transaction, after one that is refused since it read the same.
+    fn transact(&self, step: usize, options: &WriteOptions) -> siftdb::Result<()> {
+        let [tx, refused] = [(); 2].map(|()| self.db.transaction());
+        for (key, value) in entries(step) {
+            tx.get(&key)?;
+            tx.put(&key, value)?;
+        }
+        refused.range(b"0000"..b"9999").try_for_each(|entry| entry.map(drop))?;
+        refused.delete_range(..)?;
+        refused.put("refused", "v")?;
+        tx.commit_with(options)?;
+        match refused.commit_with(options) {
+            // The other one is: the memtable may be full since, and its switch fail.
+            Err(Error::Conflict { .. } | Error::ReadOnly { .. } | Error::Io { .. }) => Ok(()),
+            other => panic!("{}: {other:?}", self.place),
+        }
     }
 
     fn acknowledged(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {

@@ -63,16 +63,7 @@ impl fmt::Display for Stats {
             self.log_switches,
             self.log_switch_nanos / 1_000_000
         )?;
-        writeln!(
-            f,
-            "transactions {} committed, {} conflicts; snapshots {}{}, replaced tables in use {} ({})",
-            self.transactions_committed,
-            self.transaction_conflicts,
-            self.snapshots,
-            self.oldest_snapshot_millis.map_or(String::new(), |age| format!(", oldest {age} ms")),
-            self.obsolete_tables_in_use,
-            bytes(self.obsolete_bytes_in_use)
-        )?;
+        write_transactions(f, self)?;
         let filter_errors = self.filter_errors;
         let [memtables, cache, capacity] =
             [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
@@ -85,6 +76,18 @@ impl fmt::Display for Stats {
              {filter_errors} filter errors"
         )
     }
+}
+
+/// Transactions, and what the oldest one or another snapshot holds back.
+fn write_transactions(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    let (committed, conflicts) = (stats.transactions_committed, stats.transaction_conflicts);
+    write!(f, "transactions {committed} committed, {conflicts} conflicts; ")?;
+    write!(f, "snapshots {}", stats.snapshots)?;
+    if let Some(age) = stats.oldest_snapshot_millis {
+        write!(f, ", oldest {age} ms")?;
+    }
+    let (tables, held) = (stats.obsolete_tables_in_use, bytes(stats.obsolete_bytes_in_use));
+    writeln!(f, ", replaced tables in use {tables} ({held})")
 }
 
 /// One line, if a lookup asked a filter for a prefix.

@@ -49,6 +49,9 @@ fn shared_key(number: usize) -> Vec<u8> {
     format!("all/{number:02}").into_bytes()
 }
 
+/// What transactions count up: text of digits.
+pub const COUNTER: &[u8] = b"~counter0";
+
 /// Every key that is ever written, and some that are not.
 pub fn all_keys() -> Vec<Vec<u8>> {
     let own = (0..WRITERS).flat_map(|writer| {
@@ -57,7 +60,7 @@ pub fn all_keys() -> Vec<Vec<u8>> {
     own.chain((0..SHARED_KEYS + 2).map(shared_key)).collect()
 }
 
-fn tag_key(writer: usize) -> Vec<u8> {
+pub fn tag_key(writer: usize) -> Vec<u8> {
     format!("w{writer}/~").into_bytes()
 }
 
@@ -71,6 +74,11 @@ pub struct Operation {
     pub lives: Option<u64>,
     pub batch: bool,
     pub sync: bool,
+    /// A batch is written by a transaction that also counts up [`COUNTER`], and a single entry by
+    /// an update of its key.
+    pub transaction: bool,
+    /// A transaction that reads what a batch writes lives beside it, and is refused.
+    pub refused: bool,
 }
 
 /// Operation `number` of a writer.
@@ -107,10 +115,21 @@ pub fn operation(seed: u64, writer: usize, number: u64) -> Operation {
         1 => Some(u64::MAX),
         _ => None,
     };
-    Operation { ranges, entries, lives, batch, sync: rng.chance(2) }
+    let (sync, transaction) = (rng.chance(2), rng.chance(35));
+    Operation { ranges, entries, lives, batch, sync, transaction, refused: rng.chance(10) }
+}
+
+/// Digits, or nothing that can be parsed.
+fn text_of(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
 }
 
 impl Operation {
+    /// It counts up [`COUNTER`].
+    pub fn counts(&self) -> bool {
+        self.batch && self.transaction
+    }
+
     /// The keys that it names, each with what it leaves there.
     fn left(&self) -> impl Iterator<Item = (&Vec<u8>, Option<&Vec<u8>>)> {
         let value = |value: &'_ Option<Vec<u8>>| value.is_some() && self.lives != Some(0);
@@ -168,6 +187,8 @@ pub struct Expected {
     next: [u64; WRITERS],
     own: [Map; WRITERS],
     shared: BTreeMap<Vec<u8>, Vec<SharedWrite>>,
+    /// How often transactions have counted.
+    counter: u64,
     pub counts: Counts,
 }
 
@@ -198,6 +219,7 @@ impl Expected {
             next,
             own: Default::default(),
             shared: BTreeMap::new(),
+            counter: 0,
             counts: Counts::default(),
         }
     }
@@ -221,6 +243,7 @@ impl Expected {
                 if own == with {
                     self.counts.kept += 1;
                     self.own[writer] = with;
+                    self.counter += u64::from(operation.counts());
                     self.note_shared(&operation, begun, first_moment(run + 1) - 1);
                 } else {
                     self.counts.lost += 1;
@@ -233,6 +256,10 @@ impl Expected {
                     "writer {writer} after {next} operations, {on_its_way:?} on its way: {what}"
                 ));
             }
+        }
+        let counter = rest.remove(COUNTER).map_or(Ok(0), |text| text_of(&text).parse());
+        if counter != Ok(self.counter) {
+            return Err(format!("{counter:?} was counted, not {}", self.counter));
         }
         self.judge_shared(&rest)
     }
@@ -255,6 +282,7 @@ impl Expected {
             }
             let operation = operation(self.seed, writer, number);
             apply(&mut self.own[writer], &operation);
+            self.counter += u64::from(operation.counts());
             self.note_shared(&operation, begun, acknowledged);
             self.counts.acknowledged += 1;
             self.counts.synced += u64::from(operation.sync);

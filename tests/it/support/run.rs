@@ -15,8 +15,8 @@ use super::stores::{HOME, as_env, scan, scan_back};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
 use siftdb::{
-    Db, Filter, FilterRebuild, Keyspace, KeyspaceOptions, Options, ReadOptions, Result, WriteBatch,
-    WriteOptions,
+    Db, Error, Filter, FilterRebuild, Keyspace, KeyspaceOptions, Options, ReadOptions, Result,
+    Transaction, WriteBatch, WriteOptions,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,6 +46,8 @@ pub struct Run {
     pub history: Mutex<History>,
     /// A write has failed: no later one may be acknowledged.
     pub failed: AtomicBool,
+    /// Calls on files may fail.
+    pub may_fail: bool,
 }
 
 pub fn key(number: usize) -> Vec<u8> {
@@ -62,6 +64,7 @@ impl Run {
             options: options.clone(),
             history: Mutex::default(),
             failed: AtomicBool::new(false),
+            may_fail: false,
         }
     }
 
@@ -97,13 +100,31 @@ impl Run {
         if self.failed.load(Ordering::SeqCst) {
             let refused = db.write_with(self.batch_of(db, &changes)?, &options);
             assert!(refused.is_err(), "a write after a failed one was acknowledged");
+            let transaction = self.transact(db, &changes, &options);
+            assert!(transaction.is_err(), "a transaction after a failed write was acknowledged");
             return refused;
         }
         let keys: Vec<_> = (0..KEYS).map(key).collect();
         let mut history = self.history.lock().unwrap();
         let (number, changes) = history.begin(writer, changes, &keys, life_of, self.now());
         drop(history);
-        let result = self.batch_of(db, &changes).and_then(|batch| db.write_with(batch, &options));
+        // Every third batch of a writer is a transaction. Beside every fifth one lives a
+        // transaction that reads what the batch writes, and so is refused.
+        let refused = match number % 5 {
+            0 => self.to_be_refused(db, &changes).ok(),
+            _ => None,
+        };
+        let result = match number % 3 {
+            0 => self.transact(db, &changes, &options),
+            _ => self.batch_of(db, &changes).and_then(|batch| db.write_with(batch, &options)),
+        };
+        if let Some(refused) = refused {
+            let answer = refused.commit_with(&options);
+            assert!(answer.is_err(), "what it had read was written, or the database takes none");
+            // Any other error is that of a read, or of the failure that every write answers.
+            let conflicts = matches!(answer, Err(Error::Conflict { .. }));
+            assert!(conflicts || result.is_err() || !self.takes_writes(db) || self.may_fail);
+        }
         match &result {
             Ok(()) => {
                 self.history.lock().unwrap().acknowledge(writer, number, self.now(), sync);
@@ -113,18 +134,96 @@ impl Run {
         result
     }
 
+    /// True if no failure has made the database read-only.
+    fn takes_writes(&self, db: &Db) -> bool {
+        db.write(WriteBatch::new()).is_ok()
+    }
+
+    /// Makes the changes in a transaction that reads some of them first. It runs again after a
+    /// conflict. If the check cannot read a file, nothing was written, and a batch follows.
+    fn transact(&self, db: &Db, changes: &Changes, options: &WriteOptions) -> Result<()> {
+        loop {
+            let run = || {
+                let tx = db.transaction();
+                let savepoint = tx.savepoint();
+                self.rubbish(db, &tx, changes)?;
+                tx.rollback_to(&savepoint)?;
+                self.fill(db, &tx, changes)?;
+                tx.commit_with(options)
+            };
+            match run() {
+                Err(Error::Conflict { .. }) => {}
+                Err(Error::Io { .. }) if self.takes_writes(db) => {
+                    return db.write_with(self.batch_of(db, changes)?, options);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The keyspace of a key of the history, and its key there.
+    fn keyspace_of<'k>(&self, db: &Db, key: &'k [u8]) -> Result<(Keyspace, &'k [u8])> {
+        let (generation, key) = split_key(key);
+        let keyspace = match generation {
+            None => (**db).clone(),
+            Some(number) => {
+                let name = self.history.lock().unwrap().name_of(number).to_string();
+                db.keyspace(&name)?
+            }
+        };
+        Ok((keyspace, key))
+    }
+
+    /// Makes the changes in `tx`; every second one after a read, of a key or of a range.
+    fn fill(&self, db: &Db, tx: &Transaction, changes: &Changes) -> Result<()> {
+        for (place, (key, change)) in changes.iter().enumerate() {
+            let (keyspace, key) = self.keyspace_of(db, key)?;
+            let part = tx.in_keyspace(&keyspace);
+            match change {
+                Change::Put(value) => {
+                    if place % 2 == 0 {
+                        part.get(key)?;
+                    }
+                    part.put(key, value)?;
+                    assert_eq!(part.get(key)?.as_deref(), Some(&value[..]));
+                }
+                Change::Delete => part.delete(key)?,
+                Change::DeleteRange(range) => {
+                    part.range(range.clone()).take(2).try_for_each(|entry| entry.map(drop))?;
+                    part.delete_range(range.clone())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what must never be seen to all keyspaces of the changes.
+    fn rubbish(&self, db: &Db, tx: &Transaction, changes: &Changes) -> Result<()> {
+        for (key, _) in changes {
+            let (keyspace, _) = self.keyspace_of(db, key)?;
+            let part = tx.in_keyspace(&keyspace);
+            part.delete_range(..)?;
+            part.put("key00", "of a refused transaction")?;
+            part.put("refused", "of a refused transaction")?;
+        }
+        Ok(())
+    }
+
+    /// A transaction that reads what the changes write.
+    fn to_be_refused(&self, db: &Db, changes: &Changes) -> Result<Transaction> {
+        let tx = db.transaction();
+        // The number of the writer is the last but one.
+        let (own, _) = &changes[changes.len() - 2];
+        tx.get(own)?;
+        self.rubbish(db, &tx, changes)?;
+        Ok(tx)
+    }
+
     /// The batch with these changes, whose keys are those of the history.
     fn batch_of(&self, db: &Db, changes: &Changes) -> Result<WriteBatch> {
         let mut batch = WriteBatch::new();
         for (key, change) in changes {
-            let (generation, key) = split_key(key);
-            let keyspace = match generation {
-                None => (**db).clone(),
-                Some(number) => {
-                    let name = self.history.lock().unwrap().name_of(number).to_string();
-                    db.keyspace(&name)?
-                }
-            };
+            let (keyspace, key) = self.keyspace_of(db, key)?;
             let mut batch = batch.in_keyspace(&keyspace);
             match change {
                 Change::Put(value) => batch.put(key, value),
