@@ -153,6 +153,8 @@ impl Keyspace {
         options: &WriteOptions,
         mut run: impl FnMut(&Transaction) -> Result<T>,
     ) -> Result<T> {
+        // A forked child must not wait for a turn.
+        self.shared().process.check()?;
         run_again(&self.shared().turns, RUNS_MAX, || {
             let transaction = self.transaction();
             let value = run(&transaction)?;
