@@ -116,7 +116,8 @@ fn small_bounds_leave_room_for_reads_of_own_writes() {
 fn bad_entries_refuse_the_whole_transaction() {
     let (_, db) = new(&small_options());
     let (long, ok) = (vec![0; 65_536], [0; 65_535]);
-    let bad: [&dyn Fn(&Transaction) -> Result<()>; 4] = [
+    type Bad<'a> = &'a dyn Fn(&Transaction) -> Result<()>;
+    let bad: [Bad<'_>; 4] = [
         &|tx| tx.put(&long, "v"),
         &|tx| tx.delete(&long),
         &|tx| tx.delete_range(&long[..]..),
