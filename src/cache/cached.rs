@@ -11,7 +11,7 @@
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
 //! evicted value (I19). Values do not keep slots alive.
 
-use crate::base::cache_line::{LINE_BYTES, prefetch_line, prefetch_line_before};
+use crate::base::cache_line::{prefetch_line, prefetch_line_before};
 use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
@@ -19,13 +19,13 @@ use std::ops::Deref;
 use std::sync::Weak;
 
 /// A value that the cache holds, held, or never kept. Aligned, and with what a reader touches in
-/// front, so that a reader of a small value touches one cache line of it.
+/// front, so that a reader touches one cache line of it and of the front of the value.
 #[repr(C, align(64))]
 pub(crate) struct Cached<V> {
-    value: V,
     /// A reader found it in its slot since the cache last asked.
     used: AtomicBool,
     evicted: AtomicBool,
+    value: V,
     charge: u64,
     /// Counts the bytes of evicted values that readers still hold. `None` if never kept.
     evicted_in_use: Option<Arc<AtomicU64>>,
@@ -71,8 +71,8 @@ pub(crate) struct SlotRef<'s, V> {
 pub(crate) struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
 
 impl<V> Cached<V> {
-    /// Whether what a reader touches of it is in one cache line.
-    pub(crate) const IS_ONE_LINE: bool = std::mem::offset_of!(Self, used) < LINE_BYTES;
+    /// Where the value begins.
+    pub(crate) const VALUE_OFFSET: usize = std::mem::offset_of!(Self, value);
 
     /// A value that the cache does not keep.
     pub(crate) fn uncached(value: V) -> Arc<Self> {

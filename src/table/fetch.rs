@@ -25,6 +25,7 @@ use crate::env::handle::FileHandle;
 use crate::filter::hash::KeyHash;
 use crate::table::block::block::{Block, BlockKeys, Found};
 use crate::table::block::buffer::BlockBuffer;
+use crate::table::block::directory::HashedBlock;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
     FOOTER_BYTES, HEADER_BYTES, Header, read_prefix,
@@ -258,7 +259,7 @@ impl TableFile {
     }
 
     /// The data block at `handle`, without the cache. One without entries is damage.
-    pub(crate) fn read_data(&self, handle: BlockHandle, io: &mut TableIo) -> Result<Block> {
+    pub(crate) fn read_data(&self, handle: BlockHandle, io: &mut TableIo) -> Result<HashedBlock> {
         let contents = self.read_raw(handle, BlockKind::Data, io)?;
         let block = self.decode_data(&contents, handle)?;
         if block.entries_end() == 0 {
@@ -384,7 +385,7 @@ impl TableFile {
             | BlockKind::Metaindex
             | BlockKind::RangeDeletes => CachedBlock::Filter(AlignedBytes::from(read)),
         };
-        let bytes = block.memory_bytes();
+        let bytes = block.heap_bytes();
         Ok((block, bytes))
     }
 
@@ -392,9 +393,15 @@ impl TableFile {
         Block::new(contents, keys).map_err(|what| self.corruption(handle.offset, what))
     }
 
-    fn decode_data(&self, contents: &[u8], handle: BlockHandle) -> Result<Block> {
-        let block = self.decode_block(contents, BlockKeys::Internal, handle)?;
-        self.with_sequence(block, false, handle)
+    fn decode_data(&self, contents: &[u8], handle: BlockHandle) -> Result<HashedBlock> {
+        let block =
+            HashedBlock::new(contents).map_err(|what| self.corruption(handle.offset, what))?;
+        match self.global_sequence {
+            None => Ok(block),
+            Some(sequence) => {
+                block.with_sequence(sequence).map_err(|what| self.corruption(handle.offset, what))
+            }
+        }
     }
 
     /// The data block with the sequence that the manifest gives the table, if it gives one.
@@ -503,7 +510,9 @@ impl BlockRef {
             Fetched::Slotted(slotted) => slotted.into_shared(),
             Fetched::Shared(cached) => cached,
             // The buffer is the thread's, for the next block that it reads.
-            Fetched::Uncached(block) => Cached::uncached(CachedBlock::Data(block.to_owned_block())),
+            Fetched::Uncached(block) => {
+                Cached::uncached(CachedBlock::Data(HashedBlock::of_uncached(&block)))
+            }
         }
     }
 

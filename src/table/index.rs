@@ -14,7 +14,7 @@
 //! its handle. Handles are checked at load: each is in the file's data area, after the one before,
 //! so an iteration over them ends.
 
-use crate::base::cache_line::AlignedBytes;
+use crate::base::cache_line::{AlignedBytes, LINE_BYTES};
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
     LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
@@ -23,8 +23,8 @@ use crate::base::key::{
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
 use crate::cache::cached::{Cached, GROUP_SLOTS, SlotRef, Slots};
-use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
+use crate::table::block::directory::HashedBlock;
 use crate::table::format::BlockHandle;
 use std::cmp::Ordering;
 
@@ -32,10 +32,12 @@ use std::cmp::Ordering;
 pub(crate) type BlockCache = Cache<CachedBlock>;
 
 /// A block as the cache holds it. It is in the file of the index, since each refers to the other.
+// Almost all are data blocks, and a box would be a miss more.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum CachedBlock {
     /// Entries of a table.
-    Data(Block),
+    Data(HashedBlock),
     /// The data index, or the top-level index of filter partitions. Boxed, since it is large and
     /// data blocks are many.
     Index(Box<Index>),
@@ -43,22 +45,29 @@ pub(crate) enum CachedBlock {
     Filter(AlignedBytes),
 }
 
-const _: () = assert!(Cached::<CachedBlock>::IS_ONE_LINE, "a lookup touches another cache line");
+/// What a lookup touches of a data block in front of its directory is one line. Both types have the
+/// same size, so one begins where the other does.
+const _: () = assert!(
+    cfg!(any(feature = "interleavings", not(target_pointer_width = "64")))
+        || (Cached::<CachedBlock>::VALUE_OFFSET + HashedBlock::NEAR_OFFSET == LINE_BYTES
+            && size_of::<CachedBlock>() == size_of::<HashedBlock>()),
+    "a lookup touches another cache line"
+);
 
 impl CachedBlock {
     /// The data block, if it is one.
     #[inline]
-    pub(crate) fn data(&self) -> Option<&Block> {
+    pub(crate) fn data(&self) -> Option<&HashedBlock> {
         match self {
             CachedBlock::Data(block) => Some(block),
             _ => None,
         }
     }
 
-    /// Bytes of memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            CachedBlock::Data(block) => block.memory_bytes(),
+            CachedBlock::Data(block) => block.heap_bytes(),
             CachedBlock::Index(index) => index.memory_bytes(),
             CachedBlock::Filter(bytes) => bytes.len(),
         }
@@ -69,7 +78,7 @@ impl CachedBlock {
 impl AsRef<[u8]> for CachedBlock {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        self.data().map_or(&[], Block::memory)
+        self.data().map_or(&[], |block| block.memory())
     }
 }
 

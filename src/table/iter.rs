@@ -181,7 +181,7 @@ impl TableIter {
 
 #[inline]
 fn data_of(block: &Option<Arc<Cached<CachedBlock>>>) -> Option<&Block> {
-    block.as_ref().and_then(|cached| cached.data())
+    block.as_ref().and_then(|cached| cached.data()).map(|block| &**block)
 }
 
 impl InternalIterator for TableIter {
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
     use crate::cache::cached::Slots;
-    use crate::table::block::block::tests::block;
+    use crate::table::block::directory::tests::block;
 
     #[test]
     fn cached_next_blocks_are_fetched_early() {

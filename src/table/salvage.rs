@@ -24,8 +24,8 @@ use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
-use crate::table::block::block::Block;
 use crate::table::block::cursor::for_each_entry;
+use crate::table::block::directory::HashedBlock;
 use crate::table::fetch::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header,
@@ -318,7 +318,7 @@ impl Rescue<'_> {
         })
     }
 
-    fn sound_block(&self, handle: BlockHandle) -> Result<Block> {
+    fn sound_block(&self, handle: BlockHandle) -> Result<HashedBlock> {
         let wrong = |what: &str| self.file.corruption(handle.offset, what);
         let block = self.file.read_data(handle, &mut TableIo::default())?;
         let mut before = self.last_key.clone();

@@ -19,8 +19,8 @@ use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
-use crate::table::block::block::Block;
 use crate::table::block::cursor::for_each_entry;
+use crate::table::block::directory::HashedBlock;
 use crate::table::fetch::TableIo;
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::format::{
@@ -212,7 +212,7 @@ impl DataCheck<'_> {
     /// Checks an entry of block `i`.
     fn entry(
         &mut self,
-        block: &Block,
+        block: &HashedBlock,
         i: usize,
         handle: BlockHandle,
         internal_key: &[u8],

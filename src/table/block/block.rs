@@ -6,11 +6,9 @@
 //! order. So a reader meets only sound entries. If it met an unsound one in spite of that, a lookup
 //! would end with "absent" and nothing would panic.
 //!
-//! [`Block::get`] is the point lookup. A copy of a block with a hash index has a directory: a hash
-//! table of fingerprints and positions. It names the few entries that can have the key, in most
-//! cases one. What most entries share is in the [`Block`] itself. So a lookup touches three places:
-//! the `Block`, a line of the directory, and the entry. Without a hash index it searches the
-//! restart points, then one restart interval. `block/cursor.rs` iterates in order.
+//! [`Block::get_by_order`] is the lookup in an uncached block: it searches the restart points, then
+//! one restart interval. `block/directory.rs` is what lookups in cached blocks search by;
+//! `block/cursor.rs` iterates in order.
 
 use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
@@ -19,9 +17,7 @@ use crate::base::key::{
     INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, SequenceNumber, ValueKind, common_prefix,
     split_internal_key, unpack_trailer,
 };
-use crate::filter::hash::xxph3_64;
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
-use crate::table::format::fingerprint_of;
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 
@@ -44,16 +40,16 @@ pub(crate) enum BlockKeys {
 /// cache line with what else a lookup touches of a cached block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block<B = Box<[u8]>> {
-    /// The block, and behind it the directory, if there is one.
-    bytes: B,
+    /// The block, and behind it what the directory has there.
+    pub(super) bytes: B,
     /// The smallest trailer; where keys have none, 0.
     trailer_base: u64,
     entries_end: u32,
     restarts: u32,
-    /// Slots of the directory; 0 without one.
-    directory: u16,
+    /// Slots of the directory; 0 without one. This and the next fields are of `block/directory.rs`.
+    pub(super) directory: u16,
     /// Mean bytes of an entry.
-    entry_bytes: u16,
+    pub(super) entry_bytes: u16,
     /// Bytes of each trailer; 0 where keys have none.
     trailer_width: u8,
     /// What the keys are. It also leaves [`CachedBlock`] the values to tell its variants apart,
@@ -62,14 +58,17 @@ pub(crate) struct Block<B = Box<[u8]>> {
     /// [`CachedBlock`]: crate::table::index::CachedBlock
     keys: BlockKeys,
     /// How many bytes all restart entries begin with.
-    anchor_len: u16,
+    pub(super) anchor_len: u16,
     /// The first of those bytes: what an entry shares, if it shares no more.
-    anchor: [u8; ANCHOR_BYTES],
+    pub(super) anchor: [u8; ANCHOR_BYTES],
 }
 
 /// Bytes of a directory's slot: a fingerprint and a position, u16. Where no entry can begin is an
 /// empty slot.
-const DIRECTORY_SLOT_BYTES: usize = 3;
+pub(super) const DIRECTORY_SLOT_BYTES: usize = 3;
+
+/// Slots of a near directory. At least a fifth of them is empty, so that a search is short and ends.
+pub(super) const NEAR_SLOTS: usize = 63;
 
 /// What is wrong with a data block of an ingested table whose entries have sequences.
 const WITH_SEQUENCE: &str = "an entry of an ingested table that has a sequence of its own";
@@ -132,35 +131,13 @@ impl Block {
     /// wrong.
     pub(crate) fn new(block: &[u8], keys: BlockKeys) -> Result<Self, String> {
         let (parsed, fingerprints) = Block::parse(block, keys)?;
-        // Entry positions have to fit u16. A larger block has few entries, since they are large.
-        let hashed = !fingerprints.is_empty() && block.len() <= usize::from(u16::MAX);
-        let fingerprints = block.get(fingerprints).unwrap_or_default();
-        // A quarter of the slots stays empty, so that a search is short and ends.
-        let slots = if hashed { fingerprints.len() + fingerprints.len() / 3 + 1 } else { 0 };
-        let all = block.len() + directory_bytes(slots);
-        let mut bytes = Vec::with_capacity(all);
-        bytes.extend_from_slice(block);
-        bytes.resize(all, u8::MAX);
-        let mut ahead = fingerprints.iter();
-        let entries = parsed.check(fingerprints.len(), |at| {
-            if let (true, Some(&fingerprint)) = (hashed, ahead.next()) {
-                put_into_directory(&mut bytes, block.len(), slots, fingerprint, at);
-            }
-        })?;
-        let entry_bytes = parsed.entries_end() / entries.max(1);
-        let (anchor, anchor_len) = parsed.find_anchor();
-        Ok(Block {
-            directory: slots as u16,
-            entry_bytes: entry_bytes.min(usize::from(u16::MAX)) as u16,
-            anchor,
-            anchor_len,
-            ..parsed.with_bytes(bytes.into_boxed_slice())
-        })
+        parsed.check(fingerprints.len(), |_| {})?;
+        Ok(parsed.with_bytes(Box::from(block)))
     }
 
-    /// Bytes of memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Self>()
+    /// Bytes of it on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The bytes in memory: those of the block, and others behind them.
@@ -234,7 +211,7 @@ impl Block {
 }
 
 impl<B> Block<B> {
-    fn with_bytes<C>(&self, bytes: C) -> Block<C> {
+    pub(super) fn with_bytes<C>(&self, bytes: C) -> Block<C> {
         let Block { trailer_base, entries_end, restarts, directory, .. } = *self;
         let Block { entry_bytes, trailer_width, keys, anchor_len, anchor, .. } = *self;
         Block {
@@ -277,7 +254,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Reads the end of a block, which says where its parts lie. Without a directory. Returns where
     /// the fingerprints are, too.
-    fn parse(bytes: B, keys: BlockKeys) -> Result<(Self, Range<usize>), &'static str> {
+    pub(super) fn parse(bytes: B, keys: BlockKeys) -> Result<(Self, Range<usize>), &'static str> {
         let (block, fingerprints) = parse_end(&bytes, keys).ok_or("block with a malformed end")?;
         Ok((block.with_bytes(bytes), fingerprints))
     }
@@ -308,8 +285,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
     /// Bytes of the block itself.
     #[inline]
-    fn len(&self) -> usize {
-        self.bytes.len() - directory_bytes(self.directory.into())
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - far_bytes(self.directory.into())
     }
 
     /// Where the entries end.
@@ -333,110 +310,6 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     #[inline]
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.bytes.get(start..end).unwrap_or_default()
-    }
-
-    /// The newest version of the key that its sequence can see, in a block of internal keys.
-    /// `xxph3` is the hash of the user key.
-    // Inlined into its one caller, with `find`: the calls would be a twentieth of a lookup.
-    #[inline(always)]
-    pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
-        if self.directory == 0 {
-            return self.borrowed().get_by_order(key);
-        }
-        let (_, entry, trailer) = self.find(key.user_key(), key.trailer(), xxph3)?;
-        let value_len = entry.end - entry.value_start;
-        Some(Found { trailer, value_start: entry.value_start, value_len })
-    }
-
-    /// Where the first entry at or above the internal key `bound` begins, and how many bytes it
-    /// shares, if it is a version of the same user key and the block has a directory.
-    // Not inlined, so that scans have one copy of `find`.
-    #[inline(never)]
-    pub(crate) fn version_from(&self, bound: &[u8]) -> Option<(usize, usize)> {
-        let (user_key, trailer) = split_internal_key(bound).filter(|_| self.directory > 0)?;
-        let (at, entry, _) = self.find(user_key, trailer, xxph3_64(user_key))?;
-        Some((at, entry.shared))
-    }
-
-    /// The newest version with at most this trailer, by the directory: where it begins, its parts
-    /// and its trailer.
-    #[inline(always)]
-    fn find(&self, user_key: &[u8], trailer: u64, xxph3: u64) -> Option<(usize, Entry, u64)> {
-        if self.anchor_len as usize > ANCHOR_BYTES {
-            // The rest of what entries share is compared with the first entry.
-            prefetch(&self.bytes, 0);
-        }
-        let (wanted, slots) = (fingerprint_of(xxph3), usize::from(self.directory));
-        let start = self.len();
-        let mut slot = first_slot(wanted, slots);
-        // One slot at least is empty.
-        for _ in 0..slots {
-            let word = get_u32(&self.bytes, start + DIRECTORY_SLOT_BYTES * slot)?;
-            let (fingerprint, at) = (word as u8, (word >> 8) as u16);
-            if at == u16::MAX {
-                return None;
-            }
-            if fingerprint == wanted
-                && let Some((entry, trailer)) = self.version_at(at.into(), user_key, trailer)
-            {
-                return Some((at.into(), entry, trailer));
-            }
-            slot = if slot + 1 == slots { 0 } else { slot + 1 };
-        }
-        None
-    }
-
-    /// The entry at `at` and its trailer, if it is a version of `user_key` with at most `newest` as
-    /// trailer. The newest version of a key comes first.
-    #[inline(always)]
-    fn version_at(&self, at: usize, user_key: &[u8], newest: u64) -> Option<(Entry, u64)> {
-        // The lines of an entry of the usual size come together, not one after the other.
-        let last = at + usize::from(self.entry_bytes);
-        prefetch(&self.bytes, at + LINE_BYTES);
-        prefetch(&self.bytes, last);
-        let entry = self.entry_at(at)?;
-        let (shared, rest) = user_key.split_at_checked(entry.shared)?;
-        let trailer = self.trailer(&entry)?;
-        if rest != self.own_key(&entry) || trailer > newest {
-            return None;
-        }
-        // What the entry shares are bytes of its restart entry's key (see the builder).
-        let has_shared = match self.anchor.get(..shared.len()) {
-            Some(anchor) if shared.len() <= usize::from(self.anchor_len) => anchor == shared,
-            _ => self.restart_begins_with(shared, at)?,
-        };
-        has_shared.then_some((entry, trailer))
-    }
-
-    /// Whether the restart entry of the entry at `at` begins with `shared`.
-    #[inline(never)]
-    fn restart_begins_with(&self, shared: &[u8], at: usize) -> Option<bool> {
-        // What all restart entries begin with, the first one does, whose line is at hand.
-        let all = shared.len() <= usize::from(self.anchor_len);
-        let restart = if all { 0 } else { self.restart_before(at)? };
-        Some(self.own_key(&self.entry_at(restart)?).starts_with(shared))
-    }
-
-    /// Where the restart interval of the entry at `at` begins.
-    fn restart_before(&self, at: usize) -> Option<usize> {
-        let (mut low, mut high) = (0, self.restarts());
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.restart(middle)? <= at { low = middle } else { high = middle }
-        }
-        self.restart(low)
-    }
-
-    /// The front of what all restart entries begin with, and the length of the whole. They are in
-    /// order, so it is what the first and the last of them have in common.
-    fn find_anchor(&self) -> ([u8; ANCHOR_BYTES], u16) {
-        let entry = |number| self.restart(number).and_then(|at| self.entry_at(at));
-        let key = |entry: Option<Entry>| entry.map_or(&[][..], |entry| self.own_key(&entry));
-        let (first, last) = (key(entry(0)), key(entry(self.restarts().saturating_sub(1))));
-        let common = &first[..common_prefix(first, last).min(KEY_BYTES_MAX)];
-        let mut anchor = [0; ANCHOR_BYTES];
-        anchor.iter_mut().zip(common).for_each(|(to, &from)| *to = from);
-        (anchor, common.len() as u16)
     }
 
     /// Prefetches the cache lines of these bytes of the block. Does not wait, unlike `touch`.
@@ -513,7 +386,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 }
 
 impl<'b> Block<&'b [u8]> {
-    /// [`Block::get`] without fingerprints: from the last restart point that is not above the key.
+    /// The newest version of the key that its sequence can see, without a directory: from the last
+    /// restart point that is not above the key.
     #[inline(never)]
     pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
         let wanted = key.user_key();
@@ -551,7 +425,11 @@ impl<'b> Block<&'b [u8]> {
     /// Checks every entry and tells `begins` where each one begins. There have to be as many as
     /// `fingerprints`, if there are any of those. Returns the number of entries. The error says
     /// what is wrong.
-    fn check(&self, fingerprints: usize, begins: impl FnMut(usize)) -> Result<usize, String> {
+    pub(super) fn check(
+        &self,
+        fingerprints: usize,
+        begins: impl FnMut(usize),
+    ) -> Result<usize, String> {
         let entries = match self.keys {
             BlockKeys::Internal => self.check_with(InternalKeys::default(), begins)?,
             BlockKeys::Bytes => self.check_with(AnyKeys::default(), begins)?,
@@ -607,31 +485,11 @@ impl<'b> Block<&'b [u8]> {
     }
 }
 
-/// Bytes of a directory: one more than its slots have, because a slot is read as four.
+/// Bytes of a directory behind a block: one more than its slots have, because a slot is read as
+/// four.
 #[inline]
-fn directory_bytes(slots: usize) -> usize {
-    DIRECTORY_SLOT_BYTES * slots + usize::from(slots > 0)
-}
-
-/// The slot of a directory where the search for a fingerprint begins.
-#[inline]
-fn first_slot(fingerprint: u8, slots: usize) -> usize {
-    (usize::from(fingerprint) * slots) >> 8
-}
-
-/// Adds an entry to the directory of `slots` slots that begins at `start` of `bytes`, of which one
-/// at least is empty. Versions of one key keep their order: each search meets the newest first.
-fn put_into_directory(bytes: &mut [u8], start: usize, slots: usize, fingerprint: u8, at: usize) {
-    let [low, high] = (at as u16).to_le_bytes();
-    let first = first_slot(fingerprint, slots);
-    for slot in (first..slots).chain(0..first) {
-        let slot = bytes.get_mut(start + DIRECTORY_SLOT_BYTES * slot..);
-        let slot = slot.and_then(|bytes| bytes.first_chunk_mut::<DIRECTORY_SLOT_BYTES>());
-        if let Some(slot) = slot.filter(|slot| slot[1..] == [u8::MAX; 2]) {
-            *slot = [fingerprint, low, high];
-            return;
-        }
-    }
+pub(super) fn far_bytes(slots: usize) -> usize {
+    if slots <= NEAR_SLOTS { 0 } else { DIRECTORY_SLOT_BYTES * slots + 1 }
 }
 
 /// Where the parts of a block lie, and where its fingerprints.
@@ -790,7 +648,7 @@ fn compare(a: &[u8], b: &[u8]) -> Ordering {
 pub(crate) mod tests {
     use super::*;
     use crate::base::key::{
-        SEQUENCE_MAX, compare_internal, put_internal_key, put_key_with_trailer, user_key,
+        SEQUENCE_MAX, compare_internal, put_internal_key, put_key_with_trailer,
     };
     use crate::table::block::builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
@@ -833,48 +691,8 @@ pub(crate) mod tests {
         builder.finish().to_vec()
     }
 
-    pub(crate) fn block(entries: &Entries, restart_interval: usize, hash_index: bool) -> Block {
-        Block::new(&built(entries, restart_interval, hash_index), BlockKeys::Internal).unwrap()
-    }
-
-    /// The model of `get`: the first entry at or after the lookup key, if of the same user key.
-    fn linear_get<'e>(entries: &'e Entries, key: &LookupKey) -> Option<(u64, &'e [u8])> {
-        let found =
-            entries.iter().find(|(k, _)| compare_internal(k, key.internal_key()).is_ge())?;
-        let (user, trailer) = split_internal_key(&found.0)?;
-        (user == key.user_key()).then_some((trailer, &found.1))
-    }
-
-    fn assert_gets_agree(entries: &Entries, block: &Block, user: &[u8]) {
-        for sequence in [0, 1, 2, 5, 7, 100, SEQUENCE_MAX] {
-            let key = LookupKey::new(user, sequence);
-            let value = |found: Found| {
-                let end = found.value_start + found.value_len;
-                (found.trailer, &block.contents()[found.value_start..end])
-            };
-            let expected = linear_get(entries, &key);
-            let found = block.get(&key, xxph3_64(user)).map(value);
-            assert_eq!(found, expected, "{user:?} at {sequence}");
-            let by_order = block.borrowed().get_by_order(&key).map(value);
-            assert_eq!(by_order, expected, "{user:?} at {sequence}, without fingerprints");
-        }
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(150))]
-
-        #[test]
-        fn block_lookups_agree_with_a_list(
-            entries in entries(),
-            absent in vec(vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(0xff)], 0..12), 20),
-            restart_interval in 1usize..20,
-            hash_index: bool,
-        ) {
-            let block = block(&entries, restart_interval, hash_index);
-            for user in entries.iter().map(|(key, _)| user_key(key)).chain(absent.iter().map(|k| &k[..])) {
-                assert_gets_agree(&entries, &block, user);
-            }
-        }
 
         #[test]
         fn random_bytes_never_panic(bytes: Vec<u8>) {

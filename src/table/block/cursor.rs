@@ -233,8 +233,9 @@ mod tests {
     use super::*;
     use crate::base::key::{LookupKey, put_key_with_trailer, user_key};
     use crate::filter::hash::xxph3_64;
-    use crate::table::block::block::BlockKeys;
-    use crate::table::block::block::tests::{Entries, block, built, entries};
+    use crate::table::block::block::tests::{Entries, built, entries};
+    use crate::table::block::directory::HashedBlock;
+    use crate::table::block::directory::tests::block;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -300,7 +301,7 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] ^= mask;
             }
-            let Ok(block) = Block::new(&bytes, BlockKeys::Internal) else { return Ok(()) };
+            let Ok(block) = HashedBlock::new(&bytes) else { return Ok(()) };
             for (key, _) in &entries {
                 let _ = block.get(&LookupKey::new(user_key(key), 9), xxph3_64(user_key(key)));
                 iterate(&block, Direction::Reverse, Some(key));
