@@ -1,9 +1,9 @@
 //! A checkpoint: a database of its own at one moment, in another directory, while writers go on.
 //!
 //! Tables never change, so a checkpoint links them and copies nothing. First everything written so
-//! far is flushed, and no other flush may run until the list of tables is taken: so the tables hold
-//! the writes up to one sequence, in all keyspaces, and no later one. The list keeps its files from
-//! removal until they have their second names.
+//! far is flushed. Until the list of tables is taken no other flush may run, and no job removes what
+//! that moment needs: so the tables hold the writes up to one sequence, in all keyspaces, and no
+//! later one (I24). The list keeps its files from removal until they have their second names.
 //!
 //! The target gets a log and a manifest of its own, and `CURRENT` last. Before that step a new
 //! checkpoint does not open, and one that is brought up to date opens as it was. So a checkpoint
@@ -22,7 +22,8 @@ use crate::env::directory::{
     create_directories, lock_to_write, number_after, our_files, second_name,
 };
 use crate::env::foreign::refuse_foreign;
-use crate::jobs::flush::flush_then;
+use crate::jobs::flush::flush_written;
+use crate::jobs::workers::run_job;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
@@ -67,12 +68,15 @@ impl Moment {
     /// The tables as they are. They hold everything up to `last_sequence`, and nothing later.
     fn of(shared: &Shared, last_sequence: SequenceNumber) -> Self {
         let versions = shared.versions.lock();
-        Moment {
+        let moment = Moment {
             last_sequence,
             next_keyspace: versions.next_keyspace(),
             keyspaces: versions.keyspaces().cloned().collect(),
             versions: versions.versions().map(|(_, version)| version).collect(),
-        }
+        };
+        let largest = moment.tables().map(|(_, handle)| handle.meta.largest_sequence).max();
+        debug_assert!(largest.is_none_or(|largest| largest <= last_sequence), "I24");
+        moment
     }
 
     fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
@@ -89,7 +93,7 @@ pub(crate) fn checkpoint(shared: &Shared, target: &Path) -> Result<CheckpointRep
     shared.process.check()?;
     // A database that was opened read-only is one if all of it is in tables.
     match shared.check_writable() {
-        Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| waits(k)) => {}
+        Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| has_unflushed(k)) => {}
         checked => checked?,
     }
     let env = &*shared.env;
@@ -99,41 +103,68 @@ pub(crate) fn checkpoint(shared: &Shared, target: &Path) -> Result<CheckpointRep
         Ok(_) => refuse_foreign(env, target)?,
     }
     let _lock = lock_to_write(env, target)?;
+    // Its files are read until all have their second names (I20).
+    let _own_lock = shared.hold()?;
     let before = before(shared, target)?;
     let moment = moment(shared)?;
-    let report = link_tables(shared, target, &moment, before.as_ref())?;
-    put_in_force(shared, target, &moment, before.as_ref())?;
+    let linked = link_tables(shared, target, &moment, before.as_ref());
+    let made = linked.and_then(|report| {
+        put_in_force(shared, target, &moment, before.as_ref())?;
+        Ok(report)
+    });
+    if made.is_err() && before.is_none() {
+        remove_begun(env, target);
+    }
+    let report = made?;
     clear(env, target, &moment)?;
     Ok(report)
 }
 
+/// Removes what a failed call has made in a directory without a database, so that the next one
+/// finds it as this one did. What cannot be removed stays, and the next call names it.
+fn remove_begun(env: &dyn Env, target: &Path) {
+    // With a CURRENT the checkpoint may be there, whole.
+    if let (Ok(None), Ok(files)) = (read_current(env, target), our_files(env, target)) {
+        let files = files.into_iter().filter(|name| *name != FileName::Lock);
+        files.for_each(|name| _ = env.remove(&name.path(target)));
+    }
+}
+
+const OTHER_HISTORY: &str =
+    "it holds a checkpoint of another copy of this database, or from before a repair";
+
+fn refused(target: &Path, why: &str) -> Error {
+    let what = format!("{} cannot become a checkpoint: {why}", target.display());
+    Error::InvalidArgument { what }
+}
+
 /// The checkpoint that is there already.
 fn before(shared: &Shared, target: &Path) -> Result<Option<ManifestState>> {
-    let refused = |why: &str| {
-        let what = format!("{} cannot become a checkpoint: {why}", target.display());
-        Error::InvalidArgument { what }
-    };
     let env = &*shared.env;
     let Some(number) = read_current(env, target)? else {
         let files = our_files(env, target)?;
         return match files.iter().all(|name| *name == FileName::Lock) {
             true => Ok(None),
             // What an interrupted checkpoint leaves cannot be told from a damaged database.
-            false => Err(refused("it has files of a database and no CURRENT; remove it first")),
+            false => {
+                Err(refused(target, "it has files of a database and no CURRENT; remove it first"))
+            }
         };
     };
     let state = replay(env, target, number)?;
     match state.checkpoint_of {
-        None => Err(refused("it holds a database that is none, or that was written to since")),
+        None => {
+            Err(refused(target, "it holds a database that is none, or that was written to since"))
+        }
         Some(of) if of.id != shared.database.id => {
-            Err(refused("it holds a checkpoint of another database"))
+            Err(refused(target, "it holds a checkpoint of another database"))
         }
         Some(_) => Ok(Some(state)),
     }
 }
 
 /// True if entries of the keyspace are in no table.
-fn waits(keyspace: &KeyspaceState) -> bool {
+fn has_unflushed(keyspace: &KeyspaceState) -> bool {
     keyspace.view.load().memtables().any(|memtable| !memtable.is_empty())
 }
 
@@ -145,34 +176,26 @@ fn moment(shared: &Shared) -> Result<Moment> {
     for _ in 0..TRIES {
         // Recovered memtables may wait: a session begins with their flush. Without any, nothing is
         // flushed, and a session that writes nothing changes no file.
-        if shared.all_keyspaces().iter().any(|keyspace| waits(keyspace)) {
+        if shared.all_keyspaces().iter().any(|keyspace| has_unflushed(keyspace)) {
             session::activate(shared)?;
         }
-        let (drops, last_sequence) = rest(shared)?;
-        let taken = flush_then(shared, last_sequence, || {
-            let moment = Moment::of(shared, last_sequence);
-            // A drop takes no sequence. After one, the list lacks writes that came before it.
-            (shared.drops.load(Ordering::SeqCst) == drops).then_some(moment)
-        })?;
+        let mut taken = None;
+        run_job(shared, &mut || {
+            taken = flush_written(shared, |last_sequence, drops| {
+                let moment = Moment::of(shared, last_sequence);
+                // A drop takes no sequence. After one, the list lacks writes that came before it.
+                (shared.drops.load(Ordering::SeqCst) == drops).then_some(moment)
+            })?;
+            Ok(false)
+        });
+        // A failure of the job is the background error.
+        shared.check_writable()?;
         if let Some(moment) = taken {
             return Ok(moment);
         }
     }
     let what = format!("no checkpoint: keyspaces were dropped at each of {TRIES} tries");
     Err(Error::InvalidArgument { what })
-}
-
-/// Makes all active memtables immutable. Answers how many drops there were, and the last sequence.
-fn rest(shared: &Shared) -> Result<(u64, SequenceNumber)> {
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
-    let mut active = shared.all_keyspaces();
-    active.retain(|keyspace| keyspace.view.load().active_log != 0);
-    if !active.is_empty() {
-        session::switch_memtables(shared, &mut log, &active)
-            .map_err(|error| shared.set_background_error(error))?;
-    }
-    Ok((shared.drops.load(Ordering::SeqCst), log.last_sequence))
 }
 
 /// Gives the tables of `moment` second names in `target`, but those that `before` has.
@@ -183,6 +206,9 @@ fn link_tables(
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
     let env = &*shared.env;
+    if before.is_some_and(|state| state.facts.last_sequence > moment.last_sequence) {
+        return Err(refused(target, OTHER_HISTORY));
+    }
     let there: BTreeMap<u64, &FileMeta> = match before {
         Some(state) => state.tables().map(|(_, meta)| (meta.number, meta)).collect(),
         None => BTreeMap::new(),
@@ -195,14 +221,8 @@ fn link_tables(
         report.bytes += meta.bytes;
         match there.get(&meta.number) {
             Some(there) if there.table_id == meta.table_id => continue,
-            // Only after a repair. The checkpoint that is there must stay whole until the end.
-            Some(_) => {
-                let what = format!(
-                    "{} holds a checkpoint from before a repair; make another one",
-                    target.display()
-                );
-                return Err(Error::InvalidArgument { what });
-            }
+            // The checkpoint that is there must stay whole until the end.
+            Some(_) => return Err(refused(target, OTHER_HISTORY)),
             None => {}
         }
         let name = FileName::Table(meta.number);

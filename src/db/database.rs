@@ -286,16 +286,17 @@ impl Db {
     ///
     /// It flushes the memtables, gives the tables second names by hard links, and writes a manifest
     /// of its own. So it takes little time and no space, until tables of one of the two are
-    /// replaced. Where links do not go, as on another disk, tables are copied. Writers wait for no
-    /// longer than one switch of the log.
+    /// replaced; but damage to a linked file is damage to both. Where links do not go, as on another
+    /// disk, tables are copied. Writers wait for one switch of the log, and for the flush only if
+    /// they fill the write buffer meanwhile.
     ///
     /// A database that was opened read-only can be one if all of it is in tables, as after
     /// [`Db::flush`] and a close.
     ///
     /// If `path` holds an earlier checkpoint of this database that nobody wrote to, it is brought
-    /// up to date: only new tables are linked. If this is interrupted, that checkpoint is as it
-    /// was, and may be brought up to date again. A new checkpoint that was interrupted does not
-    /// open: remove the directory.
+    /// up to date: only new tables are linked. If this is interrupted, it is as it was or the new
+    /// one, and may be brought up to date again. A new checkpoint whose process died does not open:
+    /// remove the directory.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -1,15 +1,15 @@
 //! A flush: the immutable memtables become tables of level 0, and their logs go.
 //!
 //! [`flush_pending`] is the whole job, run by the flush worker: write the tables, log the edit,
-//! store the view without the memtables, remove the logs. Tables
-//! are durable before the edit names them (I5), and a log goes only after that edit is durable.
+//! store the view without the memtables, remove the logs. [`flush_written`] is that of a
+//! checkpoint, on the thread of its caller. Tables are durable before the edit names them (I5), and a log goes only after that edit is durable.
 //! After a failed change of the manifest nothing is removed, because the record may have reached
 //! the disk (I8).
 //!
 //! One flush serves all keyspaces, in one edit. A table is durable, but a log may not be: before a
 //! newer write of one keyspace gets into a table, the logs with older writes of others are synced.
 //!
-//! The memtables take no more writes and are all that wait, the oldest included. So everything
+//! The memtables take no more writes, and none older than them stays behind. So everything
 //! older than their entries is in tables, and a tombstone or range delete may be dropped if no
 //! table can hold its keys. Entries that a newer one or a range delete hides from every snapshot
 //! are dropped too: writing one key over and over costs one entry a flush. If nothing stays, there
@@ -31,6 +31,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::state::snapshots::SnapshotMoment;
 use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
 use crate::tree::version::LevelFiles;
 use std::collections::BTreeSet;
@@ -45,29 +46,52 @@ pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
     flush_through(shared, SequenceNumber::MAX)
 }
 
-/// Flushes the immutable memtables with entries up to `through`, and calls `then` before any other
-/// flush may run. A failure becomes the background error.
+/// Flushes everything written so far, in all keyspaces, and calls `then` with the last sequence of
+/// it and the number of drops until then. Before `then` returns no other flush runs, and nothing is
+/// removed that a read at that sequence needs: so the tables hold that moment and nothing later.
 ///
 /// # Errors
-/// As for [`flush_pending`].
-pub(crate) fn flush_then<T>(
+/// As for [`flush_pending`]; `Closed`, `ReadOnly`; the failure of a new log.
+pub(crate) fn flush_written<T>(
     shared: &Shared,
-    through: SequenceNumber,
-    then: impl FnOnce() -> T,
+    then: impl FnOnce(SequenceNumber, u64) -> T,
 ) -> Result<T> {
-    let one_at_a_time = shared.flushes.lock();
-    shared.check_writable()?;
-    let flushed = flush_through(shared, through);
-    flushed.map_err(|error| shared.set_background_error(error))?;
-    let answer = then();
-    drop(one_at_a_time);
-    // Writers may wait for these memtables, and the worker frees them.
-    shared.want_flush();
-    let _jobs = shared.jobs.lock();
-    shared.done.notify_all();
-    Ok(answer)
+    // First: a flush of the worker in between would write later entries of some keyspaces.
+    let _one_at_a_time = shared.flushes.lock();
+    let (needed, drops) = switch_all(shared)?;
+    flush_through(shared, needed.moment.sequence)?;
+    Ok(then(needed.moment.sequence, drops))
 }
 
+/// A moment that jobs keep what reads of it need, until this is dropped.
+struct Needed<'a> {
+    shared: &'a Shared,
+    moment: SnapshotMoment,
+}
+
+impl Drop for Needed<'_> {
+    fn drop(&mut self) {
+        self.shared.release_snapshot(self.moment);
+    }
+}
+
+/// Makes all active memtables immutable, and registers the moment after their last entry. Answers
+/// it, and how many drops there were.
+fn switch_all(shared: &Shared) -> Result<(Needed<'_>, u64)> {
+    // The holder of this lock acts as a leader of the write queue.
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    let mut active = shared.all_keyspaces();
+    active.retain(|keyspace| keyspace.view.load().active_log != 0);
+    if !active.is_empty() {
+        session::switch_memtables(shared, &mut log, &active)?;
+    }
+    let moment = shared.snapshots.register(&shared.published);
+    debug_assert_eq!(moment.sequence, log.last_sequence);
+    Ok((Needed { shared, moment }, shared.drops.load(Ordering::SeqCst)))
+}
+
+/// Flushes the immutable memtables with entries up to `through`.
 fn flush_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
     let (mut flushed, mut inputs) = (Vec::new(), Vec::new());
     for keyspace in shared.all_keyspaces() {

@@ -75,7 +75,9 @@ pub(crate) fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result
             outcome = Err(Error::io("join", &shared.directory, cause));
         }
     }
-    // A `compact_range` on another thread must not log edits once the directory is unlocked.
+    // Neither a checkpoint nor a `compact_range` on another thread may log edits once the directory
+    // is unlocked.
+    drop(shared.flushes.lock());
     let mut jobs = shared.jobs.lock();
     while jobs.compacting {
         shared.done.wait(&mut jobs);

@@ -141,7 +141,7 @@ impl RecentList {
                 return Ok(write.sequence);
             }
         }
-        Ok(last.max(sequence))
+        Ok(last.min(self.through).max(sequence))
     }
 
     /// Notes the entries of a batch that will be numbered from `batch.sequence` on and follow
@@ -162,14 +162,14 @@ impl RecentList {
             self.bytes += write.bytes();
             self.writes.push_back(write);
             sequence += 1;
+            while self.bytes > write_buffer_bytes / WRITE_BUFFER_SHARE
+                && let Some(oldest) = self.writes.pop_front()
+            {
+                self.bytes -= oldest.bytes();
+                self.after = oldest.sequence;
+            }
         }
         self.through = sequence - 1;
-        while self.bytes > write_buffer_bytes / WRITE_BUFFER_SHARE
-            && let Some(oldest) = self.writes.pop_front()
-        {
-            self.bytes -= oldest.bytes();
-            self.after = oldest.sequence;
-        }
     }
 
     /// Forgets everything: no transaction is alive, or the last group was not written.

@@ -2,9 +2,12 @@
 //! a transaction.
 //!
 //! A table whose largest sequence is not above that one is not asked. A filter's "no" ends the
-//! question for a key, unless the table has range deletes. What a compaction has dropped since then
-//! is no matter: it drops the newest version of a key only where a read at the older sequence and a
-//! read now find the same, namely nothing.
+//! question for a key, unless the table has range deletes.
+//!
+//! The transaction's snapshot is registered at that sequence until the commit has ended. So what
+//! jobs drop meanwhile does not matter: of versions, tombstones and range deletes above a registered
+//! sequence they drop one only where a newer one stays, or where nothing of the key is left and
+//! nothing was there at that sequence.
 
 use crate::base::error::Result;
 use crate::base::iterator::api::Direction;
@@ -70,7 +73,9 @@ impl Version {
             if let Some(key) = deleted_within(&handle.table, bounds, since) {
                 return Ok(Some(key));
             }
-            if let Some(key) = newer_within(&mut walk(handle), bounds, since)? {
+            // A scan of much must not take the cache from lookups.
+            let mut walk = walk(handle, false);
+            if let Some(key) = newer_within(&mut walk, bounds, since)? {
                 return Ok(Some(key));
             }
         }
@@ -95,11 +100,11 @@ fn has_newer(
     }
     let only = Bound::Included(hash.key().to_vec());
     let only = KeyBounds { start: only.clone(), end: only };
-    Ok(newer_within(&mut walk(&probe.handle), &only, since)?.is_some())
+    Ok(newer_within(&mut walk(&probe.handle, true), &only, since)?.is_some())
 }
 
-fn walk(handle: &Arc<TableHandle>) -> LevelIter {
-    LevelIter::new(Direction::Forward, vec![Arc::clone(handle)], true)
+fn walk(handle: &Arc<TableHandle>, fill_cache: bool) -> LevelIter {
+    LevelIter::new(Direction::Forward, vec![Arc::clone(handle)], fill_cache)
 }
 
 /// A key of `bounds` that a range delete of the table above `since` covers.

@@ -2,9 +2,9 @@
 //! machine in between.
 
 use crate::support::filters::all_filters;
-use crate::support::rng::{Rng, seeds};
+use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, files, is_honest, small_options};
-use siftdb::env::testing::{CrashModel, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{Db, Error, Keyspace, Options, Result};
 use std::collections::BTreeMap;
@@ -162,6 +162,92 @@ fn checkpoints_beside_writers_are_one_moment() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// A range delete once took tables out of a checkpoint that was being made, without the delete and
+/// what followed it.
+#[test]
+fn replaced_generations_are_whole_in_checkpoints() {
+    let env = as_env(&MemEnv::new());
+    let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for generation in 1u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mut batch = siftdb::WriteBatch::new();
+                batch.delete_prefix("k");
+                for n in 0..20 {
+                    let value = [&generation.to_le_bytes()[..], &[7; 200]].concat();
+                    batch.put(format!("k{n}"), value);
+                }
+                db.write(batch).unwrap();
+                written.store(generation, Ordering::SeqCst);
+                if generation.is_multiple_of(7) {
+                    db.flush().unwrap();
+                }
+            }
+        });
+        for round in 0..setting("SIFTDB_CHECKPOINTS", 30) as u64 {
+            while written.load(Ordering::SeqCst) <= round * 3 {
+                std::thread::yield_now();
+            }
+            db.checkpoint(BACKUP).unwrap();
+            let copy = small_options().env(Arc::clone(&env)).open_read_only(BACKUP).unwrap();
+            let values: Vec<_> = copy.iter().map(|entry| entry.unwrap().1).collect();
+            assert_eq!(values.len(), 20, "round {round}");
+            assert!(values.iter().all(|value| *value == values[0]), "round {round}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The flush of a checkpoint once made a `close` beside it fail before that had synced the logs.
+#[test]
+fn a_close_beside_checkpoints_ends_the_session() {
+    for round in 0..20u64 {
+        let env = as_env(&MemEnv::new());
+        let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+        let (begun, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    db.put("k", acknowledged.load(Ordering::SeqCst).to_string())
+                        .unwrap_or_default();
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    match db.checkpoint(BACKUP) {
+                        Ok(_) => _ = acknowledged.fetch_add(1, Ordering::SeqCst),
+                        Err(Error::Closed) => return,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+            while begun.load(Ordering::SeqCst) < 1 + round % 4 {
+                std::thread::yield_now();
+            }
+            db.close().unwrap();
+        });
+        drop(db);
+        let db = open_at(&env, HOME).unwrap();
+        assert!(db.recovery_report().is_complete() && db.verify(|_| {}).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn failed_first_checkpoints_leave_the_directory_free() {
+    let disk = MemEnv::new();
+    let env = Arc::new(FaultEnv::new(as_env(&disk)));
+    let shared: Arc<dyn Env> = env.clone();
+    let db = small_options().env(shared).open(HOME).unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let full = Fault::once(FaultKind::Error(28)).among(Calls::Named("hard_link"));
+    env.fail_at(env.calls_of(Calls::Named("hard_link")), full);
+    assert!(db.checkpoint(BACKUP).unwrap_err().is_out_of_space());
+    db.checkpoint(BACKUP).unwrap();
+    assert_eq!(contents(&open_at(&as_env(&disk), BACKUP).unwrap()), contents(&db));
 }
 
 #[test]
