@@ -58,18 +58,29 @@ struct Writes {
 }
 
 impl Progress {
-    /// What a read found, of keys and of the existence of a keyspace.
+    /// What a read found: of keys, and so of the existence of their keyspace. Reads of own writes
+    /// alone, and of nothing, are no reads of the keyspace.
     fn add(&mut self, space: &Space, entries: Result<Entries>) {
-        let is_refused = entries.is_err();
-        for (key, held) in space.found(entries) {
+        let entries = match entries {
+            Ok(entries) => entries,
+            refused => return self.found.extend(space.found(refused)),
+        };
+        for (key, held) in entries {
             match self.writes.held.get(&key) {
                 Some(own) => assert_eq!(*own, held, "its own write of {key}"),
-                None => self.found.push((key, held)),
+                None => {
+                    self.found.push((key, held));
+                    self.found.extend(space.exists());
+                }
             }
-            if !is_refused {
-                self.read.insert(key);
-            }
+            self.add_key(space, key);
         }
+    }
+
+    /// A key that counts as read, whatever was found.
+    fn add_key(&mut self, space: &Space, key: usize) {
+        self.read.insert(key);
+        self.read.extend(space.life);
     }
 
     /// What a write answered; false if the keyspace was dropped before the transaction began.
@@ -166,7 +177,10 @@ impl Recorder<'_> {
                 progress.add(space, found.map(Iterator::collect));
             }
             5 => match part.set_read_for_update(NAMES[key]) {
-                Ok(()) => _ = progress.read.insert(key),
+                Ok(()) => {
+                    progress.add_key(space, key);
+                    progress.found.extend(space.exists());
+                }
                 Err(error) => progress.add(space, Err(error)),
             },
             6 => {
@@ -175,7 +189,7 @@ impl Recorder<'_> {
                     true => Entries::new(),
                     false => vec![(key, None)],
                 });
-                progress.read.insert(key);
+                progress.add_key(space, key);
                 progress.add(space, absent);
             }
             kind => {
