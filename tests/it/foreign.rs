@@ -3,11 +3,11 @@
 
 use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
-use siftdb::{Error, Options, Recovery, inspect};
+use siftdb::{Db, Error, Options, Recovery, WriteOptions, inspect};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 /// The contents of a directory: names, contents, and when each file was last written.
@@ -150,14 +150,30 @@ fn home(name: &str) -> PathBuf {
     Path::new(HOME).join(name)
 }
 
+/// With two entries that stay, two that expire, and range deletes, in a table and in the log.
 fn database() -> MemEnv {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
-    db.put("in a table", "1").unwrap();
-    db.flush().unwrap();
-    db.put("in the log", "1").unwrap();
+    let hour = WriteOptions::new().expire_after(Duration::from_secs(3600));
+    for place in ["in a table", "in the log"] {
+        db.put(place, "1").unwrap();
+        db.put(format!("deleted {place}"), "1").unwrap();
+        db.delete_prefix("deleted").unwrap();
+        db.put_with(format!("expires {place}"), "1", &hour).unwrap();
+        if place == "in a table" {
+            db.flush().unwrap();
+        }
+    }
     db.close().unwrap();
     env
+}
+
+/// Asserts that `db` has what `database` wrote.
+fn must_have_all(db: &Db) {
+    let keys: Vec<_> = db.iter().map(|entry| entry.unwrap().0.into_vec()).collect();
+    let expected =
+        ["expires in a table", "expires in the log", "in a table", "in the log"].map(Vec::from);
+    assert_eq!(keys, expected);
 }
 
 #[test]
@@ -169,7 +185,7 @@ fn foreign_files_do_not_block_opening() {
         }
     }
     let db = open(&env, &small_options()).unwrap();
-    assert_eq!(db.iter().count(), 2);
+    must_have_all(&db);
     db.close().unwrap();
     drop(db);
     // Files of siftdb count more than the CURRENT of another program.
@@ -180,7 +196,7 @@ fn foreign_files_do_not_block_opening() {
     assert!(matches!(error, Error::Corruption { .. }), "{error}");
     let report = small_options().env(as_env(&env)).repair(HOME).unwrap();
     assert!(report.changed, "{report}");
-    assert_eq!(open(&env, &small_options()).unwrap().iter().count(), 2);
+    must_have_all(&open(&env, &small_options()).unwrap());
 }
 
 type Damage<'a> = &'a dyn Fn(&MemEnv);
@@ -222,5 +238,5 @@ fn a_refused_opening_leaves_no_lock() {
         refused(&env, small_options(), what);
     }
     refused(&copy(), small_options().error_if_exists(true), "a database where none may be");
-    assert_eq!(open(&copy(), &small_options()).unwrap().iter().count(), 2);
+    must_have_all(&open(&copy(), &small_options()).unwrap());
 }

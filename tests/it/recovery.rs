@@ -9,7 +9,7 @@ use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const BATCHES: u64 = 12;
 /// Up to here everything was synced.
@@ -461,6 +461,71 @@ fn salvage_equals_the_default_without_damage() {
         assert_eq!(report.set_aside.len(), usize::from(cut != ends[last]), "{report}");
         assert!(report.missing.is_empty());
     }
+}
+
+/// The time that is `seconds` after the start of a test.
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+/// What a log with range deletes and expiring entries brings back, cut after each record and within
+/// each: now, and when the entries have expired.
+#[test]
+fn recoveries_keep_range_deletes_and_expiry() {
+    let both = |env: &MemEnv, db: &Db| {
+        let [now, later] = [at(0), at(60)].map(|time| {
+            env.set_now(time);
+            scan(db).unwrap()
+        });
+        env.set_now(at(0));
+        (now, later)
+    };
+    let env = MemEnv::with_log();
+    env.set_now(at(0));
+    let db = open(&env, &options()).unwrap();
+    let log = files_ending(&env, ".wal").pop();
+    let mut states = vec![(0, both(&env, &db))];
+    for number in 0..12u64 {
+        let key = |number: u64| format!("key{:02}", number % 7);
+        match number % 3 {
+            0 => db.put(key(number), "stays").unwrap(),
+            1 => {
+                let minute = WriteOptions::new().expire_after(Duration::from_secs(60));
+                db.put_with(key(number), "expires", &minute).unwrap();
+            }
+            _ => db.delete_range(key(number - 1)..key(number + 1)).unwrap(),
+        }
+        // The first write makes the log.
+        let log = files_ending(&env, ".wal").pop().unwrap();
+        let bytes = env.read_file(&log).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        states.push((end, both(&env, &db)));
+    }
+    let log = log.or_else(|| files_ending(&env, ".wal").pop()).unwrap();
+    let image = files(&env.replay(env.log_len(), CrashModel::Kill, 0));
+    let bytes = image[&log].clone();
+    let all = [Recovery::TolerateTornTail, Recovery::Strict, Recovery::Salvage];
+    for pair in states.windows(2) {
+        let [(_, before), (end, after)] = pair else { panic!() };
+        for (cut, expected, modes) in
+            [(*end, after, &all[..]), (*end - 3, before, &[all[0], all[2]])]
+        {
+            for &recovery in modes {
+                let env = copy_of(&image);
+                env.set_now(at(0));
+                env.write_file(&log, &bytes[..cut]);
+                let db = with(&env, recovery).unwrap();
+                assert_eq!(both(&env, &db), *expected, "{recovery:?}, {cut} bytes");
+                db.put("later", "1").unwrap();
+                db.delete("later").unwrap();
+                db.flush().unwrap();
+                db.close().unwrap();
+                let db = with(&env, Recovery::Strict).unwrap();
+                assert_eq!(both(&env, &db), *expected, "{recovery:?}, {cut} bytes, flushed");
+            }
+        }
+    }
+    assert!(states.iter().any(|(_, (now, later))| now.len() > later.len()), "some expire");
 }
 
 #[test]
