@@ -1,9 +1,9 @@
 //! A checkpoint: a database of its own at one moment, in another directory, while writers go on.
 //!
 //! Tables never change, so a checkpoint links them and copies nothing. First everything written so
-//! far is flushed. Until the list of tables is taken no other flush may run, and no job removes what
-//! that moment needs: so the tables hold the writes up to one sequence, in all keyspaces, and no
-//! later one (I24). The list keeps its files from removal until they have their second names.
+//! far is flushed. Until the list of tables is taken no other flush may run, and no job removes
+//! what that moment needs: so the tables hold the writes up to one sequence, in all keyspaces, and
+//! no later one (I24). The list keeps its files from removal until they have their second names.
 //!
 //! The target gets a log and a manifest of its own, and `CURRENT` last. Before that step a new
 //! checkpoint does not open, and one that is brought up to date opens as it was. So a checkpoint

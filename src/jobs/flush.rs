@@ -2,9 +2,9 @@
 //!
 //! [`flush_pending`] is the whole job, run by the flush worker: write the tables, log the edit,
 //! store the view without the memtables, remove the logs. [`flush_written`] is that of a
-//! checkpoint, on the thread of its caller. Tables are durable before the edit names them (I5), and a log goes only after that edit is durable.
-//! After a failed change of the manifest nothing is removed, because the record may have reached
-//! the disk (I8).
+//! checkpoint, on the thread of its caller. Tables are durable before the edit names them (I5),
+//! and a log goes only after that edit is durable. After a failed change of the manifest nothing
+//! is removed, because the record may have reached the disk (I8).
 //!
 //! One flush serves all keyspaces, in one edit. A table is durable, but a log may not be: before a
 //! newer write of one keyspace gets into a table, the logs with older writes of others are synced.

@@ -253,8 +253,8 @@ mod tests {
                 let part = &model[usize::from(start)..end.map_or(64, usize::from)];
                 let end = end.map(|end| [end]);
                 let end = end.as_ref().map(|end| &end[..]);
-                let (asked_start, found) = ([start], ());
-                let found = { let () = found; ranges.overlap(&asked_start, end, false).map(<[u8]>::to_vec) };
+                let start = [start];
+                let found = ranges.overlap(&start, end, false).map(<[u8]>::to_vec);
                 prop_assert_eq!(found.is_some(), part.contains(&true));
                 prop_assert!(found.is_none_or(|key| model[usize::from(key[0])]));
             }

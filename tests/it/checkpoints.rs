@@ -56,6 +56,15 @@ fn contents(db: &Db) -> Contents {
         .collect()
 }
 
+/// Ends a writer, also if an assertion beside it fails.
+struct StopsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A few writes of every kind to two keyspaces, one of which passes.
 fn write_some(db: &Db, rng: &mut Rng) {
     let other = db.keyspace("other").unwrap();
@@ -144,6 +153,7 @@ fn checkpoints_beside_writers_are_one_moment() {
                 acknowledged.store(n, Ordering::SeqCst);
             }
         });
+        let _stop = StopsOnDrop(&stop);
         let mut last = 0;
         for _ in 0..12 {
             while acknowledged.load(Ordering::SeqCst) < last + 100 {
@@ -160,7 +170,6 @@ fn checkpoints_beside_writers_are_one_moment() {
             assert_eq!(copy.iter().count() as u64, found + 1);
             last = found;
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -190,6 +199,7 @@ fn replaced_generations_are_whole_in_checkpoints() {
                 }
             }
         });
+        let _stop = StopsOnDrop(&stop);
         for round in 0..setting("SIFTDB_CHECKPOINTS", 30) as u64 {
             while written.load(Ordering::SeqCst) <= round * 3 {
                 std::thread::yield_now();
@@ -200,7 +210,6 @@ fn replaced_generations_are_whole_in_checkpoints() {
             assert_eq!(values.len(), 20, "round {round}");
             assert!(values.iter().all(|value| *value == values[0]), "round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -212,7 +221,7 @@ fn a_close_beside_checkpoints_ends_the_session() {
         let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
         let (begun, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let beside = scope.spawn(|| {
                 loop {
                     db.put("k", acknowledged.load(Ordering::SeqCst).to_string())
                         .unwrap_or_default();
@@ -224,7 +233,7 @@ fn a_close_beside_checkpoints_ends_the_session() {
                     }
                 }
             });
-            while begun.load(Ordering::SeqCst) < 1 + round % 4 {
+            while begun.load(Ordering::SeqCst) < 1 + round % 4 && !beside.is_finished() {
                 std::thread::yield_now();
             }
             db.close().unwrap();
