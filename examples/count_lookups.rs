@@ -13,8 +13,9 @@
 //! `count_lookups DIRECTORY KIND` then warms the cache and calls `counted_…` for each operation.
 //! Kinds: `miss`, `hit`, `cold` (a hit whose block is in no cache of siftdb), `first` (one hit, the
 //! first call after opening; `.ci/cold_get` traces it), `scan10`, `scan100`, `scan` (all entries),
-//! `cursor10`, `cursor100`, `cursor` (the same by a cursor), `put` (new keys). It prints how many operations were counted; a full scan counts by the entry.
-//! Without arguments every kind runs on a thousand keys.
+//! `cursor10`, `cursor100`, `cursor` (the same by a cursor), `put` (new keys), `get-put` and
+//! `transact` (both of one key, as two calls and as a transaction). It prints how many operations
+//! were counted; a full scan counts by the entry. Without arguments every kind runs on a thousand keys.
 
 use siftdb::{Db, Filter, FilterLayout, Keyspace, Options, ReadOptions};
 use std::hint::black_box;
@@ -84,6 +85,26 @@ fn counted_puts(db: &Keyspace, keys: &[Key]) -> u64 {
     done
 }
 
+/// A get and a put of each key that are counted, in a transaction or as two calls.
+#[inline(never)]
+fn counted_updates(db: &Keyspace, keys: &[Key], transact: bool) -> Result<u64, siftdb::Error> {
+    let mut found = 0;
+    for key in keys {
+        let key = black_box(key);
+        found += u64::from(match transact {
+            true => db.transact(|tx| {
+                let found = tx.get(key)?.is_some();
+                tx.put(key, [b'v'; 100]).map(|()| found)
+            })?,
+            false => {
+                let found = db.get(key)?.is_some();
+                db.put(key, [b'v'; 100]).map(|()| found)?
+            }
+        });
+    }
+    Ok(found)
+}
+
 fn filter(layout: &str) -> Result<Filter, Error> {
     let bloom = Filter::bloom(10.0);
     Ok(match layout {
@@ -149,7 +170,8 @@ fn main() -> Result<(), Error> {
         [] => {
             let directory = std::env::temp_dir().join(format!("siftdb-{}", std::process::id()));
             let mut done = make(&directory, &[], "full", 1_000);
-            let kinds = "miss hit cold first scan10 scan100 scan cursor10 cursor100 cursor put";
+            let kinds = "miss hit cold first scan10 scan100 scan cursor10 cursor100 cursor put \
+                         get-put transact";
             for kind in kinds.split(' ') {
                 print!("{kind}: ");
                 done = done.and_then(|()| count(&directory, kind, 1_000));
@@ -204,6 +226,7 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
                 chunk.len() as u64
             }
             "put" => counted_puts(&db, &chunk),
+            "get-put" | "transact" => counted_updates(&db, &chunk, kind == "transact")?,
             "hit" | "miss" | "cold" => {
                 let found = counted_lookups(&db, &chunk, &options);
                 let wanted = if absent { 0 } else { chunk.len() as u64 };
