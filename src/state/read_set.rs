@@ -22,7 +22,8 @@ const ENTRY_BYTES: usize = 64;
 /// What a transaction has read, by keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
-    keyspaces: BTreeMap<KeyspaceId, KeyspaceReads>,
+    /// Ascending by number. Most often there is one: that takes less than a node of a tree.
+    keyspaces: Vec<KeyspaceReads>,
     /// Walks that have not ended, by number: what they may cross.
     walks: BTreeMap<u64, (Arc<KeyspaceState>, KeyBounds)>,
     last_walk: u64,
@@ -62,11 +63,19 @@ impl ReadSet {
     }
 
     fn of(&mut self, keyspace: &Arc<KeyspaceState>) -> &mut KeyspaceReads {
-        self.keyspaces.entry(keyspace.id).or_insert_with(|| KeyspaceReads {
-            keyspace: Arc::clone(keyspace),
-            keys: BTreeSet::new(),
-            ranges: KeyRanges::default(),
-        })
+        let place = self.place_of(keyspace.id).unwrap_or_else(|place| {
+            let keyspace = Arc::clone(keyspace);
+            let reads =
+                KeyspaceReads { keyspace, keys: BTreeSet::new(), ranges: KeyRanges::default() };
+            self.keyspaces.insert(place, reads);
+            place
+        });
+        &mut self.keyspaces[place]
+    }
+
+    /// Where the reads of a keyspace are, or would be.
+    fn place_of(&self, id: KeyspaceId) -> std::result::Result<usize, usize> {
+        self.keyspaces.binary_search_by_key(&id, |reads| reads.keyspace.id)
     }
 
     /// About how many bytes of memory it takes.
@@ -85,12 +94,12 @@ impl ReadSet {
 
     /// What was read, keyspace by keyspace.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceReads> {
-        self.keyspaces.values()
+        self.keyspaces.iter()
     }
 
     /// What was read of the keyspace with that number.
     pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceReads> {
-        self.keyspaces.get(&id)
+        self.place_of(id).ok().map(|place| &self.keyspaces[place])
     }
 }
 

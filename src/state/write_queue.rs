@@ -164,6 +164,7 @@ pub(crate) struct Leadership<'a> {
 impl WriteQueue {
     /// Queues `request`. Returns when this thread leads, or when another one has committed the
     /// request.
+    #[inline]
     pub(crate) fn join(&self, request: Request) -> Joined<'_> {
         let mut line = self.line.lock();
         // Under the lock that a leader holds when it hands over. So a writer either leads, or is in
@@ -215,6 +216,7 @@ impl<'a> Leadership<'a> {
     }
 
     /// The requests that join the leader's own group, in order.
+    #[inline]
     pub(crate) fn take_group(&mut self, own: &Request) -> Vec<Request> {
         debug_assert!(self.group.is_empty(), "I12: the group before was answered");
         self.take(own.bytes(), |_| true)
@@ -222,6 +224,7 @@ impl<'a> Leadership<'a> {
 
     /// The next requests in the queue that are as quick as waking their writers, in order. Empty if
     /// there are none, and after some groups, because the leader's own caller waits for all.
+    #[inline]
     pub(crate) fn take_next_group(&mut self) -> Vec<Request> {
         if self.groups_after_own == GROUPS_AFTER_OWN_MAX {
             return Vec::new();
@@ -251,6 +254,7 @@ impl<'a> Leadership<'a> {
     }
 
     /// Answers everyone in the group, in the order of its requests.
+    #[inline]
     pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<Committed>) {
         for (place, waiter) in self.group.drain(..).enumerate() {
             waiter.set(Turn::Done(results(place)));

@@ -95,6 +95,7 @@ fn written(committed: Committed) -> Result<()> {
 }
 
 /// Refuses what no group may have.
+#[inline]
 fn check_batch(shared: &Shared, batch: &WriteBatch, options: &WriteOptions) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
@@ -161,7 +162,16 @@ struct Outcome {
 }
 
 impl Outcome {
+    #[inline]
     fn answer(&mut self, place: usize) -> Result<Committed> {
+        match self.refused.is_empty() {
+            true => self.result.clone().map(|()| Committed::Written),
+            false => self.answer_any(place),
+        }
+    }
+
+    #[cold]
+    fn answer_any(&mut self, place: usize) -> Result<Committed> {
         match self.refused.iter().find(|(refused, _)| *refused == place) {
             Some((_, Refusal::Failed(error))) => Err(error.clone()),
             Some((_, Refusal::Unchecked)) if self.result.is_ok() => {
@@ -188,6 +198,7 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
+#[inline]
 fn commit(shared: &Shared, group: Vec<Request>) -> Outcome {
     let mut refused = Vec::new();
     let result = try_commit(shared, &group, &mut refused);
