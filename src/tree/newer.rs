@@ -5,9 +5,9 @@
 //! question for a key, unless the table has range deletes.
 //!
 //! The transaction's snapshot is registered at that sequence until the commit has ended. So what
-//! jobs drop meanwhile does not matter: of versions, tombstones and range deletes above a registered
-//! sequence they drop one only where a newer one stays, or where nothing of the key is left and
-//! nothing was there at that sequence.
+//! jobs drop meanwhile does not matter: of versions, tombstones and range deletes above a
+//! registered sequence they drop one only where a newer one stays, or where nothing of the key is
+//! left and nothing was there at that sequence.
 
 use crate::base::error::Result;
 use crate::base::iterator::api::Direction;

@@ -67,7 +67,7 @@ pub(crate) struct Block<B = Box<[u8]>> {
 /// empty slot.
 pub(super) const DIRECTORY_SLOT_BYTES: usize = 3;
 
-/// Slots of a near directory. At least a fifth of them is empty, so that a search is short and ends.
+/// Slots of a near directory. At least a fifth of them is empty: a search is short and ends.
 pub(super) const NEAR_SLOTS: usize = 63;
 
 /// What is wrong with a data block of an ingested table whose entries have sequences.
