@@ -2,7 +2,7 @@
 //! forked meanwhile: the right error, nothing written, and nothing held.
 
 use crate::support::data::bytes;
-use crate::support::stores::{HOME, as_env, open, small_options};
+use crate::support::stores::{HOME, as_env, files_ending, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::{Db, Error, Filter, Options, Result, Transaction, WriteOptions};
@@ -340,6 +340,34 @@ fn read_errors_in_the_check_write_nothing() {
         [before, after].map(|s| (s.wal_bytes, s.entries, s.transaction_conflicts));
     assert_eq!(after, before);
     assert_eq!(db.get("new").unwrap(), None);
+    assert_free(&db);
+}
+
+#[test]
+fn damaged_tables_in_the_check_write_nothing() {
+    // Other tables that are read push the damaged one out of the open files.
+    let (env, db) = new(&options_that_read().max_open_files(1));
+    for n in 0..4 {
+        db.put(format!("z{n}"), "v").unwrap();
+        db.flush().unwrap();
+    }
+    let read_others = || (0..4).for_each(|n| assert!(db.contains_key(format!("z{n}")).unwrap()));
+    let old = files_ending(&env, ".sst");
+    let tx = transaction_before_a_flush(&db);
+    let table = files_ending(&env, ".sst").into_iter().find(|path| !old.contains(path)).unwrap();
+    let good = env.read_file(&table).unwrap();
+    let mut bad = good.clone();
+    // The data block follows the header.
+    let at = bad.windows(2).position(|bytes| bytes == b"k0").unwrap();
+    bad[at] ^= 1;
+    env.write_file(&table, &bad);
+    read_others();
+    let entries = db.stats().entries;
+    let refused = tx.commit();
+    assert!(matches!(&refused, Err(error) if error.is_corruption()), "{refused:?}");
+    env.write_file(&table, &good);
+    read_others();
+    assert_eq!((db.stats().entries, db.get("new").unwrap()), (entries, None));
     assert_free(&db);
 }
 
