@@ -53,6 +53,8 @@ struct Progress {
 #[derive(Clone, Default)]
 struct Writes {
     held: BTreeMap<usize, Held>,
+    /// Some of them, perhaps deletes of ranges that hold none of the keys.
+    any: bool,
     /// If it wrote to `PASSING`, the key that says whether that exists.
     life: Option<usize>,
 }
@@ -86,7 +88,10 @@ impl Progress {
     /// What a write answered; false if the keyspace was dropped before the transaction began.
     fn is_written(&mut self, space: &Space, result: Result<()>) -> bool {
         match (result, space.life) {
-            (Ok(()), life) => self.writes.life = self.writes.life.or(life),
+            (Ok(()), life) => {
+                self.writes.life = self.writes.life.or(life);
+                self.writes.any = true;
+            }
             (Err(Error::KeyspaceDropped { .. }), Some(life)) => {
                 self.found.push((life, None));
                 return false;
@@ -120,7 +125,7 @@ impl Recorder<'_> {
             }
         }
         let at_begin = Action::Read(progress.found.clone());
-        let Writes { held, life } = progress.writes;
+        let Writes { held, any, life } = progress.writes;
         if self.rng.chance(8) {
             drop(tx);
             return self.note("rolled back", begun, begin_ended, at_begin);
@@ -133,7 +138,7 @@ impl Recorder<'_> {
         }
         let (commit_begun, result, ended) = self.timed(|_| tx.commit_with(&options));
         match result {
-            Ok(()) if written.is_empty() => self.note("reads", begun, begin_ended, at_begin),
+            Ok(()) if !any => self.note("reads", begun, begin_ended, at_begin),
             Ok(()) => {
                 if self.begins > 0 {
                     self.begins -= 1;
