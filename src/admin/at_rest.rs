@@ -9,7 +9,8 @@ use crate::env::api::Env;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{DatabaseIdentity, WalStart};
 use crate::log::wal::writer::WalWriter;
-use crate::tree::edit::{COMPARATOR, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestWriter, set_current};
 use std::path::Path;
 

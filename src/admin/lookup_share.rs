@@ -11,7 +11,7 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::levels::LEVELS;
 use crate::table::fetch::TableIo;
 use crate::table::index::Index;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::overlap::compare_ends;
 use crate::tree::version::Version;

@@ -16,7 +16,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
 use crate::state::write_queue::Switch;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 use crate::write::commit;
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
 use crate::state::shared::Shared;
 use crate::table::verify::{TableCheck, VerifyCounts};
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{read_current, replay};
 use crate::tree::overlap::order_conflicts;

@@ -16,7 +16,8 @@ use crate::base::sync::Arc;
 use crate::jobs::compact::entry_rules::job_time;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
-use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 use std::time::Duration;
 

@@ -32,7 +32,8 @@ use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::shared::Shared;
 use crate::state::snapshots::SnapshotMoment;
-use crate::tree::edit::{FileMeta, FirstLog, VersionEdit};
+use crate::tree::edit::{FirstLog, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 use std::collections::BTreeSet;
 
@@ -351,7 +352,7 @@ pub(crate) mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{EIO, Fault, FaultEnv, FaultKind};
     use crate::jobs::testing::{Tree, path_of};
-    use crate::tree::edit::FileMeta;
+    use crate::tree::file_meta::FileMeta;
 
     use std::path::Path;
 

@@ -21,7 +21,8 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::session;
 use crate::state::shared::Shared;
-use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::Version;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.

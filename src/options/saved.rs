@@ -6,7 +6,7 @@
 //! field    := tag: u8  length: varint  bytes
 //! ```
 //!
-//! Fields are those of `tree/edit.rs`: a reader skips unknown tags with the bit 0x80 and refuses
+//! Fields are those of `tree/fields.rs`: a reader skips unknown tags with the bit 0x80 and refuses
 //! the others. Integers are varints, and flags are the varints 0 and 1. Encodings go by label,
 //! prefixes by id, a user's policies and extractors by name. Decoding looks such a name up among
 //! the registered ones. A name that is not among them is kept, so that settings pass unchanged
@@ -22,7 +22,7 @@ use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::filter::layout::{FilterLayout, FilterPinning};
 use crate::table::format::Compression;
-use crate::tree::edit::{
+use crate::tree::fields::{
     IGNORABLE, damaged, next_field, put_field, put_varint_field, set, varints,
 };
 use std::sync::Arc;

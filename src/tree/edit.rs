@@ -1,41 +1,30 @@
 //! A change of the set of tables, and its encoding in the manifest.
 //!
 //! ```text
-//! edit  := field*                    in any order, the ordinal last
-//! field := tag: u8  length: varint  bytes
+//! edit := field*                    in any order, the ordinal last
 //! ```
 //!
-//! Tags with the bit 0x80 may be skipped by a reader that does not know them; any other unknown
-//! tag is `UnsupportedFormat`. A file's description is a list of such fields again. Integers are
-//! varints; the table id is a plain `u64`. A global sequence replaces the sequences of all entries
-//! of a table: of one that was ingested, whose entries are written with sequence 0.
-//!
-//! One edit may change several keyspaces, as a flush of all of them does. The keyspace of a table
-//! is a field of its description; a table of `default` has no such field.
+//! `fields` says what a field is; a table's description (`file_meta`) is a list of fields again.
+//! Integers are varints. One edit may change several keyspaces, as a flush of all of them does.
 //!
 //! Decoding checks an edit alone: every field once, keys and sequences in order. `manifest` checks
 //! that it fits the earlier edits.
 
-use crate::base::coding::{Decoder, put_length_prefixed, put_u64, put_varint};
+use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::key::{
-    DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_NAME, KEY_BYTES_MAX, KeyspaceId, SEQUENCE_MAX,
-    SequenceNumber, check_keyspace_name, user_key,
+    DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_NAME, KeyspaceId, SequenceNumber, check_keyspace_name,
 };
-use crate::base::levels::LEVELS;
-use crate::base::range_deletes::{RANGE_BOUND_BYTES_MAX, RangeDeletes};
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::table::builder::TableSummary;
-use crate::table::properties::Properties;
-use crate::table::reader::{Expect, Table};
-use std::ops::Bound;
+use crate::tree::fields::{
+    IGNORABLE, check_level, damaged, keyspace_id, next_field, put_field, put_varint_field, set,
+    set_number, varints,
+};
+use crate::tree::file_meta::{FileMeta, decode_added};
 
 /// The order of keys, by the name that manifests carry.
 pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
-
-/// A reader skips an unknown tag that has this bit.
-pub(crate) const IGNORABLE: u8 = 0x80;
 
 const TAG_COMPARATOR: u8 = 1;
 const TAG_DATABASE: u8 = 2;
@@ -56,63 +45,6 @@ const TAG_KEYSPACE_SETTINGS: u8 = 15;
 const TAG_FLUSHED_THROUGH: u8 = 16;
 const TAG_EXPIRED_THROUGH: u8 = 17;
 const TAG_CHECKPOINT_OF: u8 = IGNORABLE | 1;
-
-const FILE_TABLE_ID: u8 = 1;
-const FILE_BYTES: u8 = 2;
-const FILE_START: u8 = 3;
-const FILE_END: u8 = 4;
-const FILE_ENTRIES: u8 = 5;
-const FILE_SMALLEST_SEQUENCE: u8 = 6;
-const FILE_LARGEST_SEQUENCE: u8 = 7;
-/// Absent for a table whose entries have their own sequences.
-const FILE_GLOBAL_SEQUENCE: u8 = 8;
-/// Absent for `default`.
-const FILE_KEYSPACE: u8 = 9;
-/// Absent for 0.
-const FILE_RANGE_DELETES: u8 = 10;
-/// How many, and the last time. Absent for 0.
-const FILE_EXPIRING: u8 = 11;
-/// Absent for 0.
-const FILE_GARBAGE: u8 = IGNORABLE | 1;
-
-/// The first byte of an end: its key belongs to the table, or comes after it, or there is none.
-const END_INCLUDED: u8 = 0;
-const END_EXCLUDED: u8 = 1;
-const END_UNBOUNDED: u8 = 2;
-
-/// What the manifest knows of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileMeta {
-    /// The keyspace whose entries it holds.
-    pub keyspace: KeyspaceId,
-    /// The number in its name.
-    pub number: u64,
-    /// The random id in its footer and in every block's checksum.
-    pub table_id: u64,
-    /// Its length.
-    pub bytes: u64,
-    /// The first user key that it has an entry or a range delete of.
-    pub start: Vec<u8>,
-    /// The end of those keys: its last key, or the end of its last range delete.
-    pub end: Bound<Vec<u8>>,
-    /// How many entries it has; may be 0 if it has range deletes.
-    pub entries: u64,
-    /// Tombstones, and versions that a newer one in the same table covers: entries that a
-    /// compaction may drop once no snapshot needs them. Only a hint.
-    pub garbage: u64,
-    /// Entries with a value that expires.
-    pub expiring: u64,
-    /// The last time at which one of them expires, in milliseconds since the epoch.
-    pub expires_by: u64,
-    /// How many sequences its range deletes have.
-    pub range_deletes: u64,
-    /// The smallest sequence of an entry or a range delete.
-    pub smallest_sequence: SequenceNumber,
-    /// The largest sequence of an entry or a range delete.
-    pub largest_sequence: SequenceNumber,
-    /// The sequence of everything in an ingested table. The table itself does not know it.
-    pub global_sequence: Option<SequenceNumber>,
-}
 
 /// The logs that are still needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -349,269 +281,6 @@ impl VersionEdit {
     }
 }
 
-impl FileMeta {
-    /// The description of `table`, in file `number`.
-    #[must_use]
-    pub(crate) fn of_table(number: u64, table: &Table) -> Self {
-        let properties = table.properties();
-        let (table_id, bytes) = (table.table_id(), table.file().bytes());
-        FileMeta::new(number, table_id, bytes, properties, table.range_deletes())
-    }
-
-    /// The description of a table that was just written to file `number`.
-    #[must_use]
-    pub(crate) fn of_summary(number: u64, summary: &TableSummary) -> Self {
-        let TableSummary { bytes, table_id, properties, range_deletes } = summary;
-        FileMeta::new(number, *table_id, *bytes, properties, Some(range_deletes))
-    }
-
-    /// It counts its tombstones as garbage.
-    fn new(
-        number: u64,
-        table_id: u64,
-        bytes: u64,
-        properties: &Properties,
-        range_deletes: Option<&RangeDeletes>,
-    ) -> Self {
-        let (start, end) = span_of(properties, range_deletes);
-        FileMeta {
-            keyspace: properties.keyspace.id,
-            number,
-            table_id,
-            bytes,
-            start,
-            end,
-            entries: properties.entries,
-            garbage: properties.tombstones,
-            expiring: properties.expiring,
-            expires_by: properties.expires_by,
-            range_deletes: properties.range_deletes,
-            smallest_sequence: properties.smallest_sequence,
-            largest_sequence: properties.largest_sequence,
-            global_sequence: properties.given_sequence(),
-        }
-    }
-
-    /// Gives an ingested table its sequence.
-    pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
-        (self.smallest_sequence, self.largest_sequence) = (sequence, sequence);
-        self.global_sequence = Some(sequence);
-    }
-
-    /// What its file must be.
-    #[must_use]
-    pub(crate) fn expect(&self) -> Expect {
-        Expect {
-            table_id: Some(self.table_id),
-            bytes: Some(self.bytes),
-            keyspace: Some(self.keyspace),
-            global_sequence: Some(self.global_sequence),
-        }
-    }
-
-    /// True if both describe the same table. The table itself does not know all of its `garbage`.
-    #[must_use]
-    pub(crate) fn agrees_with(&self, other: &FileMeta) -> bool {
-        FileMeta { garbage: other.garbage, ..self.clone() } == *other
-    }
-
-    /// What a compaction at `now` may drop once no snapshot needs it: garbage, range deletes, and
-    /// entries if all that expire have. Only a hint.
-    #[must_use]
-    pub(crate) fn droppable(&self, now: u64) -> u64 {
-        let expired = if self.expires_by <= now { self.expiring } else { 0 };
-        (self.garbage + expired).min(self.entries) + self.range_deletes
-    }
-
-    /// True if that is half of the table.
-    #[must_use]
-    pub(crate) fn is_mostly_garbage(&self, now: u64) -> bool {
-        self.droppable(now) >= (self.entries + self.range_deletes).div_ceil(2).max(1)
-    }
-
-    /// True if half of the entries expire: once they have, a compaction is due.
-    #[must_use]
-    pub(crate) fn is_mostly_expiring(&self) -> bool {
-        self.expiring >= self.entries.div_ceil(2).max(1)
-    }
-
-    /// True if there is nothing in the table but entries that have expired at `now`.
-    #[must_use]
-    pub(crate) fn is_expired(&self, now: u64) -> bool {
-        self.expiring > 0
-            && self.expiring == self.entries
-            && self.range_deletes == 0
-            && self.expires_by <= now
-    }
-
-    fn encode(&self, dst: &mut Vec<u8>) {
-        let mut field = Vec::new();
-        put_u64(&mut field, self.table_id);
-        put_field(dst, FILE_TABLE_ID, &field);
-        put_varint_field(dst, FILE_BYTES, &[self.bytes], &mut field);
-        put_field(dst, FILE_START, &self.start);
-        field.clear();
-        match &self.end {
-            Bound::Included(last) => {
-                field.push(END_INCLUDED);
-                field.extend_from_slice(last);
-            }
-            Bound::Excluded(end) => {
-                field.push(END_EXCLUDED);
-                field.extend_from_slice(end);
-            }
-            Bound::Unbounded => field.push(END_UNBOUNDED),
-        }
-        put_field(dst, FILE_END, &field);
-        put_varint_field(dst, FILE_ENTRIES, &[self.entries], &mut field);
-        put_varint_field(dst, FILE_SMALLEST_SEQUENCE, &[self.smallest_sequence], &mut field);
-        put_varint_field(dst, FILE_LARGEST_SEQUENCE, &[self.largest_sequence], &mut field);
-        if let Some(sequence) = self.global_sequence {
-            put_varint_field(dst, FILE_GLOBAL_SEQUENCE, &[sequence], &mut field);
-        }
-        if self.keyspace != DEFAULT_KEYSPACE {
-            put_varint_field(dst, FILE_KEYSPACE, &[u64::from(self.keyspace)], &mut field);
-        }
-        if self.range_deletes > 0 {
-            put_varint_field(dst, FILE_RANGE_DELETES, &[self.range_deletes], &mut field);
-        }
-        if self.expiring > 0 {
-            let values = [self.expiring, self.expires_by];
-            put_varint_field(dst, FILE_EXPIRING, &values, &mut field);
-        }
-        if self.garbage > 0 {
-            put_varint_field(dst, FILE_GARBAGE, &[self.garbage], &mut field);
-        }
-    }
-
-    fn check(&self) -> Result<(), Undecodable> {
-        let number = self.number;
-        let (longest, ends) = match &self.end {
-            Bound::Included(last) => (KEY_BYTES_MAX, Some((last, self.start > *last))),
-            Bound::Excluded(end) => (RANGE_BOUND_BYTES_MAX, Some((end, self.start >= *end))),
-            Bound::Unbounded => (RANGE_BOUND_BYTES_MAX, None),
-        };
-        if self.start.len() > longest || ends.is_some_and(|(end, _)| end.len() > longest) {
-            return Err(damaged(&format!("file {number} has keys that are too long")));
-        }
-        if ends.is_some_and(|(_, is_reversed)| is_reversed) {
-            return Err(damaged(&format!("file {number} ends before its first key")));
-        }
-        if self.range_deletes == 0 && !matches!(self.end, Bound::Included(_)) {
-            return Err(damaged(&format!("file {number} does not end with a key")));
-        }
-        let holds_any = self.entries > 0 || self.range_deletes > 0;
-        let counts_are_sound = holds_any
-            && self.garbage <= self.entries
-            && self.expiring <= self.entries
-            && self.bytes > 0;
-        let sequences_are_sound = self.smallest_sequence <= self.largest_sequence;
-        if self.largest_sequence > SEQUENCE_MAX || !sequences_are_sound || !counts_are_sound {
-            return Err(damaged(&format!("the counts of file {number} are impossible")));
-        }
-        let sequences = self.smallest_sequence..=self.largest_sequence;
-        if self.global_sequence.is_some_and(|given| given == 0 || sequences != (given..=given)) {
-            return Err(damaged(&format!("the sequences of file {number} are not its global one")));
-        }
-        Ok(())
-    }
-}
-
-/// The first user key, and the end, of the entries and range deletes of a table.
-fn span_of(
-    properties: &Properties,
-    range_deletes: Option<&RangeDeletes>,
-) -> (Vec<u8>, Bound<Vec<u8>>) {
-    let of_entries =
-        || [&properties.smallest_key, &properties.largest_key].map(|key| user_key(key).to_vec());
-    let fragments = range_deletes.map_or(&[][..], RangeDeletes::fragments);
-    let (Some(first), Some(last)) = (fragments.first(), fragments.last()) else {
-        let [start, end] = of_entries();
-        return (start, Bound::Included(end));
-    };
-    let end = last.end.clone();
-    if properties.entries == 0 {
-        return (first.start.clone(), end.map_or(Bound::Unbounded, Bound::Excluded));
-    }
-    let [smallest, largest] = of_entries();
-    let end = match end {
-        None => Bound::Unbounded,
-        Some(end) if end <= largest => Bound::Included(largest),
-        Some(end) => Bound::Excluded(end),
-    };
-    (first.start.clone().min(smallest), end)
-}
-
-fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodable> {
-    let mut fields = Decoder::new(bytes);
-    let (Some(level), Some(number)) = (fields.varint(), fields.varint()) else {
-        return Err(damaged("an added file without level or number"));
-    };
-    let level = check_level(level)?;
-    let (mut table_id, mut start, mut end, mut range_deletes) = (None, None, None, None);
-    let (mut file_bytes, mut entries, mut garbage, mut keyspace) = (None, None, None, None);
-    let (mut smallest_sequence, mut largest_sequence, mut expiring) = (None, None, None);
-    let mut global_sequence = None;
-    while let Some((tag, value)) = next_field(&mut fields, "an added file")? {
-        match tag {
-            FILE_TABLE_ID => {
-                let id = value.try_into().map(u64::from_le_bytes);
-                set(&mut table_id, id.map_err(|_| damaged("a malformed table id"))?, "table id")?;
-            }
-            FILE_BYTES => set_number(&mut file_bytes, value, "file size")?,
-            FILE_START => set(&mut start, value.to_vec(), "first key")?,
-            FILE_END => set(&mut end, decode_end(number, value)?, "end")?,
-            FILE_ENTRIES => set_number(&mut entries, value, "entries")?,
-            FILE_GARBAGE => set_number(&mut garbage, value, "garbage")?,
-            FILE_SMALLEST_SEQUENCE => {
-                set_number(&mut smallest_sequence, value, "smallest sequence")?
-            }
-            FILE_LARGEST_SEQUENCE => set_number(&mut largest_sequence, value, "largest sequence")?,
-            FILE_KEYSPACE => set_number(&mut keyspace, value, "keyspace")?,
-            FILE_RANGE_DELETES => set_number(&mut range_deletes, value, "range deletes")?,
-            FILE_EXPIRING => {
-                let counted: [u64; 2] = varints(value, "expiring entries")?;
-                if counted[0] == 0 {
-                    return Err(damaged("a malformed number of expiring entries"));
-                }
-                set(&mut expiring, counted, "expiring entries")?;
-            }
-            FILE_GLOBAL_SEQUENCE => set_number(&mut global_sequence, value, "global sequence")?,
-            tag if tag & IGNORABLE != 0 => {}
-            tag => return Err(Undecodable::Unknown(format!("a file with field {tag}"))),
-        }
-    }
-    let missing = || damaged(&format!("the description of file {number} is incomplete"));
-    let [expiring, expires_by] = expiring.unwrap_or_default();
-    let file = FileMeta {
-        keyspace: keyspace_id(Some(keyspace.unwrap_or(0)))?,
-        number,
-        table_id: table_id.ok_or_else(missing)?,
-        bytes: file_bytes.ok_or_else(missing)?,
-        start: start.ok_or_else(missing)?,
-        end: end.ok_or_else(missing)?,
-        entries: entries.ok_or_else(missing)?,
-        garbage: garbage.unwrap_or(0),
-        expiring,
-        expires_by,
-        range_deletes: range_deletes.unwrap_or(0),
-        smallest_sequence: smallest_sequence.ok_or_else(missing)?,
-        largest_sequence: largest_sequence.ok_or_else(missing)?,
-        global_sequence,
-    };
-    file.check()?;
-    Ok((level, file))
-}
-
-fn decode_end(number: u64, bytes: &[u8]) -> Result<Bound<Vec<u8>>, Undecodable> {
-    match bytes.split_first() {
-        Some((&END_INCLUDED, last)) => Ok(Bound::Included(last.to_vec())),
-        Some((&END_EXCLUDED, end)) => Ok(Bound::Excluded(end.to_vec())),
-        Some((&END_UNBOUNDED, [])) => Ok(Bound::Unbounded),
-        _ => Err(damaged(&format!("file {number} has a malformed end"))),
-    }
-}
-
 fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
     let split = bytes.split_first_chunk::<16>();
     let (id, epoch) = split.ok_or_else(|| damaged("a malformed database id"))?;
@@ -630,80 +299,17 @@ fn decode_keyspace(bytes: &[u8]) -> Result<KeyspaceMeta, Undecodable> {
     Ok(KeyspaceMeta { id, name: name.into(), flushed_through, settings: decoder.rest().to_vec() })
 }
 
-fn keyspace_id(number: Option<u64>) -> Result<KeyspaceId, Undecodable> {
-    let id = number.and_then(|number| KeyspaceId::try_from(number).ok());
-    id.ok_or_else(|| damaged("a malformed keyspace number"))
-}
-
-/// Bytes that siftdb does not write.
-pub(crate) fn damaged(what: &str) -> Undecodable {
-    Undecodable::Damaged(what.into())
-}
-
-/// Appends a field.
-pub(crate) fn put_field(dst: &mut Vec<u8>, tag: u8, value: &[u8]) {
-    dst.push(tag);
-    put_length_prefixed(dst, value);
-}
-
-/// Appends a field of varints. `scratch` is overwritten.
-pub(crate) fn put_varint_field(dst: &mut Vec<u8>, tag: u8, values: &[u64], scratch: &mut Vec<u8>) {
-    scratch.clear();
-    for &value in values {
-        put_varint(scratch, value);
-    }
-    put_field(dst, tag, scratch);
-}
-
-/// The next tag with its bytes, `None` at the end. `of` names the whole in the error.
-pub(crate) fn next_field<'a>(
-    fields: &mut Decoder<'a>,
-    of: &str,
-) -> Result<Option<(u8, &'a [u8])>, Undecodable> {
-    let Some(tag) = fields.u8() else {
-        return Ok(None);
-    };
-    match fields.length_prefixed() {
-        Some(value) => Ok(Some((tag, value))),
-        None => Err(damaged(&format!("field {tag} of {of} is cut off"))),
-    }
-}
-
-/// Sets a field that may be there once.
-pub(crate) fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), Undecodable> {
-    match field.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(damaged(&format!("the {name} is given twice"))),
-    }
-}
-
-fn set_number(field: &mut Option<u64>, value: &[u8], name: &str) -> Result<(), Undecodable> {
-    let [number] = varints(value, name)?;
-    set(field, number, name)
-}
-
-/// Exactly `N` varints.
-pub(crate) fn varints<const N: usize>(bytes: &[u8], name: &str) -> Result<[u64; N], Undecodable> {
-    let mut decoder = Decoder::new(bytes);
-    let mut values = [0; N];
-    for value in &mut values {
-        *value = decoder.varint().ok_or_else(|| damaged(&format!("a malformed {name}")))?;
-    }
-    if decoder.is_empty() { Ok(values) } else { Err(damaged(&format!("a malformed {name}"))) }
-}
-
-fn check_level(level: u64) -> Result<usize, Undecodable> {
-    let known = usize::try_from(level).ok().filter(|&level| level < LEVELS);
-    known.ok_or_else(|| damaged(&format!("level {level}; there are {LEVELS}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::base::key::{KEY_BYTES_MAX, SEQUENCE_MAX, ValueKind, put_internal_key};
+    use crate::base::levels::LEVELS;
     use crate::base::range::KeyRange;
-    use crate::base::range_deletes::RangeDelete;
+    use crate::base::range_deletes::{RANGE_BOUND_BYTES_MAX, RangeDelete, RangeDeletes};
+    use crate::table::properties::Properties;
+    use crate::tree::file_meta::{FILE_ENTRIES, FILE_EXPIRING};
     use proptest::prelude::*;
+    use std::ops::Bound;
 
     fn file() -> FileMeta {
         FileMeta {

@@ -10,7 +10,7 @@ use crate::base::filename::FileName;
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bell, Mutex, Ordering};
 use crate::table::reader::Table;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 
 /// Files that nothing needs any more and that wait to be removed.
 #[derive(Debug, Default)]

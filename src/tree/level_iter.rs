@@ -311,7 +311,7 @@ mod tests {
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
-    use crate::tree::edit::FileMeta;
+    use crate::tree::file_meta::FileMeta;
     use std::ops::Bound;
     use std::path::Path;
 

@@ -14,6 +14,7 @@
 //! | `handle` | an open table, and the files that are obsolete |
 //! | `overlap` | the order of a level, and which tables share keys |
 //! | `manifest`, `edit` | the log of changes, CURRENT, and the encoding of a change |
+//! | `file_meta`, `fields` | what the manifest knows of a table; the fields of the encoding |
 //! | `runs`, `targets` | sorted run sizes of the tree; how large each level should be |
 //!
 //! A reader takes a version and may keep it. A job makes an edit and gives it to the set. `jobs`
@@ -36,3 +37,5 @@ pub(crate) mod manifest;
 pub(crate) mod overlap;
 pub(crate) mod targets;
 pub(crate) mod edit;
+pub(crate) mod file_meta;
+pub(crate) mod fields;

@@ -11,7 +11,7 @@ use crate::base::sync::plain::Mutex;
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Table, TableContext};
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::thread;

@@ -19,7 +19,7 @@ use crate::base::filename::FileName;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;

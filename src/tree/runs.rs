@@ -7,7 +7,7 @@
 
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 
 /// Entries of each run, by level, and how often lookups ask the runs.

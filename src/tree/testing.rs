@@ -1,7 +1,7 @@
 //! Trees drawn as text, for tests of code that plans by the shape of a tree.
 
 use crate::base::sync::Arc;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 use std::ops::Bound;
 

@@ -20,7 +20,7 @@ use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::fetch::TableIo;
 use crate::table::reader::TableReadOptions;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
 use crate::tree::overlap::search_order;

@@ -29,7 +29,8 @@ use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, T
 use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression, Footer, Header};
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
-use crate::tree::edit::{DeletedFile, FileMeta, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestWriter, set_current};
 use std::ops::Bound;
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::log::record::reader::RecordReader;
 use crate::log::wal::file::LogFile;
 use crate::log::wal::format::{WalBody, WalItem, WalRecord, visit};
 use crate::table::reader::Expect;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestState, read_current, replay};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

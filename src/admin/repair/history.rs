@@ -30,7 +30,8 @@ use crate::log::wal::recover::recover;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::tree::edit::{FileMeta, KeyspaceMeta};
+use crate::tree::edit::KeyspaceMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{
     KeyspaceTables, ManifestRemains, ManifestState, read_current, replay_file,
 };

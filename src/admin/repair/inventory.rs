@@ -15,7 +15,7 @@ use crate::options::database::Options;
 use crate::table::reader::{Expect, Table};
 use crate::table::salvage::remains_of;
 use crate::table::verify::TableCheck;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestRemains, remains};
 use std::path::Path;
 

@@ -18,7 +18,7 @@
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{borrowed, ends_before, overlap_closure};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;

@@ -38,7 +38,7 @@ use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::RangeInclusive;

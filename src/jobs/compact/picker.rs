@@ -21,7 +21,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{
     borrowed, ends_before, key_span, overlap_closure, overlapping_tables, sequence_span,
     total_bytes,

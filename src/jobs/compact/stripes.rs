@@ -18,7 +18,7 @@
 use crate::base::key::{SequenceNumber, ValueKind};
 use crate::base::range_deletes::{Fragment, RangeDelete, RangeDeletes};
 use crate::base::sync::Arc;
-use crate::tree::edit::FileMeta;
+use crate::tree::file_meta::FileMeta;
 
 /// The key ranges of all tables that are older than the inputs of a job.
 #[derive(Debug, Default)]

@@ -19,7 +19,8 @@
 use crate::base::key::KeyspaceId;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
-use crate::tree::edit::{DeletedFile, FileMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, VersionEdit};
+use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{key_span, overlapping_tables, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
