@@ -6,6 +6,7 @@ use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::db::transaction::Transaction;
 use crate::env::mem::MemEnv;
+use crate::env::testing::crash::CrashModel;
 use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use crate::options::database::Options;
 use crate::state::write_queue::{Committed, Joined, Request};
@@ -164,6 +165,42 @@ fn groups_of_refused_members_append_nothing() {
     assert_eq!(log_state(&db, &env), before);
     drop(group);
     assert_eq!((db.stats().snapshots, db.iter().count()), (0, 1));
+}
+
+/// A leader refuses what others write at the same time: the log must have none of it.
+#[test]
+fn refused_members_are_gone_after_any_crash() {
+    for sync in [false, true] {
+        let env = MemEnv::with_log();
+        let (db, _) = open(&env);
+        db.put("k", "1").unwrap();
+        let (before, from) = (db.transaction(), env.log_len());
+        // The second and the third read what the first writes, by key and by range.
+        let group = [("x", "a"), ("a", "refused"), ("y", "b")];
+        let group = group.map(|(read, write)| transaction(&db, read, write));
+        group[0].in_keyspace(&db).delete_range("m".."n").unwrap();
+        before.range("a".."c").for_each(|entry| drop(entry.unwrap()));
+        before.put("refused too", "v").unwrap();
+        let members = group.iter().chain([&before]).map(|tx| tx.request(sync));
+        let answers = commit_together(db.shared(), members.collect());
+        let refused: Vec<_> = answers.iter().map(Result::is_err).collect();
+        assert_eq!(refused, [false, true, false, true], "{answers:?}");
+        let sequence = db.shared().log.lock().last_sequence;
+        assert_eq!(sequence, 4, "one before, two of the first member, one of the third");
+        db.put("after", "v").unwrap();
+        for call in from..=env.log_len() {
+            for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+                let (db, _) = open(&env.replay(call, model, call as u64));
+                let there = |key: &str| db.get(key).unwrap().is_some();
+                assert!(!there("refused") && !there("refused too"), "after call {call}");
+                assert_eq!(there("a"), there("b"), "half of a group after call {call}");
+                assert!(there("a") || !there("after"), "a hole after call {call}");
+                let all = call == env.log_len() && model == CrashModel::Kill;
+                assert!(!all || (there("a") && there("after")));
+                db.transact(|tx| tx.put("refused", "again")).unwrap();
+            }
+        }
+    }
 }
 
 /// A group of three, in the order in which they are numbered, whose second member is refused.
