@@ -5,7 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread;
-use crate::state::turns::{Turn, Turns};
+use crate::state::turns::{RetryTurn, Turns};
 
 /// Runs without the turn: most transactions that conflict once do not conflict again.
 const RUNS_WITHOUT_TURN: u32 = 2;
@@ -22,7 +22,7 @@ pub(super) fn run_again<T>(
     runs_max: u32,
     mut run: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let mut turn: Option<Turn<'_>> = None;
+    let mut turn: Option<RetryTurn<'_>> = None;
     for runs in 1.. {
         if turn.is_none() && (runs > RUNS_WITHOUT_TURN || turns.is_urgent()) {
             turn = turns.take();
@@ -36,7 +36,7 @@ pub(super) fn run_again<T>(
             Err(Error::Conflict { .. }) if runs < runs_max => {}
             result => return result,
         }
-        // Whoever was faster may go on.
+        // The thread that was faster may go on.
         thread::yield_now();
     }
     unreachable!("the last run returns")

@@ -116,7 +116,8 @@ impl Keyspace {
     }
 
     /// Runs `run` in a transaction and commits it. After a conflict it runs again, up to 100 times.
-    /// From the third run on, such transactions run one at a time. If `run` returns an error or
+    /// From the third run on it takes turns with others that conflicted. After eight lost runs all
+    /// new runs wait for it, 5 ms each, or up to 100 ms if many wait. If `run` returns an error or
     /// panics, nothing is written.
     ///
     /// ```

@@ -3,7 +3,7 @@
 //! Optimistic transactions have no fair order. One that begins a little later than another loses,
 //! begins again a little later, and may lose every run. So a transaction that lost some runs takes
 //! the turn before the next one. If it still loses, its turn is *urgent*: then other transactions
-//! wait for it before their first run. Each wait is bounded, because the holder may be the same
+//! wait for it before their first run, whatever keys they use. Each wait is bounded, because the holder may be the same
 //! thread, with a transaction inside of a transaction.
 
 use crate::base::sync::{AtomicBool, Bell, Ordering};
@@ -25,16 +25,16 @@ pub(crate) struct Turns {
 
 /// The turn of one transaction. Its drop frees it.
 #[derive(Debug)]
-pub(crate) struct Turn<'a>(&'a Turns);
+pub(crate) struct RetryTurn<'a>(&'a Turns);
 
 impl Turns {
     /// Waits for the turn, for a while: `None` if it was not free then.
-    pub(crate) fn take(&self) -> Option<Turn<'_>> {
+    pub(crate) fn take(&self) -> Option<RetryTurn<'_>> {
         for _ in 0..WAITS_MAX {
             // Read before the attempt, so a turn that is freed after it rings beyond this.
             let rings = self.freed.rings();
             if !self.taken.swap(true, Ordering::SeqCst) {
-                return Some(Turn(self));
+                return Some(RetryTurn(self));
             }
             if !self.freed.wait_beyond_for(rings, WAIT_MAX) {
                 break;
@@ -49,14 +49,14 @@ impl Turns {
     }
 }
 
-impl Turn<'_> {
+impl RetryTurn<'_> {
     /// Others wait from now on.
     pub(crate) fn set_urgent(&self) {
         self.0.urgent.store(true, Ordering::SeqCst);
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RetryTurn<'_> {
     fn drop(&mut self) {
         self.0.urgent.store(false, Ordering::SeqCst);
         self.0.taken.store(false, Ordering::SeqCst);
