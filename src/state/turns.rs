@@ -3,8 +3,8 @@
 //! Optimistic transactions have no fair order. One that begins a little later than another loses,
 //! begins again a little later, and may lose every run. So a transaction that lost some runs takes
 //! the turn before the next one. If it still loses, its turn is *urgent*: then other transactions
-//! wait for it before their first run, whatever keys they use. Each wait is bounded, because the holder may be the same
-//! thread, with a transaction inside of a transaction.
+//! wait for it before their first run, whatever keys they use. Each wait is bounded, because the
+//! holder may be the same thread, with a transaction inside of a transaction.
 
 use crate::base::sync::{AtomicBool, Bell, Ordering};
 use std::time::Duration;
