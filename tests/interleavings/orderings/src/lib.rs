@@ -20,6 +20,7 @@ pub mod base {
     #[path = "iterator"]
     pub mod iterator {
         pub mod api;
+        pub mod newer;
     }
     pub mod key;
     pub mod range;
