@@ -39,7 +39,7 @@ const LOADED_AT_ONCE: usize = 1000;
 const ACCOUNTS: u64 = 1000;
 const COINS_EACH: u64 = 1000;
 
-/// Scans end before this key, which follows all entries, and puts next to them are behind it.
+/// A key after all entries. Scans end before it, and puts that run at the same time follow it.
 const END: &[u8] = &[0xff; 9];
 
 /// What a transaction writes after its scan.
@@ -216,7 +216,7 @@ fn timed(start: &Barrier, work: impl FnOnce() -> Result<()>) -> Result<Span> {
 /// Puts alone and next to large transactions, alternately.
 fn large(store: &dyn Transactions, workload: &Workload) -> Result<[Sample; 4]> {
     let count = (workload.keys / 2).min(COUNT_MAX) as usize;
-    let (mut alone, mut beside, mut ratios, mut rates) =
+    let (mut alone, mut shared, mut ratios, mut rates) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
         let commits = AtomicU64::new(1);
@@ -224,12 +224,12 @@ fn large(store: &dyn Transactions, workload: &Workload) -> Result<[Sample; 4]> {
         let (with, rate) = puts_beside_transactions(store, workload, count)?;
         ratios.push(with / without);
         alone.push(without);
-        beside.push(with);
+        shared.push(with);
         rates.push(rate);
     }
     Ok([
         Sample::new("transactions-p99-alone", median(alone)),
-        Sample::new("transactions-p99", median(beside)),
+        Sample::new("transactions-p99", median(shared)),
         Sample::new("transactions-p99-times", median(ratios)),
         Sample::new("transactions-scans", median(rates)),
     ])
