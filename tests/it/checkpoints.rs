@@ -173,8 +173,7 @@ fn checkpoints_beside_writers_are_one_moment() {
     });
 }
 
-/// A range delete once took tables out of a checkpoint that was being made, without the delete and
-/// what followed it.
+/// Each batch replaces all keys by a range delete and new values.
 #[test]
 fn replaced_generations_are_whole_in_checkpoints() {
     let env = as_env(&MemEnv::new());
@@ -213,7 +212,7 @@ fn replaced_generations_are_whole_in_checkpoints() {
     });
 }
 
-/// The flush of a checkpoint once made a `close` beside it fail before that had synced the logs.
+/// A `close` during the flush of a checkpoint syncs the logs and succeeds.
 #[test]
 fn a_close_beside_checkpoints_ends_the_session() {
     for round in 0..20u64 {
